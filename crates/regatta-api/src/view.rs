@@ -582,6 +582,17 @@ pub struct StatusView {
     pub tasks: Vec<TaskView>,
     pub agents: Vec<AgentView>,
     pub url: String,
+    /// Rows of the store that cannot be read; everything shown is without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableView>,
+}
+
+/// A row of the store that cannot be read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnreadableView {
+    pub table: String,
+    pub id: String,
+    pub why: String,
 }
 
 /// A project.

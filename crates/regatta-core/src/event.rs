@@ -49,6 +49,7 @@ events! {
     FleetLimited(fleet::Limited) "fleet.limited" |_| "fleet".into();
     RequestAnswered(fleet::Answered) "request.answered" |it| it.key().to_string();
     RequestForgotten(fleet::Forgotten) "request.forgotten" |it| it.key().to_string();
+    Unreadable(fleet::Unreadable) "event.unreadable" |_| "store".into();
     ProjectAdded(project::Added) "project.added" |it| it.project().name.to_string();
     ProjectChanged(project::Changed) "project.changed" |it| it.project().name.to_string();
     RadarChanged(radar::Changed) "project.radar" |it| it.project().to_string();

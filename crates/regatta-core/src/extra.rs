@@ -24,6 +24,28 @@ pub enum Value {
     Table(Extra),
 }
 
+/// The deepest that values of unknown fields may be nested. A reader of JSON gives up at 128 levels, and a stored row has
+/// some of its own around them.
+const MAX_DEPTH: usize = 32;
+
+/// Says why unknown fields could not be read back, if so: they are nested too deep, or have the name of a field that
+/// `known` lists, which is written beside them.
+pub(crate) fn problem(extra: &Extra, known: &[&str]) -> Option<String> {
+    if let Some(name) = extra.keys().find(|name| known.contains(&name.as_str())) {
+        return Some(format!("{name} cannot be set"));
+    }
+    let too_deep = extra.iter().find(|(_, value)| !is_within(value, MAX_DEPTH));
+    too_deep.map(|(name, _)| format!("{name} is nested deeper than {MAX_DEPTH} levels"))
+}
+
+fn is_within(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::List(values) => depth > 0 && values.iter().all(|value| is_within(value, depth - 1)),
+        Value::Table(fields) => depth > 0 && fields.values().all(|value| is_within(value, depth - 1)),
+        _ => true,
+    }
+}
+
 /// A number with a fraction; the same when it is written the same.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -44,5 +66,21 @@ impl schemars::JsonSchema for Value {
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({ "description": "anything that a newer version wrote" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_could_not_be_read_back_are_named() {
+        let nested = |depth: usize| (0..depth).fold(Value::Truth(true), |value, _| Value::List(vec![value]));
+        let extra = |name: &str, value: Value| Extra::from([(name.to_owned(), value)]);
+        assert_eq!(problem(&extra("colour", nested(MAX_DEPTH)), &["launch"]), None);
+        assert!(problem(&extra("colour", nested(MAX_DEPTH + 1)), &[]).unwrap().contains("colour is nested deeper"));
+        let table = Value::Table(extra("x", nested(MAX_DEPTH)));
+        assert!(problem(&extra("colour", table), &[]).is_some());
+        assert_eq!(problem(&extra("launch", nested(0)), &["launch"]).unwrap(), "launch cannot be set");
     }
 }

@@ -81,6 +81,13 @@ facts! {
     Limited { limits: Limits }
     Answered { key: RequestKey, command: u64, outcome: Outcome, until_at: u64 }
     Forgotten { key: RequestKey }
+    /// Stands in the log for an event that this program cannot read; no command ever records it.
+    Unreadable { why: String }
+}
+
+/// Returns the event that takes the place of a stored event that cannot be read. Folding it changes nothing (D11).
+pub fn unreadable_event(why: String) -> Event {
+    Event::Unreadable(Unreadable { why })
 }
 
 /// How long an answer is kept: a day.

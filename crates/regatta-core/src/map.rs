@@ -112,9 +112,12 @@ fn who(board: &Board, owner: &Owner) -> (Option<TaskId>, Option<AgentName>) {
     }
 }
 
-/// The path of a URI, if it is a file of this project.
-fn path_of<'a>(uri: &'a Uri, project: &ProjectName) -> Option<&'a str> {
-    uri.as_str().strip_prefix("file://")?.strip_prefix(project.as_str())?.strip_prefix('/')
+/// Returns the path of a claim on files of this project. A claim that no path pattern can express, such as one on a
+/// name with a literal `*`, is shown as its whole URI.
+fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
+    let is_of_project = uri.as_str().strip_prefix("file://")?.strip_prefix(project.as_str())?.starts_with('/');
+    let pattern = uri.file_pattern(project).map(String::from);
+    is_of_project.then(|| pattern.unwrap_or_else(|| uri.to_string()))
 }
 
 /// Every spot of a project: at most `most` of those that are only waited for or hot.
@@ -140,9 +143,9 @@ pub fn spots(
                 until: until.clone(),
                 memo: claim.memo.clone(),
             };
-            found.entry(path.to_owned()).or_default().held.push(held);
+            found.entry(path.clone()).or_default().held.push(held);
             if let Some(task) = task {
-                sides.add(uri.clone(), Side { task, waits: false, mode: claim.mode, path: path.to_owned() });
+                sides.add(uri.clone(), Side { task, waits: false, mode: claim.mode, path });
             }
         }
     }

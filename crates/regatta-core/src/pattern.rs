@@ -4,6 +4,9 @@
 //! segment (zero or more of them). Overlap is decided exactly, by walking the product of the two
 //! patterns; a heuristic on prefixes was tried elsewhere and both missed overlaps and invented them.
 //! `[` and `]` are plain characters: real files are called `app/[id]/page.tsx`.
+//!
+//! A [`PathPattern`] is written as the file system writes it. A [`Uri`] is escaped, and `pattern/escape.rs` is the only way
+//! from one to the other.
 
 use std::fmt;
 use std::ops::Bound;
@@ -13,12 +16,21 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
+use self::escape::Symbol;
 use crate::ids::{AgentName, BadName, ProjectName, TaskId, described};
 
-/// The most characters a pattern may have, so that deciding overlap stays cheap.
+mod escape; // percent escapes in URIs
+
+/// The most bytes a path pattern may have, without a `/**` at its end, so that deciding overlap stays cheap.
 const LONGEST: usize = 1024;
-/// The most segments a pattern may have.
+/// The most segments a path pattern may have.
 const DEEPEST: usize = 64;
+/// The most bytes that the path of a URI may stand for: a project's name before the longest path pattern.
+const MAX_URI_PATH_BYTES: usize = 64 + 1 + LONGEST + "/**".len();
+/// The most bytes a URI may have as text: each byte of its path can be an escape of three characters.
+const MAX_URI_BYTES: usize = 16 + 3 * MAX_URI_PATH_BYTES;
+/// The most segments a URI may have: a project's name before the deepest path pattern.
+const MAX_URI_SEGMENTS: usize = 1 + DEEPEST;
 
 /// A URI or URI pattern in its one canonical spelling: `file://shop/src/**`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -42,8 +54,8 @@ impl Uri {
     /// Checks and normalises `text`.
     pub fn new(text: &str) -> Result<Uri, BadName> {
         let bad = |why| Err(BadName::new("a claim URI", text, why));
-        if text.len() > LONGEST {
-            return bad("it is longer than 1024 bytes");
+        if text.len() > MAX_URI_BYTES {
+            return bad("it is longer than 3292 bytes");
         }
         let Some((scheme, path)) = text.split_once("://") else {
             return bad("it is written scheme://name, for example file://shop/src/**");
@@ -58,8 +70,13 @@ impl Uri {
                 "its scheme is none of agent, task (or bead), respond, message, release, file, workspace, port",
             );
         }
-        let path = decode(path).ok_or_else(|| BadName::new("a claim URI", text, "it has a broken percent escape"))?;
-        if let Err(why) = check_path(&path) {
+        let Some(path) = escape::canonical(path) else {
+            return bad("it has a broken percent escape; a percent sign itself is written %25");
+        };
+        if escape::unescaped_len(&path) > MAX_URI_PATH_BYTES {
+            return bad("its path is longer than 1092 bytes");
+        }
+        if let Err(why) = check_path(&path, MAX_URI_SEGMENTS) {
             return bad(why);
         }
         if exact && path.contains(['*', '?']) {
@@ -70,7 +87,13 @@ impl Uri {
 
     /// The claim on one path pattern of a project's files.
     pub fn of_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
-        Uri(format!("file://{project}/{pattern}").into())
+        Uri(format!("file://{project}/{}", escape::escape(&pattern.0)).into())
+    }
+
+    /// Returns the path pattern of a claim on files of `project`, or `None` if the claim is on something else.
+    pub fn file_pattern(&self, project: &ProjectName) -> Option<PathPattern> {
+        let path = self.0.strip_prefix("file://")?.strip_prefix(project.as_str())?.strip_prefix('/')?;
+        PathPattern::new(&escape::unescape(path)?).ok()
     }
 
     /// The claim under which a project's trunk moves: the seeds' merge mutex.
@@ -157,7 +180,7 @@ impl Uri {
             return true;
         }
         let ((scheme, path), (other_scheme, other_path)) = (self.parts(), other.parts());
-        scheme == other_scheme && paths_overlap(path, other_path)
+        scheme == other_scheme && paths_overlap(path, other_path, Spelling::Escaped)
     }
 
     /// What every URI comes after.
@@ -228,15 +251,17 @@ impl PathPattern {
         if text.starts_with('/') {
             return bad("it is absolute; name files relative to the repository's top");
         }
-        if text.len() > LONGEST {
+        let path = text.strip_prefix("./").unwrap_or(text);
+        let pattern = match path.strip_suffix('/') {
+            Some(folder) => format!("{folder}/**"),
+            None => path.to_owned(),
+        };
+        // The pattern that is kept is measured, not the text: what is stored must be accepted again.
+        if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > LONGEST {
             return bad("it is longer than 1024 bytes");
         }
-        let below = match text.strip_suffix('/') {
-            Some(folder) => format!("{folder}/**"),
-            None => text.strip_prefix("./").unwrap_or(text).to_owned(),
-        };
-        match check_path(&below) {
-            Ok(()) => Ok(PathPattern(below.into())),
+        match check_path(&pattern, DEEPEST) {
+            Ok(()) => Ok(PathPattern(pattern.into())),
             Err(why) => bad(why),
         }
     }
@@ -272,14 +297,13 @@ impl PathPattern {
 
     /// Whether the pattern matches this very path, whose own `*` and `?` are plain characters.
     pub fn matches(&self, path: &str) -> bool {
-        let pattern: Vec<Segment> = self.0.split('/').map(Segment::pattern).collect();
         let path: Vec<Segment> = path.split('/').map(Segment::literal).collect();
-        segments_overlap(&pattern, &path)
+        segments_overlap(&segments(&self.0, Spelling::Raw), &path)
     }
 
     /// Whether some single path is matched by both.
     pub fn overlaps(&self, other: &PathPattern) -> bool {
-        paths_overlap(&self.0, &other.0)
+        paths_overlap(&self.0, &other.0, Spelling::Raw)
     }
 }
 
@@ -302,7 +326,7 @@ impl TryFrom<String> for PathPattern {
     }
 }
 
-fn check_path(path: &str) -> Result<(), &'static str> {
+fn check_path(path: &str, max_segments: usize) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("it names nothing");
     }
@@ -319,39 +343,24 @@ fn check_path(path: &str) -> Result<(), &'static str> {
             _ => {}
         }
     }
-    if depth > DEEPEST { Err("it has more than 64 segments") } else { Ok(()) }
+    if depth > max_segments { Err("it has more than 64 segments") } else { Ok(()) }
 }
 
-/// Decodes percent escapes of unreserved characters only, so that one thing has one spelling.
-fn decode(path: &str) -> Option<String> {
-    if !path.contains('%') {
-        return Some(path.to_owned());
-    }
-    let mut out = String::with_capacity(path.len());
-    let mut rest = path;
-    while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
-        let digits = rest.get(at + 1..at + 3)?;
-        if !digits.bytes().all(|it| it.is_ascii_hexdigit()) {
-            return None;
-        }
-        let byte = u8::from_str_radix(digits, 16).ok()?;
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            out.push('%');
-            out.push_str(&digits.to_ascii_uppercase());
-        }
-        rest = &rest[at + 3..];
-    }
-    out.push_str(rest);
-    Some(out)
+fn paths_overlap(a: &str, b: &str, spelling: Spelling) -> bool {
+    segments_overlap(&segments(a, spelling), &segments(b, spelling))
 }
 
-fn paths_overlap(a: &str, b: &str) -> bool {
-    let a: Vec<Segment> = a.split('/').map(Segment::pattern).collect();
-    let b: Vec<Segment> = b.split('/').map(Segment::pattern).collect();
-    segments_overlap(&a, &b)
+fn segments(pattern: &str, spelling: Spelling) -> Vec<Segment<'_>> {
+    pattern.split('/').map(|segment| Segment::pattern(segment, spelling)).collect()
+}
+
+/// Whether `%` in a pattern starts an escape.
+#[derive(Clone, Copy)]
+enum Spelling {
+    /// A path as the file system has it: `%` is a character like any other.
+    Raw,
+    /// The canonical path of a URI.
+    Escaped,
 }
 
 /// One step of a path pattern.
@@ -360,35 +369,53 @@ enum Segment<'a> {
     /// `**`: any number of segments.
     Deep,
     /// Characters with `*` and `?`.
-    Glob(&'a str),
+    Glob(&'a str, Spelling),
     /// Characters as they are.
-    Plain(&'a str),
+    Plain(&'a str, Spelling),
 }
 
 impl<'a> Segment<'a> {
-    fn pattern(text: &'a str) -> Segment<'a> {
+    fn pattern(text: &'a str, spelling: Spelling) -> Segment<'a> {
         if text == "**" {
             Segment::Deep
         } else if text.contains(['*', '?']) {
-            Segment::Glob(text)
+            Segment::Glob(text, spelling)
         } else {
-            Segment::Plain(text)
+            Segment::Plain(text, spelling)
         }
     }
 
     fn literal(text: &'a str) -> Segment<'a> {
-        Segment::Plain(text)
+        Segment::Plain(text, Spelling::Raw)
     }
 
     fn meets(self, other: Segment) -> bool {
         match (self, other) {
-            (Segment::Plain(a), Segment::Plain(b)) => a == b,
-            (Segment::Glob(a), Segment::Glob(b)) => globs_meet(&tokens(a), &tokens(b)),
-            (Segment::Glob(glob), Segment::Plain(text)) | (Segment::Plain(text), Segment::Glob(glob)) => {
-                let text: Vec<Token> = text.chars().map(Token::One).collect();
-                globs_meet(&tokens(glob), &text)
-            }
             (Segment::Deep, _) | (_, Segment::Deep) => true,
+            // Both are raw or both canonical, so equal names have equal texts.
+            (Segment::Plain(a, _), Segment::Plain(b, _)) => a == b,
+            _ => globs_meet(&self.tokens(), &other.tokens()),
+        }
+    }
+
+    fn tokens(self) -> Vec<Token> {
+        let wildcard = |raw: char, symbol: Symbol| match raw {
+            '*' => Token::Star,
+            '?' => Token::Any,
+            _ => Token::One(symbol),
+        };
+        match self {
+            Segment::Deep => vec![Token::Star],
+            Segment::Plain(text, Spelling::Raw) => text.chars().map(|raw| Token::One(Symbol::from_char(raw))).collect(),
+            Segment::Plain(text, Spelling::Escaped) => {
+                escape::symbols(text).map(|(_, symbol)| Token::One(symbol)).collect()
+            }
+            Segment::Glob(text, Spelling::Raw) => {
+                text.chars().map(|raw| wildcard(raw, Symbol::from_char(raw))).collect()
+            }
+            Segment::Glob(text, Spelling::Escaped) => {
+                escape::symbols(text).map(|(raw, symbol)| wildcard(raw, symbol)).collect()
+            }
         }
     }
 }
@@ -406,19 +433,9 @@ fn segments_overlap(a: &[Segment], b: &[Segment]) -> bool {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Token {
-    One(char),
+    One(Symbol),
     Any,
     Star,
-}
-
-fn tokens(glob: &str) -> Vec<Token> {
-    glob.chars()
-        .map(|it| match it {
-            '*' => Token::Star,
-            '?' => Token::Any,
-            other => Token::One(other),
-        })
-        .collect()
 }
 
 fn globs_meet(a: &[Token], b: &[Token]) -> bool {
@@ -573,6 +590,17 @@ mod tests {
             ("file://p/a", "workspace://p/a", false),
             ("file://p/%61", "file://p/a", true),
             ("file://p/%2F", "file://p/%2f", true),
+            ("file://p/a%20b", "file://p/a b", true),
+            ("file://p/%C3%A4", "file://p/ä", true),
+            ("file://p/50%25", "file://p/50?", true),
+            ("file://p/50%25", "file://p/50???", false),
+            ("file://p/%2561", "file://p/a", false),
+            ("file://p/%2561", "file://p/%61", false),
+            ("file://p/%2A", "file://p/?", true),
+            ("file://p/%2A", "file://p/a", false),
+            ("file://p/%FF", "file://p/?", true),
+            ("file://p/%FF", "file://p/ÿ", false),
+            ("file://p/%2F", "file://p/*/*", false),
         ];
         for (a, b, expected) in table {
             assert_eq!(uri(a).overlaps(&uri(b)), expected, "{a} {b}");
@@ -605,6 +633,44 @@ mod tests {
         ] {
             assert!(Uri::new(bad).is_err(), "{bad:?}");
         }
+    }
+
+    /// L1, D9: a percent sign in a file's name is a character like any other, and no two files share a claim.
+    #[test]
+    fn d9_files_with_percent_signs_have_claims_of_their_own() {
+        let project = ProjectName::new("p").unwrap();
+        let claim = |path: &str| Uri::of_file(&project, &PathPattern::new(path).unwrap());
+        for (path, text) in [
+            ("web/50% off/index.html", "file://p/web/50%25 off/index.html"),
+            ("docs/100%.md", "file://p/docs/100%25.md"),
+            ("%61.txt", "file://p/%2561.txt"),
+            ("%zz/**", "file://p/%25zz/**"),
+        ] {
+            assert_eq!(claim(path).as_str(), text);
+            assert_eq!(Uri::new(text), Ok(claim(path)), "{text} is read back");
+            assert_eq!(claim(path).file_pattern(&project).unwrap().as_str(), path);
+        }
+        assert!(!claim("%61.txt").overlaps(&claim("a.txt")));
+        assert!(claim("a.txt").overlaps(&uri("file://p/%61.txt")));
+        assert!(claim("50%.txt").overlaps(&claim("50?.txt")) && !claim("50%.txt").overlaps(&claim("50%25.txt")));
+        assert_eq!(uri("file://q/a").file_pattern(&project), None);
+        assert_eq!(uri("file://p/%2A").file_pattern(&project), None, "as a pattern it would match every name");
+    }
+
+    /// D9: the longest and deepest manifest is accepted again in its own spelling and as a claim.
+    #[test]
+    fn d9_the_longest_patterns_are_read_back() {
+        let project = ProjectName::new(&"p".repeat(64)).unwrap();
+        let (long, percent, deep) = ("x".repeat(1024), "%".repeat(1024), format!("{}x", "d/".repeat(63)));
+        let (folder, whole) = (format!("{long}/"), format!("{}**", "d/".repeat(63)));
+        for text in [&long, &percent, &folder, &deep, &whole, &"ä".repeat(512)] {
+            let pattern = PathPattern::new(text).unwrap();
+            assert_eq!(PathPattern::new(pattern.as_str()), Ok(pattern.clone()));
+            let claim = Uri::of_file(&project, &pattern);
+            assert_eq!(Uri::new(claim.as_str()), Ok(claim));
+        }
+        assert!(PathPattern::new(&"x".repeat(1025)).is_err() && PathPattern::new(&"d/".repeat(64)).is_err());
+        assert_eq!(PathPattern::new("./src/").unwrap().as_str(), "src/**");
     }
 
     #[test]
@@ -677,6 +743,34 @@ mod tests {
             } else if !a.contains("**") && !b.contains("**") {
                 // Without `**` the pieces above are enough to find every witness of these lengths.
                 prop_assert!(!left.overlaps(&right) || a.contains('*') && b.contains('*'), "{} and {} have no witness", a, b);
+            }
+        }
+
+        /// D9, L1: claims are read back as they were written, and overlap exactly when their files do.
+        #[test]
+        fn d9_every_manifest_becomes_a_claim_that_is_read_back(
+            a in "[a%5/.*?é 2\"\\[{]{1,8}", b in "[a%5/.*?é 2\"\\[{]{1,8}", c in any::<String>(),
+        ) {
+            let project = ProjectName::new("p").unwrap();
+            let patterns: Vec<PathPattern> = [a, b, c].iter().filter_map(|text| PathPattern::new(text).ok()).collect();
+            for one in &patterns {
+                let claim = Uri::of_file(&project, one);
+                prop_assert_eq!(&PathPattern::new(one.as_str()).unwrap(), one);
+                prop_assert_eq!(&Uri::new(claim.as_str()).unwrap(), &claim);
+                prop_assert_eq!(&claim.file_pattern(&project).unwrap(), one);
+                for other in &patterns {
+                    let overlap = claim.overlaps(&Uri::of_file(&project, other));
+                    prop_assert_eq!(overlap, one.overlaps(other), "{} {}", one, other);
+                }
+            }
+        }
+
+        /// D9: every spelling of a URI is read back as the same one.
+        #[test]
+        fn d9_every_uri_is_read_back(path in "([a./*?é ]|%[0-9A-Fa-f]{2}){1,9}") {
+            if let Ok(uri) = Uri::new(&format!("file://p/{path}")) {
+                prop_assert_eq!(&Uri::new(uri.as_str()).unwrap(), &uri);
+                prop_assert!(uri.overlaps(&uri));
             }
         }
 

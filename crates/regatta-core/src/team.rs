@@ -12,7 +12,7 @@ use crate::agent::{Key, Level};
 use crate::board::{Board, Draft};
 use crate::command::Outcome;
 use crate::event::{Event, facts};
-use crate::extra::Extra;
+use crate::extra::{self, Extra};
 use crate::ids::{AgentName, LaunchId, MemberName, Now, ProjectName, TeamName};
 use crate::lane::{self, Lanes, Objection, Seat};
 use crate::launch::{self, Launch};
@@ -149,6 +149,20 @@ pub struct Team {
     #[serde(flatten)]
     pub extra: Extra,
 }
+
+/// The fields of a [`Team`] as it is stored: no unknown field of a request may have one of these names (D9).
+const FIELDS: &[&str] = &[
+    "name",
+    "project",
+    "lead",
+    "members",
+    "environments",
+    "launch",
+    "again",
+    "deleted_wall",
+    "created_wall",
+    "updated_wall",
+];
 
 impl Team {
     /// Everybody, the lead first.
@@ -478,6 +492,14 @@ pub(crate) fn refused(objections: &[Objection]) -> Refusal {
 fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
     if !board.projects.contains_key(&team.project) {
         return Err(Refusal::NoSuchProject { project: team.project.clone() });
+    }
+    let unknown = std::iter::once((&team.extra, FIELDS))
+        .chain(team.roster().map(|member| (&member.extra, &[][..])))
+        .chain(team.environments.values().map(|environment| (&environment.extra, &[][..])));
+    for (extra, known) in unknown {
+        if let Some(why) = extra::problem(extra, known) {
+            return Err(Refusal::invalid(format!("team {}: {why}", team.name), "leave that field out"));
+        }
     }
     for member in team.roster() {
         check_member(team, member)?;

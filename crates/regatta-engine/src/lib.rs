@@ -49,7 +49,7 @@ pub use keep::{Evidence, prune_evidence};
 pub use perform::authorship;
 use ports::agents::Agents;
 use ports::git::Git;
-use ports::store::{History, Store};
+use ports::store::{History, Store, UnreadableRow};
 use timer::{Alarm, Clock, FleetClock};
 use writer::{Answer, Changes, Note, Outlets, Writer};
 pub use writer::{Failure, Reply};
@@ -150,6 +150,8 @@ pub struct Recovered {
     pub open_tasks: usize,
     pub landings: usize,
     pub claims: usize,
+    /// Rows of the store that cannot be read; the board is without them (D11).
+    pub unreadable: Vec<UnreadableRow>,
 }
 
 /// A handle on the engine. Clones share it; [`Engine::shutdown`] ends it for all.
@@ -163,6 +165,8 @@ struct Shared {
     board: watch::Receiver<Arc<Board>>,
     events: broadcast::Sender<Arc<[Recorded]>>,
     history: Arc<dyn History>,
+    /// Rows that could not be read at the start.
+    unreadable: Vec<UnreadableRow>,
     git: Arc<dyn Git>,
     agents: Arc<dyn Agents>,
     clock: Arc<FleetClock>,
@@ -199,7 +203,11 @@ impl Engine {
             open_tasks: loaded.board.tasks.len(),
             landings: loaded.board.landings.len(),
             claims: loaded.board.claims.len(),
+            unreadable: loaded.unreadable.clone(),
         };
+        for row in &loaded.unreadable {
+            tracing::error!("the store cannot read {row}; the fleet goes on without it");
+        }
         let revision = loaded.board.revision;
         let clock = Arc::new(FleetClock::from(ports.clock, loaded.board.at));
         let (notes, inbox) = mpsc::channel(settings.queue.max(1));
@@ -225,6 +233,7 @@ impl Engine {
             board,
             events,
             history: ports.store.history(),
+            unreadable: loaded.unreadable,
             git: ports.git,
             agents: ports.agents,
             clock: clock.clone(),
@@ -383,6 +392,11 @@ impl Engine {
     /// Everything that was ever committed.
     pub fn history(&self) -> &Arc<dyn History> {
         &self.shared.history
+    }
+
+    /// Returns the rows of the store that could not be read when the engine started.
+    pub fn unreadable(&self) -> &[UnreadableRow] {
+        &self.shared.unreadable
     }
 
     /// The version-control port, for doors that only look.

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use regatta_core::board::Meta;
-use regatta_engine::ports::store::StoreError;
+use regatta_engine::ports::store::{StoreError, UnreadableRow};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
@@ -28,6 +28,12 @@ const LEAP: u64 = 1 << 32;
 
 /// Checks the whole store for damage (D3): pages, indexes, references, the log's continuity, every row.
 pub(crate) fn check(connection: &Connection) -> Result<(), Fault> {
+    let unreadable = examine(connection)?;
+    if unreadable.is_empty() { Ok(()) } else { Err(Fault::Unreadable(unreadable)) }
+}
+
+/// The same, but returns the rows and events that cannot be read: a store can go on without them (D11).
+fn examine(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
     open::sound(connection, "integrity_check")?;
     let astray: Option<String> = {
         let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
@@ -37,13 +43,15 @@ pub(crate) fn check(connection: &Connection) -> Result<(), Fault> {
     if let Some(table) = astray {
         return Err(Fault::Damaged(format!("a row of its table {table} belongs to a row that is gone")));
     }
-    continuous(connection)?;
-    load::read_all(connection)
+    let mut unreadable = continuous(connection)?;
+    unreadable.extend(load::read_all(connection)?.into_iter().filter(|row| row.table != "events"));
+    Ok(unreadable)
 }
 
-/// Events can all be read and follow each other without a gap, except where a restore made one, up to the store's
-/// revision.
-fn continuous(connection: &Connection) -> Result<(), Fault> {
+/// Events follow each other without a gap, except where a restore made one, up to the store's revision. Returns those
+/// that cannot be read.
+fn continuous(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
+    let mut unreadable = Vec::new();
     let numbers = |sql: &str| -> Result<Vec<(i64, i64)>, Fault> {
         let mut statement = connection.prepare(sql)?;
         let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -62,9 +70,12 @@ fn continuous(connection: &Connection) -> Result<(), Fault> {
     while let Some(row) = rows.next()? {
         for event in log::events(row)? {
             let revision = number(event.revision)?;
-            if revision != leap(last) + 1 {
+            let row = log::unreadable(&event);
+            // One that cannot be read may stand for several.
+            if revision != leap(last) + 1 && (row.is_none() || revision <= last) {
                 return Err(Fault::Damaged(format!("event {} is missing from its log", leap(last) + 1)));
             }
+            unreadable.extend(row);
             last = revision;
         }
     }
@@ -77,7 +88,7 @@ fn continuous(connection: &Connection) -> Result<(), Fault> {
             leap(last)
         )));
     }
-    Ok(())
+    Ok(unreadable)
 }
 
 /// Copies the store as of the last commit to a new file, which is there whole or not at all.
@@ -111,16 +122,18 @@ fn copy_pages(connection: &Connection, to: &Path) -> Result<(), Fault> {
 
 /// Puts the backup `from` in the place of the store at `to`, which no daemon may have open.
 ///
-/// Nothing is changed unless the backup is sound. What was at `to` is kept as `backups/replaced-N.db`.
-pub fn restore(from: &Path, to: &Path) -> Result<(), StoreError> {
+/// Nothing is changed unless the backup is sound. What was at `to` is kept as `backups/replaced-N.db`. Returns the rows
+/// and events of the backup that cannot be read: they are put back as they are, and the store goes on without them.
+pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     open::inspect_header(from)?;
     let nascent = files::beside(to, ".restoring");
-    let prepared = prepare(from, &nascent).and_then(|()| {
+    let settled = prepare(from, &nascent).and_then(|unreadable| {
         let (nth, old) = replaced(to);
         leap(&nascent, nth, old).map_err(|it| it.say("restore", to))?;
-        move_aside(to, nth)
+        move_aside(to, nth)?;
+        files::settle(&nascent, to).map_err(|it| words::io("restore", to, &it))?;
+        Ok(unreadable)
     });
-    let settled = prepared.and_then(|()| files::settle(&nascent, to).map_err(|it| words::io("restore", to, &it)));
     if settled.is_err() {
         files::remove_all(&nascent).map_err(|it| words::io("restore", to, &it))?;
     }
@@ -128,7 +141,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<(), StoreError> {
 }
 
 /// Copies the backup, with a log beside it if it has one, and sees that the copy is sound and of this schema.
-fn prepare(from: &Path, nascent: &Path) -> Result<(), StoreError> {
+fn prepare(from: &Path, nascent: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     let copy = |from: &Path, to: &Path| -> std::io::Result<()> {
         files::create_private(to)?;
         let mut target = fs::OpenOptions::new().write(true).open(to)?;
@@ -145,7 +158,7 @@ fn prepare(from: &Path, nascent: &Path) -> Result<(), StoreError> {
         open::sound(&store, "integrity_check")?;
         schema::migrate(&mut store, schema::MIGRATIONS)?;
         behind::settle(&mut store)?;
-        check(&store)
+        examine(&store)
     };
     verify().map_err(|it| it.say("read", from))
 }

@@ -157,7 +157,11 @@ pub(crate) fn settle(connection: &mut Connection) -> Result<(), Fault> {
     }
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut rows = Rows::new();
-    let board = load::board(&change, &mut rows)?;
+    let mut unreadable = Vec::new();
+    let board = load::board(&change, &mut rows, &mut unreadable)?;
+    for event in unreadable.iter().filter(|row| row.table == "events") {
+        tracing::error!("the store goes on without what an event changed that cannot be read: {event}");
+    }
     commit::rows(&change, &mut Vec::new(), &rows, &board.meta())?;
     change.commit()?;
     Ok(())

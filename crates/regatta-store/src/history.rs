@@ -28,7 +28,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use crate::behind::Shared;
-use crate::load::{decode, text};
+use crate::load::{decode, readable, text};
 use crate::words::{self, Fault};
 use crate::{index, log};
 
@@ -242,7 +242,11 @@ fn messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, Fau
     while found.len() < filter.limit
         && let Some(row) = rows.next()?
     {
-        let message: Message = decode("messages", row.get_ref(0)?, text(row.get_ref(1)?))?;
+        let Some(message): Option<Message> =
+            found_readable(decode("messages", row.get_ref(0)?, text(row.get_ref(1)?)))?
+        else {
+            continue;
+        };
         if read.is_none_or(|it| it.matches(&message.text)) {
             found.push(message);
         }
@@ -312,12 +316,16 @@ fn span(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)>, F
     if filter.since.is_some() || filter.until.is_some() {
         let last: Option<i64> = db.prepare_cached("SELECT max(id) FROM messages")?.query_row([], |row| row.get(0))?;
         let last = unsigned(last.unwrap_or(0));
-        let mut look = db.prepare_cached("SELECT id, body FROM messages WHERE id >= ?1 ORDER BY id LIMIT 1")?;
+        let mut look = db.prepare_cached("SELECT id, body FROM messages WHERE id >= ?1 ORDER BY id")?;
         let mut at_or_after = |id: u64| -> Result<Option<(u64, u64)>, Fault> {
             let mut rows = look.query([bound(id)])?;
-            let Some(row) = rows.next()? else { return Ok(None) };
-            let it: Dated = decode("messages", row.get_ref(0)?, text(row.get_ref(1)?))?;
-            Ok(Some((it.id.0, it.wall)))
+            while let Some(row) = rows.next()? {
+                let dated: Option<Dated> = found_readable(decode("messages", row.get_ref(0)?, text(row.get_ref(1)?)))?;
+                if let Some(dated) = dated {
+                    return Ok(Some((dated.id.0, dated.wall)));
+                }
+            }
+            Ok(None)
         };
         if let Some(since) = filter.since {
             low = low.max(bound(first_since(since, last, &mut at_or_after)?) - 1);
@@ -417,13 +425,27 @@ fn all<T: DeserializeOwned>(
     let mut rows = statement.query(params_from_iter(values))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push(decode(table, row.get_ref(0)?, text(row.get_ref(1)?))?);
+        found.extend(found_readable(decode(table, row.get_ref(0)?, text(row.get_ref(1)?)))?);
     }
     Ok(found)
 }
 
+/// Leaves a row out of a list if it cannot be read, and logs it: one bad row hides no others (D11).
+fn found_readable<T>(decoded: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    let mut aside = Vec::new();
+    let row = readable(decoded, &mut aside)?;
+    for unreadable in aside {
+        tracing::warn!("a list is incomplete, because the store cannot read {unreadable}");
+    }
+    Ok(row)
+}
+
+/// Reads one row. That it cannot be read is an error: to call it missing would be wrong.
 fn one<T: DeserializeOwned>(db: &Connection, table: &'static str, sql: &str, id: u64) -> Result<Option<T>, Fault> {
-    Ok(all(db, table, sql, vec![bound(id).into()])?.pop())
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query([bound(id)])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    decode(table, row.get_ref(0)?, text(row.get_ref(1)?)).map(Some)
 }
 
 fn at_most(limit: usize) -> i64 {

@@ -11,7 +11,7 @@ use regatta_core::search::{self, Query};
 use rusqlite::Connection;
 
 use crate::commit::{number, run};
-use crate::load::{decode, text};
+use crate::load::{decode, readable, text};
 use crate::words::Fault;
 
 /// Each word of a text once, as the search index takes them.
@@ -81,7 +81,9 @@ pub(crate) fn fill(db: &Connection) -> Result<(), Fault> {
     let mut statement = db.prepare("SELECT id, body FROM messages ORDER BY id")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let it: Message = decode("messages", row.get_ref(0)?, text(row.get_ref(1)?))?;
+        // A message that cannot be read is in no index; the store's check names it.
+        let decoded = decode("messages", row.get_ref(0)?, text(row.get_ref(1)?));
+        let Some(it): Option<Message> = readable(decoded, &mut Vec::new())? else { continue };
         let thread = it.thread.or_else(|| it.reply_to.map(|to| roots.get(&to).copied().unwrap_or(to)));
         if let Some(root) = thread {
             roots.insert(it.id, root);

@@ -19,6 +19,7 @@ mod index; // what messages are found by
 mod load; // the board, from its live rows
 mod log; // events in rows
 mod open; // what is checked before a file is trusted
+mod repair; // what older programs stored wrong
 mod schema; // tables, migrations
 mod store; // the port
 mod words; // every sentence this crate says

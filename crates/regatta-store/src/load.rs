@@ -6,7 +6,7 @@ use regatta_core::board::{Board, Loading, Row, Rows};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::TaskId;
 use regatta_core::task::Status;
-use regatta_engine::ports::store::Loaded;
+use regatta_engine::ports::store::{Loaded, UnreadableRow};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use serde::de::DeserializeOwned;
@@ -18,25 +18,29 @@ use crate::words::Fault;
 /// Reads the board and the outbox, as of one commit.
 pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
     let seen = connection.unchecked_transaction()?;
-    let board = board(&seen, &mut Rows::new())?;
-    let outbox = outbox(&seen)?;
+    let mut unreadable = Vec::new();
+    let board = board(&seen, &mut Rows::new(), &mut unreadable)?;
+    let outbox = outbox(&seen, &mut unreadable)?;
     drop(seen);
     // The pages of a hundred thousand rows were read once and are not wanted again.
     connection.release_memory()?;
-    Ok(Loaded { board, outbox })
+    Ok(Loaded { board, outbox, unreadable })
 }
 
-/// The board as its rows have it and then as the log goes on; `rows` become those that changed in between.
-pub(crate) fn board(seen: &Connection, rows: &mut Rows) -> Result<Board, Fault> {
-    let mut board = written(seen)?;
+/// The board as its rows have it and then as the log goes on; `rows` become those that changed in between, and rows and
+/// events that cannot be read are added to `aside` (D11).
+pub(crate) fn board(seen: &Connection, rows: &mut Rows, aside: &mut Vec<UnreadableRow>) -> Result<Board, Fault> {
+    let mut board = written(seen, aside)?;
     let from = board.revision;
     let mut statement = seen.prepare_cached(&log::after())?;
     let mut left = statement.query([number(board.revision)?])?;
     while let Some(row) = left.next()? {
         for it in log::events(row)?.iter().filter(|it| it.revision > from) {
-            if it.revision != board.revision + 1 {
+            let unreadable = log::unreadable(it);
+            if it.revision != board.revision + 1 && unreadable.is_none() {
                 return Err(Fault::Damaged(format!("event {} is missing from its log", board.revision + 1)));
             }
+            aside.extend(unreadable);
             board.fold_into(it, rows);
         }
     }
@@ -44,104 +48,142 @@ pub(crate) fn board(seen: &Connection, rows: &mut Rows) -> Result<Board, Fault> 
 }
 
 /// The board as its live rows have it.
-fn written(seen: &Connection) -> Result<Board, Fault> {
+fn written(seen: &Connection, aside: &mut Vec<UnreadableRow>) -> Result<Board, Fault> {
     let mut board = Loading::default();
-    let mut revisions = 0;
-    read(seen, "meta", "SELECT id, body FROM meta", |it| {
-        revisions += 1;
-        board.put(Row::Meta(it));
-    })?;
-    if revisions == 0 {
-        return Err(Fault::Damaged("it does not say at which revision it is".into()));
+    let mut meta = seen.prepare_cached("SELECT id, body FROM meta")?;
+    let mut rows = meta.query([])?;
+    match rows.next()? {
+        // Without it nobody knows which numbers were handed out, so a store cannot go on.
+        Some(row) => board.put(Row::Meta(decode("meta", row.get_ref(0)?, text(row.get_ref(1)?))?)),
+        None => return Err(Fault::Damaged("it does not say at which revision it is".into())),
     }
-    read(seen, "projects", "SELECT name, body FROM projects", |it| board.put(Row::Project(Arc::new(it))))?;
-    read(seen, "agents", "SELECT name, body FROM agents", |it| board.put(Row::Agent(Arc::new(it))))?;
-    read(seen, "missions", "SELECT id, body FROM missions WHERE live = 1", |it| {
+    read(seen, "projects", "SELECT name, body FROM projects", aside, |it| board.put(Row::Project(Arc::new(it))))?;
+    read(seen, "agents", "SELECT name, body FROM agents", aside, |it| board.put(Row::Agent(Arc::new(it))))?;
+    read(seen, "missions", "SELECT id, body FROM missions WHERE live = 1", aside, |it| {
         board.put(Row::Mission(Arc::new(it), true))
     })?;
-    tasks(seen, &mut board)?;
-    read(seen, "attempts", "SELECT id, body FROM attempts WHERE live = 1", |it| board.put(Row::Attempt(Arc::new(it))))?;
-    read(seen, "claims", "SELECT id, body FROM claims", |it| board.put(Row::Claim(Arc::new(it))))?;
-    read(seen, "waits", "SELECT id, body FROM waits", |it| board.put(Row::Wait(Arc::new(it))))?;
-    read(seen, "landings", "SELECT id, body FROM landings WHERE live = 1", |it| board.put(Row::Landing(Arc::new(it))))?;
-    read(seen, "cursors", "SELECT agent, body FROM cursors", |it| board.put(Row::Cursor(it)))?;
-    read(seen, "answers", "SELECT request, body FROM answers", |it| board.put(Row::Answer(Arc::new(it))))?;
-    read(seen, "approvals", "SELECT id, body FROM approvals WHERE live = 1", |it| {
+    tasks(seen, &mut board, aside)?;
+    read(seen, "attempts", "SELECT id, body FROM attempts WHERE live = 1", aside, |it| {
+        board.put(Row::Attempt(Arc::new(it)))
+    })?;
+    read(seen, "claims", "SELECT id, body FROM claims", aside, |it| board.put(Row::Claim(Arc::new(it))))?;
+    read(seen, "waits", "SELECT id, body FROM waits", aside, |it| board.put(Row::Wait(Arc::new(it))))?;
+    read(seen, "landings", "SELECT id, body FROM landings WHERE live = 1", aside, |it| {
+        board.put(Row::Landing(Arc::new(it)))
+    })?;
+    read(seen, "cursors", "SELECT agent, body FROM cursors", aside, |it| board.put(Row::Cursor(it)))?;
+    read(seen, "answers", "SELECT request, body FROM answers", aside, |it| board.put(Row::Answer(Arc::new(it))))?;
+    read(seen, "approvals", "SELECT id, body FROM approvals WHERE live = 1", aside, |it| {
         board.put(Row::Approval(Arc::new(it)))
     })?;
-    read(seen, "rules", "SELECT id, body FROM rules", |it| board.put(Row::Rule(Arc::new(it))))?;
-    read(seen, "budgets", "SELECT scope, body FROM budgets", |it| board.put(Row::Budget(Arc::new(it))))?;
-    read(seen, "days", "SELECT day, body FROM days", |it| board.put(Row::Day(it)))?;
-    read(seen, "parked", "SELECT name, body FROM parked", |it| board.put(Row::Parked(Arc::new(it))))?;
-    read(seen, "runners", "SELECT name, body FROM runners", |it| board.put(Row::Runner(Arc::new(it))))?;
-    read(seen, "hooks", "SELECT id, body FROM hooks", |it| board.put(Row::Hook(Arc::new(it))))?;
-    read(seen, "firings", "SELECT id, body FROM firings WHERE live = 1", |it| board.put(Row::Firing(Arc::new(it))))?;
-    read(seen, "teams", "SELECT name, body FROM teams", |it| board.put(Row::Team(Arc::new(it))))?;
-    read(seen, "launches", "SELECT id, body FROM launches WHERE live = 1", |it| board.put(Row::Launch(Arc::new(it))))?;
-    read(seen, "conversations", "SELECT id, body FROM conversations WHERE live = 1", |it| {
+    read(seen, "rules", "SELECT id, body FROM rules", aside, |it| board.put(Row::Rule(Arc::new(it))))?;
+    read(seen, "budgets", "SELECT scope, body FROM budgets", aside, |it| board.put(Row::Budget(Arc::new(it))))?;
+    read(seen, "days", "SELECT day, body FROM days", aside, |it| board.put(Row::Day(it)))?;
+    read(seen, "parked", "SELECT name, body FROM parked", aside, |it| board.put(Row::Parked(Arc::new(it))))?;
+    read(seen, "runners", "SELECT name, body FROM runners", aside, |it| board.put(Row::Runner(Arc::new(it))))?;
+    read(seen, "hooks", "SELECT id, body FROM hooks", aside, |it| board.put(Row::Hook(Arc::new(it))))?;
+    read(seen, "firings", "SELECT id, body FROM firings WHERE live = 1", aside, |it| {
+        board.put(Row::Firing(Arc::new(it)))
+    })?;
+    read(seen, "teams", "SELECT name, body FROM teams", aside, |it| board.put(Row::Team(Arc::new(it))))?;
+    read(seen, "launches", "SELECT id, body FROM launches WHERE live = 1", aside, |it| {
+        board.put(Row::Launch(Arc::new(it)))
+    })?;
+    read(seen, "conversations", "SELECT id, body FROM conversations WHERE live = 1", aside, |it| {
         board.put(Row::Conversation(Arc::new(it)))
     })?;
-    read(seen, "deliveries", "SELECT key, body FROM deliveries", |it| board.put(Row::Delivery(it)))?;
+    read(seen, "deliveries", "SELECT key, body FROM deliveries", aside, |it| board.put(Row::Delivery(it)))?;
     Ok(board.done())
 }
 
 /// Open and failed tasks whole, other ended ones by how they ended: a fleet that cancels much must not pay for it at every start.
-fn tasks(connection: &Connection, board: &mut Loading) -> Result<(), Fault> {
+fn tasks(connection: &Connection, board: &mut Loading, aside: &mut Vec<UnreadableRow>) -> Result<(), Fault> {
     let mut statement = connection.prepare_cached("SELECT id, body, status FROM tasks WHERE live = 1")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let status = text(row.get_ref(2)?);
-        match Status::ALL.into_iter().find(|it| it.is_terminal() && it.name().as_bytes() == status) {
-            // What failed may still be somebody's to answer.
-            Some(Status::Failed) => {
-                board.put(Row::Task(Arc::new(decode("tasks", row.get_ref(0)?, text(row.get_ref(1)?))?)));
-            }
-            Some(status) => board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status),
-            None => board.put_task(decode("tasks", row.get_ref(0)?, text(row.get_ref(1)?))?),
+        let ended = Status::ALL.into_iter().find(|it| it.is_terminal() && it.name().as_bytes() == status);
+        // What failed may still be somebody's to answer.
+        if let Some(status) = ended.filter(|status| *status != Status::Failed) {
+            board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status);
+            continue;
+        }
+        let Some(task) = readable(decode("tasks", row.get_ref(0)?, text(row.get_ref(1)?)), aside)? else { continue };
+        match ended {
+            Some(_) => board.put(Row::Task(Arc::new(task))),
+            None => board.put_task(task),
         }
     }
     Ok(())
 }
 
-fn outbox(connection: &Connection) -> Result<Vec<(EffectKey, regatta_core::effect::Effect)>, Fault> {
+fn outbox(
+    connection: &Connection,
+    aside: &mut Vec<UnreadableRow>,
+) -> Result<Vec<(EffectKey, regatta_core::effect::Effect)>, Fault> {
     let mut found = Vec::new();
     let mut statement = connection.prepare_cached("SELECT revision, body, nth FROM outbox ORDER BY revision, nth")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let key = EffectKey { revision: row.get::<_, i64>(0)?.unsigned_abs(), nth: row.get(2)? };
-        found.push((key, decode("outbox", row.get_ref(0)?, text(row.get_ref(1)?))?));
+        if let Some(effect) = readable(decode("outbox", row.get_ref(0)?, text(row.get_ref(1)?)), aside)? {
+            found.push((key, effect));
+        }
     }
     Ok(found)
 }
 
-/// Reads every row there is but the log's, live or history: bytes that changed inside a text are found only so.
-pub(crate) fn read_all(connection: &Connection) -> Result<(), Fault> {
+/// Reads every row there is but the log's, live or history, and returns those that cannot be read: bytes that changed
+/// inside a text are found only so.
+pub(crate) fn read_all(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
     use regatta_core::{approval, attempt, bus, conversation, hook, landing, launch, mission, task};
-    load(connection)?;
-    read(connection, "missions", "SELECT id, body FROM missions", |_: mission::Mission| ())?;
-    read(connection, "tasks", "SELECT id, body FROM tasks", |_: task::Task| ())?;
-    read(connection, "attempts", "SELECT id, body FROM attempts", |_: attempt::Attempt| ())?;
-    read(connection, "landings", "SELECT id, body FROM landings", |_: landing::Landing| ())?;
-    read(connection, "launches", "SELECT id, body FROM launches", |_: launch::Launch| ())?;
-    read(connection, "conversations", "SELECT id, body FROM conversations", |_: conversation::Conversation| ())?;
-    read(connection, "approvals", "SELECT id, body FROM approvals", |_: approval::Approval| ())?;
-    read(connection, "firings", "SELECT id, body FROM firings", |_: hook::Firing| ())?;
-    read(connection, "messages", "SELECT id, body FROM messages", |_: bus::Message| ())
+    let mut aside = load(connection)?.unreadable;
+    let mut ended: Vec<UnreadableRow> = Vec::new();
+    let db = connection;
+    read(db, "missions", "SELECT id, body FROM missions", &mut ended, |_: mission::Mission| ())?;
+    read(db, "tasks", "SELECT id, body FROM tasks", &mut ended, |_: task::Task| ())?;
+    read(db, "attempts", "SELECT id, body FROM attempts", &mut ended, |_: attempt::Attempt| ())?;
+    read(db, "landings", "SELECT id, body FROM landings", &mut ended, |_: landing::Landing| ())?;
+    read(db, "launches", "SELECT id, body FROM launches", &mut ended, |_: launch::Launch| ())?;
+    let sql = "SELECT id, body FROM conversations";
+    read(db, "conversations", sql, &mut ended, |_: conversation::Conversation| ())?;
+    read(db, "approvals", "SELECT id, body FROM approvals", &mut ended, |_: approval::Approval| ())?;
+    read(db, "firings", "SELECT id, body FROM firings", &mut ended, |_: hook::Firing| ())?;
+    read(db, "messages", "SELECT id, body FROM messages", &mut ended, |_: bus::Message| ())?;
+    // A live row was found by the load already.
+    ended.retain(|row| !aside.contains(row));
+    aside.extend(ended);
+    Ok(aside)
 }
 
-/// Reads rows of one table: the name of each, and its body.
+/// Reads rows of one table: the name of each, and its body. Those that cannot be read are added to `aside`.
 fn read<T: DeserializeOwned>(
     connection: &Connection,
     table: &'static str,
     sql: &str,
+    aside: &mut Vec<UnreadableRow>,
     mut each: impl FnMut(T),
 ) -> Result<(), Fault> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        each(decode(table, row.get_ref(0)?, text(row.get_ref(1)?))?);
+        if let Some(found) = readable(decode(table, row.get_ref(0)?, text(row.get_ref(1)?)), aside)? {
+            each(found);
+        }
     }
     Ok(())
+}
+
+/// Returns a row that was decoded, or adds it to `aside`. Other failures stay failures.
+pub(crate) fn readable<T>(decoded: Result<T, Fault>, aside: &mut Vec<UnreadableRow>) -> Result<Option<T>, Fault> {
+    match decoded {
+        Ok(row) => Ok(Some(row)),
+        Err(Fault::Row { table, id, cause }) => {
+            aside.push(UnreadableRow { table, id, why: cause.to_string() });
+            Ok(None)
+        }
+        Err(fault) => Err(fault),
+    }
 }
 
 /// What a text column holds. A number there would be damage, and has no JSON form of ours.

@@ -6,12 +6,13 @@
 
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
+use regatta_core::fleet;
 use regatta_core::ids::Now;
-use rusqlite::types::ValueRef;
+use regatta_engine::ports::store::UnreadableRow;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::commit::{Json, number};
-use crate::load::{decode, text};
+use crate::load::text;
 use crate::words::Fault;
 
 /// The most events in a row: who reads one event from the middle reads them all.
@@ -73,24 +74,44 @@ pub(crate) fn last(connection: &Connection) -> Result<Option<(u64, u64)>, Fault>
     Ok(found.map(|(revision, at)| (revision.unsigned_abs(), at.unsigned_abs())))
 }
 
-/// The events of a row, oldest first.
+/// Returns the events of a row, oldest first. In the place of one that cannot be read stands an [`Event::Unreadable`];
+/// where nobody can tell how many a row holds, one stands for all of them, at the row's last revision (D11).
 pub(crate) fn events(row: &Row<'_>) -> Result<Vec<Recorded>, Fault> {
-    let (id, body) = (row.get_ref(0)?, text(row.get_ref(1)?));
+    let body = text(row.get_ref(1)?);
     let last = row.get::<_, i64>(0)?.unsigned_abs();
     let now = Now { at: row.get::<_, i64>(2)?.unsigned_abs(), wall: row.get::<_, i64>(3)?.unsigned_abs() };
+    let recorded = |revision: u64, decoded: Result<(Actor, Event), String>| {
+        let (by, event) = decoded.unwrap_or_else(|why| (Actor::Regatta, fleet::unreadable_event(why)));
+        Recorded { revision, now, by, event }
+    };
     if body.first() != Some(&b'[') {
-        let by = Actor::try_from(row.get::<_, String>(4)?)
-            .map_err(|it| Fault::Damaged(format!("event {last} is by nobody: {it}")))?;
-        return Ok(vec![Recorded { revision: last, now, by, event: decode("events", id, body)? }]);
+        let by = Actor::try_from(row.get::<_, String>(4)?).map_err(|bad| bad.to_string());
+        let event = serde_json::from_slice(body).map_err(|bad| bad.to_string());
+        return Ok(vec![recorded(last, by.and_then(|by| Ok((by, event?))))]);
     }
-    let found: Vec<(Actor, Event)> = decode("events", id, body)?;
-    let before = last.checked_sub(found.len() as u64).filter(|_| !found.is_empty()).ok_or_else(|| misplaced(id))?;
-    let numbered = (before + 1..).zip(found);
-    Ok(numbered.map(|(revision, (by, event))| Recorded { revision, now, by, event }).collect())
+    let found = match several_from(body) {
+        Ok(found) => found,
+        Err(bad) => return Ok(vec![recorded(last, Err(bad.to_string()))]),
+    };
+    match last.checked_sub(found.len() as u64).filter(|_| !found.is_empty()) {
+        Some(before) => Ok((before + 1..).zip(found).map(|(revision, it)| recorded(revision, it)).collect()),
+        None => Ok(vec![recorded(last, Err("the row holds no events, or more than there were".into()))]),
+    }
 }
 
-fn misplaced(id: ValueRef<'_>) -> Fault {
-    Fault::Damaged(format!("row {} of its table events holds none, or more than there were", id.as_i64().unwrap_or(0)))
+/// Reads what [`several`] wrote. Only if that fails is each event looked at by itself, which is slower.
+fn several_from(body: &[u8]) -> Result<Vec<Result<(Actor, Event), String>>, serde_json::Error> {
+    if let Ok(found) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
+        return Ok(found.into_iter().map(Ok).collect());
+    }
+    let each: Vec<serde_json::Value> = serde_json::from_slice(body)?;
+    Ok(each.into_iter().map(|one| serde_json::from_value(one).map_err(|bad| bad.to_string())).collect())
+}
+
+/// Returns the row of an event that could not be read.
+pub(crate) fn unreadable(recorded: &Recorded) -> Option<UnreadableRow> {
+    let Event::Unreadable(event) = &recorded.event else { return None };
+    Some(UnreadableRow { table: "events", id: recorded.revision.to_string(), why: event.why().clone() })
 }
 
 #[cfg(test)]
@@ -133,16 +154,45 @@ mod tests {
         }
     }
 
+    /// D11: a row whose events cannot be counted is one unreadable event, and reading goes on after it.
     #[test]
-    fn a_row_with_more_events_than_there_were_is_damage() {
+    fn d11_a_row_with_more_events_than_there_were_is_unreadable() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();
         let raw = Connection::open(&path).unwrap();
-        append(&raw, &mut Vec::new(), &many()[..9]).unwrap();
-        for spoil in ["UPDATE events SET revision = 2 WHERE revision = 9", "UPDATE events SET body = '[]'"] {
-            raw.execute_batch(spoil).unwrap();
-            assert_eq!(store.history().events(0, 10).unwrap_err().code, "corrupt", "{spoil}");
+        let told = many();
+        append(&raw, &mut Vec::new(), &told[..9]).unwrap();
+        append(&raw, &mut Vec::new(), &told[9..12]).unwrap();
+        for spoil in ["body = '[]'", "body = '[[1'", "revision = 2"] {
+            raw.execute_batch(&format!("UPDATE events SET {spoil} WHERE revision = 9")).unwrap();
+            let found = store.history().events(0, 10).unwrap();
+            assert!(matches!(found[0].event, Event::Unreadable(_)), "{spoil}");
+            assert!(found[1..] == told[9..12], "{spoil}");
+        }
+    }
+
+    /// D11: of the events in a row only those that cannot be read are lost.
+    #[test]
+    fn d11_one_unreadable_event_hides_no_other_in_its_row() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let store = SqliteStore::open(&path).unwrap();
+        let raw = Connection::open(&path).unwrap();
+        let told = many();
+        append(&raw, &mut Vec::new(), &told[..9]).unwrap();
+        let body: String = raw.query_row("SELECT body FROM events", [], |row| row.get(0)).unwrap();
+        let fourth = serde_json::to_string(&(&told[3].by, &told[3].event)).unwrap();
+        for damage in [r#"["ann",{"kind":"from.the.future"}]"#, r#"["no name",{}]"#, "7"] {
+            let spoilt = body.replacen(&fourth, damage, 1);
+            raw.execute("UPDATE events SET body = ?1", [spoilt]).unwrap();
+            let found = store.history().events(0, 99).unwrap();
+            assert_eq!(found.len(), 9, "{damage}");
+            for (found, told) in found.iter().zip(&told) {
+                let unreadable = matches!(&found.event, Event::Unreadable(it) if !it.why().is_empty());
+                assert_eq!(found.revision, told.revision);
+                assert!(if told.revision == 4 { unreadable } else { found == told }, "{damage}: {found:?}");
+            }
         }
     }
 }

@@ -6,8 +6,8 @@
 use regatta_core::board::Meta;
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::index;
 use crate::words::Fault;
+use crate::{index, repair};
 
 /// "Rgta": how a store of ours is told from any other SQLite file.
 pub(crate) const APPLICATION_ID: i64 = 0x5267_7461;
@@ -67,7 +67,7 @@ CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL
 CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", "
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
-", BUS, TEAMS, BRIDGES, ENDED, BEHIND];
+", BUS, TEAMS, BRIDGES, ENDED, BEHIND, ESCAPED];
 
 /// Threads, full-text search, hooks. What is there of messages is indexed when a store comes here (`search.rs` of the
 /// core says what a word is, so no SQL can do it).
@@ -112,6 +112,14 @@ CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 /// it must not open the store (D6). No table changes.
 const BEHIND: &str = "-- no table changes";
 
+/// From here on the URIs of claims are escaped. An older program would read `%25` as it is written and take one file for
+/// another, so it must not open the store (D6). `repair.rs` mends what older programs wrote. And a store has a name by
+/// which it is told from every other; its copies have the same.
+const ESCAPED: &str = "
+CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL) STRICT;
+INSERT INTO identity (id, name) VALUES (1, lower(hex(randomblob(16))));
+";
+
 /// The schema this program writes.
 pub(crate) fn newest() -> i64 {
     MIGRATIONS.len() as i64
@@ -130,6 +138,9 @@ pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Resul
             change.execute_batch(sql)?;
             if *sql == BUS {
                 index::fill(&change)?;
+            }
+            if *sql == ESCAPED {
+                repair::escape_claims(&change)?;
             }
             change.pragma_update(None, "user_version", to)?;
             change.commit()?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use regatta_engine::ports::store::StoreError;
+use regatta_engine::ports::store::{StoreError, UnreadableRow};
 use rusqlite::ErrorCode;
 
 use crate::files;
@@ -19,6 +19,9 @@ pub(crate) enum Fault {
     /// A row that cannot be written as JSON.
     #[error("{0}")]
     Write(#[from] serde_json::Error),
+    /// Rows of a store that is sound otherwise.
+    #[error("{} rows cannot be read", .0.len())]
+    Unreadable(Vec<UnreadableRow>),
     #[error("{0}")]
     Damaged(String),
     #[error("{0}")]
@@ -36,6 +39,7 @@ impl Fault {
             Fault::Write(cause) => {
                 error("io", format!("Regatta could not {doing}: a row has no JSON form ({cause})"), REPORT)
             }
+            Fault::Unreadable(rows) => unreadable(path, &rows),
             Fault::Damaged(what) => corrupt(path, &what),
             Fault::Said(said) => said,
         }
@@ -127,6 +131,23 @@ pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
         ),
     };
     error("corrupt", format!("the store {} is damaged: {why}", path.display()), hint)
+}
+
+/// How many rows that cannot be read are named one by one.
+const MAX_NAMED_ROWS: usize = 5;
+
+/// Rows that cannot be read in a store that works without them (D11).
+fn unreadable(path: &Path, rows: &[UnreadableRow]) -> StoreError {
+    let name = |row: &UnreadableRow| format!("row {} of its table {} cannot be read ({})", row.id, row.table, row.why);
+    let mut named: Vec<String> = rows.iter().take(MAX_NAMED_ROWS).map(name).collect();
+    if rows.len() > MAX_NAMED_ROWS {
+        named.push(format!("and {} more", rows.len() - MAX_NAMED_ROWS));
+    }
+    let what = format!("the store {} is damaged: {}", path.display(), named.join("; "));
+    let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
+    let hint =
+        format!("everything else works; to get them back, put a backup from before back: regatta restore {backup}");
+    error("corrupt", what, hint)
 }
 
 /// A file that was never a store of ours.

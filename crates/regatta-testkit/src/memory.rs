@@ -158,7 +158,8 @@ impl Store for MemoryStore {
         let Shared { kept, .. } = &*self.lock();
         let live = kept.rows.values().filter(|it| it.is_live()).cloned();
         let board = Board::from_rows(live.chain([Row::Meta(kept.meta)]));
-        Ok(Loaded { board, outbox: kept.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect() })
+        let outbox = kept.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
+        Ok(Loaded { board, outbox, unreadable: vec![] })
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {

@@ -8,6 +8,7 @@ use regatta_agents::AgentsAdapter;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::Agents;
 use regatta_engine::ports::git::Git;
+use regatta_engine::ports::store::UnreadableRow;
 use regatta_engine::timer::MachineClock;
 use regatta_engine::{Ports, Redact, Settings, Tools};
 use regatta_git::GitAdapter;
@@ -144,8 +145,8 @@ pub(crate) fn agents(data_dir: &Path) -> Result<impl regatta_engine::ports::agen
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
-/// Puts a copy of a store back. The daemon must be down.
-pub(crate) fn restore(from: &Path, data_dir: &Path) -> Result<(), Failed> {
+/// Puts a copy of a store back, and returns its rows that cannot be read. The daemon must be down.
+pub(crate) fn restore(from: &Path, data_dir: &Path) -> Result<Vec<UnreadableRow>, Failed> {
     regatta_store::restore(from, &data_dir.join(STORE)).map_err(from_store)
 }
 

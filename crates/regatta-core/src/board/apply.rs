@@ -42,7 +42,7 @@ impl Board {
         self.revision += 1;
         self.at = now.at;
         match event {
-            Event::FleetResumed(_) => {}
+            Event::FleetResumed(_) | Event::Unreadable(_) => {}
             Event::FleetLimited(it) => self.limits = *it.limits(),
             Event::RequestAnswered(it) => {
                 let answer = Answer {

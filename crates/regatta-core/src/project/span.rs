@@ -35,8 +35,9 @@ impl Span {
             "d" => 86_400_000.0,
             _ => return Err(format!("{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d")),
         };
-        match number.parse::<f64>() {
-            Ok(number) if number.is_finite() && number * factor < 1e15 => Ok(Span((number * factor).round() as u64)),
+        // The rounded number is compared: it is what is written, and must be accepted again (D9).
+        match number.parse::<f64>().map(|number| (number * factor).round()) {
+            Ok(ms) if ms.is_finite() && ms < 1e15 => Ok(Span(ms as u64)),
             _ => Err(format!("{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d")),
         }
     }
@@ -80,12 +81,13 @@ mod tests {
             ("1.5s", 1_500),
             ("7", 7_000),
             ("0", 0),
+            ("999999999999999.4ms", 999_999_999_999_999),
         ] {
             let span = Span::parse(text).unwrap();
             assert_eq!(span.ms(), ms, "{text}");
             assert_eq!(Span::parse(&span.to_string()), Ok(span), "{text} is read back as it is written");
         }
-        for bad in ["", "s", "-1s", "1x", "1e99", "NaN", "1.2.3s", "999999999999999d"] {
+        for bad in ["", "s", "-1s", "1x", "1e99", "NaN", "1.2.3s", "999999999999999d", "999999999999999.6ms"] {
             assert!(Span::parse(bad).is_err(), "{bad}");
         }
     }

@@ -45,17 +45,34 @@ pub struct Loaded {
     pub board: Board,
     /// Effects that were stored and not yet performed, oldest first.
     pub outbox: Vec<(EffectKey, Effect)>,
+    /// Live rows, effects and events that could not be read. The board is without them (D11).
+    pub unreadable: Vec<UnreadableRow>,
+}
+
+/// A stored row that this program cannot read. It stays in the store as it is, so that another version may read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableRow {
+    pub table: &'static str,
+    /// The row's key in its table.
+    pub id: String,
+    pub why: String,
+}
+
+impl std::fmt::Display for UnreadableRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "row {} of table {} ({})", self.id, self.table, self.why)
+    }
 }
 
 /// The writing side. One thread owns it.
 pub trait Store: Send {
-    /// Reads the board and the outbox.
+    /// Reads the board and the outbox. A row that cannot be read is left out and reported (D11).
     fn load(&mut self) -> Result<Loaded, StoreError>;
     /// Stores a batch durably: when this returns, it survives the machine's power being cut.
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
     /// The revision the store is at: after a failed commit it says whether that was kept all the same.
     fn revision(&mut self) -> Result<u64, StoreError>;
-    /// Checks the whole store for damage (D3).
+    /// Checks the whole store for damage, rows that cannot be read among it (D3).
     fn check(&mut self) -> Result<(), StoreError>;
     /// Writes an exact copy of the store, as of the last commit, to a new file (D7).
     fn backup(&mut self, to: &Path) -> Result<(), StoreError>;
@@ -132,7 +149,9 @@ pub struct TaskFilter {
 
 /// The reading side: everything that was ever committed.
 pub trait History: Send + Sync {
-    /// Events after a revision, in order, at most `limit`.
+    /// Events after a revision, in order, at most `limit`. One that cannot be read is [`Event::Unreadable`].
+    ///
+    /// [`Event::Unreadable`]: regatta_core::event::Event::Unreadable
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
     /// Messages that match.
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;

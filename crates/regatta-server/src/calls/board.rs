@@ -1,12 +1,17 @@
 //! Verbs that look at or set up the fleet: status, projects, agents.
 
 use regatta_api::page::MissionLine;
-use regatta_api::view::GraphView;
+use regatta_api::view::{GraphView, UnreadableView};
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
+use regatta_engine::ports::store::UnreadableRow;
 
 use super::*;
 use crate::pages::{self, Of};
+
+fn unreadable_view(row: &UnreadableRow) -> UnreadableView {
+    UnreadableView { table: row.table.to_owned(), id: row.id.clone(), why: row.why.clone() }
+}
 
 impl Caller<'_> {
     /// A project that is named must be there: an empty answer would look like an empty project.
@@ -57,6 +62,7 @@ impl Caller<'_> {
             agents: board.agents.values().map(|it| AgentView::of(&board, it, now)).collect(),
             url: format!("http://{}/", self.shared.address),
             tasks,
+            unreadable: self.engine().unreadable().iter().map(unreadable_view).collect(),
         };
         answer(board.revision, &view)
     }

@@ -104,12 +104,14 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
     let mine: std::collections::BTreeSet<TaskId> = tasks.iter().map(|it| it.id).collect();
     let mut asked: BTreeMap<regatta_core::ids::ApprovalId, TaskId> = BTreeMap::new();
     let mut after = shared.past.before(|board| board.counters.mission < id.0);
+    let mut unreadable = None;
     'reading: while after < until {
         let page = history.events(after, 500).map_err(unread)?;
         let Some(last) = page.last() else { break };
         after = last.revision;
         for it in &page {
             if told.first == 0 && !matches!(&it.event, Event::MissionStarted(event) if event.mission().id == id) {
+                unreadable = unreadable.or(log_gap(it));
                 continue;
             }
             if told.first == 0 {
@@ -136,7 +138,11 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
         }
     }
     if told.first == 0 {
-        return Err(no_mission(id));
+        // The mission exists, so its start must be one of the events that cannot be read.
+        match unreadable {
+            Some(revision) => told.first = revision,
+            None => return Err(no_mission(id)),
+        }
     }
     if told.marks.len() > MOST_MARKS {
         // Evenly thinned: the first and the last stay.
@@ -152,10 +158,15 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
 }
 
 /// What is worth a look.
+fn log_gap(recorded: &Recorded) -> Option<u64> {
+    matches!(recorded.event, Event::Unreadable(_)).then_some(recorded.revision)
+}
+
 fn moment(it: &Recorded, id: MissionId, mine: &std::collections::BTreeSet<TaskId>) -> Option<String> {
     let of = |task: &TaskId| mine.contains(task);
     Some(match &it.event {
         Event::MissionStarted(event) if event.mission().id == id => "the mission begins".into(),
+        Event::Unreadable(event) => format!("event {} cannot be read ({})", it.revision, event.why()),
         Event::MissionEnded(event) if *event.mission() == id => "the mission ends".into(),
         Event::TaskAdded(event) if of(&event.task().id) => format!("{} is added", event.task().id),
         Event::TaskStarted(event) if of(event.task()) => format!("{} is started by {}", event.task(), event.agent()),

@@ -117,7 +117,7 @@ fn a_backup_that_is_not_sound_is_refused_and_nothing_is_changed() {
     fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
     fs::write(&empty, "").unwrap();
     fs::copy(&sound, &newer).unwrap();
-    rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 9).unwrap();
+    rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
     fs::copy(&sound, &gap).unwrap();
     rusqlite::Connection::open(&gap).unwrap().execute_batch("DELETE FROM events WHERE revision = 3").unwrap();
     for (from, code) in [

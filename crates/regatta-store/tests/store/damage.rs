@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use regatta_engine::ports::store::{MessageFilter, Store};
+use regatta_engine::ports::store::Store;
 use regatta_store::SqliteStore;
 use regatta_testkit::store_suite::story::everything;
 use rusqlite::Connection;
@@ -117,23 +117,6 @@ fn a_store_that_was_never_finished_is_made_anew() {
     fs::write(place.file("regatta.db.new-wal"), "half").unwrap();
     place.store().check().unwrap();
     assert!(!place.file("regatta.db.new").exists());
-}
-
-#[test]
-fn a_row_that_cannot_be_read_is_named() {
-    let place = Place::filled(&everything());
-    place
-        .raw()
-        .execute_batch("UPDATE claims SET body = '{\"id\": 1}' WHERE id = (SELECT max(id) FROM claims)")
-        .unwrap();
-    place.raw().execute_batch("UPDATE messages SET body = substr(body, 1, 20) WHERE id = 2").unwrap();
-    let mut store = place.store();
-    let why = store.load().unwrap_err();
-    assert_eq!(why.code, "corrupt");
-    assert!(why.what.contains("of its table claims"), "{why:?}");
-    let everyone = MessageFilter { limit: 100, ..MessageFilter::default() };
-    let why = store.history().messages(&everyone).unwrap_err();
-    assert!(why.code == "corrupt" && why.what.contains("row 2 of its table messages"), "{why:?}");
 }
 
 /// D3: the check finds what a load does not look at.

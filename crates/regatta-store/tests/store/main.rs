@@ -6,4 +6,7 @@ mod backups;
 mod conformance;
 mod damage;
 mod disk;
+mod hostile;
+mod repairs;
 mod support;
+mod unreadable;

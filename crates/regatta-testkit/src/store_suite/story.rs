@@ -43,6 +43,8 @@ pub struct Teller {
     pub board: Board,
     pub now: Now,
     pub steps: Vec<Step>,
+    /// The requests that were granted, one for each step, and when each was decided.
+    pub requests: Vec<(Request, Now)>,
     outbox: BTreeMap<EffectKey, Effect>,
 }
 
@@ -71,6 +73,7 @@ impl Teller {
         self.board = done.board.clone();
         let outbox = self.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
         self.steps.push(Step { batch, board: done.board, outbox });
+        self.requests.push((request, self.now));
         done.outcome
     }
 
@@ -182,6 +185,15 @@ fn found_by_the_way() -> Findings {
 
 /// Everything that can happen, in some order. It ends with something live of every kind.
 pub fn everything() -> Vec<Step> {
+    told().steps
+}
+
+/// Returns the requests that make [`everything`], with the moment of each.
+pub fn every_request() -> Vec<(Request, Now)> {
+    told().requests
+}
+
+fn told() -> Teller {
     let mut it = Teller::default();
     people_and_projects(&mut it);
     a_task_from_outside(&mut it);
@@ -199,7 +211,7 @@ pub fn everything() -> Vec<Step> {
     super::teams::teams(&mut it);
     super::conversations::conversations(&mut it);
     what_stays(&mut it);
-    it.steps
+    it
 }
 
 fn people_and_projects(it: &mut Teller) {

@@ -92,10 +92,19 @@ pub(super) fn restore(app: &App, file: &Path) -> Said {
         ));
     }
     crate::daemon::Place::new(&data_dir).make()?;
-    wire::restore(file, &data_dir)?;
-    let data = serde_json::json!({ "file": file.display().to_string(), "data_dir": data_dir.display().to_string() });
+    let unreadable: Vec<String> = wire::restore(file, &data_dir)?.iter().map(ToString::to_string).collect();
+    let data = serde_json::json!({
+        "file": file.display().to_string(),
+        "data_dir": data_dir.display().to_string(),
+        "unreadable": unreadable,
+    });
     app.out.answer("restore", &data, &["regatta up".into()], |_| {
-        format!("restored {}; what was there is in {}\n", file.display(), data_dir.join("backups").display())
+        let backups = data_dir.join("backups");
+        let mut text = format!("restored {}; what was there is in {}\n", file.display(), backups.display());
+        for row in &unreadable {
+            text += &format!("! the backup has a row that cannot be read, and the fleet goes on without it: {row}\n");
+        }
+        text
     })
 }
 

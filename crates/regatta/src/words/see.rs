@@ -50,6 +50,9 @@ pub(super) fn status(app: &App) -> Said {
     }
     let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Spent { days: 0 }))?;
     let spent = money(&budgets.data);
+    if !it.unreadable.is_empty() {
+        next.insert(0, "regatta doctor".into());
+    }
     if it.working + it.waiting + it.needs_you + it.landing == 0 {
         next.push("regatta down".into());
     }
@@ -69,6 +72,14 @@ pub(super) fn status(app: &App) -> Said {
             it.completed,
             if tips.is_empty() { "no project yet".into() } else { tips.join(" · ") }
         );
+        for row in &it.unreadable {
+            text += &format!(
+                "! the store cannot read row {} of its table {}, and the fleet goes on without it: {}\n",
+                line(&row.id),
+                row.table,
+                line(&row.why)
+            );
+        }
         for it in it.projects.iter().flat_map(|it| &it.radar.collisions) {
             let other = it.other.map_or_else(|| "the trunk".to_owned(), |it| it.to_string());
             text += &format!("! {} and {other} will collide in {}\n", it.one, it.paths.join(", "));

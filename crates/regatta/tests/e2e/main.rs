@@ -44,6 +44,7 @@ mod lost_work; // the ways in which others lost work
 mod nexts; // what is offered next works; work looked at, sent back, taken back
 mod outside; // an agent that nobody started polls, works and finishes
 mod pages;
+mod percents; // percent signs in file names, rows that cannot be read
 mod plans; // plan files: checked, refused, imported, exported
 mod quay; // a daemon with bridges, and what services send to it
 mod races; // many at once, one winner

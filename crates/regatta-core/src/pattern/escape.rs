@@ -1,0 +1,226 @@
+//! Percent escapes: how a path becomes part of a URI, and how a URI is brought to its one spelling.
+//!
+//! In a URI a raw `*` or `?` is a wildcard, a raw `/` separates segments, and `%` always starts an
+//! escape of one byte. [`escape`] is the only way from a path to a URI, and [`canonical`] the only
+//! way from foreign text to one. A canonical path escapes exactly the characters that cannot stand
+//! for themselves, so two URIs name the same thing only if their texts are equal.
+
+use std::borrow::Cow;
+
+/// One character of a path, or a byte that belongs to no character.
+///
+/// The number is the character's own; bytes that are not UTF-8 come after the last character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Symbol(u32);
+
+impl Symbol {
+    pub(super) fn from_char(character: char) -> Symbol {
+        Symbol(character as u32)
+    }
+
+    fn from_stray_byte(byte: u8) -> Symbol {
+        Symbol(char::MAX as u32 + 1 + u32::from(byte))
+    }
+}
+
+/// Says whether a character must be escaped, because raw it means something else or is refused.
+fn must_be_escaped(character: char) -> bool {
+    matches!(character, '%' | '*' | '?' | '/' | '\\') || character.is_control()
+}
+
+/// Escapes a path pattern, whose `*`, `?` and `/` keep their meaning.
+pub(super) fn escape(pattern: &str) -> Cow<'_, str> {
+    let needs_escape = |character: char| must_be_escaped(character) && !matches!(character, '*' | '?' | '/');
+    if !pattern.contains(needs_escape) {
+        return Cow::Borrowed(pattern);
+    }
+    let mut escaped = String::with_capacity(pattern.len() + 8);
+    for character in pattern.chars() {
+        if needs_escape(character) {
+            push_escaped(&mut escaped, character.encode_utf8(&mut [0; 4]).as_bytes());
+        } else {
+            escaped.push(character);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Returns the path pattern that [`escape`] was given, or `None` if no pattern gives this path.
+pub(super) fn unescape(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return Some(Cow::Borrowed(path));
+    }
+    let mut pattern = String::with_capacity(path.len());
+    for part in parts(path) {
+        match part? {
+            Part::Raw(character) => pattern.push(character),
+            Part::Escaped(character) if !matches!(character, '*' | '?' | '/') => pattern.push(character),
+            Part::Escaped(_) | Part::StrayByte(_) => return None,
+        }
+    }
+    Some(Cow::Owned(pattern))
+}
+
+/// Returns the one spelling of an escaped path, or `None` if an escape in it is broken.
+pub(super) fn canonical(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return Some(Cow::Borrowed(path));
+    }
+    let mut spelling = String::with_capacity(path.len());
+    for part in parts(path) {
+        match part? {
+            Part::Raw(character) => spelling.push(character),
+            Part::Escaped(character) if must_be_escaped(character) => {
+                push_escaped(&mut spelling, character.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            Part::Escaped(character) => spelling.push(character),
+            Part::StrayByte(byte) => push_escaped(&mut spelling, &[byte]),
+        }
+    }
+    Some(Cow::Owned(spelling))
+}
+
+/// Returns what a canonical path stands for, and beside each symbol the raw character that wrote it: `%` for an
+/// escape, which is never a wildcard.
+pub(super) fn symbols(path: &str) -> impl Iterator<Item = (char, Symbol)> + '_ {
+    parts(path).flatten().map(|part| match part {
+        Part::Raw(character) => (character, Symbol::from_char(character)),
+        Part::Escaped(character) => ('%', Symbol::from_char(character)),
+        Part::StrayByte(byte) => ('%', Symbol::from_stray_byte(byte)),
+    })
+}
+
+/// Returns how many bytes the escaped path stands for.
+pub(super) fn unescaped_len(path: &str) -> usize {
+    path.len() - 2 * path.matches('%').count()
+}
+
+enum Part {
+    Raw(char),
+    Escaped(char),
+    StrayByte(u8),
+}
+
+/// Splits an escaped path into characters; `None` in place of a broken escape, after which nothing follows.
+fn parts(path: &str) -> impl Iterator<Item = Option<Part>> + '_ {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        if first != '%' {
+            rest = &rest[first.len_utf8()..];
+            return Some(Some(Part::Raw(first)));
+        }
+        let Some(byte) = escaped_byte(rest) else {
+            rest = "";
+            return Some(None);
+        };
+        // The bytes of one character are escaped one by one, and at most four belong together.
+        let mut bytes = [byte, 0, 0, 0];
+        for len in 1..=4 {
+            if let Ok(text) = std::str::from_utf8(&bytes[..len])
+                && let Some(character) = text.chars().next()
+            {
+                rest = &rest[3 * len..];
+                return Some(Some(Part::Escaped(character)));
+            }
+            match rest.get(3 * len..).and_then(escaped_byte) {
+                Some(next) if len < 4 => bytes[len] = next,
+                _ => break,
+            }
+        }
+        rest = &rest[3..];
+        Some(Some(Part::StrayByte(byte)))
+    })
+}
+
+/// Reads the escape that `text` starts with.
+fn escaped_byte(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix('%')?.get(..2)?;
+    // `from_str_radix` takes a sign, too.
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    u8::from_str_radix(digits, 16).ok()
+}
+
+fn push_escaped(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in bytes {
+        text.push('%');
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn paths_are_escaped_only_where_they_must_be() {
+        for (pattern, escaped) in [
+            ("src/a.rs", "src/a.rs"),
+            ("web/50% off/index.html", "web/50%25 off/index.html"),
+            ("%61.txt", "%2561.txt"),
+            ("%25", "%2525"),
+            ("a*/?/**", "a*/?/**"),
+            ("ä \"x\" #&+", "ä \"x\" #&+"),
+            ("a\\b\n", "a%5Cb%0A"),
+        ] {
+            assert_eq!(escape(pattern), escaped, "{pattern:?}");
+            assert_eq!(unescape(escaped).as_deref(), Some(pattern), "{escaped:?}");
+        }
+    }
+
+    #[test]
+    fn one_thing_has_one_spelling() {
+        for (path, spelling) in [
+            ("%61.txt", Some("a.txt")),
+            ("%2561.txt", Some("%2561.txt")),
+            ("a%20b", Some("a b")),
+            ("%C3%A4", Some("ä")),
+            ("%c3%a4%2f", Some("ä%2F")),
+            ("%2a%3f%25%5c%0a%7f", Some("%2A%3F%25%5C%0A%7F")),
+            ("%C2%85", Some("%C2%85")), // a control character
+            ("%FF%C3", Some("%FF%C3")),
+            ("%E2%82%41", Some("%E2%82A")),
+            ("%F0%9F%9A%A3x", Some("🚣x")),
+            ("100%", None),
+            ("% off", None),
+            ("%zz", None),
+            ("%+1", None),
+            ("%ä", None),
+            ("%4", None),
+        ] {
+            assert_eq!(canonical(path).as_deref(), spelling, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn paths_that_no_pattern_gives_are_not_unescaped() {
+        for path in ["%2A", "a%3F", "%2F", "%FF", "100%"] {
+            assert_eq!(unescape(path), None, "{path:?}");
+        }
+    }
+
+    proptest! {
+        /// D9: an escaped path is canonical, and gives the path back.
+        #[test]
+        fn d9_escaping_is_undone_by_unescaping(pattern in any::<String>()) {
+            let escaped = escape(&pattern);
+            prop_assert!(canonical(&escaped).as_deref() == Some(&*escaped));
+            prop_assert!(unescape(&escaped).as_deref() == Some(&*pattern));
+            prop_assert_eq!(unescaped_len(&escaped), pattern.len());
+        }
+
+        #[test]
+        fn d9_the_canonical_spelling_is_stable(path in "([a%/*?é]|%[0-9a-fA-F]{2}|%[CE][0-9]%[89AB][0-9A-F]){0,12}") {
+            if let Some(spelling) = canonical(&path) {
+                let meaning = |text: &str| symbols(text).map(|pair| pair.1).collect::<Vec<_>>();
+                prop_assert!(canonical(&spelling).as_deref() == Some(&*spelling));
+                prop_assert_eq!(meaning(&path), meaning(&spelling));
+            }
+        }
+    }
+}

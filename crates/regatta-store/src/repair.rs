@@ -1,0 +1,95 @@
+//! Repairs what older programs stored wrong, when a store is brought to a newer schema.
+//!
+//! Up to schema 8 the path of a file in a task's manifest was pasted into the URI of its claim without escaping `%`. Such a
+//! claim could not be read again (`50% off.html`), or was read as one on another file (`%61.txt` as `a.txt`).
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::words::Fault;
+
+/// Escapes the percent signs in claims that came from manifests, in rows and in the log alike, so that folding the log
+/// still gives the rows (D4).
+pub(crate) fn escape_claims(change: &Connection) -> Result<(), Fault> {
+    for (table, key) in [("claims", "id"), ("events", "revision")] {
+        let sql = format!("SELECT {key}, body FROM {table} WHERE instr(body, 'file://') > 0 AND instr(body, '%') > 0");
+        let mut statement = change.prepare(&sql)?;
+        let found = statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
+        let found: Vec<(i64, String)> = found.collect::<Result<_, _>>()?;
+        for (id, body) in found {
+            // A body that is no JSON at all is reported when it is read.
+            let Ok(mut value) = serde_json::from_str::<Value>(&body) else { continue };
+            if escape_in(&mut value) {
+                let update = format!("UPDATE {table} SET body = ?2 WHERE {key} = ?1");
+                change.execute(&update, (id, value.to_string()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Escapes every claim of a manifest inside a JSON value; says whether there was something to escape.
+fn escape_in(value: &mut Value) -> bool {
+    match value {
+        Value::Array(values) => values.iter_mut().fold(false, |changed, value| escape_in(value) | changed),
+        Value::Object(fields) => {
+            let from_manifest = is_from_manifest(fields);
+            let mut changed = false;
+            for (name, value) in fields.iter_mut() {
+                changed |= match value {
+                    Value::Array(uris) if from_manifest && name == "uris" => escape_uris(uris),
+                    other => escape_in(other),
+                };
+            }
+            changed
+        }
+        _ => false,
+    }
+}
+
+/// Says whether an object is a claim that an attempt or a landing holds for its manifest. Such a claim has no TTL; one that
+/// somebody asked for has, and its URIs were checked and are right.
+fn is_from_manifest(fields: &serde_json::Map<String, Value>) -> bool {
+    let owner = fields.get("owner").and_then(Value::as_object);
+    owner.is_some_and(|owner| owner.contains_key("attempt") || owner.contains_key("landing"))
+        && fields.get("ttl_ms").is_some_and(Value::is_null)
+}
+
+fn escape_uris(uris: &mut [Value]) -> bool {
+    let mut changed = false;
+    for uri in uris {
+        if let Value::String(text) = uri
+            && text.starts_with("file://")
+            && text.contains('%')
+        {
+            *text = text.replace('%', "%25");
+            changed = true;
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_claims_of_manifests_are_escaped() {
+        let claim = |owner: Value, ttl: Value, uri: &str| json!({ "owner": owner, "ttl_ms": ttl, "uris": [uri] });
+        for (owner, ttl, uri, after) in [
+            (json!({ "attempt": "A1" }), Value::Null, "file://p/50% off", "file://p/50%25 off"),
+            (json!({ "landing": "L1" }), Value::Null, "file://p/%61.txt", "file://p/%2561.txt"),
+            (json!({ "attempt": "A1" }), Value::Null, "file://p/a.txt", "file://p/a.txt"),
+            (json!({ "attempt": "A1" }), Value::Null, "port://80", "port://80"),
+            (json!({ "attempt": "A1" }), json!(60_000), "file://p/%2F", "file://p/%2F"),
+            (json!({ "agent": "bob" }), Value::Null, "file://p/%2F", "file://p/%2F"),
+        ] {
+            let mut event = json!([["ann", { "kind": "claim.granted", "data": { "claim": claim(owner.clone(), ttl.clone(), uri) } }]]);
+            let expected = json!([["ann", { "kind": "claim.granted", "data": { "claim": claim(owner, ttl, after) } }]]);
+            assert_eq!(escape_in(&mut event), uri != after, "{uri}");
+            assert_eq!(event, expected);
+        }
+    }
+}

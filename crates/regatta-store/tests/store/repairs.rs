@@ -1,0 +1,141 @@
+//! What older programs stored wrong is mended when a store is opened or restored.
+
+use std::fs;
+
+use regatta_core::board::Board;
+use regatta_core::claim::Mode;
+use regatta_core::command::{Actor, Command, Outcome};
+use regatta_core::event::Recorded;
+use regatta_core::ids::{AgentName, BranchName, Now, ProjectName, TaskId};
+use regatta_core::pattern::{PathPattern, Uri};
+use regatta_core::schedule::Poll;
+use regatta_core::task::{self, How};
+use regatta_core::{agent, claim, project};
+use regatta_engine::ports::store::Store;
+use regatta_store::{SqliteStore, restore};
+use regatta_testkit::store_suite::story::Teller;
+
+use crate::support::{Place, commit_all};
+
+const FILES: [&str; 4] = ["web/50% off/index.html", "docs/100%.md", "%61.txt", "a.txt"];
+
+/// Four tasks at work on files with percent signs in their names, and an agent's own claim.
+fn percent_story() -> Teller {
+    let mut teller = Teller::default();
+    teller.now = Now { at: 1_000, wall: 1_700_000_000_000 };
+    let (ann, bob) = (Actor::Person("ann".into()), AgentName::new("bob").unwrap());
+    let shop = ProjectName::new("shop").unwrap();
+    teller.tell(&Actor::Regatta, None, Command::Resume { pid: 1 });
+    let added = project::Add {
+        name: shop.clone(),
+        location: "/src/shop".into(),
+        trunk: BranchName::new("main").unwrap(),
+        validation: vec!["make test".to_owned()],
+        validation_timeout_ms: 60_000,
+        settings: project::Settings::default(),
+    };
+    teller.tell(&ann, None, Command::AddProject(added));
+    let register = agent::Register {
+        name: bob.clone(),
+        runtime: agent::Runtime::Outside,
+        role: agent::Role::Worker,
+        provider: None,
+        profile: agent::Profile::default(),
+        description: String::new(),
+        max_tasks: 9,
+    };
+    teller.tell(&ann, None, Command::RegisterAgent(register));
+    for file in FILES {
+        let task = task::Add {
+            files: vec![PathPattern::new(file).unwrap()],
+            validation: task::Validation { tests: vec!["make test".into()], ..task::Validation::default() },
+            ..serde_json::from_value(serde_json::json!({ "project": "shop", "subject": file })).unwrap()
+        };
+        teller.tell(&ann, None, Command::AddTask { task, assign: None, how: How::Direct });
+    }
+    for _ in FILES {
+        let poll = Poll { agent: bob.clone(), project: None, mission: None, task: None, lease_ms: None, bare: false };
+        let polled = teller.tell(&Actor::Agent(bob.clone()), None, Command::Poll(poll));
+        assert!(matches!(polled, Outcome::Polled(Some(_))), "{polled:?}");
+    }
+    let ask = claim::Acquire {
+        owner: claim::Owner::Agent(bob.clone()),
+        uris: vec![Uri::new("file://shop/with%2Fslash").unwrap()],
+        mode: Mode::Exclusive,
+        ttl_ms: 60_000,
+        wait_ms: 0,
+        memo: "50% file://shop/x".into(),
+    };
+    teller.tell(&Actor::Agent(bob), None, Command::Acquire(ask));
+    teller
+}
+
+/// Makes a store what a program of schema 8 would have written: percent signs in manifests stand as they are.
+fn age(place: &Place) {
+    let raw = place.raw();
+    for table in ["claims", "events"] {
+        let changed = raw.execute(&format!("UPDATE {table} SET body = replace(body, '%25', '%')"), []).unwrap();
+        assert!(changed > 0);
+    }
+    raw.execute_batch("DROP TABLE identity").unwrap();
+    raw.pragma_update(None, "user_version", 8).unwrap();
+}
+
+fn assert_whole(store: &mut SqliteStore, teller: &Teller) {
+    let loaded = store.load().unwrap();
+    assert_eq!(loaded.unreadable, []);
+    assert!(loaded.board == teller.board, "the claims are not what they were");
+    let recorded: Vec<Recorded> = teller.steps.iter().flat_map(|step| step.batch.events.clone()).collect();
+    let read = store.history().events(0, usize::MAX).unwrap();
+    assert!(read == recorded, "the log is not what it was");
+    let mut folded = Board::default();
+    read.iter().for_each(|event| folded.fold(event));
+    assert!(folded == loaded.board);
+    store.check().unwrap();
+}
+
+/// D9: a store whose claims an older program could write and not read is repaired, after a copy of it is safe.
+#[test]
+fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
+    let teller = percent_story();
+    let held: Vec<&str> = teller.board.claims.values().flat_map(|claim| &claim.uris).map(Uri::as_str).collect();
+    for uri in ["file://shop/%2561.txt", "file://shop/a.txt", "file://shop/docs/100%25.md"] {
+        assert!(held.contains(&uri), "{held:?}");
+    }
+    let place = Place::filled(&teller.steps);
+    age(&place);
+    let copy = place.file("old.db");
+    fs::copy(place.path(), &copy).unwrap();
+    assert_whole(&mut place.store(), &teller);
+    assert_whole(&mut place.store(), &teller); // and only once
+    assert!(place.file("backups/before-schema-9.db").exists());
+
+    // L1: what was two files is two files, and neither can be had twice.
+    let board = place.store().load().unwrap().board;
+    for (file, task) in FILES.iter().zip(1..) {
+        let uri = Uri::of_file(&ProjectName::new("shop").unwrap(), &PathPattern::new(file).unwrap());
+        let holders: Vec<_> = board.claims.values().filter(|claim| claim.uris.contains(&uri)).collect();
+        let attempt = board.attempts.values().find(|attempt| attempt.task == TaskId(task)).unwrap();
+        assert_eq!(holders.len(), 1, "{uri}");
+        assert_eq!(holders[0].owner, claim::Owner::Attempt(attempt.id));
+    }
+
+    // A backup of that time is a way back, too.
+    let elsewhere = Place::new();
+    assert_eq!(restore(&copy, &elsewhere.path()).unwrap(), []);
+    assert_eq!(elsewhere.store().load().unwrap().board.claims, teller.board.claims);
+}
+
+/// The same when it was killed with its rows behind its log, which is folded only after the repair.
+#[test]
+fn d9_a_store_behind_its_log_is_repaired_before_the_log_is_folded() {
+    let teller = percent_story();
+    let (place, crashed) = (Place::behind(regatta_store::Lag { few: 0, most: usize::MAX }), Place::new());
+    let mut store = place.store();
+    commit_all(&mut store, &teller.steps);
+    assert!(store.is_behind());
+    store.backup(&crashed.path()).unwrap();
+    crashed.raw().execute("UPDATE events SET body = replace(body, '%25', '%')", []).unwrap();
+    crashed.raw().execute_batch("DROP TABLE identity; PRAGMA user_version = 8").unwrap();
+    assert_whole(&mut crashed.store(), &teller);
+}
