@@ -3,8 +3,10 @@
 //! Such a command cannot be made idempotent by us. So it runs under a shim that outlives the daemon, in a directory named
 //! after what it is for: who asks again joins it while it runs, and reads its exit record afterwards.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{AgentError, Check, CheckResult};
 
 use crate::check::{GRACE, TAIL, Wanted, engaged};
@@ -29,11 +31,7 @@ pub(crate) fn run(
     name: &str,
     (check, wanted): (&Check, Wanted<'_>),
 ) -> Result<Option<CheckResult>, AgentError> {
-    let plain = name.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it));
-    if !plain || name.is_empty() || name.starts_with('.') || name.len() > 200 {
-        return Err(words::bad_name(name));
-    }
-    let path = adapter.commands_path().join(name);
+    let path = path(adapter, name)?;
     let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
     let unwanted = || wanted.is_some_and(|it| !it());
     if unwanted() && matches!(phase(&dir)?, Phase::Untouched) {
@@ -68,6 +66,48 @@ pub(crate) fn run(
     let output = journal::tail(&dir.0, TAIL).map_err(|error| words::file("read the journal in", &dir.0, error))?;
     let sandbox = std::fs::read_to_string(dir.path(SANDBOX)).ok();
     engaged(CheckResult { exit, timed_out: dir.path(TIMED_OUT).exists(), output, sandbox }).map(Some)
+}
+
+/// Ends the commands that run for an attempt: those that have its id as one of the parts of their name.
+pub(crate) fn end_all(adapter: &AgentsAdapter, attempt: AttemptId) -> Result<(), AgentError> {
+    let (commands, id) = (adapter.commands_path(), attempt.to_string());
+    let entries = match std::fs::read_dir(&commands) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|error| words::file("read", &commands, error))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(|error| words::file("read", &commands, error))?;
+        if !entry.file_name().to_string_lossy().split('-').any(|part| part == id) {
+            continue;
+        }
+        let dir = RunDir(entry.path());
+        // A command that never began has no process; its caller does not begin it any more.
+        if !matches!(adapter.settled(&dir)?, Phase::Untouched) {
+            adapter.end(&dir, GRACE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the record of a command that has ended.
+pub(crate) fn forget(adapter: &AgentsAdapter, name: &str) -> Result<(), AgentError> {
+    let dir = RunDir(path(adapter, name)?);
+    if let Phase::Alive(..) | Phase::Vanished = phase(&dir)? {
+        return Err(words::busy(&dir.shim_lock()));
+    }
+    match std::fs::remove_dir_all(&dir.0) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(words::file("remove", &dir.0, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the directory of a command, if its name is a plain word.
+fn path(adapter: &AgentsAdapter, name: &str) -> Result<PathBuf, AgentError> {
+    let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
+    if !plain || name.is_empty() || name.starts_with('.') || name.len() > 200 {
+        return Err(words::bad_name(name));
+    }
+    Ok(adapter.commands_path().join(name))
 }
 
 /// Starts it, unless it was ever started.

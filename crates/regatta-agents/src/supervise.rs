@@ -438,6 +438,14 @@ impl Agents for AgentsAdapter {
         }
     }
 
+    fn end_commands(&self, attempt: AttemptId) -> Result<(), AgentError> {
+        once::end_all(self, attempt)
+    }
+
+    fn forget_command(&self, name: &str) -> Result<(), AgentError> {
+        once::forget(self, name)
+    }
+
     fn rest(&self) {
         self.resting.store(true, Ordering::SeqCst);
     }

@@ -414,7 +414,8 @@ pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: Cause, detail: &str) 
 /// Begins to end an attempt. What it holds is free only when its process tree is gone.
 pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: Cause, detail: String) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return };
-    if !attempt.supervised {
+    // The program of an attempt from outside is not ours to end, but its checks run here (P11).
+    if !attempt.supervised && attempt.phase == Phase::Working {
         end(draft, id, cause, &detail);
     } else if attempt.stopping.is_none() {
         draft.record(Event::AttemptStopping(Stopping { attempt: id, cause, detail }));

@@ -11,7 +11,7 @@
 use std::fmt;
 
 use crate::board::Board;
-use crate::ids::{AgentName, ApprovalId, AttemptId, BadName, LandingId, MissionId, TaskId};
+use crate::ids::{AgentName, ApprovalId, AttemptId, BadName, FiringId, LandingId, MissionId, TaskId};
 
 /// The fewest characters of a commit id that name a commit.
 const MIN_COMMIT_PREFIX: usize = 4;
@@ -26,6 +26,7 @@ pub enum Kind {
     Mission,
     Approval,
     Landing,
+    Firing,
     Agent,
     Commit,
 }
@@ -39,6 +40,7 @@ impl Kind {
             Kind::Mission => "mission",
             Kind::Approval => "request",
             Kind::Landing => "landing",
+            Kind::Firing => "firing",
             Kind::Agent => "agent",
             Kind::Commit => "commit",
         }
@@ -51,6 +53,7 @@ impl Kind {
             Kind::Mission => Some('M'),
             Kind::Approval => Some('Q'),
             Kind::Landing => Some('L'),
+            Kind::Firing => Some('F'),
             Kind::Agent | Kind::Commit => None,
         }
     }
@@ -62,6 +65,7 @@ impl Kind {
             Kind::Mission => text.parse().map(Reference::Mission),
             Kind::Approval => text.parse().map(Reference::Approval),
             Kind::Landing => text.parse().map(Reference::Landing),
+            Kind::Firing => text.parse().map(Reference::Firing),
             Kind::Agent => AgentName::new(text).map(Reference::Agent),
             Kind::Commit if is_commit_prefix(text) => Ok(Reference::Commit(text.to_ascii_lowercase())),
             Kind::Commit => Err(BadName::new("a commit id", text, "it has 4 to 64 hex digits")),
@@ -77,6 +81,8 @@ pub enum Reference {
     Mission(MissionId),
     Approval(ApprovalId),
     Landing(LandingId),
+    /// A hook that fired.
+    Firing(FiringId),
     Agent(AgentName),
     /// The beginning of a commit id, in lower case.
     Commit(String),
@@ -90,6 +96,7 @@ impl Reference {
             Reference::Mission(_) => Kind::Mission,
             Reference::Approval(_) => Kind::Approval,
             Reference::Landing(_) => Kind::Landing,
+            Reference::Firing(_) => Kind::Firing,
             Reference::Agent(_) => Kind::Agent,
             Reference::Commit(_) => Kind::Commit,
         }
@@ -104,6 +111,7 @@ impl Reference {
             Reference::Mission(id) => format!("{word}:{id}"),
             Reference::Approval(id) => format!("{word}:{id}"),
             Reference::Landing(id) => format!("{word}:{id}"),
+            Reference::Firing(id) => format!("{word}:{id}"),
             Reference::Agent(name) => format!("{word}:{name}"),
             Reference::Commit(prefix) => format!("{word}:{prefix}"),
         }
@@ -118,6 +126,7 @@ impl Reference {
             Reference::Mission(id) => given(id.0, board.counters.mission),
             Reference::Approval(id) => given(id.0, board.counters.approval),
             Reference::Landing(id) => given(id.0, board.counters.landing),
+            Reference::Firing(id) => given(id.0, board.counters.firing),
             Reference::Agent(name) => board.agents.contains_key(name),
             Reference::Commit(_) => false,
         }
@@ -131,6 +140,7 @@ impl Reference {
             Reference::Mission(id) => board.missions.contains_key(id),
             Reference::Approval(id) => board.approvals.contains_key(id),
             Reference::Landing(id) => board.landings.contains_key(id),
+            Reference::Firing(id) => board.firings.contains_key(id),
             Reference::Agent(name) => board.agents.contains_key(name),
             Reference::Commit(_) => false,
         }
@@ -145,6 +155,7 @@ impl fmt::Display for Reference {
             Reference::Mission(id) => write!(f, "mission {id}"),
             Reference::Approval(id) => write!(f, "request {id}"),
             Reference::Landing(id) => write!(f, "landing {id}"),
+            Reference::Firing(id) => write!(f, "firing {id}"),
             Reference::Agent(name) => write!(f, "agent {name}"),
             Reference::Commit(prefix) => write!(f, "commit {prefix}"),
         }

@@ -166,8 +166,12 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
     match task.status {
         Status::NeedsHuman => task::try_again(draft, id, task.reason.as_deref().unwrap_or("tried again"))?,
         status if status.is_waiting() => {}
-        Status::InProgress => attempt::stop_task(draft, id, "tried again from the start")?,
+        Status::InProgress | Status::Validating => attempt::stop_task(draft, id, "tried again from the start")?,
         from => return Err(Refusal::Illegal { task: id, from, to: Status::Pending }),
+    }
+    // `stop` pauses a task; another try is the opposite of that.
+    if task.paused.is_some() {
+        task::edit(draft, id, Edit { paused: Some(Pause::No), ..Edit::default() })?;
     }
     task::due(draft, id);
     Ok(id)

@@ -16,26 +16,49 @@ use crate::ports::agents::{AgentError, Agents, Check, Desk, Exit, Launch, Proces
 use crate::ports::git::{Authorship, Capture, Git, GitError, ReachabilityProof, Repo, Workspace};
 use crate::ports::site::{Heard, Order, Site};
 use crate::result::{self, LONGEST, Read};
-use crate::{brief, contract, failpoint, keep};
+use crate::running_commands::{CommandOwner, Entry, RunningCommands};
+use crate::{Engine, brief, contract, failpoint, keep};
+
+/// How long a command that is told to end may take before the stop is reported as failed, and tried again.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Says whether the commands of an attempt are still wanted.
+type IsWanted = Arc<dyn Fn(AttemptId) -> bool + Send + Sync>;
 
 /// This machine.
 #[derive(Clone)]
 pub struct Here {
     git: Arc<dyn Git>,
     agents: Arc<dyn Agents>,
+    commands: Arc<RunningCommands>,
+    is_wanted: IsWanted,
     /// Where a project's repository is on this machine.
     repo: fn(&dyn Git, &Project) -> Repo,
 }
 
 impl Here {
     /// The machine of the daemon: a project is where its user has it.
-    pub fn new(git: Arc<dyn Git>, agents: Arc<dyn Agents>) -> Here {
-        Here { git, agents, repo: |_, project| Repo::of(project) }
+    pub(crate) fn new(engine: &Engine) -> Here {
+        let (git, agents) = (engine.shared.git.clone(), engine.shared.agents.clone());
+        let (commands, engine) = (engine.shared.commands.clone(), engine.clone());
+        let is_wanted = Arc::new(move |attempt| engine.may_start() && !engine.is_ending(attempt));
+        Here { git, agents, commands, is_wanted, repo: |_, project| Repo::of(project) }
     }
 
     /// The machine of a runner: it works on a mirror of the project.
     pub fn of_runner(git: Arc<dyn Git>, agents: Arc<dyn Agents>) -> Here {
-        Here { git, agents, repo: |git, project| Repo { path: git.mirror_path(&project.name), ..Repo::of(project) } }
+        Here {
+            git,
+            agents,
+            commands: Arc::default(),
+            is_wanted: Arc::new(|_| true),
+            repo: |git, project| Repo { path: git.mirror_path(&project.name), ..Repo::of(project) },
+        }
+    }
+
+    /// Returns the attempts for which a setup command, a check or a ratchet runs on this machine.
+    pub fn attempts_with_commands(&self) -> Vec<AttemptId> {
+        self.commands.attempts()
     }
 
     /// The project's repository on this machine.
@@ -59,7 +82,13 @@ impl Here {
     /// Where an attempt's work is checked, and how far what runs there is shut in.
     fn checked_place<'a>(&self, order: &Order, dir: &'a Path, level: Option<Level>) -> Place<'a> {
         let shut_in = contract::shut_in(&*self.git, &self.repo(&order.project), level);
-        Place { dir, shut_in, env: contract::port_variables(&order.attempt.ports), wanted: None }
+        let env = contract::port_variables(&order.attempt.ports);
+        Place { dir, shut_in, env, wanted: None, entry: None }
+    }
+
+    /// Notes that commands run for an attempt, until the entry is dropped.
+    fn enter(&self, order: &Order) -> Entry<'_> {
+        self.commands.enter(CommandOwner::Attempt(order.attempt.id), "its checks")
     }
 
     fn dir(&self, order: &Order) -> PathBuf {
@@ -87,7 +116,10 @@ impl Site for Here {
             let names: Vec<&str> = brought.left_out.iter().map(String::as_str).collect();
             tracing::warn!(attempt = %attempt.id, "left where they are, not brought along: {}", names.join(", "));
         }
+        let entry = self.enter(order);
+        let wanted = || entry.is_wanted() && (self.is_wanted)(attempt.id);
         for (nth, command) in settings.setup.iter().enumerate() {
+            entry.begin(&format!("setup command `{command}`"));
             let check = Check {
                 command: command.clone(),
                 dir: workspace.path.clone(),
@@ -96,7 +128,7 @@ impl Site for Here {
                 once: Some(format!("setup-{of}-{nth}")),
                 shut_in: contract::shut_in(&*self.git, &repo, project.settings.run.sandbox),
             };
-            let result = self.agents.check(&check).map_err(contract::in_full)?;
+            let result = contract::run(&*self.agents, &check, Some(&wanted)).map_err(contract::in_full)?;
             if !result.passed() {
                 return Err(format!("the setup command `{command}` {}", contract::verdict(&result)));
             }
@@ -130,7 +162,19 @@ impl Site for Here {
     }
 
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {
-        self.agents.stop(attempt, grace)
+        let owner = CommandOwner::Attempt(attempt);
+        self.commands.tell_to_end(owner);
+        let exit = self.agents.stop(attempt, grace)?;
+        // Also those that a daemon before this one started, and that nobody waits for here.
+        self.agents.end_commands(attempt)?;
+        let left = self.commands.wait_until_none(owner, COMMAND_PATIENCE);
+        if left.is_empty() {
+            return Ok(exit);
+        }
+        Err(AgentError {
+            what: format!("{attempt} was told to stop, but it still runs: {}.", left.join(", ")),
+            hint: format!("See what runs: regatta why {attempt}."),
+        })
     }
 
     fn hear(&self, order: &Order) -> Result<Heard, String> {
@@ -162,7 +206,10 @@ impl Site for Here {
 
     fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String> {
         let dir = self.dir(order);
+        let entry = self.enter(order);
+        let wanted = || entry.is_wanted() && (self.is_wanted)(order.attempt.id);
         let place = self.checked_place(order, &dir, order.project.settings.run.sandbox);
+        let place = Place { wanted: Some(&wanted), entry: Some(&entry), ..place };
         contract::examine(&*self.agents, &order.task, &order.project, &place).map_err(contract::in_full)
     }
 
@@ -170,7 +217,10 @@ impl Site for Here {
         let (of, dir) = ((&order.task, &order.project), self.dir(order));
         // It tells somebody outside, so it is free unless somebody says otherwise.
         let level = order.project.settings.run.ratchet_sandbox.unwrap_or(Level::Off);
+        let entry = self.enter(order);
+        let wanted = || entry.is_wanted() && (self.is_wanted)(order.attempt.id);
         let place = self.checked_place(order, &dir, Some(level));
+        let place = Place { wanted: Some(&wanted), entry: Some(&entry), ..place };
         contract::refused_by_ratchet(&*self.agents, of, order.attempt.id, &place).map_err(contract::in_full)
     }
 

@@ -24,6 +24,7 @@ mod perform; // doing what a commit asks
 mod radar; // work in progress tried against itself
 mod result; // what a worker says of its work
 mod runner; // the daemon's own runner: polls for its missions' agents
+mod running_commands; // the user's commands that run now, and how they are ended
 pub mod there; // a runner's machine, on which an attempt works
 mod weigh; // what the world has to say before a start
 
@@ -38,7 +39,7 @@ use regatta_core::claim::{Acquire, Acquired};
 use regatta_core::command::{Actor, Command, Outcome, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AttemptId, FiringId, RequestKey, WaitId};
+use regatta_core::ids::{AttemptId, FiringId, RequestKey, TaskId, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -50,9 +51,13 @@ pub use perform::authorship;
 use ports::agents::Agents;
 use ports::git::Git;
 use ports::store::{History, Store, UnreadableRow};
+pub use running_commands::{CommandOwner, RunningCommands};
 use timer::{Alarm, Clock, FleetClock};
 use writer::{Answer, Changes, Note, Outlets, Writer};
 pub use writer::{Failure, Reply};
+
+/// How long [`Engine::end_commands`] waits for a command that is told to end.
+const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The world, as the engine sees it.
 pub struct Ports {
@@ -185,8 +190,8 @@ struct Shared {
     /// Whether the runner may start attempts. It holds this while one is granted, so that who forbids it knows
     /// that none is on its way.
     may_start: Mutex<bool>,
-    /// How many commands of hooks run.
-    commands: perform::Commands,
+    /// The commands of the user's that run now.
+    commands: Arc<running_commands::RunningCommands>,
     /// What the engine cannot be without: its end waits for them.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What performs effects: its end does not wait for a check that takes an hour.
@@ -246,7 +251,7 @@ impl Engine {
             alarm,
             stopping: AtomicBool::new(false),
             may_start: Mutex::new(true),
-            commands: perform::Commands::default(),
+            commands: Arc::default(),
             threads: Mutex::new(Vec::new()),
             hands: Arc::default(),
         });
@@ -438,9 +443,36 @@ impl Engine {
         *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends every attempt whose program is ours, and every hook's command; tasks wait again. Returns how many are left:
-    /// 0 means that none is left (P10: it never says so while one is).
-    pub fn stop_attempts(&self, reason: &str) -> Result<usize, Failure> {
+    /// Returns whether an attempt is being stopped or has ended.
+    pub(crate) fn is_ending(&self, attempt: AttemptId) -> bool {
+        self.board().attempts.get(&attempt).is_none_or(|live| live.stopping.is_some())
+    }
+
+    /// Returns the setup command, check or ratchet that runs for an attempt, in words.
+    pub fn commands_of(&self, attempt: AttemptId) -> Vec<String> {
+        self.shared.commands.of(CommandOwner::Attempt(attempt))
+    }
+
+    /// Returns the tasks for which a command runs because they landed.
+    pub fn landed_with_commands(&self) -> Vec<TaskId> {
+        let running = self.shared.commands.all().into_iter();
+        let landed = running.filter_map(|(owner, _)| match owner {
+            CommandOwner::Landed(task) => Some(task),
+            CommandOwner::Attempt(_) | CommandOwner::Firing(_) => None,
+        });
+        landed.collect()
+    }
+
+    /// Ends the commands that run for a landed task or a hook's firing; see [`CommandOwner`]. Returns when they are gone:
+    /// `None` if no command ran, else what still runs after all (P10).
+    pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
+        let ran = self.shared.commands.tell_to_end(owner);
+        ran.then(|| self.shared.commands.wait_until_none(owner, END_PATIENCE))
+    }
+
+    /// Ends every attempt whose program is ours, and every command of the user's; tasks wait again. Returns what is left,
+    /// in words: it is empty only when nothing is (P10).
+    pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, Failure> {
         // From here on nothing more is started, nor on its way. The engine itself goes on: it has to stop them.
         *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = false;
         let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
@@ -452,8 +484,11 @@ impl Engine {
             }
         }
         perform::wait_until_stopped(self);
-        let left = self.board().attempts.values().filter(|it| it.supervised).count() + self.shared.commands.count();
-        if left > 0 {
+        let board = self.board();
+        let attempts = board.attempts.values().filter(|attempt| attempt.supervised);
+        let mut left: Vec<String> = attempts.map(|attempt| format!("{} by {}", attempt.id, attempt.agent)).collect();
+        left.extend(self.shared.commands.all().iter().map(|(owner, command)| format!("{command} ({owner})")));
+        if !left.is_empty() {
             *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = true;
         }
         Ok(left)
@@ -481,7 +516,7 @@ impl Engine {
     }
 
     /// How long what is stopped may take to end by itself.
-    pub(crate) fn grace(&self) -> Duration {
+    pub fn grace(&self) -> Duration {
         self.shared.settings.grace.unwrap_or_else(|| Duration::from_millis(self.board().limits.shutdown_ms))
     }
 

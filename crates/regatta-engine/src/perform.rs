@@ -16,7 +16,6 @@ pub(crate) mod workspaces; // made ready, and cleared up
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -139,7 +138,7 @@ impl Engine {
 
     pub(crate) fn site_at(&self, runner: Option<&RunnerName>) -> Arc<dyn Site> {
         match runner {
-            None => Arc::new(Here::new(self.shared.git.clone(), self.shared.agents.clone())),
+            None => Arc::new(Here::new(self)),
             Some(name) => Arc::new(There::new(self, name.clone())),
         }
     }
@@ -169,8 +168,7 @@ pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<Path
         return Ok(None);
     }
     // Only made: what sets it up is performed as an effect, with the attempt's ports, and nobody is kept waiting for it.
-    let here = Here::new(engine.shared.git.clone(), engine.shared.agents.clone());
-    here.prepare(&scene.order()).map(|it| Some(it.path)).map_err(|it| it.to_string())
+    Here::new(engine).prepare(&scene.order()).map(|it| Some(it.path)).map_err(|it| it.to_string())
 }
 
 /// A task that has ended while its attempt is still being ended. A store that cannot be read now is asked again: taking
@@ -203,40 +201,25 @@ pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
     }
 }
 
-/// How many commands run that are to end before the daemon says that it is down.
-#[derive(Default)]
-pub(crate) struct Commands(AtomicUsize);
-
-/// One of them, until it is dropped.
-pub(crate) struct Running<'a>(&'a AtomicUsize);
-
-impl Commands {
-    pub(crate) fn enter(&self) -> Running<'_> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Running(&self.0)
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Waits until no attempt of ours and no hook's command is left, or the grace and a little more have passed.
+/// Waits until no attempt of ours and no command of the user's is left, or the grace and a little more have passed.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch();
     let deadline = Instant::now() + engine.grace() + Duration::from_secs(10);
     while board.borrow_and_update().attempts.values().any(|it| it.supervised) && Instant::now() < deadline {
         let _ended = block_on_until(board.changed(), deadline);
     }
-    while engine.shared.commands.count() > 0 && Instant::now() < deadline {
+    while !engine.shared.commands.all().is_empty() && Instant::now() < deadline {
         std::thread::sleep(LOOK_UP);
     }
+}
+
+/// Waits while the daemon is told to go down, for what was broken off by that. Returns whether to try it again: when the
+/// daemon does end, the effect stays in the outbox for the next start.
+fn outlasts_down(engine: &Engine, id: AttemptId) -> bool {
+    while !engine.may_start() && !engine.is_ending(id) && !engine.is_stopping() {
+        std::thread::sleep(LOOK_UP);
+    }
+    !engine.is_stopping()
 }
 
 struct Unpark(std::thread::Thread);

@@ -25,6 +25,7 @@ use crate::perform::LOOK_UP;
 use crate::ports::agents::{AgentError, Desk, Exit, Launch, ProcessState, Started, Verdict, Wishes};
 use crate::ports::git::{Authorship, Capture, Repo, Workspace};
 use crate::ports::site::{Heard, Order, Site};
+use crate::running_commands::{CommandOwner, Entry};
 
 /// What a runner is asked to do. Each is a call of its own [`Site`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -263,6 +264,12 @@ impl There {
         }
     }
 
+    /// Notes that commands run for an attempt on the runner's machine, until the entry is dropped.
+    fn enter(&self, order: &Order, commands: &str) -> Entry<'_> {
+        let what = format!("{commands}, on the runner {}", self.runner);
+        self.engine.shared.commands.enter(CommandOwner::Attempt(order.attempt.id), &what)
+    }
+
     fn ask_agents<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, AgentError> {
         self.call(ask).map_err(|what| self.unwell(what))
     }
@@ -286,6 +293,7 @@ impl Site for There {
     }
 
     fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, String> {
+        let _entry = self.enter(order, "its setup commands");
         self.call(Ask::Ready { order: boxed(order), ports: ports.to_vec() })
     }
 
@@ -381,10 +389,13 @@ impl Site for There {
     }
 
     fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String> {
+        let _entry = self.enter(order, "its checks");
         self.call(Ask::Examine { order: boxed(order) })
     }
 
     fn ratchet(&self, order: &Order) -> Result<Option<String>, String> {
+        let ratchet = order.task.ratchet.as_ref();
+        let _entry = ratchet.map(|argv| self.enter(order, &format!("ratchet `{}`", argv.join(" "))));
         self.call(Ask::Ratchet { order: boxed(order) })
     }
 

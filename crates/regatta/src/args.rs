@@ -630,7 +630,7 @@ pub(crate) struct Events {
 
 #[derive(Debug, Args)]
 pub(crate) struct Stop {
-    /// A task, an attempt, an agent or a mission; every mission if not given
+    /// A task, an attempt, an agent, a mission or a hook's firing; every mission if not given
     pub(crate) id: Option<String>,
     /// Start what was stopped again at once, in a new attempt
     #[arg(long, requires = "id", conflicts_with = "drain")]

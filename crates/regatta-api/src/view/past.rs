@@ -18,6 +18,9 @@ pub struct WhyView {
     /// What was looked at and does not hold it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clear: Vec<WaitReason>,
+    /// The setup command, check or ratchet that runs for its attempt now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
 }
 
 /// Something that happened to it.

@@ -399,7 +399,8 @@ fn check_tasks(board: &Board, now: Now) {
     for attempt in board.attempts.values() {
         let of_task = board.tasks.get(&attempt.task).filter(|it| it.attempt == Some(attempt.id));
         assert!(of_task.is_some() || attempt.stopping.is_some(), "J2: {} works for nobody", attempt.id);
-        assert!(attempt.supervised || attempt.stopping.is_none(), "{} has no process to wait for", attempt.id);
+        let runs_here = attempt.supervised || attempt.phase == Phase::Validating;
+        assert!(runs_here || attempt.stopping.is_none(), "{} has no process to wait for", attempt.id);
         if attempt.stopping.is_none() {
             let needs = of_task.map(|it| needs(board, it)).unwrap_or_default();
             check_files(board, &Owner::Attempt(attempt.id), &needs);

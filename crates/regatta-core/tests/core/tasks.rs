@@ -1,6 +1,6 @@
 //! Tasks: who works on what, how often, and how it ends.
 
-use regatta_core::attempt::{Cause, Exited, Findings, LEASE_MS, Verdict};
+use regatta_core::attempt::{Cause, Exited, Findings, LEASE_MS, Phase, Verdict};
 use regatta_core::command::Command;
 use regatta_core::effect::Effect;
 use regatta_core::ids::{AttemptId, TaskId};
@@ -265,8 +265,10 @@ fn cancel_in_every_state() {
         assert_eq!(world.status(task), Status::Cancelled, "from {status}");
         let stopping: Vec<_> = world.board.attempts.values().cloned().collect();
         for attempt in stopping {
-            assert!(attempt.supervised && attempt.stopping.is_some(), "from {status}");
-            assert!(world.owner_of("file://shop/src/a.rs").is_some(), "its process may still write");
+            // P11: the program of an attempt from outside is not ours, but its checks are.
+            let runs_here = attempt.supervised || attempt.phase == Phase::Validating;
+            assert!(runs_here && attempt.stopping.is_some(), "from {status}");
+            assert!(world.owner_of("file://shop/src/a.rs").is_some(), "its processes may still write");
             let grant = world.grants.last().cloned().unwrap();
             world.ask("regatta", exits(&grant, Exited::Lost));
         }
@@ -298,6 +300,32 @@ fn a_stop_while_checking_ends_with_whichever_report_comes_first() {
         assert_eq!((world.status(task), world.task(task).attempt), (Status::Unassigned, None));
         assert!(world.board.landings.is_empty(), "what was stopped does not land");
     }
+}
+
+/// P11: a retry stops the attempt in whatever phase it is, and lets a task go on that a person stopped.
+#[test]
+fn a_retry_is_possible_while_checks_run_and_after_a_stop() {
+    for checking in [false, true] {
+        let mut world = World::with(&[("ada", 1)]);
+        let task = world.add_task("words", &["src/**"]);
+        let grant = world.take_supervised("ada");
+        if checking {
+            world.ask("regatta", exits(&grant, Exited::Done { output: None }));
+        }
+        world.ask("ann", Command::RetryTask { task, failed: None });
+        let attempt = world.board.attempts.get(&grant.attempt).unwrap();
+        assert_eq!(attempt.stopping, Some(Cause::Stopped), "checking: {checking}");
+        assert_eq!((world.status(task), &world.task(task).paused), (Status::Unassigned, &None));
+    }
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add_task("words", &["src/**"]);
+    let grant = world.take_supervised("ada");
+    world.ask("ann", Command::StopTask { task, reason: "stopped by a person".into(), pause: true });
+    world.ask("regatta", exits(&grant, Exited::Lost));
+    assert!(world.task(task).paused.is_some() && world.poll_supervised("ada").is_none());
+    world.ask("ann", Command::RetryTask { task, failed: None });
+    assert_eq!(world.task(task).paused, None);
+    assert!(world.poll_supervised("ada").is_some(), "it is tried again");
 }
 
 /// L5: an attempt from outside lives as long as it is heard of, and its loss costs the task nothing.

@@ -14,6 +14,7 @@ use regatta_core::task::Task;
 use crate::keep::Evidence;
 use crate::ports::agents::{AgentError, Agents, Check, CheckResult, Exit, ShutIn};
 use crate::ports::git::{Git, Repo};
+use crate::running_commands::Entry;
 
 /// Where a contract is checked, and how what runs there is shut in.
 pub(crate) struct Place<'a> {
@@ -23,6 +24,16 @@ pub(crate) struct Place<'a> {
     pub(crate) env: Vec<(String, String)>,
     /// Whether what is found out is still wanted; it is, where nobody is to be asked.
     pub(crate) wanted: Option<&'a dyn Fn() -> bool>,
+    /// Where the command that runs is named, for people who ask what goes on.
+    pub(crate) entry: Option<&'a Entry<'a>>,
+}
+
+impl Place<'_> {
+    fn begin(&self, command: &str) {
+        if let Some(entry) = self.entry {
+            entry.begin(command);
+        }
+    }
 }
 
 /// How setup commands and checks of a project are shut in: as its settings say, else as far as can be had. `repo` is
@@ -103,6 +114,7 @@ pub(crate) fn examine(
             break;
         }
         let began = Instant::now();
+        place.begin(&format!("check `{command}`"));
         let check = Check {
             command: command.clone(),
             dir: dir.to_owned(),
@@ -123,7 +135,8 @@ pub(crate) fn examine(
     Ok(found)
 }
 
-/// Runs a check for as long as it is wanted.
+/// Runs a check for as long as it is wanted. A command that runs once and was broken off leaves no record: whoever
+/// wants it again runs it again.
 pub(crate) fn run(
     agents: &dyn Agents,
     check: &Check,
@@ -131,7 +144,12 @@ pub(crate) fn run(
 ) -> Result<CheckResult, AgentError> {
     let Some(wanted) = wanted else { return agents.check(check) };
     let said = agents.check_while(check, wanted)?;
-    said.ok_or_else(|| AgentError {
+    match (said, &check.once) {
+        (Some(_), Some(name)) if !wanted() => agents.forget_command(name)?,
+        (Some(result), _) => return Ok(result),
+        (None, _) => {}
+    }
+    Err(AgentError {
         what: format!("`{}` was broken off: what it was to find out is no longer wanted.", check.command),
         hint: "Nothing need be done.".into(),
     })
@@ -146,14 +164,16 @@ pub(crate) fn refused_by_ratchet(
 ) -> Result<Option<String>, AgentError> {
     let Some(argv) = &task.ratchet else { return Ok(None) };
     let command = argv.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ");
-    let result = agents.check(&Check {
+    place.begin(&format!("ratchet `{}`", argv.join(" ")));
+    let check = Check {
         command,
         dir: place.dir.to_owned(),
         env: environment(task, project).into_iter().chain(place.env.iter().cloned()).collect(),
         timeout: Duration::from_millis(project.validation_timeout_ms),
         once: Some(format!("ratchet-{attempt}")),
         shut_in: place.shut_in.clone(),
-    })?;
+    };
+    let result = run(agents, &check, place.wanted)?;
     Ok((!result.passed()).then(|| format!("its ratchet `{}` {}", argv.join(" "), verdict(&result))))
 }
 

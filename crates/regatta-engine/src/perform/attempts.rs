@@ -18,7 +18,7 @@ use crate::{Engine, brief, contract};
 
 use super::isolation::Marks;
 use super::workspaces::{make_ready, remove_workspace};
-use super::{AGAIN, LOOK_UP, Scene, block_on_until, judging, report, scene};
+use super::{AGAIN, LOOK_UP, Scene, block_on_until, judging, outlasts_down, report, scene};
 
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
@@ -38,8 +38,9 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     };
     let mut before = None;
     if state == ProcessState::NotStarted {
-        if is_stopping(engine, id) {
-            return Some(Exited::Lost); // stopped before it began: it simply ends
+        if engine.is_ending(id) {
+            // Stopped before it began: it simply ends, once no setup command of an earlier daemon is left.
+            return end_all(engine, &*site, id).then_some(Exited::Lost);
         }
         match launch(engine, scene) {
             Ok(started) => {
@@ -59,7 +60,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
             Err(reason) => return not_run(engine, scene, reason),
         }
         // A stop that came while it was being started found nothing to stop.
-        if is_stopping(engine, id)
+        if engine.is_ending(id)
             && let Err(error) = site.stop(id, engine.grace())
         {
             tracing::error!(attempt = %id, "could not be stopped: {error}");
@@ -89,21 +90,26 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
 /// go to the next attempt then. `None` when the engine stops first.
 fn not_run(engine: &Engine, scene: &Scene, reason: String) -> Option<Exited> {
     let id = scene.attempt.id;
-    while let Err(error) = engine.site(scene).stop(id, engine.grace()) {
+    end_all(engine, &*engine.site(scene), id).then_some(Exited::NotRun { reason })
+}
+
+/// Ends the program of an attempt and the commands that run for it, and returns when they are gone: until then nobody is
+/// told that the attempt has ended (P10). Returns `false` when the engine stops first; the next start tries again.
+pub(super) fn end_all(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
+    while let Err(error) = site.stop(id, engine.grace()) {
         if has_ended(engine, id) {
             break; // its runner was given up meanwhile
         }
-        tracing::error!(attempt = %id, "whether its program runs is unknown ({reason}) and it could not be stopped: {error}");
-        if engine.is_stopping() {
-            return None;
+        tracing::error!(attempt = %id, "could not end its program or a command of it: {error}");
+        let again = Instant::now() + AGAIN;
+        while Instant::now() < again {
+            if engine.is_stopping() {
+                return false;
+            }
+            std::thread::sleep(LOOK_UP);
         }
-        std::thread::sleep(LOOK_UP);
     }
-    Some(Exited::NotRun { reason })
-}
-
-fn is_stopping(engine: &Engine, id: AttemptId) -> bool {
-    engine.board().attempts.get(&id).is_none_or(|it| it.stopping.is_some())
+    true
 }
 
 fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
@@ -181,9 +187,19 @@ fn names(board: &Board, scene: &Scene) -> Vec<(String, String)> {
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };
-    match make_ready(engine, &scene) {
+    let made = loop {
+        match make_ready(engine, &scene) {
+            Err(_) if !engine.may_start() && !engine.is_ending(id) => {}
+            made => break made,
+        }
+        if !outlasts_down(engine, id) {
+            return;
+        }
+    };
+    match made {
         Ok(_) if has_ended(engine, id) => settle_ended(engine, key, id),
         Ok(_) => report(engine, key, Command::ReportPerformed),
+        Err(_) if has_ended(engine, id) => settle_ended(engine, key, id),
         Err(reason) => {
             let how = Exited::NotRun { reason };
             report(engine, key, Command::ReportExited { attempt: id, token: scene.attempt.token, how });
@@ -232,20 +248,8 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     if polite {
         ask_to_end(engine, &*site, id);
     }
-    // Until it works, nobody is told that it stopped (P10); the next start tries again, too.
-    while let Err(error) = site.stop(id, engine.grace()) {
-        if has_ended(engine, id) {
-            break; // its runner was given up meanwhile
-        }
-        tracing::error!(attempt = %id, "could not be stopped: {error}");
-        let again = Instant::now() + AGAIN;
-        while Instant::now() < again {
-            if engine.is_stopping() {
-                return;
-            }
-            std::thread::sleep(LOOK_UP);
-        }
-    }
     // What runs the attempt sees the end and reports it.
-    report(engine, key, Command::ReportPerformed);
+    if end_all(engine, &*site, id) {
+        report(engine, key, Command::ReportPerformed);
+    }
 }

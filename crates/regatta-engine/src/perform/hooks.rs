@@ -10,6 +10,7 @@ use regatta_core::hook::{Cause, Ended, Firing};
 use regatta_core::ids::FiringId;
 
 use crate::ports::agents::{AgentError, Check, CheckResult, Exit, ShutIn};
+use crate::running_commands::CommandOwner;
 use crate::{Engine, failpoint};
 
 use super::report;
@@ -35,8 +36,9 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
         },
     };
     // Counted before it is looked whether it may begin: who stops us says so before it counts.
-    let _running = engine.shared.commands.enter();
-    let wanted = || engine.may_start();
+    let what = format!("command `{}` of the hook {}", firing.argv.join(" "), firing.hook);
+    let entry = engine.shared.commands.enter(CommandOwner::Firing(id), &what);
+    let wanted = || engine.may_start() && entry.is_wanted();
     // The shim would say so too, but in the words of a system call.
     let result = match check.dir.is_dir() {
         true => engine.shared.agents.check_while(&check, &wanted).transpose(),

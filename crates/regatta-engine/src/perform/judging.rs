@@ -17,20 +17,33 @@ use crate::ports::site::Heard;
 use crate::result::Read;
 use crate::{Engine, contract, keep, knowledge};
 
-use super::attempts::{has_ended, settle_ended};
-use super::{Scene, authorship, isolation, report, scene};
+use super::attempts::{end_all, has_ended, settle_ended};
+use super::{Scene, authorship, isolation, outlasts_down, report, scene};
 
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };
     crate::failpoint::at("submit.begin");
-    let mut findings = Findings::default();
-    let verdict = judge(engine, &scene, &mut findings).unwrap_or_else(|reason| Verdict::Unknown { reason });
+    let (mut findings, verdict) = loop {
+        let mut findings = Findings::default();
+        let verdict = judge(engine, &scene, &mut findings).unwrap_or_else(|reason| Verdict::Unknown { reason });
+        if !matches!(verdict, Verdict::Unknown { .. }) || engine.may_start() || engine.is_ending(id) {
+            break (findings, verdict);
+        }
+        // `down` broke the checks off. The next start makes them again; or this one does, if it stays up.
+        if !outlasts_down(engine, id) {
+            return;
+        }
+    };
     // A runner cannot be heard by a daemon that stops: the next start finds out.
     if engine.is_stopping() && matches!(verdict, Verdict::Unknown { .. }) {
         return;
     }
     crate::failpoint::at("submit.judged");
+    // A ratchet that an earlier daemon started may run although nobody waited for it here.
+    if engine.is_ending(id) && !has_ended(engine, id) && !end_all(engine, &*engine.site(&scene), id) {
+        return;
+    }
     if has_ended(engine, id) {
         return settle_ended(engine, key, id);
     }

@@ -327,6 +327,17 @@ pub trait Agents: Send + Sync {
         }
         self.check(check).map(Some)
     }
+    /// Ends what runs `once` for an attempt: commands whose name has the attempt's id as one of its parts between dashes,
+    /// also those that an earlier daemon started. Returns when their process trees are gone.
+    fn end_commands(&self, attempt: AttemptId) -> Result<(), AgentError> {
+        let _ = attempt;
+        Ok(())
+    }
+    /// Forgets the record of a command that ran `once` and has ended: asked again under this name, it runs again.
+    fn forget_command(&self, name: &str) -> Result<(), AgentError> {
+        let _ = name;
+        Ok(())
+    }
     /// Ends every check that runs, and lets none begin: nobody is there any more to hear what it says. Each returns when
     /// its whole tree is gone. What runs `once` is left: its record says how it ended.
     fn rest(&self) {}

@@ -170,7 +170,7 @@ fn p3_stop_leaves_nothing_running() {
     launch(&engine, &["ann", "bob"], vec![planned("a", "a", &[]), planned("b", "b", &[])]);
     world.agents.until_started(FIRST);
     world.agents.until_started(AttemptId(2));
-    assert_eq!(engine.stop_attempts("enough"), Ok(0), "none is left");
+    assert_eq!(engine.stop_attempts("enough"), Ok(vec![]), "none is left");
     assert_eq!(world.agents.running(), []);
     let board = engine.board();
     assert!(board.attempts.is_empty() && board.claims.is_empty());
@@ -202,7 +202,7 @@ fn p3_stop_waits_for_a_slow_store() {
     });
     commit.reached();
     commit.release();
-    assert_eq!(stopping.join().unwrap(), Ok(0));
+    assert_eq!(stopping.join().unwrap(), Ok(vec![]));
     assert_eq!((world.agents.running(), engine.board().attempts.len()), (vec![], 0));
     engine.shutdown();
 }

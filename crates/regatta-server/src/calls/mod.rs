@@ -16,6 +16,7 @@ mod refer; // which thing an id names
 mod replay; // missions looked back at
 mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said
+mod stop; // ends programs and commands
 mod talk; // claims
 mod teams; // teams and their launches
 mod work; // tasks, missions
@@ -475,9 +476,8 @@ impl Caller<'_> {
         if !keep_agents {
             let engine = self.engine().clone();
             let left = blocking(move || engine.stop_attempts("the daemon was told to stop")).await?.map_err(refused)?;
-            if left > 0 {
-                let what =
-                    format!("{left} agents or commands could not be stopped, so the daemon stays up to watch them");
+            if !left.is_empty() {
+                let what = format!("the daemon stays up, because it could not stop {}", left.join(", "));
                 return Err(Problem::new(
                     500,
                     "still_running",

@@ -50,7 +50,8 @@ pub(super) const RESUME: Accepts = Accepts {
     bare: &[Kind::Task, Kind::Mission],
     past: false,
 };
-pub(super) const STOP: Accepts = Accepts { verb: "stop", ..RESUME };
+pub(super) const STOP: Accepts =
+    Accepts { verb: "stop", kinds: &[Kind::Task, Kind::Mission, Kind::Attempt, Kind::Firing, Kind::Agent], ..RESUME };
 const UNDO: Accepts = Accepts { verb: "undo", kinds: &[Kind::Task, Kind::Commit], bare: &[Kind::Task], past: true };
 
 impl Caller<'_> {

@@ -244,59 +244,6 @@ impl Caller<'_> {
         answer(board.revision, &view)
     }
 
-    pub(super) async fn stop(&self, ask: input::Stop) -> Json {
-        let reason = || "stopped by a person".to_owned();
-        let stopped = |task| Command::StopTask { task, reason: reason(), pause: !ask.again };
-        let missions: Vec<MissionId> = match ask.id.as_deref() {
-            None => self.board().missions.keys().copied().collect(),
-            Some(id) => match self.refer(id, &refer::STOP)? {
-                Reference::Mission(mission) => vec![mission],
-                Reference::Agent(agent) => return self.stop_agent(&agent, stopped).await,
-                Reference::Attempt(attempt) => {
-                    let task = self.task_of_live(attempt)?;
-                    return self.task(task, stopped(task)).await;
-                }
-                Reference::Task(task) => return self.task(task, stopped(task)).await,
-                other => return Err(refer::unfit(&other, "stop")),
-            },
-        };
-        let mut revision = self.board().revision;
-        for mission in &missions {
-            let command = if ask.drain {
-                Command::DrainMission { mission: *mission }
-            } else {
-                Command::StopMission { mission: *mission, reason: reason() }
-            };
-            // One request, several commands: each has a key of its own.
-            let key = self.key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
-            let by = self.by.clone();
-            let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by, key, unless: None };
-            revision = one.ask(command).await?.0;
-        }
-        answer(revision, &missions)
-    }
-
-    /// Stops what an agent works on. A team's standing session is its team's to stop.
-    async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> Json {
-        let board = self.board();
-        agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
-        let own = board.attempts.values().filter(|it| it.agent == *agent && it.standing.is_none());
-        let tasks: Vec<TaskId> = own.map(|it| it.task).collect();
-        if tasks.is_empty() {
-            let what = format!("{agent} works on nothing");
-            return Err(Problem::new(404, "no_such_attempt", what, "see what runs: regatta status"));
-        }
-        let mut revision = board.revision;
-        for task in &tasks {
-            // One request, several commands: each has a key of its own.
-            let key = self.key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{task}")).ok());
-            let by = self.by.clone();
-            let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by, key, unless: None };
-            revision = one.ask(stop(*task)).await?.0;
-        }
-        answer(revision, &tasks)
-    }
-
     /// A task's life so far, from the log.
     async fn life(&self, id: TaskId) -> Result<regatta_core::life::Life, Problem> {
         let (shared, until) = (self.shared.clone(), self.board().revision);
@@ -330,7 +277,8 @@ impl Caller<'_> {
                 PastView { attempt: it.id, wall: it.started_wall, text }
             })
             .collect();
-        answer(self.board().revision, &WhyView { task, past, clear })
+        let live = task.task.attempt.map(|attempt| self.engine().commands_of(attempt));
+        answer(self.board().revision, &WhyView { task, past, clear, commands: live.unwrap_or_default() })
     }
 
     /// Where a task's unfinished work is on this machine, if it is anywhere.

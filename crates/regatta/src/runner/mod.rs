@@ -23,7 +23,7 @@ use regatta_core::runner::{BEAT_MS, FENCE_MS, Register};
 use regatta_engine::Here;
 use regatta_engine::ports::agents::{Agents, ProcessState, Wishes};
 use regatta_engine::ports::git::Git;
-use regatta_engine::ports::site::Order;
+use regatta_engine::ports::site::{Order, Site};
 use regatta_engine::there;
 
 use crate::daemon;
@@ -223,14 +223,20 @@ impl Runner {
         known.into_iter().filter(|it| matches!(self.agents.state(*it), Ok(ProcessState::Running(_)))).collect()
     }
 
-    /// The attempts whose programs are attended.
+    /// Returns the attempts whose programs are attended, and those whose setup commands, checks or ratchets run.
     fn at_work(&self) -> Vec<AttemptId> {
-        lock(&self.attended).iter().filter(|it| it.1.has_begun()).map(|it| *it.0).collect()
+        let attended = lock(&self.attended);
+        let begun = attended.iter().filter(|(_, wired)| wired.has_begun()).map(|(attempt, _)| *attempt);
+        let mut found: Vec<AttemptId> = begun.chain(self.here.attempts_with_commands()).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
+    /// Ends the program of an attempt, and the commands that run for it.
     fn end_program(&self, id: AttemptId, grace: Duration) {
-        if let Err(error) = self.agents.stop(id, grace) {
-            tracing::error!(attempt = %id, "could not be stopped: {error}");
+        if let Err(error) = self.here.stop(id, grace) {
+            tracing::error!(attempt = %id, "could not stop it: {error}");
         }
     }
 

@@ -315,6 +315,9 @@ pub(super) fn why(app: &App, id: &str) -> Said {
             let when = if nth == 0 { "now" } else { "then" };
             facts.push(vec![label(when), reason.kind.word().into(), line(&reason.text)]);
         }
+        for command in &it.commands {
+            facts.push(vec![label("runs"), "command".into(), line(command)]);
+        }
         // What blocks is among the reasons already.
         for gate in it.task.gates.iter().filter(|it| it.says == Says::Warn) {
             facts.push(vec![label("gate"), gate.gate.name().into(), line(&gate.reason)]);

@@ -30,6 +30,12 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
             (format!("{verb} {id}: {}; all work is kept", tasks.join(" ")), next)
         }
         (Some(id), _) if ask.again => (format!("{verb} {id}; its work is kept"), "regatta status".into()),
+        (Some(id), _) if got.data.as_str().is_some_and(|firing| firing.starts_with('F')) => {
+            (format!("{verb} {id}: the hook's command has ended"), "regatta hook log".into())
+        }
+        (Some(id), _) if got.data.get("status").and_then(|status| status.as_str()) == Some("completed") => {
+            (format!("{verb} the commands that ran after {id} landed"), format!("regatta show {id}"))
+        }
         // The answer is a task where a task or an attempt was named, and a list of missions otherwise.
         (Some(id), _) if got.data.get("id").is_some() => {
             let task = got.data.get("id").and_then(|it| it.as_str()).unwrap_or(id);

@@ -57,6 +57,7 @@ mod runs; // a plan on the user's own repository
 mod scopes; // who may do what
 mod seed; // the surface that older clients know
 mod sign_off; // the live sign-off list of mixed teams
+mod stops; // commands that hang are ended, and a stop is true
 mod streams; // events without gaps
 mod team_storms; // random teams of real processes
 mod teams; // mixed teams: lanes, a kill, a stop, a file

@@ -12,9 +12,10 @@ use regatta_core::task::IssueType;
 
 use crate::ports::agents::Check;
 use crate::ports::git::{Repo, Unreleased};
+use crate::running_commands::CommandOwner;
 use crate::{Engine, failpoint};
 
-use super::super::report;
+use super::super::{LOOK_UP, report};
 use super::release::release;
 
 /// What has landed.
@@ -30,15 +31,21 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &Landed) {
     failpoint::at("after.begin");
     if let Some(project) = engine.board().projects.get(&landed.project).cloned() {
         let settings = &project.settings.landing;
-        for (nth, command) in settings.after.iter().enumerate() {
-            run(engine, &project, landed, (command, format!("after-{key}-{nth}")));
-        }
+        let mut commands = settings.after.iter().enumerate();
+        let all_ran = commands.all(|(nth, command)| {
+            let end = run(engine, &project, landed, (command, format!("after-{key}-{nth}")));
+            matches!(end, CommandEnd::Passed | CommandEnd::Failed)
+        });
         if let Some(command) = &settings.release
+            && all_ran
             && is_due(engine, &project, landed)
             && !release(engine, &project, landed, key, command)
         {
             return; // the daemon stops, and the next one asks again
         }
+    }
+    if engine.is_stopping() {
+        return; // the next start runs what has not begun, and reads how the rest ended
     }
     failpoint::at("after.ran");
     report(engine, key, Command::ReportPerformed);
@@ -78,8 +85,25 @@ fn is_released(engine: &Engine, task: TaskId) -> bool {
     task.is_some_and(|it| matches!(it.issue_type, IssueType::Feature | IssueType::Bug))
 }
 
-/// Runs a command once. Returns whether it passed; the channel is told if it did not.
-pub(super) fn run(engine: &Engine, project: &Arc<Project>, landed: &Landed, (command, once): (&str, String)) -> bool {
+/// How a command that follows a landing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommandEnd {
+    Passed,
+    /// It failed, and the project's channel was told.
+    Failed,
+    /// A person stopped it (`regatta stop` with the task's id).
+    Stopped,
+    /// The daemon ends. The next one runs it, or reads how it ended.
+    Interrupted,
+}
+
+/// Runs a command once, or reads how it ended.
+pub(super) fn run(
+    engine: &Engine,
+    project: &Arc<Project>,
+    landed: &Landed,
+    (command, once): (&str, String),
+) -> CommandEnd {
     let check = Check {
         command: command.to_owned(),
         dir: Repo::of(project).path,
@@ -93,13 +117,29 @@ pub(super) fn run(engine: &Engine, project: &Arc<Project>, landed: &Landed, (com
         // It publishes, so it reaches what the user reaches.
         shut_in: None,
     };
-    let fault = match engine.shared.agents.check(&check) {
-        Ok(result) if result.passed() => return true,
-        Ok(result) => format!("`{command}` failed: {}", crate::contract::tail(&result.output)),
-        Err(error) => format!("`{command}`: {error}"),
+    let (result, stopped) = loop {
+        let what = format!("`{command}` after it landed");
+        let entry = engine.shared.commands.enter(CommandOwner::Landed(landed.task), &what);
+        let wanted = || engine.may_start() && entry.is_wanted();
+        let result = engine.shared.agents.check_while(&check, &wanted).transpose();
+        let stopped = !entry.is_wanted();
+        drop(entry);
+        match result {
+            Some(result) if engine.may_start() => break (result, stopped),
+            None if stopped => return CommandEnd::Stopped,
+            // `down` ended it, or kept it from beginning.
+            _ if engine.is_stopping() => return CommandEnd::Interrupted,
+            _ => std::thread::sleep(LOOK_UP),
+        }
     };
-    tell(engine, project, "coord:after", &format!("After {} landed, {fault}", landed.task));
-    false
+    let (end, text) = match result {
+        Ok(result) if result.passed() => return CommandEnd::Passed,
+        Ok(_) if stopped => (CommandEnd::Stopped, format!("`{command}` was stopped by a person.")),
+        Ok(result) => (CommandEnd::Failed, format!("`{command}` failed: {}", crate::contract::tail(&result.output))),
+        Err(error) => (CommandEnd::Failed, format!("`{command}`: {error}")),
+    };
+    tell(engine, project, "coord:after", &format!("After {} landed, {text}", landed.task));
+    end
 }
 
 /// Posts a message to the project's channel, and logs it as a warning.

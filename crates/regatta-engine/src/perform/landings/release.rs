@@ -21,7 +21,7 @@ use regatta_core::project::Project;
 use crate::{Engine, Failure};
 
 use super::super::block_on_until;
-use super::after::{Landed, is_due, post, run, tell};
+use super::after::{CommandEnd, Landed, is_due, post, run, tell};
 
 /// How long one wait for the claim lasts before it is asked for again.
 const CLAIM_WAIT: Duration = Duration::from_secs(600);
@@ -84,8 +84,13 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key
             post(engine, project, "coord:release", &text);
         }
         None => {
-            if run(engine, project, landed, (command, format!("release-{key}"))) {
-                releases.change(&project.name, |releases| releases.made = releases.made.max(Some((key, task))));
+            match run(engine, project, landed, (command, format!("release-{key}"))) {
+                CommandEnd::Passed => {
+                    releases.change(&project.name, |releases| releases.made = releases.made.max(Some((key, task))));
+                }
+                CommandEnd::Failed | CommandEnd::Stopped => {}
+                // The claim stays, so that the next daemon knows that the command may have begun.
+                CommandEnd::Interrupted => return false,
             }
         }
     }

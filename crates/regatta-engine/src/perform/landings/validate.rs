@@ -115,7 +115,7 @@ pub(super) fn broken(
         Some(reason) => Some(reason),
         None => {
             let shut_in = contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox);
-            let place = Place { dir: &staging, shut_in, env: vec![], wanted: Some(&wanted) };
+            let place = Place { dir: &staging, shut_in, env: vec![], wanted: Some(&wanted), entry: None };
             let found = contract::broken(&*engine.shared.agents, &task, project, &place);
             found.map_err(contract::in_full)?
         }

@@ -1,0 +1,192 @@
+//! The commands of the user that run now: checks, ratchets, setup commands, after-landing commands, hooks.
+//!
+//! They end as agents do (P11): `stop`, `cancel`, `drop`, `retry` and `down` end the process tree, and an attempt keeps
+//! its slot and its claims until the tree is gone. Whoever runs a command enters it here and asks [`Entry::is_wanted`]
+//! while it runs; whoever stops the owner waits here until the command has ended.
+//!
+//! Nothing here survives a restart. A command that outlives the daemon has a record of its own, under which the next
+//! start joins or ends it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use regatta_core::ids::{AttemptId, FiringId, TaskId};
+
+/// What a command runs for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandOwner {
+    /// Setup commands, checks and the ratchet of an attempt.
+    Attempt(AttemptId),
+    /// After-landing commands and the release of a task that landed.
+    Landed(TaskId),
+    /// The command of a hook that fired.
+    Firing(FiringId),
+}
+
+impl fmt::Display for CommandOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandOwner::Attempt(attempt) => attempt.fmt(f),
+            CommandOwner::Landed(task) => task.fmt(f),
+            CommandOwner::Firing(firing) => firing.fmt(f),
+        }
+    }
+}
+
+/// All commands that run on this machine.
+#[derive(Default)]
+pub struct RunningCommands {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    last_id: u64,
+    running: Vec<Running>,
+    /// Attempts for which no further command may begin.
+    stopped: BTreeSet<AttemptId>,
+}
+
+struct Running {
+    id: u64,
+    owner: CommandOwner,
+    command: String,
+    told_to_end: bool,
+}
+
+/// One command, or several in a row for one owner, until it is dropped.
+pub(crate) struct Entry<'a> {
+    table: &'a RunningCommands,
+    id: u64,
+    owner: CommandOwner,
+}
+
+impl RunningCommands {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a command runs for `owner` until the entry is dropped.
+    pub(crate) fn enter(&self, owner: CommandOwner, command: &str) -> Entry<'_> {
+        let mut state = self.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        state.running.push(Running { id, owner, command: command.to_owned(), told_to_end: false });
+        Entry { table: self, id, owner }
+    }
+
+    /// Tells the commands of `owner` to end; an attempt gets no further ones. Returns whether a command ran.
+    pub(crate) fn tell_to_end(&self, owner: CommandOwner) -> bool {
+        let mut state = self.lock();
+        if let CommandOwner::Attempt(attempt) = owner {
+            state.stopped.insert(attempt);
+        }
+        let mut found = false;
+        for running in state.running.iter_mut().filter(|running| running.owner == owner) {
+            running.told_to_end = true;
+            found = true;
+        }
+        found
+    }
+
+    /// Waits until no command of `owner` runs. Returns what still runs when `patience` is over.
+    pub(crate) fn wait_until_none(&self, owner: CommandOwner, patience: Duration) -> Vec<String> {
+        let deadline = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            let left: Vec<String> = commands_of(&state, |other| other == owner);
+            let now = Instant::now();
+            if left.is_empty() || now >= deadline {
+                return left;
+            }
+            let waited = self.changed.wait_timeout(state, deadline - now);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Returns the commands that run for `owner`, in words.
+    pub(crate) fn of(&self, owner: CommandOwner) -> Vec<String> {
+        commands_of(&self.lock(), |other| other == owner)
+    }
+
+    /// Returns every command that runs, with its owner.
+    pub(crate) fn all(&self) -> Vec<(CommandOwner, String)> {
+        self.lock().running.iter().map(|running| (running.owner, running.command.clone())).collect()
+    }
+
+    /// Returns the attempts for which a command runs here.
+    pub fn attempts(&self) -> Vec<AttemptId> {
+        let state = self.lock();
+        let attempts = state.running.iter().filter_map(|running| match running.owner {
+            CommandOwner::Attempt(attempt) => Some(attempt),
+            CommandOwner::Landed(_) | CommandOwner::Firing(_) => None,
+        });
+        attempts.collect()
+    }
+}
+
+fn commands_of(state: &State, is_meant: impl Fn(CommandOwner) -> bool) -> Vec<String> {
+    let meant = state.running.iter().filter(|running| is_meant(running.owner));
+    meant.map(|running| running.command.clone()).collect()
+}
+
+impl Entry<'_> {
+    /// Names the command that begins now.
+    pub(crate) fn begin(&self, command: &str) {
+        let mut state = self.table.lock();
+        if let Some(running) = state.running.iter_mut().find(|running| running.id == self.id) {
+            command.clone_into(&mut running.command);
+        }
+    }
+
+    /// Returns whether nobody has told the command to end.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let state = self.table.lock();
+        let stopped = matches!(self.owner, CommandOwner::Attempt(attempt) if state.stopped.contains(&attempt));
+        !stopped && state.running.iter().any(|running| running.id == self.id && !running.told_to_end)
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.table.lock().running.retain(|running| running.id != self.id);
+        self.table.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p11_a_command_that_is_told_to_end_is_waited_for() {
+        let table = RunningCommands::default();
+        let (owner, other) = (CommandOwner::Attempt(AttemptId(1)), CommandOwner::Attempt(AttemptId(2)));
+        let entry = table.enter(owner, "check `make test`");
+        let beside = table.enter(other, "check `make test`");
+        assert!(entry.is_wanted() && beside.is_wanted());
+        assert!(table.tell_to_end(owner));
+        assert!(!entry.is_wanted() && beside.is_wanted(), "only the attempt that was stopped");
+        assert_eq!(table.wait_until_none(owner, Duration::ZERO), ["check `make test`"], "it still runs");
+        entry.begin("ratchet `ol gate`");
+        assert_eq!(table.of(owner), ["ratchet `ol gate`"]);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| table.wait_until_none(owner, Duration::from_secs(300)));
+            drop(entry);
+            assert!(waits.join().unwrap().is_empty());
+        });
+        assert!(!table.enter(owner, "check `make lint`").is_wanted(), "no further command begins for it");
+    }
+
+    #[test]
+    fn commands_after_a_later_landing_of_the_same_task_are_wanted() {
+        let (table, owner) = (RunningCommands::default(), CommandOwner::Landed(TaskId(5)));
+        assert!(!table.tell_to_end(owner), "nothing ran");
+        let first = table.enter(owner, "`deploy`");
+        assert!(table.tell_to_end(owner) && !first.is_wanted());
+        assert!(table.enter(owner, "`deploy`").is_wanted());
+    }
+}

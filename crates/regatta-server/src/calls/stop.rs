@@ -1,0 +1,149 @@
+//! `stop`: ends programs and commands, and answers when they are gone.
+
+use std::time::Duration;
+
+use regatta_core::attempt::Attempt;
+use regatta_core::ids::FiringId;
+use regatta_core::reference::Reference;
+use regatta_engine::CommandOwner;
+
+use super::*;
+
+/// How long after the grace a process tree may take to be gone before the answer names it.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+fn still_running(left: &[String]) -> Problem {
+    Problem::new(
+        500,
+        "still_running",
+        format!("told to stop, but still running: {}", left.join("; ")),
+        "it is being stopped all the same; look again: regatta status; end everything: regatta down",
+    )
+}
+
+impl Caller<'_> {
+    /// Stops work and answers when its process trees are gone, or says what still runs (P10).
+    pub(super) async fn stop(&self, ask: input::Stop) -> Json {
+        let reason = || "stopped by a person".to_owned();
+        let stopped = |task| Command::StopTask { task, reason: reason(), pause: !ask.again };
+        let missions: Vec<MissionId> = match ask.id.as_deref() {
+            Some(id) => match self.refer(id, &refer::STOP)? {
+                Reference::Mission(mission) => vec![mission],
+                Reference::Agent(agent) => return self.stop_agent(&agent, stopped).await,
+                Reference::Attempt(attempt) => return self.stop_task(self.task_of_live(attempt)?, stopped).await,
+                Reference::Task(task) => return self.stop_task(task, stopped).await,
+                Reference::Firing(firing) => return self.stop_firing(firing).await,
+                other => return Err(refer::unfit(&other, "stop")),
+            },
+            None => self.board().missions.keys().copied().collect(),
+        };
+        let mut revision = self.board().revision;
+        for mission in &missions {
+            let command = if ask.drain {
+                Command::DrainMission { mission: *mission }
+            } else {
+                Command::StopMission { mission: *mission, reason: reason() }
+            };
+            // One request, several commands: each has a key of its own.
+            let key = self.key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
+            let by = self.by.clone();
+            let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by, key, unless: None };
+            revision = one.ask(command).await?.0;
+        }
+        if !ask.drain {
+            self.until_gone(|attempt| attempt.mission.is_some_and(|mission| missions.contains(&mission))).await?;
+            self.end_commands_after_landings(&missions).await?;
+        }
+        answer(revision, &missions)
+    }
+
+    /// Stops a task. Of a task that has landed, the commands are ended that run after its landing.
+    async fn stop_task(&self, task: TaskId, stop: impl Fn(TaskId) -> Command) -> Json {
+        let landed = !self.board().tasks.contains_key(&task);
+        if landed && self.end_commands(CommandOwner::Landed(task)).await? {
+            return answer(self.board().revision, &self.task_view(task).await?);
+        }
+        let answered = self.task(task, stop(task)).await?;
+        self.until_gone(|attempt| attempt.task == task).await?;
+        Ok(answered)
+    }
+
+    /// Ends the command of a hook.
+    async fn stop_firing(&self, firing: FiringId) -> Json {
+        if !self.end_commands(CommandOwner::Firing(firing)).await? {
+            let what = format!("no command runs for {firing}");
+            return Err(Problem::new(404, "no_such_firing", what, "see which ran: regatta hook log"));
+        }
+        answer(self.board().revision, &firing)
+    }
+
+    /// Ends the commands that run for `owner`; returns whether there were any.
+    async fn end_commands(&self, owner: CommandOwner) -> Result<bool, Problem> {
+        let engine = self.engine().clone();
+        match blocking(move || engine.end_commands(owner)).await? {
+            None => Ok(false),
+            Some(left) if left.is_empty() => Ok(true),
+            Some(left) => Err(still_running(&left)),
+        }
+    }
+
+    /// Ends the commands that run because a task of these missions landed.
+    async fn end_commands_after_landings(&self, missions: &[MissionId]) -> Result<(), Problem> {
+        for task in self.engine().landed_with_commands() {
+            let mission = self.read(move |history| history.task(task)).await?.and_then(|task| task.mission);
+            if mission.is_some_and(|mission| missions.contains(&mission)) {
+                self.end_commands(CommandOwner::Landed(task)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the attempts that are being stopped are gone; names those that are not, when the time is over.
+    async fn until_gone(&self, is_meant: impl Fn(&Attempt) -> bool) -> Result<(), Problem> {
+        let patience = self.engine().grace() + STOP_PATIENCE;
+        let deadline = tokio::time::Instant::now() + patience;
+        let mut bell = self.shared.hub.bell();
+        loop {
+            bell.mark_unchanged();
+            let board = self.board();
+            let left = board.attempts.values().filter(|attempt| attempt.stopping.is_some() && is_meant(attempt));
+            let left: Vec<String> = left.map(|attempt| self.in_words(attempt)).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            tokio::select! {
+                changed = bell.changed() => if changed.is_err() { return Err(still_running(&left)) },
+                () = tokio::time::sleep_until(deadline) => return Err(still_running(&left)),
+            }
+        }
+    }
+
+    /// Names an attempt and the command that runs for it.
+    fn in_words(&self, attempt: &Attempt) -> String {
+        let commands = self.engine().commands_of(attempt.id);
+        let named = format!("{} by {} on {}", attempt.id, attempt.agent, attempt.task);
+        if commands.is_empty() { named } else { format!("{named} ({})", commands.join(", ")) }
+    }
+
+    /// Stops what an agent works on. A team's standing session is its team's to stop.
+    async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> Json {
+        let board = self.board();
+        agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
+        let own = board.attempts.values().filter(|it| it.agent == *agent && it.standing.is_none());
+        let tasks: Vec<TaskId> = own.map(|it| it.task).collect();
+        if tasks.is_empty() {
+            let what = format!("{agent} works on nothing");
+            return Err(Problem::new(404, "no_such_attempt", what, "see what runs: regatta status"));
+        }
+        let mut revision = board.revision;
+        for task in &tasks {
+            // One request, several commands: each has a key of its own.
+            let key = self.key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{task}")).ok());
+            let by = self.by.clone();
+            let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by, key, unless: None };
+            revision = one.ask(stop(*task)).await?.0;
+        }
+        self.until_gone(|attempt| tasks.contains(&attempt.task)).await?;
+        answer(revision, &tasks)
+    }
+}

@@ -1,0 +1,189 @@
+//! Commands of the user's end as agents do: with `stop`, `cancel`, `retry` and `down`, and nobody says so too early.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::world::{LONG, World, until};
+
+/// A command that hangs, and by which its process is known among all of the machine's.
+pub(crate) struct Hanging {
+    seconds: String,
+}
+
+impl Hanging {
+    pub(crate) fn new() -> Hanging {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let nth = LAST.fetch_add(1, Ordering::SeqCst);
+        Hanging { seconds: format!("{}.{nth}", 40_000_000 + std::process::id()) }
+    }
+
+    pub(crate) fn command(&self) -> String {
+        format!("exec {}", self.plain())
+    }
+
+    /// Returns the command without a shell.
+    pub(crate) fn plain(&self) -> String {
+        format!("sleep {}", self.seconds)
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        let wanted = format!("sleep\0{}\0", self.seconds).into_bytes();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        lines.any(|line| line == wanted)
+    }
+
+    #[track_caller]
+    fn until_it_runs(&self, world: &World) {
+        assert!(until(LONG, || self.runs()), "it never began: {}", world.json(&["status"]));
+    }
+}
+
+fn task(extra: &Value) -> Value {
+    let mut task = json!({ "id": "a", "subject": "Write a", "files": ["a.md"],
+        "script": [{ "write": { "path": "a.md", "text": "x\n" } }] });
+    task.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    task
+}
+
+/// Starts a plan of one task with an agent of one slot.
+fn start(world: &World, task: &Value) {
+    world.ok(&["agent", "add", "robot", "--runtime", "scripted", "--max-tasks", "1"]);
+    let path = world.root.join("plan.json");
+    std::fs::write(&path, json!({ "task": [task] }).to_string()).unwrap();
+    world.ok(&["run", path.to_str().unwrap(), "--agents", "robot", "--yes"]);
+}
+
+#[track_caller]
+fn assert_slot_and_claims_are_free(world: &World) {
+    let agent = world.json(&["show", "robot"]);
+    assert_eq!(agent["state"], "idle", "{agent}");
+    let claims = world.json(&["claim", "list"]);
+    assert_eq!(claims["held"], json!([]), "{claims}");
+}
+
+/// P3, P4, P10, P11: `why` names the check, and `stop` has ended it when it says so.
+#[test]
+fn p11_stop_ends_a_check_that_hangs() {
+    let (world, check) = (World::set_up(), Hanging::new());
+    start(&world, &task(&json!({ "validation": { "tests": check.command() } })));
+    check.until_it_runs(&world);
+    let why = world.ok(&["why", "T1"]);
+    assert!(why.contains(&format!("check `{}`", check.command())), "{why}");
+
+    world.ok(&["stop", "M1"]);
+    assert!(!check.runs(), "P10: it said stopped, and the check runs");
+    assert_slot_and_claims_are_free(&world);
+    let attempt = &world.json(&["show", "T1"])["attempts"][0];
+    assert_eq!(attempt["ended"]["cause"], "stopped", "{attempt}");
+}
+
+/// P11: a ratchet ends with the cancellation of its task, and the slot is free when it has.
+#[test]
+fn p11_cancel_ends_a_ratchet_that_hangs() {
+    let (world, ratchet) = (World::set_up(), Hanging::new());
+    start(&world, &task(&json!({ "ratchet": ["sh", "-c", ratchet.command()] })));
+    ratchet.until_it_runs(&world);
+    let why = world.ok(&["why", "T1"]);
+    assert!(why.contains("ratchet `sh -c"), "{why}");
+
+    world.ok(&["task", "cancel", "T1"]);
+    assert!(until(LONG, || !ratchet.runs()));
+    assert!(until(LONG, || world.json(&["show", "robot"])["state"] == "idle"));
+    assert_slot_and_claims_are_free(&world);
+}
+
+/// P11, D2: a ratchet that outlived a killed daemon is ended by a stop all the same.
+#[test]
+fn p11_stop_ends_a_ratchet_of_a_daemon_before() {
+    let (world, ratchet) = (World::set_up(), Hanging::new());
+    start(&world, &task(&json!({ "ratchet": ["sh", "-c", ratchet.command()] })));
+    ratchet.until_it_runs(&world);
+    let daemon = world.card().unwrap()["pid"].as_u64().unwrap() as u32;
+    crate::world::kill(daemon);
+    assert!(until(LONG, || !crate::world::alive(daemon)));
+    assert!(ratchet.runs(), "it outlives the daemon");
+    world.ok(&["stop", "T1"]);
+    assert!(!ratchet.runs());
+    assert_slot_and_claims_are_free(&world);
+}
+
+/// P11: a setup command ends with `retry`, and a task that a person stopped is tried again by it.
+#[test]
+fn p11_retry_ends_a_setup_command_that_hangs() {
+    let (world, setup) = (World::with_repo(), Hanging::new());
+    let gate = "hang.now";
+    world.write(
+        "regatta.toml",
+        &format!(
+            "[project]\nname = \"shop\"\n[validation]\ncommands = [\"true\"]\n\
+             [workspace]\nsetup = [\"if [ -e {gate} ]; then {}; fi\"]\n",
+            setup.command()
+        ),
+    );
+    world.write(gate, "");
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    start(&world, &task(&json!({})));
+    setup.until_it_runs(&world);
+    let why = world.ok(&["why", "T1"]);
+    assert!(why.contains("setup command `if [ -e"), "{why}");
+
+    world.ok(&["stop", "T1"]);
+    assert!(!setup.runs());
+    assert_slot_and_claims_are_free(&world);
+    let waits = world.ok(&["why", "T1"]);
+    assert!(waits.contains("it is paused"), "{waits}");
+
+    world.git(&["rm", "-q", gate]);
+    world.commit("Let it go on");
+    world.ok(&["retry", "T1"]);
+    let ended = until(LONG, || world.json(&["show", "T1"])["word"] == "landed");
+    assert!(ended, "{}", world.ok(&["why", "T1"]));
+}
+
+/// P3, P11: `down` ends after-landing commands at once; before that, `stop` with the id of the task does.
+#[test]
+fn p11_down_ends_an_after_landing_command_that_hangs() {
+    let (world, after) = (World::with_repo(), Hanging::new());
+    let settings = format!(
+        "[project]\nname = \"shop\"\n[validation]\ncommands = [\"true\"]\n[landing]\nafter = [\"{}\"]\n",
+        after.command()
+    );
+    world.write("regatta.toml", &settings);
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    start(&world, &task(&json!({})));
+    after.until_it_runs(&world);
+    let said = world.ok(&["stop", "T1"]);
+    assert!(said.contains("after T1 landed"), "{said}");
+    assert!(!after.runs());
+
+    let again = json!({ "id": "b", "subject": "Write b", "files": ["b.md"],
+        "script": [{ "write": { "path": "b.md", "text": "x\n" } }] });
+    let path = world.root.join("plan.json");
+    std::fs::write(&path, json!({ "task": [again] }).to_string()).unwrap();
+    world.ok(&["run", path.to_str().unwrap(), "--agents", "robot", "--yes"]);
+    after.until_it_runs(&world);
+    world.ok(&["down"]);
+    assert!(!after.runs(), "P3: the daemon is down, and a command of its runs");
+}
+
+/// P4, P10: a shim that is frozen delays `stop`, and `stop` does not answer before the agent is gone.
+#[test]
+fn p10_stop_answers_when_a_frozen_shims_agent_is_gone() {
+    let (world, agent) = (World::set_up(), Hanging::new());
+    world.ok(&["config", "set", "shutdown_timeout", "1s"]);
+    start(&world, &task(&json!({ "script": [{ "run": agent.command() }] })));
+    agent.until_it_runs(&world);
+    let record = std::fs::read(world.data.join("attempts/A1/shim.json")).unwrap();
+    let record: Value = serde_json::from_slice(&record).unwrap();
+    let shim = record["pid"].as_u64().or_else(|| record["identity"]["pid"].as_u64()).unwrap().to_string();
+    let mut freeze = std::process::Command::new("kill");
+    freeze.args(["-STOP", &shim]);
+    assert_eq!(crate::world::run(freeze, None).code, 0);
+    world.ok(&["stop", "M1"]);
+    assert!(!agent.runs(), "P10: it said stopped, and the agent works");
+    assert_slot_and_claims_are_free(&world);
+}
