@@ -8,7 +8,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use regatta_core::ids::AttemptId;
 use regatta_core::session::Class;
@@ -68,7 +68,6 @@ impl<'a> Attendant<'a> {
         bell: &'a Bell,
     ) -> Attendant<'a> {
         let dir = adapter.attempt_dir(attempt);
-        let began = std::fs::metadata(dir.launch_file()).and_then(|it| it.modified()).unwrap_or(SystemTime::now());
         Attendant {
             adapter,
             desk,
@@ -81,7 +80,8 @@ impl<'a> Attendant<'a> {
             said: 0,
             input_ended: false,
             pending: None,
-            spoke: ago(began),
+            // A restart gives it the whole time anew: dates of files and records may have been changed since (L12).
+            spoke: Instant::now(),
             silent: None,
             last_error: String::new(),
         }
@@ -140,14 +140,14 @@ impl<'a> Attendant<'a> {
                 // Whoever was just spoken to has not been silent since.
                 Stream::In => {
                     self.said += 1;
-                    self.spoke = ago(UNIX_EPOCH + Duration::from_millis(record.at));
+                    self.spoke = Instant::now();
                 }
                 Stream::InEnd => (self.said, self.input_ended) = (self.said + 1, true),
                 Stream::Out | Stream::Err => {
                     if record.stream == Stream::Err {
                         self.last_error.clone_from(&record.line);
                     }
-                    self.spoke = ago(UNIX_EPOCH + Duration::from_millis(record.at));
+                    self.spoke = Instant::now();
                     if self.silent.take().is_some() {
                         self.desk.silent(None);
                     }
@@ -222,12 +222,6 @@ impl<'a> Attendant<'a> {
 pub(crate) fn unknown(exit: Exit) -> Verdict {
     let class = (exit != Exit::Code(0)).then_some(Class::Crashed);
     Verdict { exit, class, detail: String::new(), usage: vec![] }
-}
-
-/// When that was, on the clock that only goes forward.
-fn ago(then: SystemTime) -> Instant {
-    let since = SystemTime::now().duration_since(then).unwrap_or_default();
-    Instant::now().checked_sub(since).unwrap_or_else(Instant::now)
 }
 
 /// A connection to a shim.

@@ -19,11 +19,16 @@ pub struct Pruned {
 }
 
 impl AgentsAdapter {
-    /// Compresses the journals of attempts that ended at least `compress_after` ago, and removes what those left that
-    /// ended at least `older_than` ago. Of these the records of their launch and end stay: they are small, and as long
+    /// Compresses the journals of attempts that ended at least `compress_after` before `today`, and removes what those left
+    /// that ended at least `older_than` before it. Of these the records of their launch and end stay: they are small, and as long
     /// as they are there nothing is ever started twice. An attempt that has not ended is not touched.
     /// Of a program that runs elsewhere counts when it was last heard of; what comes later is added all the same.
-    pub fn prune(&self, older_than: Duration, compress_after: Duration) -> Result<Pruned, AgentError> {
+    pub fn prune(
+        &self,
+        older_than: Duration,
+        compress_after: Duration,
+        today: SystemTime,
+    ) -> Result<Pruned, AgentError> {
         let mut pruned = Pruned::default();
         let root = self.attempts_path();
         let entries = match fs::read_dir(&root) {
@@ -35,7 +40,7 @@ impl AgentsAdapter {
             let entry = entry.map_err(|error| words::file("read", &root, error))?;
             let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
             let dir = RunDir(entry.path());
-            let done = prune_one(&dir, older_than, compress_after);
+            let done = prune_one(&dir, (older_than, compress_after), today);
             match done.map_err(|error| words::file("clear up", &dir.0, error))? {
                 Done::Nothing => {}
                 Done::Compressed => pruned.compressed.push(attempt),
@@ -49,10 +54,10 @@ impl AgentsAdapter {
 }
 
 impl AgentsAdapter {
-    /// Removes the records of commands that run once and ended at least `older_than` ago, and says how many. Nobody asks
+    /// Removes the records of commands that run once and ended at least `older_than` before `today`, and says how many. Nobody asks
     /// for such a record again once the effect it belongs to is settled, which a daemon that has been up for a while has
     /// done: it is called only then. One that has not ended is not touched.
-    pub fn prune_commands(&self, older_than: Duration) -> Result<usize, AgentError> {
+    pub fn prune_commands(&self, older_than: Duration, today: SystemTime) -> Result<usize, AgentError> {
         let root = self.commands_path();
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
@@ -62,20 +67,21 @@ impl AgentsAdapter {
         let mut removed = 0;
         for entry in entries {
             let dir = RunDir(entry.map_err(|error| words::file("read", &root, error))?.path());
-            let done = prune_command(&dir, older_than).map_err(|error| words::file("clear up", &dir.0, error))?;
+            let done =
+                prune_command(&dir, older_than, today).map_err(|error| words::file("clear up", &dir.0, error))?;
             removed += usize::from(done);
         }
         Ok(removed)
     }
 }
 
-fn prune_command(dir: &RunDir, older_than: Duration) -> io::Result<bool> {
+fn prune_command(dir: &RunDir, older_than: Duration, today: SystemTime) -> io::Result<bool> {
     let ended = match fs::metadata(dir.exit_file()) {
         Ok(it) => it.modified()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
-    if SystemTime::now().duration_since(ended).unwrap_or_default() < older_than {
+    if today.duration_since(ended).unwrap_or_default() < older_than {
         return Ok(false);
     }
     let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(false) };
@@ -89,7 +95,7 @@ enum Done {
     Removed,
 }
 
-fn prune_one(dir: &RunDir, older_than: Duration, compress_after: Duration) -> io::Result<Done> {
+fn prune_one(dir: &RunDir, (older_than, compress_after): (Duration, Duration), today: SystemTime) -> io::Result<Done> {
     let ended = match fs::metadata(dir.exit_file()) {
         Ok(it) => it.modified()?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => match copies::last_added(dir) {
@@ -99,7 +105,7 @@ fn prune_one(dir: &RunDir, older_than: Duration, compress_after: Duration) -> io
         Err(error) => return Err(error),
     };
     // A date that lies ahead of us is no age.
-    let age = SystemTime::now().duration_since(ended).unwrap_or_default();
+    let age = today.duration_since(ended).unwrap_or_default();
     if age < older_than.min(compress_after) {
         return Ok(Done::Nothing);
     }

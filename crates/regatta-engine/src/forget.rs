@@ -21,8 +21,9 @@ const PAGE: usize = 1_000;
 
 impl Engine {
     /// Lets go of what was dropped long enough ago, and says of how many attempts that was. What cannot be found out now is
-    /// kept. For a thread: it reads the store and runs git.
-    pub fn forget_dropped(&self) -> Result<usize, String> {
+    /// kept. `today_unix_ms` is the date by which ages are judged ([`crate::retention_date`]). For a thread: it reads the
+    /// store and runs git.
+    pub fn forget_dropped(&self, today_unix_ms: u64) -> Result<usize, String> {
         let board = self.board();
         let mut forgotten = 0;
         for project in board.projects.values() {
@@ -30,7 +31,7 @@ impl Engine {
             let git = &self.shared.git;
             let mut here = 0;
             for attempt in git.kept_attempts(&repo).map_err(|it| it.to_string())? {
-                if let Some(proof) = self.prove_dropped(&board, attempt)? {
+                if let Some(proof) = self.prove_dropped(&board, attempt, today_unix_ms)? {
                     git.forget_dropped(&proof, &repo).map_err(|it| it.to_string())?;
                     here += 1;
                 }
@@ -67,7 +68,7 @@ impl Engine {
 
     /// Proves that an attempt's work was dropped and that its time is up: it has ended, nobody goes on with it, and its task
     /// was cancelled, which is final, thirty days ago.
-    fn prove_dropped(&self, board: &Board, id: AttemptId) -> Result<Option<DroppedProof>, String> {
+    fn prove_dropped(&self, board: &Board, id: AttemptId, today_unix_ms: u64) -> Result<Option<DroppedProof>, String> {
         let lives = board.attempts.values().any(|it| it.id == id || it.workspace() == id)
             || board.tasks.values().any(|it| it.resume.as_ref().is_some_and(|it| it.workspace == id))
             || board.tasks.values().any(|it| it.submission.as_ref().is_some_and(|it| it.attempt == id));
@@ -78,7 +79,7 @@ impl Engine {
         let Some(attempt) = history.attempt(id).map_err(|it| it.to_string())? else { return Ok(None) };
         let Some(task) = history.task(attempt.task).map_err(|it| it.to_string())? else { return Ok(None) };
         let over = attempt.ended.is_some() && task.status == Status::Cancelled;
-        let age = self.now().wall.saturating_sub(task.updated_wall);
+        let age = today_unix_ms.saturating_sub(task.updated_wall);
         Ok((over && u128::from(age) >= DROPPED_KEPT.as_millis()).then(|| DroppedProof::mint(id)))
     }
 }

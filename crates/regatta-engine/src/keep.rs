@@ -174,8 +174,8 @@ pub(crate) fn evidence(engine: &Engine, attempt: AttemptId, found: &[Evidence]) 
     }
 }
 
-/// Removes what the checks of attempts said that were judged at least `older_than` ago, and says how many.
-pub fn prune_evidence(data_dir: &Path, older_than: Duration) -> io::Result<usize> {
+/// Removes what the checks of attempts said that were judged at least `older_than` before `today`, and says how many.
+pub fn prune_evidence(data_dir: &Path, older_than: Duration, today: SystemTime) -> io::Result<usize> {
     let entries = match fs::read_dir(data_dir.join("evidence")) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -184,7 +184,7 @@ pub fn prune_evidence(data_dir: &Path, older_than: Duration) -> io::Result<usize
     let mut removed = 0;
     for entry in entries {
         let entry = entry?;
-        let age = SystemTime::now().duration_since(entry.metadata()?.modified()?).unwrap_or_default();
+        let age = today.duration_since(entry.metadata()?.modified()?).unwrap_or_default();
         if age >= older_than {
             fs::remove_file(entry.path())?;
             removed += 1;
@@ -237,13 +237,13 @@ mod tests {
     #[test]
     fn old_evidence_goes_and_young_evidence_stays() {
         let top = std::env::temp_dir().join(format!("regatta-evidence-{}", std::process::id()));
-        assert_eq!(prune_evidence(&top, Duration::ZERO).unwrap(), 0, "there is none yet");
+        assert_eq!(prune_evidence(&top, Duration::ZERO, SystemTime::now()).unwrap(), 0, "there is none yet");
         for name in ["A1.json", "A2.json"] {
             write(&top.join("evidence").join(name), b"[]").unwrap();
         }
         let old = SystemTime::now() - Duration::from_secs(100);
         fs::File::options().append(true).open(top.join("evidence/A1.json")).unwrap().set_modified(old).unwrap();
-        assert_eq!(prune_evidence(&top, Duration::from_secs(50)).unwrap(), 1);
+        assert_eq!(prune_evidence(&top, Duration::from_secs(50), SystemTime::now()).unwrap(), 1);
         assert!(!top.join("evidence/A1.json").exists() && top.join("evidence/A2.json").exists());
         fs::remove_dir_all(&top).unwrap();
     }

@@ -23,6 +23,7 @@ mod knowledge; // what a project learned
 mod perform; // doing what a commit asks
 mod radar; // work in progress tried against itself
 mod result; // what a worker says of its work
+mod retention_date; // the date by which ages are judged
 mod runner; // the daemon's own runner: polls for its missions' agents
 mod running_commands; // the user's commands that run now, and how they are ended
 pub mod there; // a runner's machine, on which an attempt works
@@ -51,6 +52,7 @@ pub use perform::authorship;
 use ports::agents::Agents;
 use ports::git::Git;
 use ports::store::{History, Store, UnreadableRow};
+pub use retention_date::retention_date;
 pub use running_commands::{CommandOwner, RunningCommands};
 use timer::{Alarm, Clock, FleetClock};
 use writer::{Answer, Changes, Note, Outlets, Writer};

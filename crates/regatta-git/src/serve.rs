@@ -7,10 +7,12 @@
 //! A push is believed in nothing (`pktline`). What a ref had before it was moved stays kept beside it (Q3), and what is
 //! reported as written is on the disk: git waits for its files, but not for their names.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
 use regatta_core::ids::{AttemptId, CommitId};
@@ -126,7 +128,7 @@ impl GitAdapter {
             return said(answer, &told);
         }
         self.keep_what_moves(vault, &mut head)?;
-        forget_the_stale(vault);
+        forget_the_stale(vault, Instant::now());
         let names: Vec<String> = head.commands.iter().map(|it| it.reference.clone()).collect();
         let call = self.serving(vault, repo, Service::ReceivePack, &names).arg(".");
         let mut whole = io::Cursor::new(head.write()).chain(&mut request);
@@ -266,15 +268,27 @@ fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
 }
 
 /// Removes what pushes left that were ended with the machine: git keeps incoming objects aside until they are whole.
-fn forget_the_stale(vault: &Path) {
+///
+/// How old a directory is counts from when this process first saw it: the date may have been changed since the
+/// directory was made, and a push under way must not lose its objects (L12).
+fn forget_the_stale(vault: &Path, now: Instant) {
+    static FIRST_SEEN: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
     let Ok(entries) = fs::read_dir(vault.join("objects")) else { return };
-    for entry in entries.flatten().filter(|it| it.file_name().to_string_lossy().starts_with("tmp_objdir-incoming-")) {
-        let changed = entry.metadata().and_then(|it| it.modified()).unwrap_or_else(|_| SystemTime::now());
-        if SystemTime::now().duration_since(changed).is_ok_and(|it| it > STALE) {
-            // Whatever resists is tried again the next time.
-            let _ = disk::remove(&entry.path());
+    let names = entries.flatten().map(|entry| entry.path());
+    let incoming: Vec<PathBuf> = names.filter(|path| is_incoming(path)).collect();
+    let mut seen = FIRST_SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.retain(|path, _| !path.starts_with(vault) || incoming.contains(path));
+    for path in incoming {
+        let since = *seen.entry(path.clone()).or_insert(now);
+        if now.saturating_duration_since(since) > STALE {
+            // A directory that cannot be removed is tried again the next time.
+            let _ = disk::remove(&path);
         }
     }
+}
+
+fn is_incoming(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("tmp_objdir-incoming-"))
 }
 
 #[cfg(test)]
@@ -317,10 +331,17 @@ mod tests {
         for dir in [&old, &new, &objects.join("pack")] {
             fs::create_dir_all(dir).unwrap();
         }
-        let then = SystemTime::now() - STALE - Duration::from_secs(60);
-        fs::File::open(&old).unwrap().set_modified(then).unwrap();
-        fs::File::open(objects.join("pack")).unwrap().set_modified(then).unwrap();
-        forget_the_stale(vault.path());
+        fs::remove_dir(&new).unwrap();
+        // L12: the date of a directory says nothing, wherever the machine's date is.
+        let long_ago = std::time::SystemTime::UNIX_EPOCH;
+        fs::File::open(&old).unwrap().set_modified(long_ago).unwrap();
+        let begin = Instant::now();
+        forget_the_stale(vault.path(), begin);
+        assert!(old.exists(), "it may be a push under way");
+        fs::create_dir(&new).unwrap();
+        forget_the_stale(vault.path(), begin + STALE);
+        assert!(old.exists() && new.exists());
+        forget_the_stale(vault.path(), begin + STALE + Duration::from_secs(1));
         assert!(!old.exists() && new.exists() && objects.join("pack").exists());
     }
 }

@@ -337,8 +337,9 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
             let (dir, engine) = (dir.clone(), housekeeper.clone());
             // It ends with the daemon, whatever it has come to.
             let _ended = tokio::task::spawn_blocking(move || {
-                wire::clear_up(&dir, nth > 0);
-                match engine.forget_dropped() {
+                let Some(today_unix_ms) = wire::retention_date(&dir) else { return };
+                wire::clear_up(&dir, nth > 0, today_unix_ms);
+                match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
                     Ok(many) => tracing::info!("what {many} attempts left, dropped a month ago, is forgotten"),
                     Err(error) => tracing::warn!("what was dropped long ago stays for now: {error}"),

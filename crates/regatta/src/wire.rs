@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use regatta_agents::AgentsAdapter;
 use regatta_core::ids::AttemptId;
@@ -27,7 +27,7 @@ pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), 
     let ports = Ports {
         store: Box::new(store),
         git: Arc::new(GitAdapter::new(data_dir.to_owned())),
-        agents: Arc::new(AgentsAdapter::new(data_dir.to_owned(), exe)),
+        agents: Arc::new(agents),
         clock: Arc::new(MachineClock),
     };
     let attempt_env = attempt_env();
@@ -98,11 +98,19 @@ pub(crate) fn attempts_here(data_dir: &Path) -> Vec<AttemptId> {
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 const PLAIN: Duration = Duration::from_secs(24 * 3600);
 
+/// Returns the date by which it is judged how old stored things are, in milliseconds since 1970. Without it nothing is
+/// removed.
+pub(crate) fn retention_date(data_dir: &Path) -> Option<u64> {
+    let date = regatta_engine::retention_date(data_dir, &MachineClock);
+    date.inspect_err(|error| tracing::warn!("nothing old is removed: the retention date cannot be kept: {error}")).ok()
+}
+
 /// Clears up behind attempts that ended long ago; behind commands, too, once the daemon has `settled` what another one
-/// left: until then it may ask how one of them ended.
-pub(crate) fn clear_up(data_dir: &Path, settled: bool) {
+/// left: until then it may ask how one of them ended. `today_unix_ms` is the date by which ages are judged.
+pub(crate) fn clear_up(data_dir: &Path, settled: bool, today_unix_ms: u64) {
+    let today = UNIX_EPOCH + Duration::from_millis(today_unix_ms);
     let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
-    match agents.prune(KEPT, PLAIN) {
+    match agents.prune(KEPT, PLAIN, today) {
         Ok(it) if it.compressed.is_empty() && it.removed.is_empty() => {}
         Ok(it) => tracing::info!("{} journals compressed, {} removed", it.compressed.len(), it.removed.len()),
         Err(error) => tracing::warn!("old journals stay: {error}"),
@@ -110,12 +118,12 @@ pub(crate) fn clear_up(data_dir: &Path, settled: bool) {
     if !settled {
         return;
     }
-    match agents.prune_commands(KEPT) {
+    match agents.prune_commands(KEPT, today) {
         Ok(0) => {}
         Ok(many) => tracing::info!("the records of {many} commands removed"),
         Err(error) => tracing::warn!("old records of commands stay: {error}"),
     }
-    match regatta_engine::prune_evidence(data_dir, KEPT) {
+    match regatta_engine::prune_evidence(data_dir, KEPT, today) {
         Ok(0) => {}
         Ok(many) => tracing::info!("what the checks of {many} attempts said removed"),
         Err(error) => tracing::warn!("what old checks said stays: {error}"),

@@ -225,6 +225,25 @@ fn a_silence_is_told_while_it_lasts_and_its_end_once() {
     });
 }
 
+/// L12: neither the date of a file nor the date of a record makes a program silent for a daemon that starts anew.
+#[test]
+fn l12_a_date_that_was_changed_is_no_silence() {
+    let mut world = World::new();
+    world.adapter = world.adapter.clone().with_silence(Duration::from_secs(3600));
+    start_talking(&world, ECHO);
+    // As for a daemon whose clock is a day ahead of the shim's.
+    let launch = std::fs::File::open(world.run_dir().join("launch.json")).unwrap();
+    launch.set_modified(std::time::SystemTime::now() - Duration::from_secs(24 * 3600)).unwrap();
+    let notes = Notes::default();
+    std::thread::scope(|scope| {
+        let attendant = scope.spawn(|| attend(&world.adapter, &notes));
+        eventually("it is looked at", || notes.looks.load(Ordering::SeqCst) >= 3);
+        notes.wishes.lock().unwrap().end = true;
+        attendant.join().unwrap();
+    });
+    assert!(notes.silences.lock().unwrap().is_empty(), "nothing was silent for an hour");
+}
+
 #[test]
 fn p3_a_killed_shim_ends_the_talk_as_lost() {
     let world = World::new();

@@ -195,7 +195,7 @@ fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
 #[test]
 fn records_of_commands_are_kept_for_a_while() {
     let world = World::new();
-    assert_eq!(world.adapter.prune_commands(Duration::ZERO), Ok(0), "there are none yet");
+    assert_eq!(world.adapter.prune_commands(Duration::ZERO, std::time::SystemTime::now()), Ok(0), "there are none yet");
     for name in ["old", "young"] {
         assert!(once(&world, name, "echo x >> runs", LONG).passed());
     }
@@ -204,7 +204,7 @@ fn records_of_commands_are_kept_for_a_while() {
     record.set_modified(std::time::SystemTime::now() - Duration::from_secs(1_000)).unwrap();
     // A shim lets go of its directory a moment after its last record.
     eventually("the old one is gone", || {
-        world.adapter.prune_commands(Duration::from_secs(500)).unwrap();
+        world.adapter.prune_commands(Duration::from_secs(500), std::time::SystemTime::now()).unwrap();
         !commands.join("old").exists()
     });
     assert!(once(&world, "young", "echo x >> runs", LONG).passed(), "answered from its record");

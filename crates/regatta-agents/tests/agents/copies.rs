@@ -225,7 +225,9 @@ fn a_copy_is_compressed_and_goes_like_any_journal() {
             .set_modified(then)
             .unwrap()
     };
-    let prune = |older, compress| there.prune(Duration::from_secs(older), Duration::from_secs(compress)).unwrap();
+    let prune = |older, compress| {
+        there.prune(Duration::from_secs(older), Duration::from_secs(compress), std::time::SystemTime::now()).unwrap()
+    };
     assert!(prune(9000, 500).compressed.is_empty(), "something came just now");
     older();
     let word = there.last_word(A1);

@@ -163,8 +163,12 @@ fn what_has_ended_is_compressed_then_removed_and_what_runs_is_left_alone() {
     running.attempt = AttemptId(2);
     world.adapter.start(&running).unwrap();
     eventually("it runs", || log(&world.adapter, AttemptId(2)) == "up\n");
-    let prune =
-        |older, compress| world.adapter.prune(Duration::from_secs(older), Duration::from_secs(compress)).unwrap();
+    let prune = |older, compress| {
+        world
+            .adapter
+            .prune(Duration::from_secs(older), Duration::from_secs(compress), std::time::SystemTime::now())
+            .unwrap()
+    };
     let (whole, sized) = (world.records(), |world: &World| -> u64 {
         journal_files(world).iter().map(|it| it.metadata().unwrap().len()).sum()
     });

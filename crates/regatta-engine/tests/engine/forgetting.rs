@@ -42,12 +42,16 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
     until(&engine, "it has landed", |it| it.settled(TaskId(1)) == Some(Status::Completed));
     world.clock.turn(40 * DAY);
     say(&engine, Command::CancelTask { task: TaskId(2), reason: "dropped".into() });
-    assert_eq!((engine.forget_dropped(), kept()), (Ok(0), 3), "it waited for a person long before it was dropped");
+    assert_eq!(
+        (engine.forget_dropped(engine.now().wall), kept()),
+        (Ok(0), 3),
+        "it waited for a person long before it was dropped"
+    );
     world.clock.turn(30 * DAY - Duration::from_millis(1));
-    assert_eq!((engine.forget_dropped(), kept()), (Ok(0), 3));
+    assert_eq!((engine.forget_dropped(engine.now().wall), kept()), (Ok(0), 3));
     world.clock.turn(Duration::from_millis(1));
-    assert_eq!((engine.forget_dropped(), kept()), (Ok(1), 2));
-    assert_eq!((engine.forget_dropped(), kept()), (Ok(0), 2));
+    assert_eq!((engine.forget_dropped(engine.now().wall), kept()), (Ok(1), 2));
+    assert_eq!((engine.forget_dropped(engine.now().wall), kept()), (Ok(0), 2));
     world.git.assert_lawful();
     engine.shutdown();
 }

@@ -120,7 +120,9 @@ pub(crate) fn run(out: &Out, data_dir: &Path, settings: Settings) -> Said {
     std::thread::spawn(move || {
         // What a daemon may still ask for was asked within the first hour.
         for nth in 0.. {
-            wire::clear_up(&dir, nth > 0);
+            if let Some(today_unix_ms) = wire::retention_date(&dir) {
+                wire::clear_up(&dir, nth > 0, today_unix_ms);
+            }
             std::thread::sleep(CLEAR);
         }
     });

@@ -1,0 +1,104 @@
+//! The date by which it is judged how old stored things are, before they are removed.
+//!
+//! The machine's date may be wrong: a day ahead after a correction, years ahead after an empty battery. What was removed
+//! because of a wrong date is gone (L12). This date therefore advances only as fast as the machine's boot clock, and by
+//! at most [`MAX_GAP_MS`] over a time in which no boot clock ran. It may lag behind the real date, so that things are
+//! kept longer than promised; it never keeps them shorter.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::timer::Clock;
+
+/// By how much the date may advance while the machine was off.
+const MAX_GAP_MS: u64 = 24 * 3_600_000;
+
+/// What is remembered between two looks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    date_unix_ms: u64,
+    boot_clock_ms: u64,
+    boot_id: String,
+}
+
+/// Returns the retention date of a data directory in milliseconds since 1970, and remembers it for the next look.
+pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
+    let file = data_dir.join("retention_date.json");
+    let last = match fs::read(&file) {
+        // A torn file is taken for none.
+        Ok(bytes) => serde_json::from_slice(&bytes).ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+    let now = Mark { date_unix_ms: clock.wall_ms(), boot_clock_ms: clock.steady_ms(), boot_id };
+    let mark = advance(last.as_ref(), now);
+    let beside = file.with_extension("new");
+    let mut new = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
+    new.write_all(&serde_json::to_vec(&mark)?)?;
+    fs::rename(&beside, &file)?;
+    Ok(mark.date_unix_ms)
+}
+
+/// Returns the mark to keep: `now`, with its date held back to what can have passed since `last`.
+fn advance(last: Option<&Mark>, now: Mark) -> Mark {
+    let Some(last) = last else { return now };
+    let passed_ms = match last.boot_id == now.boot_id {
+        true => now.boot_clock_ms.saturating_sub(last.boot_clock_ms),
+        false => MAX_GAP_MS,
+    };
+    let latest = last.date_unix_ms.saturating_add(passed_ms);
+    Mark { date_unix_ms: now.date_unix_ms.min(latest), ..now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 24 * 3_600_000;
+
+    /// L12: the date advances by what passed, whatever is done to the machine's clock.
+    #[test]
+    fn l12_a_step_of_the_clock_makes_nothing_old() {
+        let mark = |date: u64, clock: u64, boot: &str| Mark {
+            date_unix_ms: date,
+            boot_clock_ms: clock,
+            boot_id: boot.to_owned(),
+        };
+        let last = mark(1_000 * DAY, 500, "a");
+        for (now, expected, why) in [
+            (mark(1_000 * DAY + 7, 507, "a"), 1_000 * DAY + 7, "time passes"),
+            (mark(1_400 * DAY, 507, "a"), 1_000 * DAY + 7, "the date is set a year ahead"),
+            (mark(600 * DAY, 507, "a"), 600 * DAY, "the date is set back"),
+            (mark(1_000 * DAY + 9, 100, "b"), 1_000 * DAY + 9, "a quick reboot"),
+            (mark(1_400 * DAY, 100, "b"), 1_001 * DAY, "a reboot with a wrong date"),
+        ] {
+            assert_eq!(advance(Some(&last), now.clone()).date_unix_ms, expected, "{why}");
+        }
+        assert_eq!(advance(None, last.clone()), last, "nothing is known yet");
+    }
+
+    #[test]
+    fn l12_the_date_is_remembered_across_restarts() {
+        struct Hands(u64, u64);
+        impl Clock for Hands {
+            fn steady_ms(&self) -> u64 {
+                self.0
+            }
+            fn wall_ms(&self) -> u64 {
+                self.1
+            }
+        }
+        let dir = std::env::temp_dir().join(format!("regatta-retention-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        assert_eq!(retention_date(&dir, &Hands(10, 100 * DAY)).unwrap(), 100 * DAY);
+        assert_eq!(retention_date(&dir, &Hands(20, 900 * DAY)).unwrap(), 100 * DAY + 10);
+        fs::write(dir.join("retention_date.json"), "{").unwrap();
+        assert_eq!(retention_date(&dir, &Hands(30, 100 * DAY)).unwrap(), 100 * DAY);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
