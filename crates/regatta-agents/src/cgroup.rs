@@ -34,6 +34,9 @@ impl Containment {
     }
 }
 
+/// How the names of launches' control groups begin; the launch's mark follows.
+const PREFIX: &str = "regatta-";
+
 /// How often a group is tried to be removed.
 const REMOVALS: u32 = 50;
 
@@ -66,7 +69,7 @@ impl Cgroup {
         let home = home()?;
         // A supervisor that could not come back would be killed with its tree.
         rustix::fs::access(home.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
-        let cgroup = Cgroup(home.join(format!("regatta-{mark}")));
+        let cgroup = Cgroup(home.join(format!("{PREFIX}{mark}")));
         match fs::create_dir(&cgroup.0) {
             Ok(()) => {}
             // Of a start that was cut short before it had begun.
@@ -115,14 +118,36 @@ impl Cgroup {
 
     /// Removes it, with what a program may have made below it. One that is not empty stays; but whoever was killed
     /// a moment ago may still be on the way out.
-    pub(crate) fn remove(&self) {
+    /// Returns whether it is gone.
+    pub(crate) fn remove(&self) -> bool {
         for _ in 0..REMOVALS {
             self.visit(&self.0, &mut |dir| drop(fs::remove_dir(dir)));
             if !self.0.exists() {
-                return;
+                return true;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+        false
+    }
+
+    /// Lists the control groups of launches anywhere on this machine, each with its launch's mark: a shim makes its group
+    /// wherever it is itself, which may be another session of the user's.
+    pub(crate) fn all() -> Vec<(String, Cgroup)> {
+        let mount = fs::read_to_string("/proc/self/mountinfo").ok().and_then(|text| mount(&text));
+        let mut found = Vec::new();
+        let mut open: Vec<PathBuf> = mount.into_iter().collect();
+        while let Some(dir) = open.pop() {
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    continue;
+                }
+                match mark_of(&entry.file_name().to_string_lossy()) {
+                    Some(mark) => found.push((mark, Cgroup(entry.path()))),
+                    None => open.push(entry.path()),
+                }
+            }
+        }
+        found
     }
 
     /// Visits it and those below it, the deepest first.
@@ -134,6 +159,13 @@ impl Cgroup {
         }
         act(dir);
     }
+}
+
+/// Returns the mark in the name of a launch's control group.
+fn mark_of(name: &str) -> Option<String> {
+    let mark = name.strip_prefix(PREFIX)?;
+    let is_mark = mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_mark.then(|| mark.to_owned())
 }
 
 /// The way back.

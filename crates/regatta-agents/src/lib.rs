@@ -52,6 +52,7 @@ mod shapes;
 pub mod shim;
 mod shut_in;
 mod socket;
+pub mod strays;
 pub mod supervise;
 mod tree;
 mod words;

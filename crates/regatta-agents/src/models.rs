@@ -56,7 +56,15 @@ fn ask(preset: &Preset, program: &Path, machine: &Machine, env: &[(String, Strin
         Models::CodexServer => {
             let told = "{\"id\":1,\"method\":\"initialize\",\"params\":{\"clientInfo\":{\"name\":\"regatta\",\"version\":\"1\"}}}\n\
                         {\"method\":\"initialized\"}\n{\"id\":2,\"method\":\"model/list\",\"params\":{}}\n";
-            let args = &["app-server", "-c", "features.plugins=false", "-c", "features.apps=false"];
+            let args = &[
+                "app-server",
+                "-c",
+                "features.plugins=false",
+                "-c",
+                "features.apps=false",
+                "-c",
+                "features.shell_snapshot=false",
+            ];
             let question = Question { args, told, answer: Some(|it| it.starts_with("{\"id\":2,")), env };
             let said: Value = serde_json::from_str(&question.ask(program, machine)?).ok()?;
             let listed = said["result"]["data"].as_array()?;

@@ -160,7 +160,15 @@ pub(crate) enum Word {
     /// See the whole thing work on a throw-away repository
     Demo(Demo),
     /// Find what is wrong, and the fix
-    Doctor,
+    ///
+    /// Examples:
+    ///   regatta doctor
+    ///   regatta doctor --end-strays
+    Doctor {
+        /// End agents of data directories that no daemon looks after
+        #[arg(long)]
+        end_strays: bool,
+    },
     /// Start the daemon in the background
     Up {
         /// Replace the daemon that runs; agents go on

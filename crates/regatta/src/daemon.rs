@@ -132,6 +132,18 @@ impl Place {
         }
     }
 
+    /// Returns whether a daemon, a runner or an agent test looks after the programs of this data directory. What cannot be
+    /// found out counts as watched.
+    pub(crate) fn is_watched(&self) -> bool {
+        let is_free = |name: &str| match File::open(self.dir.join(name)) {
+            Ok(lock) => rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_ok(),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        // The programs of a test are on a leash, beside its data directory.
+        let on_leash = self.dir.parent().is_some_and(|place| place.join("leash").exists());
+        on_leash || !is_free("daemon.lock") || !is_free("runner.lock")
+    }
+
     /// Whether its disk has no room left.
     pub(crate) fn is_full(&self) -> bool {
         rustix::fs::statvfs(&self.dir).is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
@@ -329,6 +341,10 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     let entrance = Entrance { keyring, tcp, outside, traces, found, web_dir: wished.web_dir.clone() };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(crate::notices::tell(engine.clone()));
+    let (sweeper, own) = (engine.clone(), data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned()));
+    runtime.spawn_blocking(move || {
+        wire::sweep_at_start(&own, |attempt| sweeper.board().attempts.contains_key(&attempt));
+    });
     let housekeeper = engine.clone();
     runtime.spawn(async move {
         let mut round = tokio::time::interval(clear);

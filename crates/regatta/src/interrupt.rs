@@ -1,6 +1,8 @@
 //! Ctrl-C, when more than one counts: the first leaves, the second asks.
 
 use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -60,5 +62,39 @@ impl Interrupts {
                 _ = heard.recv() => None,
             }
         })
+    }
+}
+
+/// Listens for the signals that end a program, so that it can clear up before it ends.
+pub(crate) struct EndSignals(Arc<AtomicU8>);
+
+impl EndSignals {
+    /// Listens from now on; without it, a signal would end the program at once.
+    pub(crate) fn listen() -> Result<EndSignals, Failed> {
+        let broken = |error: std::io::Error| failed("io", format!("signals cannot be heard: {error}"), "try again");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        let (mut interrupt, mut terminate, mut hangup) = {
+            let _inside = runtime.enter();
+            let listen = |kind| signal(kind).map_err(broken);
+            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?)
+        };
+        let heard = Arc::new(AtomicU8::new(0));
+        let hears = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                let number = tokio::select! {
+                    _ = interrupt.recv() => 2,
+                    _ = terminate.recv() => 15,
+                    _ = hangup.recv() => 1,
+                };
+                hears.store(number, Ordering::SeqCst);
+            });
+        });
+        Ok(EndSignals(heard))
+    }
+
+    /// Returns the number of the signal that came, if one did.
+    pub(crate) fn came(&self) -> Option<u8> {
+        Some(self.0.load(Ordering::SeqCst)).filter(|number| *number != 0)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use regatta_agents::AgentsAdapter;
+use regatta_agents::strays::RunningShim;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::Agents;
 use regatta_engine::ports::git::Git;
@@ -151,6 +152,78 @@ pub(crate) fn agents(data_dir: &Path) -> Result<impl regatta_engine::ports::agen
     let exe = std::env::current_exe()
         .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
+}
+
+/// The same for a trial: its programs end when `leash` was not written for so long.
+pub(crate) fn agents_on_leash(
+    data_dir: &Path,
+    leash: PathBuf,
+    most: Duration,
+) -> Result<impl regatta_engine::ports::agents::Agents + use<>, Failed> {
+    let exe = std::env::current_exe()
+        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+    Ok(AgentsAdapter::new(data_dir.to_owned(), exe).with_leash(leash, most))
+}
+
+/// Writes a leash: the programs that are held by it go on.
+pub(crate) fn note_leash(file: &Path) -> std::io::Result<()> {
+    regatta_agents::leash::note(file)
+}
+
+/// Lists the shims of this user on this machine, whatever their data directory is.
+pub(crate) fn running_shims() -> std::io::Result<Vec<RunningShim>> {
+    regatta_agents::strays::running_shims()
+}
+
+/// Ends every shim of a data directory, with the program that it supervises.
+pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
+    let own = running_shims().map_err(|error| error.to_string())?.into_iter();
+    let own: Vec<RunningShim> = own.filter(|shim| shim.data_dir() == Some(data_dir)).collect();
+    for shim in &own {
+        shim.end().map_err(|error| error.to_string())?;
+    }
+    Ok(own.len())
+}
+
+/// Removes what nobody looks after any more and no daemon can find again: what trials left whose process is gone, shims
+/// whose directory was deleted, and empty control groups. Says what was done.
+pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
+    let mut done = Vec::new();
+    let trials = crate::trials::sweep(data_dir)?;
+    if trials > 0 {
+        done.push(format!("removed what {trials} interrupted agent tests left"));
+    }
+    for shim in running_shims()?.iter().filter(|shim| shim.is_abandoned()) {
+        let what = format!("the shim {} of the deleted directory {}", shim.pid(), shim.run_dir().display());
+        match shim.end() {
+            Ok(()) => done.push(format!("ended {what}")),
+            Err(error) => done.push(format!("could not end {what}: {error}")),
+        }
+    }
+    let groups = regatta_agents::strays::sweep_control_groups()?;
+    if groups > 0 {
+        done.push(format!("removed {groups} empty control groups"));
+    }
+    Ok(done)
+}
+
+/// Removes what an earlier daemon of this data directory left, at a start: what [`sweep_strays`] does, directories of its
+/// checks, and programs of attempts that the board does not know.
+pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> bool) {
+    match sweep_strays(data_dir) {
+        Ok(done) => done.iter().for_each(|what| tracing::info!("{what}")),
+        Err(error) => tracing::warn!("could not look for strays: {error}"),
+    }
+    for shim in running_shims().into_iter().flatten().filter(|shim| shim.data_dir() == Some(data_dir)) {
+        let attempt = shim.run_dir().file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        let Some(attempt) = attempt.filter(|attempt| !is_live(*attempt)) else { continue };
+        match shim.end() {
+            Ok(()) => tracing::warn!(%attempt, "ended its program, which the board does not know"),
+            Err(error) => {
+                tracing::error!(%attempt, "could not end its program, which the board does not know: {error}")
+            }
+        }
+    }
 }
 
 /// Puts a copy of a store back, and returns its rows that cannot be read. The daemon must be down.

@@ -92,6 +92,8 @@ fn codex(setup: &Setup, app_server: bool) -> Vec<String> {
         "features.remote_plugin=false".to_owned(),
         "features.plugin_discovery_prefetch=false".to_owned(),
         "features.apps=false".to_owned(),
+        // A snapshot of the shell is a file with the whole environment in it, keys in clear (S4).
+        "features.shell_snapshot=false".to_owned(),
         "analytics.enabled=false".to_owned(),
     ];
     if let Some(url) = &setup.mcp_url {
@@ -198,6 +200,8 @@ pub fn files(setup: &Setup) -> Vec<(String, String)> {
             };
             vec![(".gemini/settings.json".to_owned(), quiet(sign_in).to_string())]
         }
+        // The same for the program that starts Codex by itself.
+        "codex-acp" => vec![(".codex/config.toml".to_owned(), "[features]\nshell_snapshot = false\n".to_owned())],
         "qwen" => {
             let sign_in = if has_key("OPENAI_API_KEY") { "openai" } else { "qwen-oauth" };
             vec![(".qwen/settings.json".to_owned(), quiet(sign_in).to_string())]

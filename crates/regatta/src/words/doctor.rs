@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use regatta_agents::discover::{self, Found, Machine, SignIn};
 use regatta_agents::presets;
+use regatta_agents::strays::RunningShim;
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::page::{CheckLine, DoctorView, Level};
@@ -36,7 +37,7 @@ fn check(id: &str, level: Level, text: impl Into<String>, fix: impl Into<String>
     CheckLine { id: id.to_owned(), level, text: text.into(), fix: fix.into() }
 }
 
-pub(super) fn doctor(app: &App) -> Said {
+pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
     let mut checks = vec![git_program()];
     let data_dir = app.data_dir();
     checks.push(match &data_dir {
@@ -54,6 +55,7 @@ pub(super) fn doctor(app: &App) -> Said {
         checks.push(disk(dir));
         checks.push(repository("repo", &app.here()?, dir));
         checks.extend(store_and_agents(app));
+        checks.extend(strays(dir, end_strays));
     }
     checks.push(sandbox());
     checks.extend(providers());
@@ -164,6 +166,37 @@ fn store_and_agents(app: &App) -> Vec<CheckLine> {
     match client.call::<Vec<BridgeView>>(&Call::BridgeList(input::Nothing {})) {
         Err(error) => checks.push(from_failed("bridges", &error)),
         Ok(got) => checks.extend(got.data.iter().map(of_bridge)),
+    }
+    checks
+}
+
+/// Ends and removes what nobody looks after. Agents whose daemon is down go on by design, and a person decides about them.
+fn strays(own: &std::path::Path, end_strays: bool) -> Vec<CheckLine> {
+    let mut checks = match wire::sweep_strays(own) {
+        Ok(done) => done.into_iter().map(|what| check("strays", Level::Ok, what, "")).collect(),
+        Err(error) => vec![check("strays", Level::Warn, format!("could not look for strays: {error}"), "")],
+    };
+    let mut unwatched: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
+    for shim in wire::running_shims().unwrap_or_default() {
+        let Some(data_dir) = shim.data_dir().map(std::path::Path::to_path_buf) else { continue };
+        if !shim.is_abandoned() && !daemon::Place::new(&data_dir).is_watched() {
+            unwatched.entry(data_dir).or_default().push(shim);
+        }
+    }
+    for (data_dir, shims) in unwatched {
+        let dir = data_dir.display();
+        let pids: Vec<String> = shims.iter().map(|shim| shim.pid().to_string()).collect();
+        let what = format!("{} of {dir} run without a daemon (pid {})", shims.len(), pids.join(", "));
+        if !end_strays {
+            let fix = format!("watch them: REGATTA_DATA_DIR={dir} regatta up; end them: regatta doctor --end-strays");
+            checks.push(check("strays", Level::Warn, what, fix));
+            continue;
+        }
+        let failures: Vec<String> = shims.iter().filter_map(|shim| shim.end().err()).map(|it| it.to_string()).collect();
+        checks.push(match failures.is_empty() {
+            true => check("strays", Level::Ok, format!("ended: {what}"), ""),
+            false => check("strays", Level::Bad, failures.join(" "), "try again: regatta doctor --end-strays"),
+        });
     }
     checks
 }

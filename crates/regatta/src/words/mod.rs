@@ -234,7 +234,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         None => start::alone(app),
         Some(Word::Init(it)) => start::init(app, &it),
         Some(Word::Demo(it)) => demo::demo(app, &it),
-        Some(Word::Doctor) => doctor::doctor(app),
+        Some(Word::Doctor { end_strays }) => doctor::doctor(app, end_strays),
         Some(Word::Up { restart, listen }) => start::up(app, restart, &listen),
         Some(Word::Down { keep_agents }) => start::down(app, keep_agents),
         Some(Word::Run(it)) => run::run(app, &it),

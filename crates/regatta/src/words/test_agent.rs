@@ -12,7 +12,9 @@ use regatta_core::session::{Answer, Class, Said as Spoken};
 use regatta_engine::ports::agents::{Agents, Desk, Exit, Launch, Wishes};
 
 use crate::client::Got;
-use crate::out::{Failed, Said, failed, plain, span};
+use crate::interrupt::EndSignals;
+use crate::out::{Failed, Out, Said, failed, plain, span};
+use crate::trials::{self, Trial};
 
 use super::App;
 
@@ -22,10 +24,16 @@ const PROMPT: &str =
 /// How long the whole of it may take, if nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Listens to one turn; permits nothing.
-struct Listener {
+/// How often it is said that the program is still waited for.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Listens to one turn; permits nothing. Says how far it is, and lets go when a signal tells this program to end.
+struct Listener<'a> {
+    out: &'a Out,
+    signals: &'a EndSignals,
     began: Instant,
     patience: Duration,
+    noted: Cell<Duration>,
     session: RefCell<Option<String>>,
     model: RefCell<Option<String>>,
     words: RefCell<String>,
@@ -35,11 +43,28 @@ struct Listener {
     over: Cell<bool>,
 }
 
-impl Desk for Listener {
+impl Listener<'_> {
+    /// Says every few seconds what is waited for.
+    fn note_progress(&self) {
+        let passed = self.began.elapsed();
+        if passed < self.noted.get() + PROGRESS_INTERVAL {
+            return;
+        }
+        self.noted.set(passed);
+        let what = if self.opened.get().is_some() { "its answer" } else { "its session" };
+        let (passed, most) = (passed.as_secs(), self.patience.as_secs());
+        self.out.note(&format!("waiting for {what}: {passed} s of at most {most} s"));
+    }
+}
+
+impl Desk for Listener<'_> {
     fn heard(&self, _: u64, said: Spoken) {
         match said {
             Spoken::Started { session, model } => {
-                self.opened.set(self.opened.get().or(Some(self.began.elapsed())));
+                if self.opened.get().is_none() {
+                    self.opened.set(Some(self.began.elapsed()));
+                    self.out.note("its session is open; it is asked to answer");
+                }
                 self.session.replace(session);
                 self.model.replace(model);
             }
@@ -66,7 +91,8 @@ impl Desk for Listener {
     }
 
     fn goes_on(&self) -> bool {
-        self.began.elapsed() < self.patience + Duration::from_secs(5)
+        self.note_progress();
+        self.signals.came().is_none() && self.began.elapsed() < self.patience + Duration::from_secs(5)
     }
 }
 
@@ -76,10 +102,16 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
     if agent.runtime == Runtime::Outside {
         return Err(failed("outside", format!("{name} is started by somebody else"), "test it where it runs"));
     }
-    let place = tempfile::tempdir().map_err(|it| failed("io", format!("no place for the test: {it}"), "see TMPDIR"))?;
-    let workspace = place.path().join("workspace");
+    let data_dir = app.data_dir()?;
+    if let Err(error) = trials::sweep(&data_dir) {
+        tracing::warn!("what earlier tests left stays: {error}");
+    }
+    // From here on a signal ends the test, not this program: it clears up first.
+    let signals = EndSignals::listen()?;
+    let trial = Trial::begin(&data_dir)?;
+    let workspace = trial.place().join("workspace");
     std::fs::create_dir(&workspace).map_err(|it| failed("io", format!("no place for the test: {it}"), "see TMPDIR"))?;
-    let agents = crate::wire::agents(&place.path().join("data"))?;
+    let agents = crate::wire::agents_on_leash(&trial.place().join("data"), trial.leash(), trials::LEASH)?;
     let attempt = AttemptId(1);
     let launch = Launch {
         attempt,
@@ -91,16 +123,22 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
         used: Default::default(),
         workspace,
         objects: None,
-        hidden: vec![],
+        // The daemon's own token is there.
+        hidden: vec![data_dir],
         prompt: PROMPT.to_owned(),
         script: Some(r#"[{"say": "READY"}]"#.to_owned()),
         env: vec![],
     };
+    let patience = app.timeout().unwrap_or(PATIENCE);
+    app.out.note(&format!("starting {name}; it has at most {} s (--timeout)", patience.as_secs()));
     let began = Instant::now();
     let started = agents.start(&launch).map_err(|it| failed("not_started", it.what, it.hint))?;
     let listener = Listener {
+        out: &app.out,
+        signals: &signals,
         began,
-        patience: app.timeout().unwrap_or(PATIENCE),
+        patience,
+        noted: Cell::new(Duration::ZERO),
         session: RefCell::default(),
         model: RefCell::default(),
         words: RefCell::default(),
@@ -112,6 +150,11 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
     let attended = agents.attend(attempt, &listener);
     // Whatever came of it, nothing of it stays.
     let stopped = agents.stop(attempt, Duration::from_secs(2));
+    if let Some(number) = signals.came() {
+        stopped.map_err(|error| failed("not_stopped", error.what, error.hint))?;
+        app.out.note(&format!("interrupted; {name} was ended"));
+        return Err(Failed::Code(128 + number));
+    }
     let verdict = attended.map_err(|it| failed("not_attended", it.what, it.hint))?;
     stopped.map_err(|it| failed("not_stopped", it.what, it.hint))?;
     let took = span(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));

@@ -13,6 +13,7 @@ mod http; // a tiny client, for what the CLI would not send
 mod world; // a data directory, a home, a repository, and the binary
 
 mod acceptance;
+mod agent_tests; // `agent test` and strays: nothing is left behind
 mod agents; // programs that talk: asked, told, held, limited, shut in
 mod audit; // who asked for what
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code

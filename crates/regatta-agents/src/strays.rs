@@ -1,0 +1,182 @@
+//! Finds and removes what launches left behind and nobody looks after: shims, control groups, directories of checks.
+//!
+//! Everything that is made has an owner that removes it. An owner can be killed, its data directory can be deleted; then
+//! the next start, or `doctor`, removes what it left (P12).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use regatta_engine::ports::agents::{AgentError, ProcessIdentity};
+
+use crate::cgroup::Cgroup;
+use crate::process::{Handle, Process};
+use crate::rundir::RunDir;
+use crate::supervise::{AgentsAdapter, Phase, end_over_the_head_of, phase};
+use crate::tree::Tree;
+use crate::words;
+
+/// How long a tree whose directory is gone may take to end by itself.
+const STRAY_GRACE: Duration = Duration::from_secs(2);
+
+/// How long the shim may take to end after its tree.
+const SHIM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A shim of this user that runs on this machine, whatever its data directory is.
+#[derive(Clone, Debug)]
+pub struct RunningShim {
+    identity: ProcessIdentity,
+    run_dir: PathBuf,
+}
+
+/// Lists the shims of this user.
+pub fn running_shims() -> io::Result<Vec<RunningShim>> {
+    let mut found = Vec::new();
+    for process in Process::all()?.into_iter().filter(|process| !process.zombie) {
+        if let Some(run_dir) = shim_dir(process.pid) {
+            found.push(RunningShim { identity: process.identity()?, run_dir });
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the run directory of a process that is a shim of this user: its command line is `regatta shim DIR`.
+fn shim_dir(pid: u32) -> Option<PathBuf> {
+    let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    if owner != rustix::process::getuid().as_raw() {
+        return None;
+    }
+    // In a container the same path may mean another directory.
+    let place = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    if place(&pid.to_string())? != place("self")? {
+        return None;
+    }
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8(line).ok()?;
+    let words: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
+    let [program, "shim", dir] = words.as_slice() else { return None };
+    let is_ours = Path::new(program).file_name().is_some_and(|name| name == "regatta");
+    (is_ours && Path::new(dir).is_absolute()).then(|| PathBuf::from(dir))
+}
+
+impl RunningShim {
+    pub fn pid(&self) -> u32 {
+        self.identity.pid
+    }
+
+    pub fn run_dir(&self) -> &Path {
+        &self.run_dir
+    }
+
+    /// Returns the data directory that it belongs to: a run directory lies two levels below it.
+    pub fn data_dir(&self) -> Option<&Path> {
+        self.run_dir.parent()?.parent()
+    }
+
+    /// Returns whether its directory was deleted, so that no daemon can ever find it again.
+    pub fn is_abandoned(&self) -> bool {
+        !self.run_dir.join("launch.json").exists()
+    }
+
+    /// Ends it and the program that it supervises; returns when both are gone.
+    pub fn end(&self) -> Result<(), AgentError> {
+        let kernel = |error: io::Error| words::kernel("open a process", error);
+        let Some(shim) = Handle::of(&self.identity).map_err(kernel)? else { return Ok(()) };
+        let tree = Tree { shim: Some(self.identity.clone()), ..Tree::default() };
+        let deadline = Instant::now() + STRAY_GRACE + SHIM_PATIENCE;
+        drop(tree.end(STRAY_GRACE, deadline).map_err(|error| words::kernel("list the processes", error))?);
+        if shim.wait_until(Instant::now() + SHIM_PATIENCE).map_err(kernel)? {
+            return Ok(());
+        }
+        end_over_the_head_of(&shim, self.identity.clone(), &RunDir(self.run_dir.clone()))
+    }
+}
+
+/// Removes the empty control groups of shims that are gone, and returns how many.
+pub fn sweep_control_groups() -> io::Result<usize> {
+    // Listed before the shims are: whoever made one of them was alive then, and is listed now unless it has ended.
+    let groups = Cgroup::all();
+    if groups.is_empty() {
+        return Ok(0);
+    }
+    let shims = running_shims()?;
+    let live: BTreeSet<String> = shims.iter().filter_map(|shim| mark_of(shim.pid())).collect();
+    let stale = groups.into_iter().filter(|(mark, group)| !live.contains(mark) && group.members().is_empty());
+    Ok(stale.filter(|(_, group)| group.remove()).count())
+}
+
+/// Returns the mark in the environment of a process.
+fn mark_of(pid: u32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let entries = String::from_utf8_lossy(&environment).into_owned();
+    let prefix = format!("{}=", crate::process::MARK);
+    entries.split('\0').find_map(|entry| entry.strip_prefix(&prefix).map(str::to_owned))
+}
+
+impl AgentsAdapter {
+    /// Removes what the checks of an earlier daemon left on the disk, and ends what still runs of them. To be called at a
+    /// start, before any check runs. Returns how many checks that were.
+    pub fn sweep_checks(&self) -> Result<usize, AgentError> {
+        let root = self.checks_path();
+        let entries = match fs::read_dir(&root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            entries => entries.map_err(|error| words::file("read", &root, error))?,
+        };
+        let mut removed = 0;
+        for entry in entries {
+            let dir = RunDir(entry.map_err(|error| words::file("read", &root, error))?.path());
+            match phase(&dir)? {
+                // Its daemon is gone, so it is ending by itself; what it does not remove, the next start does.
+                Phase::Alive(..) => continue,
+                Phase::Vanished => drop(self.conclude(&dir, Duration::ZERO)?),
+                Phase::Untouched | Phase::Ended(_) => {}
+            }
+            match fs::remove_dir_all(&dir.0) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(words::file("remove", &dir.0, error));
+                }
+                _ => removed += 1,
+            }
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P12: an empty control group whose shim is gone is removed; one that somebody is in stays.
+    #[test]
+    fn p12_empty_control_groups_are_swept() {
+        let mark = crate::rundir::fresh_mark().unwrap();
+        let Some(group) = Cgroup::create(&mark) else {
+            eprintln!("not run: this machine lets us make no control group");
+            return;
+        };
+        let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
+        group.add(child.id()).unwrap();
+        sweep_control_groups().unwrap();
+        assert_eq!(group.members(), [child.id()], "somebody is in it");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Cgroup::all().iter().any(|(known, _)| *known == mark));
+        sweep_control_groups().unwrap();
+        assert!(!Cgroup::all().iter().any(|(known, _)| *known == mark));
+    }
+
+    #[test]
+    fn p12_what_checks_of_a_dead_daemon_left_is_swept() {
+        let data = tempfile::tempdir().unwrap();
+        let adapter = AgentsAdapter::new(data.path().to_owned(), PathBuf::from("regatta"));
+        assert_eq!(adapter.sweep_checks(), Ok(0), "there were none");
+        let left = adapter.checks_path().join("0123456789abcdef0123456789abcdef");
+        fs::create_dir_all(left.join("tmp")).unwrap();
+        fs::write(left.join("launch.json"), "{}").unwrap();
+        assert_eq!(adapter.sweep_checks(), Ok(1));
+        assert!(!left.exists());
+    }
+}
