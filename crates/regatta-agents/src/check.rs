@@ -84,6 +84,7 @@ fn run_in(
             held: false,
             without_cgroup: true,
             leash: None,
+            relay: None,
             attended: None,
         };
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)

@@ -15,6 +15,7 @@ use crate::drivers::{self, Setup};
 use crate::environment::{self, Environment};
 use crate::home::{self, Home};
 use crate::process::MARK;
+use crate::relay::RelayRecord;
 use crate::rundir::{Attended, LaunchRecord, Mode, RunDir, fresh_mark, write_atomic, write_soon};
 use crate::supervise::AgentsAdapter;
 use crate::{keys, words};
@@ -24,6 +25,7 @@ pub(crate) fn write(
     adapter: &AgentsAdapter,
     dir: &RunDir,
     launch: &Launch,
+    relay: Option<RelayRecord>,
 ) -> Result<(Environment, Started), AgentError> {
     let file = |what: &'static str, path: PathBuf| move |error: io::Error| words::file(what, &path, error);
     if launch.runtime == Runtime::Outside {
@@ -91,6 +93,7 @@ pub(crate) fn write(
         ways: prepared.ways.clone(),
         held: prepared.held,
         leash: adapter.leash.clone(),
+        relay,
         attended: Some(Attended { attempt: launch.attempt, agent: launch.agent.clone(), setup }),
     };
     let json = serde_json::to_vec(&record).map_err(|error| words::file("write", &dir.launch_file(), error))?;

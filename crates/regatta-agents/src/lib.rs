@@ -13,7 +13,8 @@
 //! what is not; `socket` is what a daemon can ask of a shim; [`shim`] is the supervisor process; `check` runs a command
 //! to its end under the same shim, `once` one that is never repeated; `tree` finds and ends processes; `cgroup` holds them together where the machine can;
 //! `process` is one process as nobody can mistake it; `rundir` is the directory the daemon and the shim share;
-//! `copies` are journals of programs elsewhere; `retention` clears it up; [`presets`] are the programs known by name and [`discover`] finds them; `script` and
+//! `copies` are journals of programs elsewhere; `retention` clears it up; [`strays`] finds what nobody looks after; `relay` is
+//! the address by which a program reaches its daemon; [`presets`] are the programs known by name and [`discover`] finds them; `script` and
 //! [`scripted`] are the agent that follows a script; [`gc`] is a worker of a foreign pool; `words` is everything said
 //! to people.
 //!
@@ -43,6 +44,7 @@ pub mod presets;
 mod process;
 mod reaper;
 pub mod redact;
+mod relay;
 pub mod resolve;
 mod retention;
 mod rundir;

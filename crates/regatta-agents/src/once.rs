@@ -4,6 +4,7 @@
 //! after what it is for: who asks again joins it while it runs, and reads its exit record afterwards.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::AttemptId;
@@ -137,6 +138,7 @@ fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), Age
             ways: shut.prepared.ways.clone(),
             held: false,
             leash: None,
+            relay: None,
             attended: None,
         };
         write_atomic(&dir.prompt_file(), b"")?;
@@ -145,5 +147,5 @@ fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), Age
     prepare().map_err(|error| words::file("write", &dir.launch_file(), error))?;
     let ours = [(MARK, mark.as_str().into())];
     let environment = environment::build(shut.home.as_deref(), &tmp, &shut.environment(check), &ours);
-    adapter.raise_shim(dir, &environment)
+    adapter.raise_shim(dir, &environment, Stdio::null())
 }

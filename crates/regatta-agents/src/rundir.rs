@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::{Cgroup, Containment};
 use crate::drivers::Setup;
 use crate::egress::Ways;
+use crate::relay::RelayRecord;
 use crate::shim::Limits;
 
 /// What the shim does with the program's streams, and whom it serves.
@@ -85,6 +86,9 @@ pub(crate) struct LaunchRecord {
     /// What must go on being written for the program to go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) leash: Option<Leash>,
+    /// Where the program reaches its daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) relay: Option<RelayRecord>,
     /// `None` for a check.
     #[serde(default)]
     pub(crate) attended: Option<Attended>,

@@ -46,7 +46,7 @@ use crate::process::Process;
 use crate::redact::Redactor;
 use crate::rundir::{Input, LaunchRecord, Mode, ProgramRecord, RunDir, ShimRecord, try_lock, write_atomic};
 use crate::tree::Tree;
-use crate::{socket, words};
+use crate::{relay, socket, words};
 use ender::Ender;
 use held::Held;
 use porter::{Door, Porter};
@@ -89,6 +89,10 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
             Door::Lifeline { input: Some(io::stdin().as_fd().try_clone_to_owned()?), orphaned: Arc::clone(&orphaned) }
         }
     };
+    if let Some(relay) = launch.relay.clone() {
+        // Without it the program does its work, and cannot call Regatta's tools.
+        noted("listen for the program's calls to the daemon", relay::serve(relay));
+    }
     let me = Process::read(std::process::id()).ok_or_else(|| io::Error::other("/proc is not mounted"))?.identity()?;
     let cgroup = if launch.without_cgroup { None } else { Cgroup::create(&launch.mark) };
     let record = ShimRecord { identity: me.clone(), cgroup: cgroup.clone() };

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +26,7 @@ use crate::driver::Driver;
 use crate::drivers;
 use crate::environment::{Environment, SHIM_ALLOCATOR};
 use crate::process::{Handle, ready_until};
+use crate::relay::{self, RelayRecord};
 use crate::rundir::{Leash, RunDir, append, lock, lock_until, read_json, try_lock};
 use crate::shim::{Bell, Limits, NOT_MINE, READY};
 use crate::tree::Tree;
@@ -54,6 +57,7 @@ pub struct AgentsAdapter {
     pub(crate) without_cgroups: bool,
     pub(crate) silence: Duration,
     pub(crate) leash: Option<Leash>,
+    pub(crate) relay: Option<RelayTo>,
     /// Wakes those who attend.
     bells: Arc<Mutex<HashMap<AttemptId, Arc<Bell>>>>,
     cursors: Arc<Mutex<Vec<Cursor>>>,
@@ -63,6 +67,31 @@ pub struct AgentsAdapter {
     copies: Arc<Mutex<Vec<OpenCopy>>>,
     /// Nobody hears any more what a check says.
     pub(crate) resting: Arc<AtomicBool>,
+}
+
+/// Which address of a daemon programs reach through a relay, and where that leads.
+#[derive(Clone)]
+pub(crate) struct RelayTo {
+    /// Such as `http://127.0.0.1:7777`.
+    server: String,
+    socket: PathBuf,
+}
+
+impl RelayTo {
+    /// Takes a port for a program, and returns the launch with that port wherever it names the daemon.
+    fn prepare(&self, launch: &Launch) -> io::Result<(TcpListener, RelayRecord, Launch)> {
+        let listener = relay::listen()?;
+        let address = listener.local_addr()?;
+        let own = format!("http://{address}");
+        let mut launch = launch.clone();
+        for (_, value) in launch.env.iter_mut().filter(|(name, _)| name == "REGATTA_SERVER") {
+            *value = value.replace(&self.server, &own);
+        }
+        if let Some(mcp) = &mut launch.mcp {
+            mcp.url = mcp.url.replace(&self.server, &own);
+        }
+        Ok((listener, RelayRecord { address, socket: self.socket.clone() }, launch))
+    }
 }
 
 impl fmt::Debug for AgentsAdapter {
@@ -95,6 +124,7 @@ impl AgentsAdapter {
             without_cgroups: false,
             silence: SILENCE,
             leash: None,
+            relay: None,
             bells: Arc::default(),
             cursors: Arc::default(),
             restarts: Arc::default(),
@@ -118,6 +148,13 @@ impl AgentsAdapter {
     pub fn with_leash(self, file: PathBuf, most: Duration) -> AgentsAdapter {
         let ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
         AgentsAdapter { leash: Some(Leash { file: std::path::absolute(&file).unwrap_or(file), ms }), ..self }
+    }
+
+    /// Gives each program an address of its own for `server`, which lives as long as the program does and leads to the
+    /// unix socket of whichever daemon runs then (P13).
+    pub fn with_relay(self, server: &str, socket: PathBuf) -> AgentsAdapter {
+        let socket = std::path::absolute(&socket).unwrap_or(socket);
+        AgentsAdapter { relay: Some(RelayTo { server: server.to_owned(), socket }), ..self }
     }
 
     /// What holds the processes of an attempt together: `cgroup`, `pid_namespace` or `subreaper`. `None` when its
@@ -248,8 +285,9 @@ impl AgentsAdapter {
     }
 
     /// Spawns a shim that outlives us and waits until it has begun. The caller holds the directory's start lock.
-    pub(crate) fn raise_shim(&self, dir: &RunDir, environment: &Environment) -> Result<(), AgentError> {
-        let mut shim = self.spawn_shim(dir, environment, Stdio::null())?;
+    /// `input` is the shim's own standard input: the listener of its relay, if it has one.
+    pub(crate) fn raise_shim(&self, dir: &RunDir, environment: &Environment, input: Stdio) -> Result<(), AgentError> {
+        let mut shim = self.spawn_shim(dir, environment, input)?;
         let report = shim.stdout.take();
         let heard = report.map(|it| hear(it, Instant::now() + START_PATIENCE));
         let ended_as = reap_later(shim, heard == Some(Heard::End));
@@ -386,8 +424,14 @@ impl Agents for AgentsAdapter {
         if dir.copy_file().exists() {
             return Err(words::runs_elsewhere(launch.attempt));
         }
-        let (environment, started) = launch::write(self, &dir, launch)?;
-        self.raise_shim(&dir, &environment).map(|()| started)
+        let Some(relay) = self.relay.as_ref().filter(|_| launch.mcp.is_some()) else {
+            let (environment, started) = launch::write(self, &dir, launch, None)?;
+            return self.raise_shim(&dir, &environment, Stdio::null()).map(|()| started);
+        };
+        let prepared = relay.prepare(launch).map_err(|error| words::kernel("listen on loopback", error))?;
+        let (listener, record, launch) = prepared;
+        let (environment, started) = launch::write(self, &dir, &launch, Some(record))?;
+        self.raise_shim(&dir, &environment, OwnedFd::from(listener).into()).map(|()| started)
     }
 
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {

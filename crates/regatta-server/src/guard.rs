@@ -36,7 +36,7 @@ fn from_here(shared: &Shared, origin: Origin, headers: &HeaderMap) -> Result<(),
     let names = Names { hosts: &shared.hosts, inner: shared.address, at: origin };
     // A page that rebinds its own name to this address still sends its own name as Host.
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    if !names.has(host) {
+    if !names.has(host) && !is_relayed(origin, host, headers) {
         return Err(Problem::new(
             403,
             "foreign_host",
@@ -55,6 +55,16 @@ fn from_here(shared: &Shared, origin: Origin, headers: &HeaderMap) -> Result<(),
         ));
     }
     Ok(())
+}
+
+/// Returns whether a request came through the relay of an agent's shim, whose port is another than ours. No browser can
+/// send it so: it shows a token by itself and comes from no page.
+fn is_relayed(origin: Origin, host: &str, headers: &HeaderMap) -> bool {
+    let port = host.strip_prefix("127.0.0.1:").filter(|port| !port.starts_with(['+', '0']));
+    matches!(origin, Origin::Socket { .. })
+        && port.is_some_and(|port| port.parse::<u16>().is_ok())
+        && headers.contains_key(header::AUTHORIZATION)
+        && !headers.contains_key(header::ORIGIN)
 }
 
 /// The names that are ours where a request came in.
@@ -131,6 +141,26 @@ mod tests {
         };
         let at = at.map_or(Origin::Socket { uid: 7, pid: None }, address);
         check(&Names { hosts, inner: INNER.parse().unwrap(), at });
+    }
+
+    /// S2: an agent's relay may name its own port of loopback, and nothing that a browser sends passes for it.
+    #[test]
+    fn s2_a_relay_shows_a_token_and_comes_from_no_page() {
+        let socket = Origin::Socket { uid: 7, pid: None };
+        let address =
+            Origin::Address { peer: "127.0.0.1:9".parse().unwrap(), at: INNER.parse().unwrap(), secure: false };
+        let with = |names: &[header::HeaderName]| -> HeaderMap {
+            names.iter().map(|name| (name.clone(), HeaderValue::from_static("x"))).collect()
+        };
+        let token = with(&[header::AUTHORIZATION]);
+        assert!(is_relayed(socket, "127.0.0.1:40001", &token));
+        assert!(!is_relayed(address, "127.0.0.1:40001", &token), "only the socket has relays");
+        assert!(!is_relayed(socket, "127.0.0.1:40001", &with(&[])), "a cookie is no token");
+        assert!(!is_relayed(socket, "127.0.0.1:40001", &with(&[header::AUTHORIZATION, header::ORIGIN])));
+        for host in ["evil.example:40001", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:+1", "localhost:1", ""]
+        {
+            assert!(!is_relayed(socket, host, &token), "{host}");
+        }
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub(crate) struct Bound {
     pub(crate) outside: Option<Outside>,
 }
 
-/// Listens where it is wished. Agents that outlived the last daemon know its port: a port that may be any is that one
-/// again, if it can be had.
+/// Listens where it is wished. People and programs know the last daemon's port: unless somebody chose another one, it is
+/// that one again, if it can be had.
 pub(crate) async fn bind(place: &Place, wished: &Listen) -> Result<Bound, Failed> {
     let wish = Wish::read(wished)?;
     let (tcp, outside) = if wish.is_outside() {
@@ -128,7 +128,8 @@ impl Wish {
 
 async fn bind_inner(place: &Place, address: SocketAddr, chosen: bool) -> Result<TcpListener, Failed> {
     let last = std::fs::read_to_string(place.port()).ok().and_then(|it| it.trim().parse::<u16>().ok());
-    if let (0, Some(port)) = (address.port(), last)
+    let may_be_any = !chosen || address.port() == 0;
+    if let (true, Some(port)) = (may_be_any, last)
         && let Ok(listener) = TcpListener::bind((address.ip(), port)).await
     {
         return Ok(listener);

@@ -109,7 +109,7 @@ impl Place {
 
     /// The socket's path. The kernel takes at most 107 bytes, so a long one goes through an open directory.
     pub(crate) fn short_socket(&self) -> Result<ShortPath, Failed> {
-        let path = self.dir.join("daemon.sock");
+        let path = self.dir.join(wire::SOCKET);
         if path.as_os_str().len() < 100 {
             return Ok(ShortPath { path, _dir: None });
         }

@@ -20,11 +20,19 @@ use crate::out::{Failed, failed};
 /// The store's file in a data directory.
 pub(crate) const STORE: &str = "regatta.db";
 
+/// The daemon's unix socket in a data directory.
+pub(crate) const SOCKET: &str = "daemon.sock";
+
 /// Opens the world for the engine.
 pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), Failed> {
     let exe = std::env::current_exe()
         .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
     let store = SqliteStore::open(&data_dir.join(STORE)).map_err(from_store)?;
+    let agents = AgentsAdapter::new(data_dir.to_owned(), exe).with_relay(&tools.server, data_dir.join(SOCKET));
+    // No check of this daemon runs yet, so whatever is there was left by another one.
+    if let Err(error) = agents.sweep_checks() {
+        tracing::warn!("what earlier checks left stays: {error}");
+    }
     let ports = Ports {
         store: Box::new(store),
         git: Arc::new(GitAdapter::new(data_dir.to_owned())),

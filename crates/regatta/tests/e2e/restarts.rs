@@ -1,4 +1,5 @@
-//! `regatta stop NAME --again`, what the Agents page calls Restart: with real processes.
+//! `regatta stop NAME --again`, what the Agents page calls Restart: with real processes. And a daemon that comes back:
+//! agents reach it again.
 
 use serde_json::json;
 
@@ -75,4 +76,65 @@ fn an_agent_is_restarted_and_nothing_is_lost() {
     assert!(until(LONG, || world.programs().is_empty()), "{:?}", world.programs());
     // Who works on nothing cannot be begun anew.
     assert_eq!(world.refused(&["stop", "ann", "--again"], 1)["code"], "no_such_attempt");
+}
+
+/// The daemon's card, once there is one.
+fn port_of(world: &World) -> u16 {
+    let url = world.card().unwrap()["url"].as_str().unwrap().to_owned();
+    url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Starts the daemon as a user does who chose no port.
+fn up_by_default(world: &World) {
+    let mut up = world.command(&["up"]);
+    up.env_remove("REGATTA_LISTEN");
+    let ran = run(up, None);
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+/// P13: an agent calls the daemon before and after a kill -9, with the default port taken by somebody else, and also when
+/// somebody takes the daemon's own port before it comes back.
+#[test]
+fn p13_a_live_agent_reaches_the_daemon_after_a_crash() {
+    // Where this cannot be had, somebody else has it: that is as good.
+    let _usual = std::net::TcpListener::bind(("127.0.0.1", 7777));
+    let world = World::set_up();
+    world.ok(&["down"]);
+    up_by_default(&world);
+    let (log, gate) = (world.root.join("calls"), world.root.join("gate"));
+    let calls = format!(
+        "while [ ! -e '{}' ]; do '{}' show T1 --json >/dev/null 2>&1 && echo ok >> '{}'; sleep 0.1; done",
+        gate.display(),
+        env!("CARGO_BIN_EXE_regatta"),
+        log.display()
+    );
+    let script = json!([{ "run": calls }, { "write": { "path": "a.md", "text": "x\n" } }]);
+    world.ok(&["agent", "add", "ann", "--runtime", "scripted"]);
+    world.ok(&["add", "Call", "--files", "a.md", "--assign", "ann", "--queue", "--script", &script.to_string()]);
+    world.ok(&["run", "--agents", "ann", "--yes"]);
+    let many = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+    assert!(until(LONG, || many() >= 2), "it cannot call at all: {}", world.json(&["status"]));
+    let crash = |world: &World| {
+        let daemon = world.card().unwrap()["pid"].as_u64().unwrap() as u32;
+        crate::world::kill(daemon);
+        assert!(until(LONG, || !alive(daemon)));
+    };
+
+    let first = port_of(&world);
+    crash(&world);
+    up_by_default(&world);
+    assert_eq!(port_of(&world), first, "the port is remembered, whatever was asked for");
+    let before = many();
+    assert!(until(LONG, || many() >= before + 2), "it lost the daemon");
+
+    crash(&world);
+    let stranger = std::net::TcpListener::bind(("127.0.0.1", first)).unwrap();
+    up_by_default(&world);
+    assert_ne!(port_of(&world), first);
+    let before = many();
+    assert!(until(LONG, || many() >= before + 2), "it lost the daemon with the port");
+    drop(stranger);
+    std::fs::write(&gate, "").unwrap();
+    let landed = until(LONG, || world.json(&["show", "T1"])["word"] == "landed");
+    assert!(landed, "{}", world.json(&["why", "T1"]));
 }
