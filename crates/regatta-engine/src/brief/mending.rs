@@ -56,7 +56,7 @@ fn owners(fixup: &Fixup, (task, agent): (&Task, &AgentName), landed: &[Task]) ->
         text += &format!(
             "- the trunk's: {} {}{by}, which owns {}: see `git show {commit}`\n",
             other.id,
-            super::subject(&other),
+            super::subject(other),
             if manifest.is_empty() { "no files of its own".to_owned() } else { manifest.join(", ") }
         );
     }

@@ -85,7 +85,7 @@ fn goals(engine: &Engine, scene: &Scene) -> String {
         text += &format!("Mission {}: {}\n", mission.id, mission.title);
         let open = board.tasks.values().filter(|it| it.mission == Some(mission.id) && it.id != scene.task.id);
         for other in open.take(12) {
-            text += &format!("- {} {} ({})\n", other.id, super::subject(&other), other.status.word());
+            text += &format!("- {} {} ({})\n", other.id, super::subject(other), other.status.word());
         }
     }
     text
@@ -104,11 +104,11 @@ fn history(task: &Task, past: &[Task]) -> String {
     {
         let commit: String = other.landed.iter().map(|it| it.as_str().chars().take(10).collect::<String>()).collect();
         let files = other.submission.as_ref().map(|it| it.changed.join(", ")).unwrap_or_default();
-        text += &format!("- landed: {} {} ({commit}) in {}\n", other.id, super::subject(&other), cut_line(&files, 200));
+        text += &format!("- landed: {} {} ({commit}) in {}\n", other.id, super::subject(other), cut_line(&files, 200));
     }
     for other in past.iter().filter(|it| it.status == Status::Failed).filter(touches).take(5) {
         let reason = other.reason.as_deref().unwrap_or("no reason is known");
-        text += &format!("- failed: {} {}: {}\n", other.id, super::subject(&other), cut_line(reason, 300));
+        text += &format!("- failed: {} {}: {}\n", other.id, super::subject(other), cut_line(reason, 300));
     }
     text
 }

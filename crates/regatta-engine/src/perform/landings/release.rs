@@ -147,14 +147,12 @@ fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed) -> Op
                 has_waited = true;
                 continue;
             }
-            Some(Err(failure)) => {
-                if !has_told {
-                    let text = format!("The release after {} still waits for its claim: {failure:?}", landed.task);
-                    tell(engine, project, "coord:release", &text);
-                    has_told = true;
-                }
+            Some(Err(failure)) if !has_told => {
+                let text = format!("The release after {} still waits for its claim: {failure}", landed.task);
+                tell(engine, project, "coord:release", &text);
+                has_told = true;
             }
-            None => {}
+            Some(Err(_)) | None => {}
         }
         std::thread::sleep(RETRY_PAUSE);
     }
