@@ -11,6 +11,7 @@
 //!   gone, or holds plain files, that is kept. What is inside a checked-out submodule is not kept, and
 //!   [`unkept`](regatta_engine::ports::git::Git::unkept) says so.
 //! - Files that were there before the attempt (`copy.rs`) are left out, whatever `.gitignore` says by now.
+//! - What cannot be read or has no name that git stores is named, and nothing is captured: a part would pass for the whole.
 //! - A pipe, a socket or a device has no content. Where git would read one for a file, and wait for ever, it goes.
 //! - Where only some directories are checked out, what is not there stays as the base has it; a file that was
 //!   written there all the same counts.
@@ -27,6 +28,16 @@ use crate::places::Key;
 use crate::run::{Call, Said, join, path_of, split, text_of};
 use crate::vault::{base_ref, keep_ref};
 use crate::{GitAdapter, disk, words};
+
+/// The longest path of a new file, from the top of the repository. The system takes 4,096 bytes with everything above
+/// the repository, and nobody knows where other checkouts are.
+const MAX_PATH_BYTES: usize = 3072;
+
+/// Returns the path that git could not open because it is too long. Git cuts such a complaint before it says why.
+fn too_long(complaints: &str) -> Option<&str> {
+    let named = complaints.lines().filter_map(|line| line.split_once('\'')).map(|(_, rest)| rest);
+    named.map(|rest| rest.split('\'').next().unwrap_or(rest)).find(|path| path.len() > MAX_PATH_BYTES)
+}
 
 /// A workspace's files as a tree in the vault.
 struct Snapshot {
@@ -71,7 +82,10 @@ impl Lens<'_> {
             Ok(said) => &said.stderr,
             Err(error) => &error.what,
         };
-        if complaints.contains("Permission denied") {
+        if let Some(path) = too_long(complaints) {
+            return Err(words::path_too_long(self.tree, path));
+        }
+        if complaints.contains("Permission denied") || complaints.contains("could not open directory") {
             return Err(words::unreadable(self.tree, complaints));
         }
         if complaints.contains("Ignoring path") {
@@ -128,7 +142,10 @@ impl Lens<'_> {
             files.extend(within.into_iter().filter(|it| !ignored.contains(it)));
         }
         files.retain(|it| !self.foreign.contains(it));
-        Ok(files)
+        match files.iter().find(|path| path.len() > MAX_PATH_BYTES) {
+            Some(path) => Err(words::path_too_long(self.tree, &text_of(path))),
+            None => Ok(files),
+        }
     }
 
     /// Which of these paths are ignored.

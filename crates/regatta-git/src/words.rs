@@ -180,6 +180,25 @@ pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
     )
 }
 
+/// Names the end of a path that is longer than anybody reads.
+pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
+    const SHOWN: usize = 60;
+    let letters: Vec<char> = path.trim_end_matches('/').chars().collect();
+    let (begin, end) = (&letters[..letters.len().min(SHOWN)], &letters[letters.len().saturating_sub(SHOWN)..]);
+    let text = |letters: &[char]| letters.iter().collect::<String>();
+    error(
+        "path_too_long",
+        format!(
+            "A file in {} has a path of {} bytes or more, which cannot be stored: {}…{}.",
+            workspace.display(),
+            path.len(),
+            text(begin),
+            text(end)
+        ),
+        "Move or remove it, then try again.",
+    )
+}
+
 pub(crate) fn unstorable(path: &Path, printed: &str) -> GitError {
     error(
         "unstorable",

@@ -300,3 +300,69 @@ fn without_our_index_the_capture_is_the_same() {
     fs::remove_file(world.vault().join("regatta/A1.index")).unwrap();
     assert_eq!(world.capture(A1), capture);
 }
+
+/// Makes a directory for each of these names, each in the one before, and a file in the last.
+fn write_deep(top: &std::path::Path, names: &[String], file: &str) {
+    use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+    let is_dir = OFlags::DIRECTORY | OFlags::RDONLY;
+    let mut dir = open(top, is_dir, Mode::empty()).unwrap();
+    for name in names {
+        mkdirat(&dir, name.as_str(), Mode::RWXU).unwrap();
+        dir = openat(&dir, name.as_str(), is_dir, Mode::empty()).unwrap();
+    }
+    let made = openat(&dir, file, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR | Mode::WUSR).unwrap();
+    rustix::io::write(&made, b"deep\n").unwrap();
+}
+
+/// Q3, Q5: a path that the system does not take is named; nothing else of the work passes for all of it.
+#[test]
+fn q3_a_path_that_is_too_long_is_named_and_stops_the_capture() {
+    for (depth, name) in [(20, 240), (13, 240), (1030, 3)] {
+        let world = World::new();
+        let workspace = world.prepare(A1).path;
+        write(workspace.join("a.txt"), "two\n");
+        let names: Vec<String> = (0..depth).map(|_| "d".repeat(name)).collect();
+        write_deep(&workspace, &names, "the-last-file");
+        let error = world.git.capture(&world.repo, A1, &by("x")).unwrap_err();
+        assert_eq!(error.code, "path_too_long", "{depth} x {name}: {error}");
+        assert!(error.what.contains("ddd"), "{error}");
+        assert!(world.git.unkept(&world.repo, A1).is_err(), "nobody removes what is not kept");
+        std::fs::remove_dir_all(workspace.join(&names[0])).unwrap();
+        assert_eq!(world.capture(A1).changed, ["a.txt"]);
+    }
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    let names: Vec<String> = (0..12).map(|_| "d".repeat(240)).collect();
+    write_deep(&workspace, &names, "f");
+    let capture = world.capture(A1);
+    assert_eq!(capture.changed, [format!("{}/f", names.join("/"))]);
+    world.clean_trial(&capture.commit);
+}
+
+/// S6, Q3: a directory that cannot be looked into may hold work. It is named, not passed over.
+#[test]
+fn q3_a_directory_that_cannot_be_read_stops_the_capture() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("not run: root reads everything; run the tests as another user to see this");
+        return;
+    }
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("shut/mine.txt"), "x");
+    fs::set_permissions(workspace.join("shut"), fs::Permissions::from_mode(0o000)).unwrap();
+    let found = world.git.capture(&world.repo, A1, &by("x"));
+    fs::set_permissions(workspace.join("shut"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(found.unwrap_err().code, "unreadable");
+}
+
+/// S6: a folder that some file system takes for `.git` is named, on whatever system it was made.
+#[test]
+fn s6_names_that_mean_a_git_directory_elsewhere_stop_the_capture() {
+    for name in [".GIT", ".git.", ".Git ", "git~1", ".g\u{200c}it"] {
+        let world = World::new();
+        let workspace = world.prepare(A1).path;
+        write(workspace.join(name).join("config"), "x");
+        let error = world.git.capture(&world.repo, A1, &by("x")).unwrap_err();
+        assert_eq!(error.code, "unstorable", "{name}: {error}");
+    }
+}
