@@ -12,6 +12,7 @@ use crate::pattern::PathPattern;
 use crate::project::OnConflict;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
+use crate::scope::{Escape, Found};
 use crate::task::{Again, Expects, Fixup};
 use crate::{radar, steer, task};
 
@@ -366,6 +367,7 @@ pub(super) fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &s
         return join::fails(draft, landing, &fixup, now);
     }
     let task = task::find(draft.board(), landing.task)?;
+    let reason = &with_held_back(&task, landing, reason);
     let on_conflict = draft.board().projects.get(&landing.project).map(|it| it.settings.landing.on_conflict);
     let hopeless = landing.reverts || on_conflict == Some(OnConflict::Fail);
     let retry = task.fixups < task::MOST_FIXUPS && !hopeless;
@@ -384,6 +386,17 @@ pub(super) fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &s
         task::mend(draft, landing.task, reason, Again { fixup: Some(fixup), ..Again::default() })?;
     }
     announce(draft, &landing.project, "coord:conflict", format!("{} is out of the queue: {reason}", landing.task), now)
+}
+
+/// Adds the files that were held back from this work: what it lacks may be in them.
+fn with_held_back(task: &task::Task, landing: &Landing, reason: &str) -> String {
+    let of_this = |escape: &&Escape| escape.attempt == landing.submission.attempt && escape.found == Found::Diff;
+    let names: Vec<&str> =
+        task.escapes.iter().filter(of_this).flat_map(|escape| &escape.suggested_files).map(String::as_str).collect();
+    match names.as_slice() {
+        [] => reason.to_owned(),
+        names => format!("{reason}; held back because outside its manifest: {}", first_few(names)),
+    }
 }
 
 /// Gives up a move under a claim that was lent and has ended.

@@ -18,6 +18,7 @@ use crate::result::Read;
 use crate::{Engine, contract, keep, knowledge};
 
 use super::attempts::{end_all, has_ended, settle_ended};
+use super::landings::examine_alone;
 use super::{Scene, authorship, isolation, outlasts_down, report, scene};
 
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
@@ -122,12 +123,21 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     if let Some(reason) = against_a_rule(engine, scene, &part, findings)? {
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
     }
-    let mut found = site.examine(&order)?;
+    // Files that are held back are still in the workspace, where a check would count on them.
+    let held_back = &findings.outside;
+    let mut found = match held_back.is_empty() {
+        true => site.examine(&order)?,
+        false => examine_alone(engine, scene, &part.commit)?,
+    };
     for it in &mut found {
         it.output = (engine.shared.settings.redact.0)(&it.output);
     }
     keep::evidence(engine, attempt.id, &found);
-    if let Some(reason) = contract::reason(&found) {
+    if let Some(mut reason) = contract::reason(&found) {
+        if !held_back.is_empty() {
+            let names = held_back.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+            reason += &format!("\nIt was checked without {names}, held back because outside its manifest.");
+        }
         return Ok(Verdict::Failed { reason });
     }
     Ok(match site.ratchet(&order)? {

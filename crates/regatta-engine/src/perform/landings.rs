@@ -31,6 +31,7 @@ pub(super) use push::{push_branch, push_trunk};
 pub(crate) use release::Releases;
 pub(crate) use trunk_check::compare_all;
 pub(crate) use validate::Bench;
+pub(super) use validate::examine_alone;
 use watch::Watch;
 
 /// One branch of a trial.

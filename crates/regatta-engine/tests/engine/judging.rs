@@ -86,6 +86,22 @@ fn q3_what_is_outside_the_manifest_is_held_back_and_kept() {
     engine.shutdown();
 }
 
+/// Q1: work that needs a held-back file fails its own checks, and not later in the queue. The reason names the file.
+#[test]
+fn q1_held_back_files_do_not_count_in_the_checks_of_an_attempt() {
+    let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
+    world.agents.judge_by(|_, files| if files.contains_key("b") { Ok(()) } else { Err("there is no b".into()) });
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until(&engine, "it has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
+    let task = engine.history().task(tasks[0]).unwrap().unwrap();
+    assert_eq!(causes(&engine, tasks[0]), vec![Cause::Invalid; 3]);
+    let reason = task.reason.unwrap_or_default();
+    assert!(reason.contains("without b, held back because outside its manifest"), "{reason}");
+    assert_eq!(engine.board().counters.landing, 0, "it never came to the queue");
+    engine.shutdown();
+}
+
 #[test]
 fn an_escape_needs_a_person_where_the_project_says_so() {
     let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());

@@ -11,7 +11,11 @@ use regatta_core::project::Project;
 use regatta_core::task::{Task, Validation};
 
 use crate::contract::Place;
+use crate::keep::Evidence;
+use crate::perform::Scene;
+use crate::perform::attempts::has_ended;
 use crate::ports::agents::Check;
+use crate::ports::git::Repo;
 use crate::{Engine, contract};
 
 use super::Train;
@@ -111,7 +115,7 @@ pub(super) fn broken(
     let staging = engine.shared.git.stage(&train.repo, slot.number, new).map_err(|it| it.to_string())?;
     crate::failpoint::at("trial.staged");
     let wanted = || watch.counts();
-    let found = match furnish(engine, train, (&task, project), (slot.number, new), (&staging, &wanted))? {
+    let found = match furnish(engine, &train.repo, (&task, project), (slot.number, new), (&staging, &wanted))? {
         Some(reason) => Some(reason),
         None => {
             let shut_in = contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox);
@@ -125,6 +129,26 @@ pub(super) fn broken(
         bench.remember(key);
     }
     Ok(found)
+}
+
+/// Checks an attempt's commit alone, in a slot's directory that holds exactly that commit.
+pub(in crate::perform) fn examine_alone(
+    engine: &Engine,
+    scene: &Scene,
+    commit: &CommitId,
+) -> Result<Vec<Evidence>, String> {
+    let Scene { attempt, task, project, repo } = scene;
+    let slot = engine.shared.bench.slot(&project.name);
+    let dir = engine.shared.git.stage(repo, slot.number, commit).map_err(|error| error.to_string())?;
+    let wanted = || !has_ended(engine, attempt.id);
+    if let Some(how) = furnish(engine, repo, (task, project), (slot.number, commit), (&dir, &wanted))? {
+        let output = String::new();
+        return Ok(vec![Evidence { check: "setup".into(), passed: false, how, output, ms: 0 }]);
+    }
+    let shut_in = contract::shut_in(&*engine.shared.git, repo, project.settings.run.sandbox);
+    let env = contract::port_variables(&attempt.ports);
+    let place = Place { dir: &dir, shut_in, env, wanted: Some(&wanted) };
+    contract::examine(&*engine.shared.agents, task, project, &place).map_err(contract::in_full)
 }
 
 /// Removes the directories of slots that the project no longer has.
@@ -148,14 +172,14 @@ fn tidy(engine: &Engine, train: &Train) {
 /// command does not take this tree.
 fn furnish(
     engine: &Engine,
-    train: &Train,
+    repo: &Repo,
     (task, project): (&Task, &Project),
     (slot, commit): (u32, &CommitId),
     (dir, wanted): (&Path, &dyn Fn() -> bool),
 ) -> Result<Option<String>, String> {
     let settings = &project.settings.workspace;
     if !settings.copy.is_empty() {
-        engine.shared.git.furnish(&train.repo, slot, commit).map_err(|it| format!("{it} {}", it.hint))?;
+        engine.shared.git.furnish(repo, slot, commit).map_err(|it| format!("{it} {}", it.hint))?;
     }
     for command in &settings.setup {
         let check = Check {
@@ -164,7 +188,7 @@ fn furnish(
             env: contract::environment(task, project),
             timeout: Duration::from_millis(settings.setup_timeout.ms()),
             once: None,
-            shut_in: contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox),
+            shut_in: contract::shut_in(&*engine.shared.git, repo, project.settings.run.sandbox),
         };
         let result = contract::run(&*engine.shared.agents, &check, Some(wanted)).map_err(contract::in_full)?;
         if !result.passed() {
