@@ -13,9 +13,9 @@ use regatta_core::task::{Task, Validation};
 use crate::contract::Place;
 use crate::keep::Evidence;
 use crate::perform::Scene;
-use crate::perform::attempts::has_ended;
 use crate::ports::agents::Check;
 use crate::ports::git::Repo;
+use crate::running_commands::CommandOwner;
 use crate::{Engine, contract};
 
 use super::Train;
@@ -140,14 +140,15 @@ pub(in crate::perform) fn examine_alone(
     let Scene { attempt, task, project, repo } = scene;
     let slot = engine.shared.bench.slot(&project.name);
     let dir = engine.shared.git.stage(repo, slot.number, commit).map_err(|error| error.to_string())?;
-    let wanted = || !has_ended(engine, attempt.id);
+    let entry = engine.shared.commands.enter(CommandOwner::Attempt(attempt.id), "its checks");
+    let wanted = || entry.is_wanted() && engine.may_start() && !engine.is_ending(attempt.id);
     if let Some(how) = furnish(engine, repo, (task, project), (slot.number, commit), (&dir, &wanted))? {
         let output = String::new();
         return Ok(vec![Evidence { check: "setup".into(), passed: false, how, output, ms: 0 }]);
     }
     let shut_in = contract::shut_in(&*engine.shared.git, repo, project.settings.run.sandbox);
     let env = contract::port_variables(&attempt.ports);
-    let place = Place { dir: &dir, shut_in, env, wanted: Some(&wanted) };
+    let place = Place { dir: &dir, shut_in, env, wanted: Some(&wanted), entry: Some(&entry) };
     contract::examine(&*engine.shared.agents, task, project, &place).map_err(contract::in_full)
 }
 
