@@ -4,6 +4,8 @@
 //! something happens that it must know of, and what happened meanwhile is what its next turn begins with. Nothing lives
 //! only in a model's memory, so another turn, another session or another agent goes on from the board.
 
+mod edits; // what a lead changed itself
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,8 @@ use crate::project::Project;
 use crate::refusal::Refusal;
 use crate::steer;
 use crate::task::{self, Add, Again, Duty, How, Status, Task};
+
+pub(crate) use edits::adopt_edits;
 
 /// Who leads a mission, or is to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -449,7 +453,12 @@ pub fn finish(
 }
 
 /// Takes the end of a lead's turn: its mission is done, or it rests until something happens.
-pub(crate) fn turned(draft: &mut Draft, task: &Task, attempt: &Attempt, said: &str) -> Result<(), Refusal> {
+pub(crate) fn turned(
+    draft: &mut Draft,
+    task: &Task,
+    attempt: &Attempt,
+    (said, adopted): (&str, Option<TaskId>),
+) -> Result<(), Refusal> {
     let found = task.mission.and_then(|it| lead_of(draft.board(), it));
     let Some((mission, lead)) = found.filter(|it| it.1.task == Some(task.id)) else {
         attempt::end(draft, attempt.id, Cause::Reported, "");
@@ -464,7 +473,8 @@ pub(crate) fn turned(draft: &mut Draft, task: &Task, attempt: &Attempt, said: &s
         attempt::end(draft, attempt.id, Cause::Reported, "");
         return task::complete(draft, task.id, None);
     }
-    let resume = Some(resume_of(attempt, true));
+    // After an edit of its own it begins in a fresh workspace, so that the same change is not taken twice.
+    let resume = adopted.is_none().then(|| resume_of(attempt, true));
     let again = Again { resume, asleep: true, ..Again::default() };
     let reason = match asks {
         Some(asks) if open.is_empty() => format!("its turn is over, and it waits for the answer to {asks}"),

@@ -116,7 +116,10 @@ pub fn next_status(task: TaskId, from: Status, to: Status) -> Result<Status, Ref
     use Status::*;
     match (from, to) {
         (Backlog, Unassigned | Pending | Offered | Cancelled)
-        | (Unassigned, Backlog | Pending | Offered | InProgress | Landing | Cancelled | NeedsHuman | Failed)
+        | (
+            Unassigned,
+            Backlog | Pending | Offered | InProgress | InReview | Landing | Cancelled | NeedsHuman | Failed,
+        )
         | (Offered, Unassigned | Pending | InProgress | Cancelled | Backlog)
         | (Pending, Backlog | Unassigned | Offered | Pending | InProgress | Cancelled | NeedsHuman | Failed)
         | (InProgress, Validating | Pending | Unassigned | Failed | Cancelled | NeedsHuman)

@@ -668,3 +668,45 @@ fn a_triage_that_cannot_be_followed_is_answered() {
     }
     assert!(world.board.missions.is_empty());
 }
+
+/// A lead that edits files itself has made a task: the change is checked and landed, and the mission is not done before.
+#[test]
+fn what_a_lead_changed_itself_is_a_task_of_its_mission() {
+    let mut world = led(1, |_| {});
+    says(&mut world, "ann", "!mission x", None);
+    let grant = turn(&mut world, 1);
+    let Grant { attempt, token, task: own, .. } = grant;
+    world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
+    let landing = {
+        world.judge(&grant, crate::world::passed(&["triple.py"]));
+        *world.board.landings.keys().next().expect("it is in the queue")
+    };
+    assert!(world.board.missions.contains_key(&MissionId(1)), "the mission is not done");
+    let adopted = world.board.landings[&landing].task;
+    let task = world.task(adopted).clone();
+    assert_eq!((task.mission, task.status), (Some(MissionId(1)), Status::Landing));
+    assert!(task.subject.contains("triple.py"), "{}", task.subject);
+    assert!(lead(&world, 1).news.iter().any(|news| news.contains("triple.py") && news.contains(&adopted.to_string())));
+    assert_eq!(world.task(own).resume, None, "its next turn begins in a fresh workspace");
+    world.restart();
+    world.land(landing);
+    // Its next turn changes nothing, and ends the mission.
+    let grant = turn(&mut world, 1);
+    end(&mut world, &grant, "all is done");
+    assert!(!world.board.missions.contains_key(&MissionId(1)));
+    assert_eq!(world.count("landing.landed"), 1, "it landed once");
+}
+
+/// What only a person lets through waits for one, also when a lead did it.
+#[test]
+fn q13_a_lead_lands_nothing_guarded() {
+    let mut world = led(1, |_| {});
+    says(&mut world, "ann", "!mission x", None);
+    let grant = turn(&mut world, 1);
+    let Grant { attempt, token, .. } = grant;
+    world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
+    world.judge(&grant, crate::world::passed(&[".github/workflows/a.yml"]));
+    assert!(world.board.landings.is_empty());
+    let task = world.board.tasks.values().find(|task| task.is_work()).expect("it is a task");
+    assert_eq!(task.status, Status::InReview);
+}

@@ -19,7 +19,8 @@ pub(super) fn section(board: &Board, scene: &Scene, now: Now) -> Option<String> 
     let name = &scene.attempt.agent;
     let mut text = format!(
         "## YOU LEAD\nYou are {name}, and you lead {}. You break its goal into tasks, have your workers do them, and report. \
-         What you change yourself does not land.\n\
+         DO NOT EDIT FILES YOURSELF: read here, and give every change to a worker as a task. A change of yours becomes a \
+         task of the mission that is checked and landed like any other, and your next turn starts in a fresh session.\n\
          - Plan few tasks that touch different files; each says what, which files, how it is checked, and after which \
          others. Your mission has at most {} workers at once, and {} tasks in all.\n\
          - Then end your turn. You are woken when a task has landed, failed or needs somebody, when a worker asks, or when \

@@ -256,10 +256,16 @@ fn warnings(task: &Task, project: &Project) -> Vec<String> {
 
 fn rules(task: &Task, told: &Told<'_>) -> String {
     let place = told.workspace.map_or(String::new(), |it| format!(", {},", it.display()));
+    let work = if task.duty == Some(Duty::Lead) {
+        format!("- Your working directory{place} is a copy of the repository to read in. Change nothing in it.\n")
+    } else {
+        format!(
+            "- Your working directory{place} is your own copy of the repository: work in it alone. Commit or not as you \
+             like; what is on disk counts.\n"
+        )
+    };
     let mut text = format!(
-        "## RULES\n\
-        - Your working directory{place} is your own copy of the repository: work in it alone. Commit or not as you like; \
-        what is on disk counts.\n\
+        "## RULES\n{work}\
         - Do not merge, push or touch other branches: the work is landed for you.\n\
         - Look for existing functions and types before you write new ones, and use their signatures as they are.\n"
     );

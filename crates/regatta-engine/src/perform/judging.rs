@@ -10,6 +10,7 @@ use regatta_core::project::{OnEscape, RuleAction};
 use regatta_core::schedule::WaitKind;
 use regatta_core::scope;
 use regatta_core::standing::{self, Changed};
+use regatta_core::task::Duty;
 
 use crate::contract::test_names;
 use crate::ports::git::{Capture, Repo};
@@ -93,8 +94,17 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     if task.converses() {
         return converse(engine, scene, whole, findings);
     }
+    if task.duty == Some(Duty::Lead) {
+        return lead_edits(engine, scene, whole);
+    }
     if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
         // It was only to look: what it changed is kept, and goes nowhere.
+        if !inside.is_empty() {
+            let files: Vec<&str> = inside.iter().take(5).map(String::as_str).collect();
+            let text =
+                format!("{} changed {}, though it was only to look: that does not land", attempt.id, files.join(", "));
+            findings.warnings.push(text);
+        }
         let Capture { base, .. } = whole;
         return Ok(Verdict::Passed { commit: base.clone(), base, changed: vec![] });
     }
@@ -146,18 +156,31 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     })
 }
 
-/// What a conversation's turn left: all of it is kept, and what its checks say is told, not held against it.
-fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findings) -> Result<Verdict, String> {
+/// Returns what a lead changed itself, for the core to make a task of. The queue validates it.
+fn lead_edits(engine: &Engine, scene: &Scene, whole: Capture) -> Result<Verdict, String> {
+    let part = without_protocol(engine, scene, whole)?;
+    let Capture { commit, base, changed } = part;
+    Ok(Verdict::Passed { commit, base, changed })
+}
+
+/// Leaves out the files that an agent writes for us, and nobody else.
+fn without_protocol(engine: &Engine, scene: &Scene, whole: Capture) -> Result<Capture, String> {
     let Scene { attempt, task, project, repo } = scene;
     let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
-    let inside: Vec<String> = whole.changed.iter().filter(|it| !keep::is_protocol(project, it)).cloned().collect();
+    let inside: Vec<String> = whole.changed.iter().filter(|path| !keep::is_protocol(project, path)).cloned().collect();
     let part = if inside.len() == whole.changed.len() {
         whole
     } else {
         let part = (&whole, inside.as_slice());
-        engine.shared.git.restrict(repo, attempt.workspace(), part, &signed).map_err(|it| it.to_string())?
+        engine.shared.git.restrict(repo, attempt.workspace(), part, &signed).map_err(|error| error.to_string())?
     };
-    let part = engine.shared.git.as_change(repo, attempt.workspace(), part, &signed).map_err(|it| it.to_string())?;
+    engine.shared.git.as_change(repo, attempt.workspace(), part, &signed).map_err(|error| error.to_string())
+}
+
+/// What a conversation's turn left: all of it is kept, and what its checks say is told, not held against it.
+fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findings) -> Result<Verdict, String> {
+    let attempt = &scene.attempt;
+    let part = without_protocol(engine, scene, whole)?;
     if !part.changed.is_empty() {
         findings.special = special_files(engine, repo, &part)?;
         let mut found = engine.site(scene).examine(&scene.order())?;

@@ -228,6 +228,25 @@ fn without_its_lead_a_mission_is_handed_over() {
     assert_landed(&world, 2);
 }
 
+/// A lead that edits files itself: the change becomes a task of the mission, is validated and lands, and people are told.
+#[test]
+fn what_a_lead_changes_itself_lands_as_a_task() {
+    let world = led(1);
+    let script = "#!/bin/sh\ncat > /dev/null\nmkdir -p src\n[ -e src/by-lead.txt ] || echo x > src/by-lead.txt\n\
+                  printf '{\"status\": \"done\", \"detail\": \"wrote it\"}' > \"$REGATTA_RESULT\"\n";
+    std::fs::write(world.root.join("lead.sh"), script).unwrap();
+    send(&world, "!mission write it");
+    done(&world, 1);
+    assert!(world.git(&["ls-tree", "-r", "--name-only", "main"]).contains("src/by-lead.txt"));
+    let told = history(&world, "mission:edited");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0]["text"].as_str().is_some_and(|text| text.contains("src/by-lead.txt")), "{told:?}");
+    let tasks = world.json(&["task", "list", "--all"]);
+    let made =
+        tasks.as_array().unwrap().iter().find(|task| task["subject"].as_str().unwrap().contains("changed itself"));
+    assert_eq!(made.map(|task| &task["status"]), Some(&serde_json::json!("completed")), "{tasks}");
+}
+
 #[test]
 fn a_mission_by_hand_is_started_paused_and_cancelled() {
     let world = led(1);

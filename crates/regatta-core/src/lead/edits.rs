@@ -1,0 +1,50 @@
+//! What a lead changed itself. A lead plans and reports; its own edits become a task of its mission.
+
+use crate::attempt::{self, Attempt};
+use crate::board::Draft;
+use crate::ids::{Now, TaskId};
+use crate::landing;
+use crate::pattern::PathPattern;
+use crate::refusal::Refusal;
+use crate::task::{self, Add, Expects, Submission, Task};
+
+use super::{Lead, change, lead_of, post, stir};
+
+/// Makes a task of what a lead changed itself, and sends it through the queue: a lead's own edits land nowhere else.
+pub(crate) fn adopt_edits(
+    draft: &mut Draft,
+    task: &Task,
+    attempt: &Attempt,
+    work: Submission,
+    now: Now,
+) -> Result<Option<TaskId>, Refusal> {
+    let found = task.mission.and_then(|mission| lead_of(draft.board(), mission));
+    let Some((mission, lead)) = found.filter(|(_, lead)| lead.task == Some(task.id)) else { return Ok(None) };
+    if work.changed.is_empty() {
+        return Ok(None);
+    }
+    let names: Vec<&str> = work.changed.iter().map(String::as_str).collect();
+    let names = attempt::first_few(&names);
+    let description = format!(
+        "{} changed {names} itself while it led {}. The change is commit {}.",
+        attempt.agent, mission.id, work.commit
+    );
+    let add = Add {
+        // A name that is no pattern is left out: the claim is then on the others.
+        files: work.changed.iter().filter_map(|path| PathPattern::new(path).ok()).collect(),
+        expects: Expects::Changes,
+        ..Add::report(mission.project.clone(), &format!("What {} changed itself: {names}", attempt.agent), description)
+    };
+    let id = task::add(draft, add, Some((mission.id, Default::default())), now)?;
+    if let Some((_, lead)) = lead_of(draft.board(), mission.id) {
+        change(draft, mission.id, Lead { children: lead.children + 1, ..lead }, None, None);
+    }
+    let queued = landing::submit_edits(draft, id, attempt, work, now)?;
+    let how = if queued { "is in the landing queue" } else { "waits for a person" };
+    let text =
+        format!("You changed {names} yourself. That work is {id} now and {how}; give work to your workers instead");
+    stir(draft, mission.id, &text, false);
+    let words = format!("{} changed {names} itself; that is {id} now and {how}", attempt.agent);
+    post(draft, &mission, &lead, "mission:edited", words, now)?;
+    Ok(Some(id))
+}
