@@ -80,7 +80,7 @@ pub(crate) fn events(row: &Row<'_>) -> Result<Vec<Recorded>, Fault> {
     let body = text(row.get_ref(1)?);
     let last = row.get::<_, i64>(0)?.unsigned_abs();
     let now = Now { at: row.get::<_, i64>(2)?.unsigned_abs(), wall: row.get::<_, i64>(3)?.unsigned_abs() };
-    let recorded = |revision: u64, decoded: Result<(Actor, Event), String>| {
+    let recorded = |revision: u64, decoded: Decoded| {
         let (by, event) = decoded.unwrap_or_else(|why| (Actor::Regatta, fleet::unreadable_event(why)));
         Recorded { revision, now, by, event }
     };
@@ -99,8 +99,11 @@ pub(crate) fn events(row: &Row<'_>) -> Result<Vec<Recorded>, Fault> {
     }
 }
 
+/// An event and its author, or why they cannot be read.
+type Decoded = Result<(Actor, Event), String>;
+
 /// Reads what [`several`] wrote. Only if that fails is each event looked at by itself, which is slower.
-fn several_from(body: &[u8]) -> Result<Vec<Result<(Actor, Event), String>>, serde_json::Error> {
+fn several_from(body: &[u8]) -> Result<Vec<Decoded>, serde_json::Error> {
     if let Ok(found) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
         return Ok(found.into_iter().map(Ok).collect());
     }
