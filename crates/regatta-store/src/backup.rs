@@ -20,6 +20,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::commit::number;
 use crate::load::{self, decode};
 use crate::log;
+use crate::mark::{self, Mark};
 use crate::words::{self, Fault};
 use crate::{behind, files, open, schema};
 
@@ -127,14 +128,24 @@ fn copy_pages(connection: &Connection, to: &Path) -> Result<(), Fault> {
 pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     open::inspect_header(from)?;
     let nascent = files::beside(to, ".restoring");
+    let cannot = |cause: std::io::Error| words::io("restore", to, &cause);
+    // One that cannot be read says nothing, and is replaced.
+    let old_mark = mark::read(to).unwrap_or_default();
     let settled = prepare(from, &nascent).and_then(|unreadable| {
         let (nth, old) = replaced(to);
-        leap(&nascent, nth, old).map_err(|it| it.say("restore", to))?;
+        let reached = old_mark.as_ref().map_or(0, |mark| mark.revision);
+        let new_mark = leap(&nascent, nth, old, reached).map_err(|it| it.say("restore", to))?;
+        // The mark goes first. If this is cut off, the old store is behind it and refused, until the restore is done.
+        mark::write(to, &new_mark).map_err(cannot)?;
         move_aside(to, nth)?;
-        files::settle(&nascent, to).map_err(|it| words::io("restore", to, &it))?;
+        files::settle(&nascent, to).map_err(cannot)?;
         Ok(unreadable)
     });
     if settled.is_err() {
+        match &old_mark {
+            Some(mark) => mark::write(to, mark).map_err(cannot)?,
+            None => files::remove_all(&mark::file(to)).map_err(cannot)?,
+        }
         files::remove_all(&nascent).map_err(|it| words::io("restore", to, &it))?;
     }
     settled
@@ -193,13 +204,14 @@ fn meta_of(path: &Path) -> Result<Meta, Fault> {
     Ok(meta)
 }
 
-fn leap(nascent: &Path, nth: u64, old: Option<Meta>) -> Result<(), Fault> {
+/// Lifts the revision of a store that is put back above all that were handed out, `reached` among them; returns its mark.
+fn leap(nascent: &Path, nth: u64, old: Option<Meta>, reached: u64) -> Result<Mark, Fault> {
     let mut store = open::connect(nascent)?;
     open::set_up(&store)?;
     let change = store.transaction()?;
     let mut meta = meta(&change)?;
     let last = meta.revision;
-    meta.revision = last.max(old.map_or(0, |it| it.revision)) + nth * LEAP;
+    meta.revision = last.max(old.map_or(0, |it| it.revision)).max(reached) + nth * LEAP;
     meta.at = meta.at.max(old.map_or(0, |it| it.at));
     change.execute("INSERT INTO gaps (last, next) VALUES (?1, ?2)", (number(last)?, number(meta.revision)?))?;
     change.execute(
@@ -207,8 +219,9 @@ fn leap(nascent: &Path, nth: u64, old: Option<Meta>) -> Result<(), Fault> {
         (number(meta.revision)?, serde_json::to_string(&meta)?),
     )?;
     change.commit()?;
+    let mark = Mark { store: mark::identity(&store)?, revision: meta.revision, log: None };
     store.close().map_err(|(_, cause)| cause)?;
-    Ok(())
+    Ok(mark)
 }
 
 fn meta(connection: &Connection) -> Result<Meta, Fault> {

@@ -6,15 +6,17 @@
 //! the next commit copies that, and then the log begins anew. Only when the thread cannot keep up does a commit copy
 //! everything itself.
 //!
-//! Nothing depends on it but the length of the log: what is committed is as durable in there.
+//! What is committed is as durable in the log as in the store. But the log can be lost by itself: by a copy that leaves it
+//! out, by whoever clears files away. So the thread also copies it whenever the store has been quiet for a while, and keeps
+//! the store's mark (`mark.rs`) up to date: it names the log while commits may be in it alone.
 
 use std::ffi::c_int;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regatta_engine::ports::store::StoreError;
 use rusqlite::config::DbConfig;
@@ -22,8 +24,9 @@ use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode::PASSIVE;
 use rusqlite::{Connection, MAIN_DB};
 
-use crate::open;
+use crate::mark::{self, Mark};
 use crate::words::{self, Fault};
+use crate::{commit, open, wal};
 
 /// How long the log may be, in pages.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +51,11 @@ const TRIES: usize = 6;
 const MOMENT: Duration = Duration::from_millis(20);
 const FEW: u64 = 4;
 
+/// After so long without a commit everything is moved into the store.
+const QUIET: Duration = Duration::from_secs(1);
+/// While commits follow each other, the mark is renewed so often.
+const MARK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// What the thread and the commits have to tell each other.
 #[derive(Debug)]
 struct State {
@@ -56,9 +64,24 @@ struct State {
     /// How long the log is.
     pages: AtomicI32,
     commits: AtomicU64,
+    /// The revision of the last commit that returned.
+    revision: AtomicU64,
+    /// The thread sleeps until the next commit.
+    is_asleep: AtomicBool,
 }
 
 impl State {
+    fn new(bounds: Bounds, revision: u64) -> State {
+        State {
+            bounds,
+            stage: State::IDLE.into(),
+            pages: 0.into(),
+            commits: 0.into(),
+            revision: revision.into(),
+            is_asleep: false.into(),
+        }
+    }
+
     const IDLE: u8 = 0;
     /// The log is long: the thread copies.
     const ASKED: u8 = 1;
@@ -92,11 +115,12 @@ impl Checkpoints {
     /// Takes over from SQLite on `writer`, the connection that writes to the store at `path`.
     pub(crate) fn of(writer: &mut Connection, path: &Path, bounds: Bounds) -> Result<Checkpoints, StoreError> {
         let own = beside(path).map_err(|it| it.say("open", path))?;
-        let state = Arc::new(State { bounds, stage: State::IDLE.into(), pages: 0.into(), commits: 0.into() });
-        let theirs = state.clone();
+        let revision = commit::revisions(&own).map_err(|fault| fault.say("open", path))?.0;
+        let state = Arc::new(State::new(bounds, revision));
+        let (theirs, file) = (state.clone(), path.to_owned());
         let thread = thread::Builder::new()
             .name("checkpoints".into())
-            .spawn(move || copy_when_asked(&own, &theirs))
+            .spawn(move || work(&own, &theirs, &file))
             .map_err(|it| words::io("open", path, &it))?;
         let (asked, waker) = (state.clone(), thread.thread().clone());
         let made = Checkpoints { state, thread: Some(thread) };
@@ -106,6 +130,11 @@ impl Checkpoints {
         };
         writer.wal_hook(Some(hook)).map_err(|it| words::sqlite("open", path, &it))?;
         Ok(made)
+    }
+
+    /// Notes the revision of a commit that has returned: the mark may name it from now on.
+    pub(crate) fn committed(&self, revision: u64) {
+        self.state.revision.store(revision, Release);
     }
 }
 
@@ -133,7 +162,10 @@ fn beside(path: &Path) -> Result<Connection, Fault> {
 /// What a commit that made the log so long does for it. It never fails: the commit has succeeded.
 fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     state.pages.store(pages, Relaxed);
-    state.commits.fetch_add(1, Relaxed);
+    state.commits.fetch_add(1, SeqCst);
+    if state.is_asleep.load(SeqCst) {
+        thread.unpark();
+    }
     if pages >= state.bounds.most || state.is(State::NEARLY) {
         if let Err(error) = log.checkpoint_v2(PASSIVE) {
             tracing::debug!("the store's log was not moved into it and goes on growing: {error}");
@@ -144,10 +176,12 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
 }
 
-fn copy_when_asked(own: &Connection, state: &State) {
+/// What the thread does until the store is closed.
+fn work(own: &Connection, state: &State, path: &Path) {
+    let mut keeper = MarkKeeper { own, path, is_complete: true, commits: 0, written: Instant::now() };
     while !state.is(State::END) {
         if !state.is(State::ASKED) {
-            thread::park();
+            keeper.keep(state);
             continue;
         }
         let before = state.commits.load(Relaxed);
@@ -169,11 +203,86 @@ fn copy_when_asked(own: &Connection, state: &State) {
     }
 }
 
+/// Writes a store's mark while the store is open.
+struct MarkKeeper<'a> {
+    own: &'a Connection,
+    path: &'a Path,
+    /// The mark says that the store itself has every commit, up to the number in `commits`.
+    is_complete: bool,
+    commits: u64,
+    written: Instant,
+}
+
+impl MarkKeeper<'_> {
+    /// Does the next step, or sleeps until there is one.
+    fn keep(&mut self, state: &State) {
+        let commits = state.commits.load(SeqCst);
+        if self.is_complete && commits == self.commits {
+            self.sleep(state);
+            return;
+        }
+        if self.is_complete {
+            // The first commit after a quiet time: from here on the log matters.
+            self.write_open(state);
+        }
+        thread::park_timeout(QUIET);
+        if state.is(State::ASKED) || state.is(State::END) {
+            return;
+        }
+        if state.commits.load(SeqCst) != commits {
+            if self.written.elapsed() >= MARK_INTERVAL {
+                self.write_open(state);
+            }
+            return;
+        }
+        let revision = state.revision.load(Acquire);
+        match self.own.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE) {
+            Ok((log, copied)) if log == copied && state.commits.load(SeqCst) == commits => {
+                self.write(revision, None);
+                (self.is_complete, self.commits) = (true, commits);
+            }
+            // A reader or a commit was in the way: the next quiet moment will do.
+            Ok(_) => {}
+            Err(error) => tracing::debug!("the store's log was not moved into it in a quiet moment: {error}"),
+        }
+    }
+
+    /// Sleeps until a commit or the end.
+    fn sleep(&self, state: &State) {
+        state.is_asleep.store(true, SeqCst);
+        if state.commits.load(SeqCst) == self.commits && !state.is(State::ASKED) && !state.is(State::END) {
+            thread::park();
+        }
+        state.is_asleep.store(false, SeqCst);
+    }
+
+    /// Writes how far the store is, and which log its commits may be in.
+    fn write_open(&mut self, state: &State) {
+        let revision = state.revision.load(Acquire);
+        let log = wal::inspect_header(self.path).unwrap_or_else(|error| {
+            tracing::warn!("the header of the store's log cannot be read: {error}");
+            None
+        });
+        self.write(revision, log);
+        self.is_complete = false;
+        self.written = Instant::now();
+    }
+
+    fn write(&self, revision: u64, log: Option<u32>) {
+        let written = mark::identity(self.own).map_err(|fault| fault.to_string()).and_then(|store| {
+            mark::write(self.path, &Mark { store, revision, log }).map_err(|error| error.to_string())
+        });
+        // On a full disk the old one stays, which asks for less.
+        if let Err(error) = written {
+            tracing::debug!("the store's mark stays as it was: {error}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::files;
-    use std::time::Instant;
 
     const BOUNDS: Bounds = Bounds { many: 200, long: 1_200, most: 1_600 };
 
@@ -238,7 +347,9 @@ mod tests {
 
     #[test]
     fn commits_that_follow_each_other_closely_are_left_alone_until_the_log_is_long() {
-        let state = State { bounds: BOUNDS, stage: State::ASKED.into(), pages: 0.into(), commits: 100.into() };
+        let state = State::new(BOUNDS, 0);
+        state.stage.store(State::ASKED, Release);
+        state.commits.store(100, SeqCst);
         for (before, pages, may) in [
             (100, 300, true),
             (100 - FEW, 300, true),

@@ -18,10 +18,12 @@ mod history; // the reading side
 mod index; // what messages are found by
 mod load; // the board, from its live rows
 mod log; // events in rows
+mod mark; // how far a store must be
 mod open; // what is checked before a file is trusted
 mod repair; // what older programs stored wrong
 mod schema; // tables, migrations
 mod store; // the port
+mod wal; // SQLite's log as a file
 mod words; // every sentence this crate says
 
 pub use backup::restore;

@@ -20,8 +20,9 @@ use regatta_engine::ports::store::StoreError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::wal::{self, LogState};
 use crate::words::{self, Fault};
-use crate::{backup, behind, files, schema};
+use crate::{backup, behind, files, mark, schema};
 
 /// Checking this much takes some 50 ms.
 pub(crate) const QUICK_CHECK_BYTES: u64 = 64 * 1024 * 1024;
@@ -41,13 +42,16 @@ pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
         Ok(false) if files::has_content(&files::beside(path, "-wal")) => {
             return Err(words::corrupt(path, "its log is there and the store itself is gone"));
         }
+        // A store was here: an empty one in its place would hand out its numbers again (D10).
+        Ok(false) if mark::read(path)?.is_some() => return Err(words::gone(path)),
         Ok(false) => create(path)?,
         Err(cause) => return Err(words::io("open", path, &cause)),
     }
     inspect_header(path)?;
     files::make_private(path).map_err(|it| words::io("open", path, &it))?;
+    let log = wal::inspect(path).map_err(|cause| words::io("read", path, &cause))?;
     let mut connection = connect(path).map_err(|it| it.say("open", path))?;
-    admit(&mut connection, path).map_err(|it| it.say("open", path))?;
+    admit(&mut connection, path, log).map_err(|it| it.say("open", path))?;
     Ok(connection)
 }
 
@@ -130,20 +134,22 @@ pub(crate) fn set_up(connection: &Connection) -> Result<(), Fault> {
 }
 
 /// Checks that the file is a sound store, and brings it to this program's schema.
-fn admit(connection: &mut Connection, path: &Path) -> Result<(), Fault> {
+fn admit(connection: &mut Connection, path: &Path, log: LogState) -> Result<(), Fault> {
     // Until it is trusted, closing it must not move its log into it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     inspect(connection, path)?;
     if path.metadata().is_ok_and(|it| it.len() <= QUICK_CHECK_BYTES) {
         sound(connection, "quick_check")?;
     }
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    mark::verify(connection, path, log)?;
     set_up(connection)?;
     bring_forward(connection, path, schema::MIGRATIONS)?;
     if schema::declared(connection)? != schema::expected()? {
         return Err(Fault::Damaged(format!("its tables are not those of schema {}", schema::newest())));
     }
-    behind::settle(connection)
+    behind::settle(connection)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    Ok(())
 }
 
 /// Whose file it is and what schema it has, with its log taken into account.

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regatta_engine::ports::store::{Batch, History, Loaded, Store, StoreError};
+use rusqlite::config::DbConfig;
 
 use crate::behind::{Lag, Shared, Writing};
 use crate::checkpoint::{Bounds, Checkpoints};
 use crate::history::SqliteHistory;
 use crate::words::{self, Fault};
-use crate::{backup, commit, load, open};
+use crate::{backup, commit, load, mark, open};
 
 /// A store in one SQLite file. The only connection that writes is in here.
 #[derive(Debug)]
@@ -31,6 +32,11 @@ impl SqliteStore {
     /// The same, with rows that may be otherwise behind the log.
     pub fn open_with(path: &Path, lag: Lag) -> Result<SqliteStore, StoreError> {
         let mut connection = open::open(path)?;
+        if mark::read(path)?.is_none()
+            && let Err(fault) = mark::write_complete(&connection, path)
+        {
+            tracing::warn!("the store {} has no mark yet: {fault}", path.display());
+        }
         let checkpoints = Some(Checkpoints::of(&mut connection, path, Bounds::USUAL)?);
         let shared = Arc::new(Shared::new(Writing::new(connection, lag)));
         let history = Arc::new(SqliteHistory::open(path, &shared)?);
@@ -51,6 +57,18 @@ impl Drop for SqliteStore {
             tracing::warn!("rows of the store are made from its log when it is opened again: {error}");
         }
         self.checkpoints.take();
+        // From here on there are no commits, so the mark names the last; closing may then move the log or be cut off.
+        let marked = self.work("mark", |writing| {
+            let marked = mark::write_complete(&writing.connection, &self.path);
+            if marked.is_err() {
+                // On a full disk the old mark stays, which names the log: so the log must stay, too.
+                writing.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            }
+            marked
+        });
+        if let Err(error) = marked {
+            tracing::debug!("the mark of the store stays as it was: {error}");
+        }
         self.history.rest();
         drop(self.shared.close());
     }
@@ -62,7 +80,11 @@ impl Store for SqliteStore {
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        self.work("write to", |it| it.commit(batch, &self.path))
+        self.work("write to", |it| it.commit(batch, &self.path))?;
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.committed(batch.meta.revision);
+        }
+        Ok(())
     }
 
     fn revision(&mut self) -> Result<u64, StoreError> {

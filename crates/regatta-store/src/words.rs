@@ -7,6 +7,7 @@ use regatta_engine::ports::store::{StoreError, UnreadableRow};
 use rusqlite::ErrorCode;
 
 use crate::files;
+use crate::mark::Mismatch;
 
 /// What went wrong inside, before it is known in which file and while doing what.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +128,7 @@ pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
         }
         None => format!(
             "nothing was changed; put a backup back with regatta restore FILE, or move {} away to begin anew",
-            path.display()
+            files::directory(path).display()
         ),
     };
     error("corrupt", format!("the store {} is damaged: {why}", path.display()), hint)
@@ -148,6 +149,60 @@ fn unreadable(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     let hint =
         format!("everything else works; to get them back, put a backup from before back: regatta restore {backup}");
     error("corrupt", what, hint)
+}
+
+/// A store that is not the one, or not as far, as the mark beside it says (D10).
+pub(crate) fn mismatched(path: &Path, mismatch: &Mismatch) -> StoreError {
+    let store = path.display();
+    let (what, before) = match mismatch {
+        Mismatch::Behind { found, expected } => (
+            format!(
+                "the store {store} is at revision {found}, but the fleet had reached {expected}: \
+                 it is an old copy, or its log was lost"
+            ),
+            format!("put {store} and {store}-wal back as they were"),
+        ),
+        Mismatch::NoLog => (
+            format!("the log {store}-wal is missing or not this store's, and the fleet's last commits were in it"),
+            format!("put {store}-wal back as it was"),
+        ),
+        Mismatch::BrokenLog => (
+            format!("the log {store}-wal is damaged: commits that were acknowledged cannot be read"),
+            format!("put {store}-wal back as it was"),
+        ),
+        Mismatch::Other => (
+            format!("the store {store} is not the one of the fleet that worked here"),
+            format!("put {store} and {store}-wal back as they were"),
+        ),
+    };
+    let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
+    let hint = format!(
+        "nothing was changed; {before}, or put a backup back: regatta restore {backup}; \
+         to go on with what is left: regatta restore {store}"
+    );
+    error("store_behind", what, hint)
+}
+
+/// A store that is missing where one was (D10).
+pub(crate) fn gone(path: &Path) -> StoreError {
+    let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
+    error(
+        "store_behind",
+        format!("the store {} is gone, and the rest of its fleet is still there", path.display()),
+        format!(
+            "put it back with its log, or put a backup back: regatta restore {backup}; to begin anew, move {} away",
+            files::directory(path).display()
+        ),
+    )
+}
+
+/// A mark that cannot be read.
+pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
+    error(
+        "corrupt",
+        format!("{}, which says how far the store must be, cannot be read ({cause})", file.display()),
+        format!("if you know that the store is the newest there is, remove that file: rm {}", file.display()),
+    )
 }
 
 /// A file that was never a store of ours.

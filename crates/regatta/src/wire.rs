@@ -27,6 +27,7 @@ pub(crate) const SOCKET: &str = "daemon.sock";
 pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), Failed> {
     let exe = std::env::current_exe()
         .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+    refuse_lost_store(data_dir)?;
     let store = SqliteStore::open(&data_dir.join(STORE)).map_err(from_store)?;
     let agents = AgentsAdapter::new(data_dir.to_owned(), exe).with_relay(&tools.server, data_dir.join(SOCKET));
     // No check of this daemon runs yet, so whatever is there was left by another one.
@@ -95,6 +96,26 @@ pub(crate) fn takes_up(agent: &regatta_core::agent::Agent, session: &str) -> Opt
 /// The home of an agent that is shut in.
 pub(crate) fn home_of(data_dir: &Path, agent: &regatta_core::ids::AgentName) -> PathBuf {
     regatta_agents::home::place(data_dir, agent)
+}
+
+/// Refuses to begin with an empty store where a fleet's repositories and workspaces are: its store was lost (D10).
+fn refuse_lost_store(data_dir: &Path) -> Result<(), Failed> {
+    let store = data_dir.join(STORE);
+    let has = |folder: &str, end: &str| {
+        let entries = std::fs::read_dir(data_dir.join(folder)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|name| name.ends_with(end))
+    };
+    if store.exists() || !(has("vaults", ".git") || has("workspaces", "")) {
+        return Ok(());
+    }
+    Err(failed(
+        "store_behind",
+        format!("the store {} is gone, and the vaults and workspaces of its fleet are still there", store.display()),
+        format!(
+            "put it back with its log, or put a backup back: regatta restore FILE; to begin anew, move {} away",
+            data_dir.display()
+        ),
+    ))
 }
 
 /// The attempts of which something was ever started here.

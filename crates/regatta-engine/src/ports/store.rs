@@ -194,7 +194,7 @@ pub trait History: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct StoreError {
-    /// `disk_full`, `read_only`, `corrupt`, `newer_version`, `old_sqlite`, `second_writer`, `io`.
+    /// `disk_full`, `read_only`, `corrupt`, `store_behind`, `newer_version`, `old_sqlite`, `second_writer`, `io`.
     pub code: &'static str,
     /// What happened and why, one sentence without a period.
     pub what: String,

@@ -7,6 +7,7 @@ mod conformance;
 mod damage;
 mod disk;
 mod hostile;
+mod marks;
 mod repairs;
 mod support;
 mod unreadable;

@@ -79,6 +79,7 @@ fn age(place: &Place) {
     }
     raw.execute_batch("DROP TABLE identity").unwrap();
     raw.pragma_update(None, "user_version", 8).unwrap();
+    fs::remove_file(place.file("regatta.db.mark")).unwrap();
 }
 
 fn assert_whole(store: &mut SqliteStore, teller: &Teller) {

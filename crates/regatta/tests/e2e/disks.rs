@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::world::{LONG, World, finish, is_root, not_run, run, text, until};
+use crate::world::{LONG, World, finish, is_root, kill, not_run, run, text, until};
 
 /// A small file system of a test's own; it goes when this does.
 struct Mount(PathBuf);
@@ -264,4 +264,57 @@ fn a_very_long_data_directory_works() {
     assert_eq!(history(&odd), 1);
     odd.ok(&["down"]);
     world.ok(&["down"]);
+}
+
+/// D10: a daemon does not begin anew where a fleet was: neither without its log nor without its store.
+#[test]
+fn d10_a_lost_log_or_store_is_not_taken_for_an_empty_fleet() {
+    let world = World::set_up();
+    let acquire = |uri: &str| world.json(&["claim", "acquire", uri, "--as", "zoe"])["token"].as_u64().unwrap();
+    let token = acquire("file://e2e/a");
+    let copy = world.root.join("copy.db");
+    world.ok(&["backup", text(&copy)]);
+    let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    // The mark names the log as long as commits are in it alone.
+    let mark = || std::fs::read_to_string(world.data.join("regatta.db.mark")).unwrap();
+    let sent = |nth: usize| world.ok(&["msg", "send", "dev", &format!("{nth}")]);
+    let mut nth = 0;
+    assert!(until(LONG, || {
+        nth += 1;
+        sent(nth);
+        !mark().contains("\"log\":null")
+    }));
+    kill(pid);
+    assert!(until(LONG, || !crate::world::alive(pid)));
+    let (store, log) = (world.data.join("regatta.db"), world.data.join("regatta.db-wal"));
+    let (kept_store, kept_log) = (std::fs::read(&store).unwrap(), std::fs::read(&log).unwrap());
+    for (what, garbled) in [("deleted", None), ("garbled", Some(b"garbage ".repeat(4_000)))] {
+        let _absent = std::fs::remove_file(world.data.join("regatta.db-shm"));
+        match garbled {
+            None => std::fs::remove_file(&log).unwrap(),
+            Some(bytes) => std::fs::write(&log, bytes).unwrap(),
+        }
+        let error = world.refused(&["status"], 1);
+        assert_eq!(error["code"], "store_behind", "{what}: {error}");
+        assert!(error["hint"].as_str().unwrap().contains("regatta restore"), "{what}: {error}");
+        let doctor = world.run(&["doctor"]);
+        assert!(doctor.code == 1 && doctor.out.contains("regatta.db-wal"), "{what}: {doctor:?}");
+    }
+    std::fs::remove_file(&log).unwrap();
+    std::fs::remove_file(&store).unwrap();
+    assert_eq!(world.refused(&["status"], 1)["code"], "store_behind", "no store beside its mark");
+    std::fs::remove_file(world.data.join("regatta.db.mark")).unwrap();
+    std::fs::create_dir_all(world.data.join("vaults/shop.git")).unwrap();
+    let error = world.refused(&["status"], 1);
+    assert!(error["message"].as_str().unwrap().contains("vaults"), "no store beside its vaults: {error}");
+    // As it was, all is there; and the backup is a way back, from which no token comes twice (L2).
+    std::fs::remove_dir(world.data.join("vaults/shop.git")).unwrap();
+    std::fs::write(&store, kept_store).unwrap();
+    std::fs::write(&log, kept_log).unwrap();
+    assert_eq!(history(&world), nth);
+    world.ok(&["down"]);
+    world.ok(&["restore", text(&copy)]);
+    world.ok(&["up"]);
+    let again = acquire("file://e2e/b");
+    assert!(again > token + (1 << 32), "L2: {again} after {token}");
 }

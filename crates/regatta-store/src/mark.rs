@@ -1,0 +1,148 @@
+//! The high-water mark: a small file beside a store that says how far the store must be (D10).
+//!
+//! SQLite cannot tell a store that lost its log from one in which nothing happened. The mark can: it names the store, a
+//! revision that must be in it, and, while commits may live in the log alone, the log. It is written by the thread of
+//! `checkpoint.rs`, beside the commits and never inside one, so it is a moment behind and never ahead.
+//!
+//! What the mark does not see is the loss of the commits of that last moment, if all that is left of them is a log that
+//! ends early.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use regatta_engine::ports::store::StoreError;
+use rusqlite::{Connection, OptionalExtension};
+use serde::{Deserialize, Serialize};
+
+use crate::wal::LogState;
+use crate::words::{self, Fault};
+use crate::{commit, files};
+
+/// How often a log may have begun anew since it was named. Another store's log has a number at random.
+const MAX_LOG_RESTARTS: u32 = 1 << 16;
+
+/// What is known of a store from outside of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    /// Which store it is, as [`identity`] gives it.
+    pub(crate) store: String,
+    /// A revision that the store has reached.
+    pub(crate) revision: u64,
+    /// The first salt of the log, if commits may be in the log alone. `None`: the store has all of them.
+    pub(crate) log: Option<u32>,
+}
+
+/// Why a store is not the one that its mark describes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    /// It is another store.
+    Other,
+    /// It is older than it was.
+    Behind { found: u64, expected: u64 },
+    /// Its log is gone, or is another store's.
+    NoLog,
+    /// Commits in its log cannot be read.
+    BrokenLog,
+}
+
+/// Compares a store with its mark. `store` and `revision` are the store's own.
+pub(crate) fn compare(mark: &Mark, store: &str, revision: u64, log: LogState) -> Result<(), Mismatch> {
+    if !mark.store.is_empty() && !store.is_empty() && mark.store != store {
+        return Err(Mismatch::Other);
+    }
+    match (mark.log, log) {
+        (_, LogState::Present { is_broken: true, .. }) => return Err(Mismatch::BrokenLog),
+        (Some(named), LogState::Present { salt, .. }) if salt.wrapping_sub(named) <= MAX_LOG_RESTARTS => {}
+        (Some(_), _) | (None, LogState::Garbled) => return Err(Mismatch::NoLog),
+        (None, LogState::Absent | LogState::Present { .. }) => {}
+    }
+    if revision < mark.revision {
+        return Err(Mismatch::Behind { found: revision, expected: mark.revision });
+    }
+    Ok(())
+}
+
+/// Returns the name of a store; empty for a store of an older schema.
+pub(crate) fn identity(connection: &Connection) -> Result<String, Fault> {
+    let named = "SELECT 1 FROM sqlite_schema WHERE name = 'identity'";
+    if !connection.prepare_cached(named)?.exists([])? {
+        return Ok(String::new());
+    }
+    let name = connection.prepare_cached("SELECT name FROM identity")?.query_row([], |row| row.get(0)).optional()?;
+    Ok(name.unwrap_or_default())
+}
+
+/// The file of the mark of the store at `path`.
+pub(crate) fn file(path: &Path) -> PathBuf {
+    files::beside(path, ".mark")
+}
+
+/// Reads the mark of the store at `path`, if it has one. Stores of older programs have none.
+pub(crate) fn read(path: &Path) -> Result<Option<Mark>, StoreError> {
+    let file = file(path);
+    match fs::read(&file) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|cause| words::bad_mark(&file, &cause)),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(words::io("read", &file, &cause)),
+    }
+}
+
+/// Writes the mark of the store at `path`, whole or not at all.
+pub(crate) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
+    let (file, nascent) = (file(path), files::beside(path, ".mark.new"));
+    files::create_private(&nascent)?;
+    fs::OpenOptions::new().write(true).open(&nascent)?.write_all(&serde_json::to_vec(mark)?)?;
+    files::settle(&nascent, &file)
+}
+
+/// Writes the mark of a store to which nothing is being committed: its last revision, wherever that is kept.
+pub(crate) fn write_complete(connection: &Connection, path: &Path) -> Result<(), Fault> {
+    let mark = Mark { store: identity(connection)?, revision: commit::revisions(connection)?.0, log: None };
+    write(path, &mark).map_err(|cause| words::io("write", &file(path), &cause).into())
+}
+
+/// Refuses a store that is not the one, or not as far, as its mark says.
+pub(crate) fn verify(connection: &Connection, path: &Path, log: LogState) -> Result<(), Fault> {
+    let Some(mark) = read(path)? else { return Ok(()) };
+    let (store, revision) = (identity(connection)?, commit::revisions(connection)?.0);
+    compare(&mark, &store, revision, log).map_err(|mismatch| words::mismatched(path, &mismatch).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d10_a_store_is_compared_with_its_mark() {
+        let mark = |log| Mark { store: "a".into(), revision: 10, log };
+        let log = |salt| LogState::Present { salt, is_broken: false };
+        let behind = |found| Err(Mismatch::Behind { found, expected: 10 });
+        for (named, store, revision, found, expected) in [
+            // Everything was in the store itself.
+            (None, "a", 10, LogState::Absent, Ok(())),
+            (None, "a", 10, log(7), Ok(())),
+            (None, "a", 99, log(7), Ok(())),
+            (None, "a", 9, LogState::Absent, behind(9)),
+            (None, "a", 0, LogState::Absent, behind(0)),
+            (None, "", 0, LogState::Absent, behind(0)),
+            (None, "b", 99, LogState::Absent, Err(Mismatch::Other)),
+            (None, "a", 10, LogState::Garbled, Err(Mismatch::NoLog)),
+            // Commits were in the log.
+            (Some(5), "a", 10, log(5), Ok(())),
+            (Some(5), "a", 12, log(6), Ok(())),
+            (Some(u32::MAX), "a", 12, log(1), Ok(())),
+            (Some(5), "a", 12, log(4), Err(Mismatch::NoLog)),
+            (Some(5), "a", 12, log(1 << 20), Err(Mismatch::NoLog)),
+            (Some(5), "a", 12, LogState::Absent, Err(Mismatch::NoLog)),
+            (Some(5), "a", 12, LogState::Garbled, Err(Mismatch::NoLog)),
+            (Some(5), "a", 9, log(5), behind(9)),
+            (Some(5), "a", 12, LogState::Present { salt: 5, is_broken: true }, Err(Mismatch::BrokenLog)),
+        ] {
+            let what = format!("{named:?} {store} {revision} {found:?}");
+            assert_eq!(compare(&mark(named), store, revision, found), expected, "{what}");
+        }
+        let new = Mark { store: "a".into(), revision: 0, log: None };
+        assert_eq!(compare(&new, "a", 3, log(5)), Ok(()), "the mark of a store that was just made");
+    }
+}

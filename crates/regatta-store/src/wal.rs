@@ -1,0 +1,196 @@
+//! Reads SQLite's write-ahead log as a file, to see whether it is the one that belongs here and whether it is whole.
+//!
+//! SQLite takes a log that is missing, foreign or garbled for one in which nothing happened. The format is documented and
+//! fixed: a header of 32 bytes, then frames of 24 bytes and a page each; every frame carries the header's two salts and a
+//! checksum over everything before it.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::files;
+
+/// The state of the log beside a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogState {
+    /// There is no log, or it is empty.
+    Absent,
+    /// Its header is not one of SQLite's.
+    Garbled,
+    /// `salt` is its first salt, which rises by one each time the log begins anew. `is_broken` means that whole commits
+    /// follow after a frame that is damaged.
+    Present { salt: u32, is_broken: bool },
+}
+
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
+
+/// Looks at the log of the store at `path`.
+pub(crate) fn inspect(path: &Path) -> io::Result<LogState> {
+    let file = match File::open(files::beside(path, "-wal")) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(LogState::Absent),
+        Err(cause) => return Err(cause),
+    };
+    let mut log = BufReader::with_capacity(64 * 1024, file);
+    let header = match read_header(&mut log)? {
+        Header::Absent => return Ok(LogState::Absent),
+        Header::Garbled => return Ok(LogState::Garbled),
+        Header::Whole(header) => header,
+    };
+    let page = number(&header, 8) as usize;
+    let mut sum = Checksum::new(&header);
+    sum.add(&header[..24]);
+    let salts = &header[16..24];
+    skip_whole_frames(&mut log, page, salts, &mut sum)?;
+    // A commit that was being written when the power went may have left its last frame without the others; two commits
+    // after a damaged frame were both durable.
+    let is_broken = count_commits(&mut log, page, salts)? >= 2;
+    Ok(LogState::Present { salt: number(&header, 16), is_broken })
+}
+
+/// Returns the first salt of the log of the store at `path`, if there is a log with a whole header.
+pub(crate) fn inspect_header(path: &Path) -> io::Result<Option<u32>> {
+    match File::open(files::beside(path, "-wal")) {
+        Ok(mut file) => match read_header(&mut file)? {
+            Header::Whole(header) => Ok(Some(number(&header, 16))),
+            Header::Absent | Header::Garbled => Ok(None),
+        },
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+enum Header {
+    Absent,
+    Garbled,
+    Whole([u8; HEADER_BYTES]),
+}
+
+/// Reads a log's header and checks it.
+fn read_header(log: &mut impl Read) -> io::Result<Header> {
+    let mut header = [0; HEADER_BYTES];
+    match read_whole(log, &mut header)? {
+        0 => return Ok(Header::Absent),
+        HEADER_BYTES => {}
+        _ => return Ok(Header::Garbled),
+    }
+    let mut sum = Checksum::new(&header);
+    sum.add(&header[..24]);
+    let is_header = number(&header, 0) & !1 == 0x377f_0682
+        && sum.sums == (number(&header, 24), number(&header, 28))
+        && (512..=65_536).contains(&number(&header, 8));
+    Ok(if is_header { Header::Whole(header) } else { Header::Garbled })
+}
+
+/// Reads up to the first frame that is not whole or not of this log, and stops right after it.
+fn skip_whole_frames(log: &mut impl Read, page: usize, salts: &[u8], sum: &mut Checksum) -> io::Result<()> {
+    let mut frame = vec![0; FRAME_HEADER_BYTES + page];
+    while read_whole(log, &mut frame)? == frame.len() {
+        sum.add(&frame[..8]);
+        sum.add(&frame[FRAME_HEADER_BYTES..]);
+        if &frame[8..16] != salts || sum.sums != (number(&frame, 16), number(&frame, 20)) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Counts the frames of this log, from here to its end, that say they complete a commit.
+fn count_commits(log: &mut (impl Read + Seek), page: usize, salts: &[u8]) -> io::Result<usize> {
+    let mut commits = 0;
+    let mut head = [0; FRAME_HEADER_BYTES];
+    while read_whole(log, &mut head)? == head.len() {
+        commits += usize::from(&head[8..16] == salts && number(&head, 4) != 0);
+        log.seek(SeekFrom::Current(page as i64))?;
+    }
+    Ok(commits)
+}
+
+/// Reads as much as there is, up to the length of `into`.
+fn read_whole(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match from.read(&mut into[filled..])? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    Ok(filled)
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// SQLite's running checksum over pairs of 32-bit numbers.
+struct Checksum {
+    big_endian: bool,
+    sums: (u32, u32),
+}
+
+impl Checksum {
+    fn new(header: &[u8]) -> Checksum {
+        Checksum { big_endian: number(header, 0) & 1 == 1, sums: (0, 0) }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for pair in bytes.chunks_exact(8) {
+            let word = |at: usize| if self.big_endian { number(pair, at) } else { number(pair, at).swap_bytes() };
+            self.sums.0 = self.sums.0.wrapping_add(word(0)).wrapping_add(self.sums.1);
+            self.sums.1 = self.sums.1.wrapping_add(word(4)).wrapping_add(self.sums.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    #[test]
+    fn a_log_is_whole_cut_garbled_or_broken() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let log = files::beside(&path, "-wal");
+        let db = Connection::open(&path).unwrap();
+        assert_eq!(inspect(&path).unwrap(), LogState::Absent);
+        db.execute_batch("PRAGMA journal_mode = wal; CREATE TABLE t (x)").unwrap();
+        for nth in 0..5 {
+            db.execute("INSERT INTO t VALUES (?1)", [nth]).unwrap();
+        }
+        let LogState::Present { salt, is_broken: false } = inspect(&path).unwrap() else { panic!("it is whole") };
+        let whole = std::fs::read(&log).unwrap();
+        let page = number(&whole, 8) as usize;
+        let frame = |nth: usize| HEADER_BYTES + nth * (FRAME_HEADER_BYTES + page);
+        let frames = (whole.len() - HEADER_BYTES) / (FRAME_HEADER_BYTES + page);
+        let present = |is_broken| LogState::Present { salt, is_broken };
+        let spoilt = |at: usize| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x55;
+            bytes
+        };
+        for (what, bytes, state) in [
+            ("empty", vec![], LogState::Absent),
+            ("short", whole[..20].to_vec(), LogState::Garbled),
+            ("a bad header", spoilt(9), LogState::Garbled),
+            ("a bad salt", spoilt(17), LogState::Garbled),
+            ("text", b"some log".repeat(99), LogState::Garbled),
+            ("only a header", whole[..HEADER_BYTES].to_vec(), present(false)),
+            ("cut inside a frame", whole[..whole.len() - 7].to_vec(), present(false)),
+            ("cut between frames", whole[..frame(frames - 1)].to_vec(), present(false)),
+            ("the last frame is bad", spoilt(whole.len() - 3), present(false)),
+            ("the last but one is bad", spoilt(frame(frames - 1) - 3), present(false)),
+            ("a frame in the middle is bad", spoilt(frame(frames - 3) - 3), present(true)),
+        ] {
+            std::fs::write(&log, bytes).unwrap();
+            assert_eq!(inspect(&path).unwrap(), state, "{what}");
+        }
+        std::fs::write(&log, &whole).unwrap();
+
+        // Copied into the store, the log begins anew over the old frames, and its salt rises by one.
+        db.execute_batch("PRAGMA wal_checkpoint(RESTART); INSERT INTO t VALUES (9)").unwrap();
+        assert_eq!(inspect(&path).unwrap(), LogState::Present { salt: salt.wrapping_add(1), is_broken: false });
+    }
+}

@@ -1,0 +1,197 @@
+//! D10: a store that is older than its high-water mark is refused, and no number is handed out twice (L2).
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use regatta_engine::ports::store::Store;
+use regatta_store::{SqliteStore, restore};
+use regatta_testkit::store_suite::story::{Step, everything};
+use serde_json::Value;
+
+use crate::support::{Place, commit_all};
+
+const LEAP: u64 = 1 << 32;
+
+fn mark(place: &Place) -> Value {
+    // It may be replaced while it is read, but it is always whole.
+    serde_json::from_slice(&fs::read(place.file("regatta.db.mark")).unwrap()).unwrap()
+}
+
+/// Waits until the thread that keeps the mark has written what is wanted. That it takes long is no fault.
+fn wait_for_mark(place: &Place, wanted: impl Fn(&Value) -> bool) -> Value {
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = mark(place);
+        if wanted(&found) {
+            return found;
+        }
+        assert!(Instant::now() < patience, "the mark stays {found}");
+        std::thread::yield_now();
+    }
+}
+
+/// A place in which a daemon was killed: these files of another, as they are now.
+fn copy(from: &Place, names: &[&str]) -> Place {
+    let to = Place::new();
+    for name in names {
+        fs::copy(from.file(name), to.file(name)).unwrap();
+    }
+    to
+}
+
+const ALL: [&str; 3] = ["regatta.db", "regatta.db-wal", "regatta.db.mark"];
+
+/// A store that is open, whose last commits are in its log and whose mark says so. The reader keeps the log from being
+/// begun anew.
+fn busy(steps: &[Step]) -> (Place, SqliteStore, rusqlite::Connection) {
+    let place = Place::new();
+    let mut store = place.store();
+    store.commit(&steps[0].batch).unwrap();
+    let reader = place.raw();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    commit_all(&mut store, &steps[1..]);
+    wait_for_mark(&place, |mark| mark["log"].is_u64());
+    (place, store, reader)
+}
+
+fn assert_refused(place: &Place, what: &str, word: &str) {
+    // SQLite leaves an empty log where there was none.
+    let bytes = || ALL.map(|name| fs::read(place.file(name)).unwrap_or_default());
+    let before = bytes();
+    let why = place.refused();
+    assert_eq!(why.code, "store_behind", "{what}: {why:?}");
+    assert!(why.what.contains(word) && why.hint.contains("regatta restore"), "{what}: {why:?}");
+    assert!(bytes() == before, "{what}: it was changed");
+}
+
+#[test]
+fn d10_a_store_that_lost_its_log_is_refused() {
+    let steps = everything();
+    let (place, _store, _reader) = busy(&steps);
+    let whole = copy(&place, &ALL);
+    assert!(whole.store().load().unwrap().board == steps.last().unwrap().board, "a killed daemon's store is whole");
+
+    let lost = copy(&place, &["regatta.db", "regatta.db.mark"]);
+    assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
+    for (what, bytes) in [("empty", vec![]), ("garbage", b"some log".repeat(999)), ("zeroes", vec![0; 9_000])] {
+        let lost = copy(&place, &ALL);
+        fs::write(lost.file("regatta.db-wal"), bytes).unwrap();
+        assert_refused(&lost, what, "regatta.db-wal is missing or not this store's");
+    }
+    // The log of another store, whose first commit was the same.
+    let (other, _other_store, _other_reader) = busy(&steps);
+    let lost = copy(&place, &ALL);
+    fs::copy(other.file("regatta.db-wal"), lost.file("regatta.db-wal")).unwrap();
+    assert_refused(&lost, "another store's log", "regatta.db-wal is missing or not this store's");
+
+    // Damage in the midst of it: SQLite would stop there and say nothing.
+    let lost = copy(&place, &ALL);
+    let mut log = fs::read(lost.file("regatta.db-wal")).unwrap();
+    let middle = log.len() / 2;
+    log[middle..middle + 64].fill(0xA5);
+    fs::write(lost.file("regatta.db-wal"), log).unwrap();
+    assert_refused(&lost, "a damaged log", "regatta.db-wal is damaged");
+}
+
+#[test]
+fn d10_an_old_copy_in_the_place_of_a_store_is_refused() {
+    let steps = everything();
+    let place = Place::new();
+    let mut store = place.store();
+    commit_all(&mut store, &steps[..40]);
+    store.backup(&place.file("old.db")).unwrap();
+    commit_all(&mut store, &steps[40..]);
+    drop(store);
+    let last = steps.last().unwrap().board.revision;
+    assert_eq!((&mark(&place)["revision"], &mark(&place)["log"]), (&last.into(), &Value::Null), "it was closed");
+    fs::copy(place.file("old.db"), place.path()).unwrap();
+    assert_refused(&place, "an old copy", &format!("the fleet had reached {last}"));
+
+    let other = Place::new();
+    commit_all(&mut other.store(), &steps);
+    fs::copy(other.path(), place.path()).unwrap();
+    assert_refused(&place, "another store", "is not the one of the fleet");
+
+    fs::remove_file(place.path()).unwrap();
+    assert_refused(&place, "no store", "is gone");
+}
+
+/// L2: the way out that the refusal names works, and goes on above every number that was handed out.
+#[test]
+fn l2_what_is_left_of_a_store_can_be_put_back() {
+    let steps = everything();
+    let (place, _store, _reader) = busy(&steps);
+    let reached = mark(&place)["revision"].as_u64().unwrap();
+    let lost = copy(&place, &["regatta.db", "regatta.db.mark"]);
+    assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
+    assert_eq!(restore(&lost.path(), &lost.path()).unwrap(), []);
+    let mut store = lost.store();
+    assert!(store.load().unwrap().board.revision >= reached + LEAP);
+    store.check().unwrap();
+    assert!(lost.file("backups/replaced-1.db").exists());
+}
+
+/// A restore sets the mark anew: before the store, so that a restore that is cut off is noticed and run again.
+#[test]
+fn d2_a_restore_sets_the_mark_and_can_be_run_again() {
+    let steps = everything();
+    let place = Place::filled(&steps);
+    let backup = place.file("copy.db");
+    place.store().backup(&backup).unwrap();
+    restore(&backup, &place.path()).unwrap();
+    let revision = place.store().load().unwrap().board.revision;
+    assert_eq!(mark(&place)["revision"], revision);
+
+    // Cut off after the mark was written.
+    let ahead = serde_json::json!({ "store": mark(&place)["store"], "revision": revision + LEAP, "log": null });
+    fs::write(place.file("regatta.db.mark"), ahead.to_string()).unwrap();
+    assert_refused(&place, "cut off", "the fleet had reached");
+    restore(&backup, &place.path()).unwrap();
+    assert!(place.store().load().unwrap().board.revision >= revision + 2 * LEAP, "no number is used twice");
+
+    // One that fails leaves the mark as it was.
+    let before = mark(&place);
+    fs::write(place.file("torn.db"), &fs::read(&backup).unwrap()[..9_000]).unwrap();
+    restore(&place.file("torn.db"), &place.path()).unwrap_err();
+    assert_eq!(mark(&place), before);
+    place.store();
+}
+
+/// In a quiet moment everything is moved into the store: a copy of the store alone is whole.
+#[test]
+fn d10_a_quiet_store_needs_no_log() {
+    let steps = everything();
+    let place = Place::new();
+    let mut store = place.store();
+    commit_all(&mut store, &steps);
+    let last = steps.last().unwrap().board.revision;
+    wait_for_mark(&place, |mark| mark["log"].is_null() && mark["revision"] == last);
+    let alone = copy(&place, &["regatta.db", "regatta.db.mark"]);
+    assert!(alone.store().load().unwrap().board == steps.last().unwrap().board);
+}
+
+/// Where the mark cannot be written at the end, the log that it names stays.
+#[test]
+fn d10_a_store_whose_mark_could_not_be_written_keeps_its_log() {
+    let steps = everything();
+    let (place, store, reader) = busy(&steps);
+    // A directory in the place of the file that becomes the mark: whoever writes it fails, root too.
+    fs::create_dir_all(place.file("regatta.db.mark.new/x")).unwrap();
+    drop(reader);
+    drop(store);
+    assert!(mark(&place)["log"].is_u64() && place.file("regatta.db-wal").exists());
+    fs::remove_dir_all(place.file("regatta.db.mark.new")).unwrap();
+    assert!(place.store().load().unwrap().board == steps.last().unwrap().board);
+}
+
+/// Stores of programs that wrote no mark get one.
+#[test]
+fn a_store_without_a_mark_gets_one() {
+    let place = Place::filled(&everything());
+    fs::remove_file(place.file("regatta.db.mark")).unwrap();
+    drop(place.store());
+    assert!(mark(&place)["revision"].as_u64() > Some(100));
+    fs::write(place.file("regatta.db.mark"), "{").unwrap();
+    let why = place.refused();
+    assert!(why.code == "corrupt" && why.hint.contains("rm ") && why.what.contains("regatta.db.mark"), "{why:?}");
+}
