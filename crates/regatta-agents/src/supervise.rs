@@ -323,14 +323,7 @@ impl AgentsAdapter {
 
     /// Ends what a vanished shim left and records the loss; returns what the record says.
     pub(crate) fn conclude(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
-        let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
-        let program = dir.program().ok().flatten().map(|it| it.identity);
-        // The group's name is as good as a mark: no other launch has it, and it is gone after a reboot.
-        let cgroup = dir.shim().ok().flatten().and_then(|it| it.cgroup);
-        let tree = Tree { shim: None, program, mark: launch.map(|it| it.mark), cgroup: Arc::default() };
-        if let Some(cgroup) = cgroup {
-            let _first = tree.cgroup.set(cgroup);
-        }
+        let tree = left_tree(dir)?;
         let exit = finish(dir, &tree, grace, &Exit::Lost)?;
         if let Some(cgroup) = tree.cgroup.get() {
             cgroup.remove();
@@ -445,6 +438,24 @@ impl Agents for AgentsAdapter {
         })
     }
 
+    fn is_alive(&self, attempt: AttemptId) -> Result<bool, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        match phase(&dir)? {
+            Phase::Alive(..) => Ok(true),
+            Phase::Ended(_) => Ok(false),
+            Phase::Vanished => {
+                let tree = left_tree(&dir)?;
+                tree.living().map(|found| !found.is_empty()).map_err(|error| words::kernel("list the processes", error))
+            }
+            // Whoever starts a program holds the lock until its shim has begun.
+            Phase::Untouched if dir.launch_file().exists() => {
+                let lock = dir.start_lock();
+                try_lock(&lock).map(|held| held.is_none()).map_err(|error| words::file("lock", &lock, error))
+            }
+            Phase::Untouched => Ok(false),
+        }
+    }
+
     fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
         match self.driver(&self.attempt_dir(attempt))? {
             Some(driver) => self.attend_with(attempt, desk, driver),
@@ -541,6 +552,19 @@ impl Agents for AgentsAdapter {
 
 fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
     dir.exit().map_err(|error| words::file("read", &dir.exit_file(), error))
+}
+
+/// Returns the tree of a shim that has vanished, to find what is left of it.
+fn left_tree(dir: &RunDir) -> Result<Tree, AgentError> {
+    let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
+    let program = dir.program().ok().flatten().map(|it| it.identity);
+    // The group's name is as good as a mark: no other launch has it, and it is gone after a reboot.
+    let cgroup = dir.shim().ok().flatten().and_then(|it| it.cgroup);
+    let tree = Tree { shim: None, program, mark: launch.map(|it| it.mark), cgroup: Arc::default() };
+    if let Some(cgroup) = cgroup {
+        let _first = tree.cgroup.set(cgroup);
+    }
+    Ok(tree)
 }
 
 pub(crate) fn phase(dir: &RunDir) -> Result<Phase, AgentError> {

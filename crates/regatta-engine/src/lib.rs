@@ -474,22 +474,30 @@ impl Engine {
 
     /// Ends every attempt whose program is ours, and every command of the user's; tasks wait again. Returns what is left,
     /// in words: it is empty only when nothing is (P10).
+    ///
+    /// Processes are the evidence, not the board: on a full disk neither a stop nor an end can be recorded, and the next
+    /// start records both.
     pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, Failure> {
         // From here on nothing more is started, nor on its way. The engine itself goes on: it has to stop them.
         *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = false;
         let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
+        let mut is_recorded = true;
         for task in tasks {
             let stop = Command::StopTask { task, reason: reason.to_owned(), pause: false };
             match self.submit(Request { by: Actor::Regatta, key: None, command: stop }) {
                 Ok(_) | Err(Failure::Refused { .. }) => {}
+                Err(Failure::Store(error)) => {
+                    tracing::error!(%task, "the task is stopped without a record of it: {error}");
+                    is_recorded = false;
+                }
                 Err(other) => return Err(other),
             }
         }
+        if !is_recorded {
+            perform::stop_unrecorded(self);
+        }
         perform::wait_until_stopped(self);
-        let board = self.board();
-        let attempts = board.attempts.values().filter(|attempt| attempt.supervised);
-        let mut left: Vec<String> = attempts.map(|attempt| format!("{} by {}", attempt.id, attempt.agent)).collect();
-        left.extend(self.shared.commands.all().iter().map(|(owner, command)| format!("{command} ({owner})")));
+        let left = perform::still_running(self);
         if !left.is_empty() {
             *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = true;
         }

@@ -201,12 +201,49 @@ pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
     }
 }
 
-/// Waits until no attempt of ours and no command of the user's is left, or the grace and a little more have passed.
+/// Ends the programs of all attempts here although the board does not say that they are to stop.
+pub(crate) fn stop_unrecorded(engine: &Engine) {
+    let board = engine.board();
+    for id in board.attempts.values().filter(|it| it.supervised && it.runner.is_none()).map(|it| it.id) {
+        let stopping = engine.clone();
+        engine.shared.hands.give(move || {
+            if let Err(error) = stopping.shared.agents.stop(id, stopping.grace()) {
+                tracing::error!(attempt = %id, "its program could not be stopped, or its end not be recorded: {error}");
+            }
+        });
+    }
+}
+
+/// Names the attempts of ours of which a process is alive, and the user's commands that run. An attempt on another machine
+/// is alive until its runner reports its end.
+pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
+    let is_alive = |attempt: &Attempt| {
+        if attempt.runner.is_some() {
+            return true;
+        }
+        engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
+            tracing::error!(attempt = %attempt.id, "could not find out whether its program runs: {error}");
+            true
+        })
+    };
+    let board = engine.board();
+    let attempts = board.attempts.values().filter(|attempt| attempt.supervised && is_alive(attempt));
+    let mut left: Vec<String> = attempts.map(|attempt| format!("{} by {}", attempt.id, attempt.agent)).collect();
+    left.extend(engine.shared.commands.all().iter().map(|(owner, command)| format!("{command} ({owner})")));
+    left
+}
+
+/// Waits until no attempt of ours and no command of the user's is left, or the grace and a little more have passed. Where
+/// ends cannot be recorded now, because the store or the disk takes nothing, it is enough that nothing runs.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch();
     let deadline = Instant::now() + engine.grace() + Duration::from_secs(10);
     while board.borrow_and_update().attempts.values().any(|it| it.supervised) && Instant::now() < deadline {
-        let _ended = block_on_until(board.changed(), deadline);
+        let can_record = engine.is_well() && engine.shared.git.free_disk_mb() != Some(0);
+        if !can_record && still_running(engine).is_empty() {
+            return;
+        }
+        let _changed = block_on_until(board.changed(), deadline.min(Instant::now() + LOOK_UP));
     }
     while !engine.shared.commands.all().is_empty() && Instant::now() < deadline {
         std::thread::sleep(LOOK_UP);

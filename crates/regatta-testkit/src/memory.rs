@@ -47,6 +47,8 @@ struct Shared {
     kept: Kept,
     /// After this many commits, one fails.
     fault: Option<(usize, Fault)>,
+    /// Every commit fails.
+    is_full: bool,
     commits: usize,
     lag: Option<Lag>,
     copies: BTreeMap<PathBuf, Kept>,
@@ -80,6 +82,11 @@ impl MemoryStore {
     /// Lets one commit fail after `commits` more have succeeded.
     pub fn fail_after(&self, commits: usize, fault: Fault) {
         self.lock().fault = Some((commits, fault));
+    }
+
+    /// Lets every commit fail as on a full disk, until that is taken back.
+    pub fn set_full(&self, is_full: bool) {
+        self.lock().is_full = is_full;
     }
 
     /// Lets every commit leave the store behind, and so many rests fail.
@@ -164,6 +171,9 @@ impl Store for MemoryStore {
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
         let mut shared = self.lock();
+        if shared.is_full {
+            return Err(error("disk_full", "the disk is full".into()));
+        }
         let fault = match shared.fault.take() {
             Some((0, fault)) => Some(fault),
             Some((left, fault)) => {

@@ -42,6 +42,16 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
             // Stopped before it began: it simply ends, once no setup command of an earlier daemon is left.
             return end_all(engine, &*site, id).then_some(Exited::Lost);
         }
+        // While everything is being stopped nothing begins, also where the stop cannot be recorded.
+        while !engine.may_start() {
+            if is_stopping(engine, id) {
+                return Some(Exited::Lost);
+            }
+            if engine.is_stopping() {
+                return None;
+            }
+            std::thread::sleep(LOOK_UP);
+        }
         match launch(engine, scene) {
             Ok(started) => {
                 for warning in &started.warnings {

@@ -308,6 +308,11 @@ pub trait Agents: Send + Sync {
     fn start(&self, launch: &Launch) -> Result<Started, AgentError>;
     /// Where the attempt's program is now.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
+    /// Says whether a process of the attempt is alive here. It writes nothing, so it also answers on a full disk, where
+    /// the end of a program cannot be recorded.
+    fn is_alive(&self, attempt: AttemptId) -> Result<bool, AgentError> {
+        Ok(matches!(self.state(attempt)?, ProcessState::Running(_)))
+    }
     /// Attends the attempt's program until it has ended and no process of it is left: tells `desk` what it says and
     /// says to it what `desk` wishes. `None` when the desk no longer wants to go on. At most one attendant for an
     /// attempt at a time.

@@ -189,6 +189,49 @@ fn p3_stop_leaves_nothing_running() {
     world.git.assert_lawful();
 }
 
+/// P10: while the store takes nothing, neither the stop nor the end of a program is recorded. What counts is that no
+/// program runs; the next start records the end, and the work goes on (J1).
+#[test]
+fn p10_down_counts_processes_and_not_the_board() {
+    let (mut world, life) = (World::new(Program::hang), Life::new());
+    // A test that waited for the board would take an hour.
+    world.settings.grace = Some(Duration::from_secs(3_600));
+    let engine = start_patient(&world, &life);
+    life.until("its program is watched", || life.calls("agents.attend") > 0);
+    world.store.set_full(true);
+    assert_eq!(engine.stop_attempts("enough"), Ok(0), "nothing runs any more");
+    assert_eq!(world.agents.running(), []);
+    assert_eq!(engine.board().attempts.len(), 1, "nobody could record it");
+    engine.shutdown();
+
+    world.store.set_full(false);
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    life.until("its end is recorded", || !engine.board().attempts.contains_key(&FIRST));
+    assert_eq!(engine.stop_attempts("enough"), Ok(0));
+    engine.shutdown();
+}
+
+/// P10: a program that goes on is counted although the store takes nothing.
+#[test]
+fn p10_down_on_a_full_disk_says_what_still_runs() {
+    let (mut world, life) = (World::new(Program::hang), Life::new());
+    world.settings.grace = Some(Duration::from_millis(1));
+    let engine = start_patient(&world, &life);
+    world.store.set_full(true);
+    let stop = life.hold_next("agents.stop");
+    let stopping = std::thread::spawn({
+        let engine = engine.clone();
+        move || engine.stop_attempts("enough")
+    });
+    stop.reached();
+    assert_eq!(stopping.join().unwrap(), Ok(1), "it still runs");
+    world.store.set_full(false);
+    stop.release();
+    assert_eq!(engine.stop_attempts("enough"), Ok(0));
+    engine.shutdown();
+}
+
 /// P3, P10: also when the store is slower than the engine's threads look up.
 #[test]
 fn p3_stop_waits_for_a_slow_store() {

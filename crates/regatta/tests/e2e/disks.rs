@@ -266,6 +266,45 @@ fn a_very_long_data_directory_works() {
     world.ok(&["down"]);
 }
 
+/// P10: on a full disk neither a stop nor an end can be recorded. `down` ends when nothing runs, and says nothing else.
+#[test]
+fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
+    if !is_root() {
+        let instead = "down_counts_processes_and_not_the_board (crates/regatta-engine/tests)";
+        not_run("p10_down_on_a_full_disk…", "mounting a small file system needs root", instead);
+        return;
+    }
+    let mut world = World::with_repo();
+    // Each attempt is given 256 MiB, or it does not start.
+    let mount = Mount::new(&world.root.join("small"), "size=320m");
+    world.data = mount.0.join("data");
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    let plan = world.plan(
+        "[[task]]\nid = \"a\"\nsubject = \"Hang\"\nfiles = [\"a.txt\"]\n\
+         script = [{ write = { path = \"a.txt\", text = \"x\" } }, { hang = true }]\n",
+    );
+    world.ok(&["run", &plan, "--agents", "scripted"]);
+    let working = || world.json(&["status"])["working"].as_u64() == Some(1) && !world.programs().is_empty();
+    assert!(until(LONG, working), "{}", world.json(&["status"]));
+    let mut filler = std::fs::File::create(mount.0.join("filler")).unwrap();
+    for chunk in [1 << 20, 1 << 10] {
+        while std::io::Write::write_all(&mut filler, &vec![0; chunk]).is_ok() {}
+    }
+    // What is started on such a disk and what was killed there leaves attempts behind that cannot be ended on the board.
+    for pid in world.programs() {
+        kill(pid);
+    }
+    let ran = world.run(&["down", "--timeout", "300s"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(until(LONG, || world.processes().is_empty()), "P3: {:?}", world.left());
+    drop(filler);
+    std::fs::remove_file(mount.0.join("filler")).unwrap();
+    world.ok(&["up"]);
+    assert_eq!(world.json(&["task", "list"]).as_array().unwrap().len(), 1, "J1: nothing is lost");
+    world.ok(&["down", "--timeout", "300s"]);
+}
+
 /// D10: a daemon does not begin anew where a fleet was: neither without its log nor without its store.
 #[test]
 fn d10_a_lost_log_or_store_is_not_taken_for_an_empty_fleet() {
