@@ -123,7 +123,7 @@ pub fn judged(
         Verdict::Passed { commit, base, changed } if task.duty == Some(Duty::Lead) => {
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.as_ref().map(|it| it.detail.clone()));
             let said = result.filter(|it| !it.trim().is_empty()).or_else(|| task.output.clone()).unwrap_or_default();
-            let work = Submission { attempt: id, commit, base, changed, reverts: false, joins: None };
+            let work = Submission { attempt: id, commit, base, changed, reverts: false, joins: None, special };
             let adopted = lead::adopt_edits(draft, &task, &attempt, work, now)?;
             lead::turned(draft, &task, &attempt, (&said, adopted))?;
             return Ok(None);

@@ -44,7 +44,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
         }
         // While everything is being stopped nothing begins, also where the stop cannot be recorded.
         while !engine.may_start() {
-            if is_stopping(engine, id) {
+            if engine.is_ending(id) {
                 return Some(Exited::Lost);
             }
             if engine.is_stopping() {

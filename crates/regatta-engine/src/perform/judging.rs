@@ -95,7 +95,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         return converse(engine, scene, whole, findings);
     }
     if task.duty == Some(Duty::Lead) {
-        return lead_edits(engine, scene, whole);
+        return lead_edits(engine, scene, whole, findings);
     }
     if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
         // It was only to look: what it changed is kept, and goes nowhere.
@@ -157,8 +157,11 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
 }
 
 /// Returns what a lead changed itself, for the core to make a task of. The queue validates it.
-fn lead_edits(engine: &Engine, scene: &Scene, whole: Capture) -> Result<Verdict, String> {
+fn lead_edits(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findings) -> Result<Verdict, String> {
     let part = without_protocol(engine, scene, whole)?;
+    if !part.changed.is_empty() {
+        findings.special = special_files(engine, &scene.repo, &part)?;
+    }
     let Capture { commit, base, changed } = part;
     Ok(Verdict::Passed { commit, base, changed })
 }
@@ -182,7 +185,7 @@ fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findi
     let attempt = &scene.attempt;
     let part = without_protocol(engine, scene, whole)?;
     if !part.changed.is_empty() {
-        findings.special = special_files(engine, repo, &part)?;
+        findings.special = special_files(engine, &scene.repo, &part)?;
         let mut found = engine.site(scene).examine(&scene.order())?;
         for it in &mut found {
             it.output = (engine.shared.settings.redact.0)(&it.output);
