@@ -7,16 +7,16 @@
 //! - Ignored files are left out, by the `.gitignore` files in the tree; files the base tracks never are.
 //! - A repository that the agent made inside the workspace is kept as plain files: git would record only the id
 //!   of a commit that nobody else has. Its own history is not kept.
-//! - A submodule of the base stays at the base's commit while its directory is empty or a repository. If it is
-//!   gone, or holds plain files, that is kept. What is inside a checked-out submodule is not kept, and
-//!   [`unkept`](regatta_engine::ports::git::Git::unkept) says so.
+//! - A submodule is captured at the commit that is checked out in it, else at the commit that the agent's own commits
+//!   name, else at the base's. If it is gone, or holds plain files, that is kept; the guard refuses such files. What is
+//!   inside a checked-out submodule is not kept, and [`unkept`](regatta_engine::ports::git::Git::unkept) says so.
 //! - Files that were there before the attempt (`copy.rs`) are left out, whatever `.gitignore` says by now.
 //! - What cannot be read or has no name that git stores is named, and nothing is captured: a part would pass for the whole.
 //! - A pipe, a socket or a device has no content. Where git would read one for a file, and wait for ever, it goes.
 //! - Where only some directories are checked out, what is not there stays as the base has it; a file that was
 //!   written there all the same counts.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, CommitId};
@@ -27,7 +27,7 @@ use crate::pipes::Pipes;
 use crate::places::Key;
 use crate::run::{Call, Said, join, path_of, split, text_of};
 use crate::vault::{base_ref, keep_ref};
-use crate::{GitAdapter, disk, words};
+use crate::{GitAdapter, disk, history, words};
 
 /// The longest path of a new file, from the top of the repository. The system takes 4,096 bytes with everything above
 /// the repository, and nobody knows where other checkouts are.
@@ -56,6 +56,8 @@ struct Lens<'a> {
     objects: Option<&'a Path>,
     /// What was there before the attempt.
     foreign: HashSet<Vec<u8>>,
+    /// The agent's newest commit, if it is in the vault.
+    own: Option<CommitId>,
 }
 
 /// An entry of the base that needs care.
@@ -184,6 +186,19 @@ impl Lens<'_> {
         self.read(call.input(input)).map(drop)
     }
 
+    /// The submodules that the agent's own commits name, by path.
+    fn own_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
+        let Some(own) = &self.own else { return Ok(BTreeMap::new()) };
+        let call = self.adapter.git.ours(self.vault, "list the agent's submodules");
+        let entries = call.args(["ls-tree", "-r", "-z", "--full-tree", own.as_str()]).list()?;
+        let submodule = |entry: Vec<u8>| {
+            let tab = entry.iter().position(|byte| *byte == b'\t')?;
+            let commit = entry[..tab].strip_prefix(b"160000 commit ")?;
+            Some((entry[tab + 1..].to_vec(), text_of(commit)))
+        };
+        Ok(entries.into_iter().filter_map(submodule).collect())
+    }
+
     fn snapshot(&self) -> Result<Snapshot, GitError> {
         let (mut links, mut there) = (Vec::new(), Vec::new());
         for special in self.specials()? {
@@ -197,11 +212,24 @@ impl Lens<'_> {
         // With a submodule in the index git would run `git status` in it, under a configuration of the agent's.
         self.update_index(&["--force-remove", "--stdin"], join(links.iter().map(|(_, path)| path.as_slice())))?;
         self.read(self.git("read the workspace's files").args(["add", "--update"]))?;
+        let mut named = self.own_submodules()?;
+        let mut candidates: Vec<_> = links
+            .into_iter()
+            .map(|(base, path)| {
+                let moved = named.remove(&path).filter(|commit| *commit != base);
+                (base, moved, path)
+            })
+            .collect();
+        // A new one is a submodule only if the agent committed it as one; else it is kept as plain files.
+        candidates.extend(named.into_iter().map(|(path, commit)| (commit, None, path)));
         let (mut submodules, mut held) = (Vec::new(), Vec::new());
-        for (commit, path) in links {
+        for (base, moved, path) in candidates {
             let dir = self.tree.join(path_of(&path));
             let repository = disk::is_real_dir(&dir) && disk::occupied(&dir.join(".git"));
             let empty = disk::is_real_dir(&dir) && dir.read_dir().is_ok_and(|mut it| it.next().is_none());
+            let checked_out = history::checked_out(self.tree, &dir).map(|commit| commit.to_string());
+            let checked_out = checked_out.filter(|commit| repository && *commit != base && commit.len() == base.len());
+            let commit = checked_out.or(moved).unwrap_or(base);
             if repository || empty {
                 held.extend_from_slice(format!("160000 {commit} 0\t").as_bytes());
                 held.extend_from_slice(&path);
@@ -227,7 +255,7 @@ impl GitAdapter {
         repo: &Repo,
         attempt: AttemptId,
         vault: &Path,
-        base: Option<&CommitId>,
+        (base, own): (Option<&CommitId>, Option<&CommitId>),
         look: impl FnOnce(&Lens<'_>) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
         let tree = self.places.workspace(&repo.project, attempt);
@@ -242,6 +270,7 @@ impl GitAdapter {
             index: index.path(),
             objects: None,
             foreign: self.foreign(repo, attempt)?,
+            own: own.cloned(),
         };
         if let Some(base) = base {
             let kept = self.places.base_index(&repo.project, attempt);
@@ -262,9 +291,9 @@ impl GitAdapter {
         repo: &Repo,
         attempt: AttemptId,
         vault: &Path,
-        base: Option<&CommitId>,
+        seen: (Option<&CommitId>, Option<&CommitId>),
     ) -> Result<Snapshot, GitError> {
-        self.through_lens(repo, attempt, vault, base, |lens| {
+        self.through_lens(repo, attempt, vault, seen, |lens| {
             lens.clear()?;
             lens.snapshot()
         })
@@ -273,7 +302,7 @@ impl GitAdapter {
     /// New files in an attempt's workspace that are not ignored and were not there before it.
     pub(crate) fn new_files(&self, repo: &Repo, attempt: AttemptId, vault: &Path) -> Result<Vec<Vec<u8>>, GitError> {
         let base = self.find(vault, &base_ref(attempt))?;
-        self.through_lens(repo, attempt, vault, base.as_ref(), |lens| {
+        self.through_lens(repo, attempt, vault, (base.as_ref(), None), |lens| {
             lens.clear()?;
             lens.untracked(&[])
         })
@@ -287,14 +316,15 @@ impl GitAdapter {
         vault: &Path,
         (base, objects): (&CommitId, &Path),
     ) -> Result<CommitId, GitError> {
-        self.through_lens(repo, attempt, vault, Some(base), |lens| {
+        self.through_lens(repo, attempt, vault, (Some(base), None), |lens| {
             // Somebody works here: nothing is touched.
             if let Some(pipe) = lens.pipes()?.first() {
                 return Err(words::no_file(pipe));
             }
             let Lens { adapter, vault, tree, index, .. } = *lens;
             let foreign = lens.foreign.clone();
-            Lens { adapter, vault, tree, index, objects: Some(objects), foreign }.snapshot().map(|it| it.tree)
+            let own = None;
+            Lens { adapter, vault, tree, index, objects: Some(objects), foreign, own }.snapshot().map(|it| it.tree)
         })
     }
 
@@ -309,16 +339,14 @@ impl GitAdapter {
             let Some(base) = self.find(&vault, &base_ref(attempt))? else {
                 return Err(words::no_workspace(attempt, &self.places.workspace(&repo.project, attempt)));
             };
-            let snapshot = self.snapshot(repo, attempt, &vault, Some(&base))?;
+            let workspace = self.places.workspace(&repo.project, attempt);
+            let foreign = if disk::is_real_dir(&workspace) { self.foreign(repo, attempt)? } else { HashSet::new() };
+            let own = self.own_history(&vault, &workspace, (&base, &foreign))?;
+            let snapshot = self.snapshot(repo, attempt, &vault, (Some(&base), own.as_ref()))?;
             let commit = if snapshot.tree == self.tree_of(&vault, &base)? {
                 base.clone()
             } else {
                 // The base comes first; the agent's own commits are for whoever wants them one by one.
-                let own = self.own_history(
-                    &vault,
-                    &self.places.workspace(&repo.project, attempt),
-                    (&base, &self.foreign(repo, attempt)?),
-                )?;
                 let parents: Vec<&CommitId> = [&base].into_iter().chain(own.as_ref()).collect();
                 self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
             };
@@ -355,7 +383,7 @@ impl GitAdapter {
             }
             let vault = self.vault(repo)?;
             let base = self.find(&vault, &base_ref(attempt))?;
-            let snapshot = self.snapshot(repo, attempt, &vault, base.as_ref())?;
+            let snapshot = self.snapshot(repo, attempt, &vault, (base.as_ref(), None))?;
             let keep = keep_ref(attempt);
             let mut keepers = self
                 .git

@@ -119,6 +119,20 @@ impl GitAdapter {
     }
 }
 
+/// Returns the commit that a submodule of a workspace has checked out, read as text.
+///
+/// Its git directory is in it, or below the workspace's own, as `git submodule update` makes it. No other is looked at.
+pub(crate) fn checked_out(workspace: &Path, submodule: &Path) -> Option<CommitId> {
+    let place = submodule.join(".git");
+    if disk::is_real_dir(&place) {
+        return head_of(&place);
+    }
+    let text = String::from_utf8(read_plain(&place, 4 << 10)?).ok()?;
+    let named = submodule.join(text.trim_end().strip_prefix("gitdir: ")?);
+    let (real, modules) = (named.canonicalize().ok()?, workspace.join(".git/modules").canonicalize().ok()?);
+    if real.starts_with(&modules) { head_of(&real) } else { None }
+}
+
 /// What HEAD names, read as text.
 fn head_of(git_dir: &Path) -> Option<CommitId> {
     if !disk::is_real_dir(git_dir) {

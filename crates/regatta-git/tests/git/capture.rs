@@ -87,6 +87,59 @@ fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
     assert!(!canary.exists());
 }
 
+/// Q3: a pointer that moved is work, whether the agent committed it or checked it out.
+#[test]
+fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
+    for how in ["checked out", "committed", "committed with a module directory"] {
+        let world = World::new();
+        let sub = world.home.path().join("library");
+        init(&sub, &[]);
+        write(sub.join("inner"), "one\n");
+        commit_all(&sub, "first");
+        let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", sub.to_str().unwrap(), "lib"];
+        git(world.user(), &add);
+        commit_all(world.user(), "with a submodule");
+        write(sub.join("inner"), "two\n");
+        let newer = commit_all(&sub, "second");
+        let workspace = world.prepare(A1).path;
+        match how {
+            "checked out" => drop(git(&workspace, &["clone", "-q", sub.to_str().unwrap(), "lib"])),
+            "committed" => {
+                git(&workspace, &["update-index", "--cacheinfo", &format!("160000,{newer},lib")]);
+                git(&workspace, &["commit", "-q", "-m", "newer library"]);
+            }
+            _ => {
+                let update = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init"];
+                git(&workspace, &update);
+                git(&workspace.join("lib"), &["checkout", "-q", newer.as_str()]);
+                assert!(workspace.join("lib/.git").is_file(), "git keeps it apart");
+            }
+        }
+        let capture = world.capture(A1);
+        assert_eq!(capture.changed, ["lib"], "{how}");
+        let new = world.clean_trial(&capture.commit);
+        let entry = git(&world.vault(), &["ls-tree", new.as_str(), "lib"]);
+        assert!(entry.starts_with(&format!("160000 commit {newer}")), "{how}: {entry}");
+        assert_eq!(world.land(&capture.base, &new), regatta_engine::ports::git::Move::Moved, "{how}");
+    }
+}
+
+/// S5: a submodule's git directory elsewhere is not followed.
+#[test]
+fn s5_a_submodules_git_file_that_points_outside_names_nothing() {
+    let world = World::new();
+    let sub = world.user().join("sub");
+    init(&sub, &[]);
+    commit_all(&sub, "in the submodule");
+    commit_all(world.user(), "with a submodule");
+    let elsewhere = world.home.path().join("elsewhere");
+    init(&elsewhere, &[]);
+    commit_all(&elsewhere, "elsewhere");
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("sub/.git"), format!("gitdir: {}\n", elsewhere.join(".git").display()));
+    assert_eq!(world.capture(A1).changed, Vec::<String>::new());
+}
+
 #[test]
 fn what_the_agent_did_to_its_git_directory_does_not_matter() {
     let world = World::new();
