@@ -215,7 +215,6 @@ pub enum Command {
         approval: ApprovalId,
         answer: Answer,
         reach: approval::Reach,
-        /// Other requests that get the same answer in the same commit.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<ApprovalId>,
     },
@@ -495,7 +494,6 @@ pub enum Outcome {
     Queued(landing::Place),
     Rule(RuleId),
     Asked(ApprovalId),
-    /// The requests that an answer settled: the one it was given for, and those like it.
     Decided(Vec<ApprovalId>),
     Told(steer::Heard),
     Runner {
