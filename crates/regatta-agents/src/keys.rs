@@ -50,8 +50,7 @@ pub fn resolve(
     let mut found = Keys::default();
     for key in keys {
         let value = match &key.from {
-            KeySource::Env(name) => variable(name)
-                .ok_or_else(|| failed(key, format!("the daemon's environment has no {name}"), from_env(name)))?,
+            KeySource::Env(name) => variable(name).ok_or_else(|| not_set(key, name))?,
             KeySource::File(path) => from_file(key, &expand(path, home), &mut found.warnings)?,
             KeySource::Command(line) => from_command(key, line, patience)?,
         };
@@ -82,6 +81,11 @@ pub fn expand(path: &str, home: &Path) -> PathBuf {
 
 fn from_env(name: &str) -> String {
     format!("Start the daemon with it: {name}=… regatta up --restart.")
+}
+
+/// Says that the daemon's environment lacks the variable a key comes from.
+pub(crate) fn not_set(key: &Key, name: &str) -> AgentError {
+    failed(key, format!("the daemon's environment has no {name}"), from_env(name))
 }
 
 fn source(key: &Key) -> String {

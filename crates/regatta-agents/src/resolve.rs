@@ -1,9 +1,10 @@
 //! Whether an agent that somebody wants can be started here, by what [`crate::discover`] finds. It starts no session.
 
-use regatta_core::agent::Runtime;
-use regatta_engine::ports::agents::{Problem, Resolved, Wanted};
+use regatta_core::agent::{KeySource, Profile, Runtime};
+use regatta_engine::ports::agents::{AgentError, Problem, Resolved, Wanted};
 
 use crate::discover::{self, Machine, SignIn};
+use crate::keys;
 use crate::models;
 use crate::presets::{self, Drive, Models, PRESETS, Preset};
 use crate::words;
@@ -67,6 +68,42 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
     }
 }
 
+/// Returns what keeps an agent from being started on this machine: keys that the environment lacks, and a program that
+/// is not there. A program that is named by a path may lie in the workspace, so it is not looked for.
+pub fn problems(runtime: &Runtime, profile: &Profile, machine: &Machine) -> Vec<AgentError> {
+    let missing = profile.keys.iter().filter_map(|key| match &key.from {
+        KeySource::Env(name) if !machine.variables.iter().any(|known| known == name) => Some(keys::not_set(key, name)),
+        _ => None,
+    });
+    let mut found: Vec<AgentError> = missing.collect();
+    let program = runtime.argv().and_then(|argv| argv.first()).filter(|name| !name.contains(['/', '{']));
+    let has_own_path = profile.env.iter().any(|(name, _)| name == "PATH");
+    if let Some(program) = program.filter(|name| !has_own_path && discover::on_path(name, &machine.path).is_none()) {
+        let preset = profile.preset.as_deref().and_then(presets::find).map(|found| found.0);
+        found.push(
+            match preset.or_else(|| presets::PRESETS.iter().find(|it| it.programs.contains(&program.as_str()))) {
+                Some(preset) => {
+                    with_other_way(words::not_installed(preset.name, program, preset.install), preset, machine)
+                }
+                None => words::missing_program(program),
+            },
+        );
+    }
+    found
+}
+
+/// Names another preset of the same provider whose program is there.
+fn with_other_way(error: AgentError, preset: &Preset, machine: &Machine) -> AgentError {
+    let is_there = |other: &&Preset| other.programs.iter().any(|it| discover::on_path(it, &machine.path).is_some());
+    let other = PRESETS.iter().filter(|it| it.provider == preset.provider && it.name != preset.name).find(is_there);
+    match other {
+        Some(other) => {
+            AgentError { hint: format!("{}. Or use what is installed: --preset {}", error.hint, other.name), ..error }
+        }
+        None => error,
+    }
+}
+
 /// Whether the program has the fast mode that is asked for, and what is said if not.
 fn fast_mode(wanted: &Wanted, name: &str, has: bool) -> (Option<bool>, Vec<String>) {
     match (wanted.fast_mode, has) {
@@ -115,6 +152,7 @@ fn names(provider: &str) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use regatta_core::agent::Key;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
@@ -142,6 +180,35 @@ mod tests {
         let (kind, error) = found.problem.unwrap();
         assert_eq!((kind, found.runtime), (Problem::Missing, None));
         assert!(error.hint.contains("npm install -g opencode-ai"), "{error:?}");
+    }
+
+    /// A missing program comes with its install line and with the preset whose program is there; a key that the
+    /// environment lacks comes with the command that sets it.
+    #[test]
+    fn the_problems_of_an_agent_are_named_with_their_fixes() {
+        let agent = |preset: &str, argv: &[&str]| {
+            let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+            (Runtime::Acp { argv }, Profile { preset: Some(preset.into()), ..Profile::default() })
+        };
+        let (_dir, with_claude) = machine(&["claude"], &["A"]);
+        let (runtime, profile) = agent("claude", &["claude-agent-acp"]);
+        let found = problems(&runtime, &profile, &with_claude);
+        let [missing] = found.as_slice() else { panic!("{found:?}") };
+        assert!(missing.what.contains("claude-agent-acp") && missing.what.contains("not installed"), "{missing:?}");
+        assert!(missing.hint.contains("npm install -g") && missing.hint.contains("claude-native"), "{missing:?}");
+        let (_dir, bare) = machine(&[], &[]);
+        let alone = problems(&runtime, &profile, &bare);
+        assert!(!alone[0].hint.contains("claude-native"), "{alone:?}");
+
+        let key = |from: &str| Key { name: "K".into(), from: KeySource::Env(from.into()) };
+        let keyed = Profile { keys: vec![key("A"), key("B")], ..Profile::default() };
+        let found = problems(&Runtime::Command { argv: vec!["sh".into()] }, &keyed, &with_claude);
+        let [lacking] = found.as_slice() else { panic!("{found:?}") };
+        assert!(lacking.hint.contains("B=… regatta up --restart"), "{lacking:?}");
+        for argv in ["./agent.sh", "/opt/agent", "{regatta}", "sh"] {
+            let found = problems(&Runtime::Command { argv: vec![argv.into()] }, &Profile::default(), &bare);
+            assert_eq!(found, [], "{argv}");
+        }
     }
 
     #[test]

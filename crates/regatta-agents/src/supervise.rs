@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{
     AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessIdentity, ProcessState, Record, Resolved,
@@ -401,6 +402,10 @@ impl AgentsAdapter {
 impl Agents for AgentsAdapter {
     fn free_memory_mb(&self) -> Option<u64> {
         crate::memory::free_mb()
+    }
+
+    fn problems(&self, runtime: &Runtime, profile: &Profile) -> Vec<AgentError> {
+        crate::resolve::problems(runtime, profile, &Machine::here())
     }
 
     fn resolve(&self, wanted: &Wanted) -> Resolved {

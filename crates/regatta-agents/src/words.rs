@@ -22,6 +22,14 @@ pub(crate) fn not_installed(preset: &str, program: &str, install: &str) -> Agent
     }
 }
 
+/// Says that a program of no preset is not on this machine.
+pub(crate) fn missing_program(program: &str) -> AgentError {
+    AgentError {
+        what: format!("The program `{program}` was not found on the daemon's PATH."),
+        hint: "Install it, or give its full path in the agent's command.".to_owned(),
+    }
+}
+
 /// Says that a provider has no such program.
 pub(crate) fn unknown_backend(provider: &str, backend: &str, known: &[&str]) -> AgentError {
     let hint = match known {

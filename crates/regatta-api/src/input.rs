@@ -223,7 +223,14 @@ inputs! {
         finding: String,
         #[serde(default)] suggested_files: Vec<String>,
     }
-    TaskFinish { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] output: Option<String> }
+    TaskFinish {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        #[serde(default)] output: Option<String>,
+        /// Nothing has to be changed: the task is done as it is.
+        #[serde(default)] not_needed: bool,
+    }
     TaskFail { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] reason: Option<String> }
 
     /// A question, or a permission if that is given.

@@ -325,6 +325,16 @@ pub struct AgentView {
     /// When its program last said something, where one runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
+    /// What keeps the daemon from starting it, and what to do about it. Only where one agent is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<AgentProblem>,
+}
+
+/// Something that keeps an agent from being started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AgentProblem {
+    pub what: String,
+    pub hint: String,
 }
 
 impl AgentView {
@@ -341,7 +351,7 @@ impl AgentView {
             (None, None, _) => "busy",
         };
         let agent = Agent { offline, ..agent.clone() };
-        AgentView { agent, capacity, state: state.into(), tasks, parked, heard_wall: None }
+        AgentView { agent, capacity, state: state.into(), tasks, parked, heard_wall: None, problems: vec![] }
     }
 }
 

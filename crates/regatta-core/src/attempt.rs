@@ -460,7 +460,22 @@ pub enum Exited {
     /// It vanished without a word.
     Lost,
     /// The shell could not run it.
-    NotRun { reason: String },
+    NotRun {
+        reason: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<SetupFault>,
+    },
+}
+
+/// Whose set-up is at fault when a program could not be run. It is told once, and costs no attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SetupFault {
+    /// The agent's: its program is missing, or a key that the daemon's environment lacks.
+    Agent,
+    /// The repository's or the task's: git cannot make or read its workspace.
+    Task,
 }
 
 /// Takes the report that a supervised attempt's process tree is gone.
@@ -495,7 +510,15 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
             end(draft, id, Cause::Lost, reason);
             Ok(())
         }
-        Exited::NotRun { reason } => {
+        Exited::NotRun { reason, fault: Some(SetupFault::Agent) } => {
+            failed(draft, &attempt, Class::BadConfig, &reason, now)
+        }
+        Exited::NotRun { reason, fault: Some(SetupFault::Task) } if attempt.standing.is_none() => {
+            task::needs_human(draft, attempt.task, WaitKind::Policy, &reason)?;
+            end(draft, id, Cause::Environment, &reason);
+            Ok(())
+        }
+        Exited::NotRun { reason, .. } => {
             end(draft, id, Cause::Environment, &reason);
             broke_off(draft, attempt.task, Cause::Environment, &reason)
         }
@@ -639,12 +662,20 @@ pub fn ports_taken(draft: &mut Draft, id: AttemptId, token: u64, taken: &[u16], 
 }
 
 /// Keeps what a program that still runs says of its work.
-pub fn note(draft: &mut Draft, id: AttemptId, token: u64, output: Option<String>) -> Result<(), Refusal> {
+pub fn note(
+    draft: &mut Draft,
+    id: AttemptId,
+    token: u64,
+    (output, not_needed): (Option<String>, bool),
+) -> Result<(), Refusal> {
     let attempt = live(draft.board(), id, token)?;
     if attempt.stopping.is_some() || attempt.phase != Phase::Working {
         return Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None });
     }
     task::check_output(output.as_deref())?;
+    if not_needed {
+        judge::note_not_needed(draft, id, output.as_deref());
+    }
     if attempt.output != output {
         draft.record(Event::AttemptNoted(Noted { attempt: id, output }));
     }

@@ -134,6 +134,9 @@ pub enum Command {
         attempt: AttemptId,
         token: u64,
         output: Option<String>,
+        /// Nothing has to be changed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        not_needed: bool,
     },
     /// An attempt asks a person something, other than by its program's own protocol.
     Ask {
@@ -625,12 +628,15 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ReportEscape { task, attempt, token, finding } => {
             done(scope::report(draft, (task, attempt, token), finding, now)?)
         }
-        Command::Finish { task, attempt, token, output } => {
+        Command::Finish { task, attempt, token, output, not_needed } => {
             // A program that runs is done when it ends; what it says of its work is kept until then.
             let is_supervised = attempt::speaks_for(draft.board(), task, attempt, token)?.supervised;
             approval::check_finish(draft.board(), attempt)?;
             if is_supervised {
-                return Ok(done(attempt::note(draft, attempt, token, output)?));
+                return Ok(done(attempt::note(draft, attempt, token, (output, not_needed))?));
+            }
+            if not_needed {
+                attempt::note(draft, attempt, token, (output.clone(), true))?;
             }
             done(task::finish(draft, task, attempt, token, output)?)
         }
@@ -642,7 +648,10 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             attempt::speaks_for(draft.board(), task, attempt, token)?;
             done(approval::go_on(draft, attempt, approval, assumed)?)
         }
-        Command::NoteHeard { attempt, approval } => done(approval::note_heard(draft, attempt, approval)),
+        Command::NoteHeard { attempt, approval } => {
+            approval::note_heard(draft, attempt, approval);
+            Outcome::Done
+        }
         Command::GiveUp { task, attempt, token, reason } => done(task::give_up(draft, task, attempt, token, reason)?),
         Command::Land { task, first } => Outcome::Queued(landing::land(draft, task, first, &request.by, now)?),
         Command::LandUnder { task, under } => {

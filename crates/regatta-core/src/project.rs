@@ -16,8 +16,8 @@ use crate::refusal::Refusal;
 use crate::route::Intake;
 
 pub use settings::{
-    Checkout, Commits, Derived, Knowledge, Landing, Leads, Notify, OnConflict, OnEscape, QueueMode, Review, Router,
-    RuleAction, Run, Settings, StandingRule, Style, Triage, Unanswered, Verify, Workspace,
+    Checkout, Commits, Derived, Knowledge, Landing, Leads, NotNeeded, Notify, OnConflict, OnEscape, QueueMode, Review,
+    Router, RuleAction, Run, Settings, StandingRule, Style, Triage, Unanswered, Verify, Workspace,
 };
 pub use span::Span;
 

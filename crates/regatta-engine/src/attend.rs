@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use regatta_core::attempt::{Attempt, Exited};
+use regatta_core::attempt::{Attempt, Exited, SetupFault};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::AttemptId;
 use regatta_core::policy;
-use regatta_core::session::{Said, Usage, Want};
+use regatta_core::session::{Class, Said, Usage, Want};
 
 use crate::ports::agents::{Desk, Exit, Verdict, Wishes};
 use crate::{Engine, Failure, prices};
@@ -214,7 +214,9 @@ fn price(prices: &[prices::Price], model: Option<&str>, usage: Usage) -> Usage {
 pub(crate) fn how_it_ended(verdict: Verdict, said: Option<String>, tail: &str) -> Exited {
     let detail = if verdict.detail.trim().is_empty() { tail.trim() } else { verdict.detail.trim() };
     match (verdict.exit, verdict.class) {
-        (Exit::NotStarted(reason), _) => Exited::NotRun { reason },
+        // The program is missing or cannot be run: its agent's set-up is at fault.
+        (Exit::NotStarted(reason), Some(Class::BadConfig)) => Exited::NotRun { reason, fault: Some(SetupFault::Agent) },
+        (Exit::NotStarted(reason), _) => Exited::NotRun { reason, fault: None },
         (Exit::Lost, _) => Exited::Lost,
         (_, None) => Exited::Done { output: said.or_else(|| some(&verdict.detail)) },
         (exit, Some(class)) => {

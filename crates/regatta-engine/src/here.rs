@@ -14,7 +14,7 @@ use crate::contract::Place;
 use crate::keep::Evidence;
 use crate::ports::agents::{AgentError, Agents, Check, Desk, Exit, Launch, ProcessState, Started, Verdict};
 use crate::ports::git::{Authorship, Capture, Git, GitError, ReachabilityProof, Repo, Workspace};
-use crate::ports::site::{Heard, Order, Site};
+use crate::ports::site::{Heard, Order, Site, SiteError};
 use crate::result::{self, LONGEST, Read};
 use crate::running_commands::{CommandOwner, Entry, RunningCommands};
 use crate::{Engine, brief, contract, failpoint, keep};
@@ -103,15 +103,15 @@ impl Site for Here {
 
     /// One that goes on in a workspace finds it ready. A crash in the middle repeats nothing that was finished: each setup
     /// command leaves its record under its own name.
-    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, String> {
+    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, SiteError> {
         let Order { attempt, task, project } = order;
         let (git, of, repo) = (&self.git, attempt.workspace(), self.repo(project));
-        let workspace = self.prepare(order).map_err(|it| it.to_string())?;
+        let workspace = self.prepare(order)?;
         let settings = &project.settings.workspace;
         if (settings.copy.is_empty() && settings.setup.is_empty()) || git.is_settled(&repo, of) {
             return Ok(workspace);
         }
-        let brought = git.bring(&repo, of, &task.files).map_err(|it| format!("{it} {}", it.hint))?;
+        let brought = git.bring(&repo, of, &task.files)?;
         if !brought.left_out.is_empty() {
             let names: Vec<&str> = brought.left_out.iter().map(String::as_str).collect();
             tracing::warn!(attempt = %attempt.id, "left where they are, not brought along: {}", names.join(", "));
@@ -130,10 +130,10 @@ impl Site for Here {
             };
             let result = contract::run(&*self.agents, &check, Some(&wanted)).map_err(contract::in_full)?;
             if !result.passed() {
-                return Err(format!("the setup command `{command}` {}", contract::verdict(&result)));
+                return Err(format!("the setup command `{command}` {}", contract::verdict(&result)).into());
             }
         }
-        git.settle(&repo, of, &task.files).map_err(|it| it.to_string())?;
+        git.settle(&repo, of, &task.files)?;
         Ok(workspace)
     }
 
@@ -197,11 +197,11 @@ impl Site for Here {
         Ok(Heard { result, elsewhere, escapes })
     }
 
-    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, String> {
+    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, SiteError> {
         // Also where a crash has left no workspace: then there is nothing in it.
-        self.prepare(order).map_err(|it| it.to_string())?;
+        self.prepare(order)?;
         let repo = self.repo(&order.project);
-        self.git.capture(&repo, order.attempt.workspace(), authorship).map_err(|it| it.to_string())
+        Ok(self.git.capture(&repo, order.attempt.workspace(), authorship)?)
     }
 
     fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String> {

@@ -57,9 +57,10 @@ fn status(word: &str) -> Result<ResultStatus, String> {
         "" | "done" | "complete" | "completed" | "success" | "succeeded" | "ok" | "pass" | "passed" => {
             Ok(ResultStatus::Done)
         }
+        "not_needed" | "unneeded" | "nothing_needed" | "no_change_needed" => Ok(ResultStatus::NotNeeded),
         "blocked" | "needs_human" | "waiting" => Ok(ResultStatus::Blocked),
         "failed" | "fail" | "failure" | "error" | "partial" => Ok(ResultStatus::Failed),
-        other => Err(format!("its status is {other:?}, and not done, blocked or failed")),
+        other => Err(format!("its status is {other:?}, and not done, not_needed, blocked or failed")),
     }
 }
 

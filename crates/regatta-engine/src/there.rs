@@ -24,7 +24,7 @@ use crate::keep::Evidence;
 use crate::perform::LOOK_UP;
 use crate::ports::agents::{AgentError, Desk, Exit, Launch, ProcessState, Started, Verdict, Wishes};
 use crate::ports::git::{Authorship, Capture, Repo, Workspace};
-use crate::ports::site::{Heard, Order, Site};
+use crate::ports::site::{Heard, Order, Site, SiteError};
 use crate::running_commands::{CommandOwner, Entry};
 
 /// What a runner is asked to do. Each is a call of its own [`Site`].
@@ -292,9 +292,9 @@ impl Site for There {
         self.call(Ask::Taken { ports: ports.to_vec() })
     }
 
-    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, String> {
+    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, SiteError> {
         let _entry = self.enter(order, "its setup commands");
-        self.call(Ask::Ready { order: boxed(order), ports: ports.to_vec() })
+        self.call(Ask::Ready { order: boxed(order), ports: ports.to_vec() }).map_err(SiteError::from)
     }
 
     fn brief(&self, order: &Order, briefing: Option<&str>) -> Result<bool, String> {
@@ -366,7 +366,7 @@ impl Site for There {
     }
 
     /// The runner has handed it over by then; what counts is what arrived.
-    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, String> {
+    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, SiteError> {
         let said: Capture = self.call(Ask::Capture { order: boxed(order), authorship: authorship.clone() })?;
         let repo = Repo::of(&order.project);
         let (git, of) = (&self.engine.shared.git, order.attempt.workspace());
@@ -380,11 +380,11 @@ impl Site for There {
                 };
                 match known.map_err(|it| it.to_string())? {
                     true => Ok(kept),
-                    false => Err(format!("the runner worked on {base}, which it was not given")),
+                    false => Err(format!("the runner worked on {base}, which it was not given").into()),
                 }
             }
-            Some(kept) => Err(format!("the runner captured {}, and handed {} over", said.commit, kept.commit)),
-            None => Err(format!("the runner captured {}, and handed nothing over", said.commit)),
+            Some(kept) => Err(format!("the runner captured {}, and handed {} over", said.commit, kept.commit).into()),
+            None => Err(format!("the runner captured {}, and handed nothing over", said.commit).into()),
         }
     }
 

@@ -148,6 +148,10 @@ impl GitAdapter {
             .arg(format!("+refs/heads/{}:{SEEN}", repo.trunk))
             .done()
             .map(drop)
+            .map_err(|error| {
+                let grafts = [user.join("info/grafts"), user.join(".git/info/grafts")];
+                if grafts.iter().any(|file| file.exists()) { words::grafted(user, &error) } else { error }
+            })
     }
 
     /// Makes sure that the vault has `commit`, looking for it on the user's trunk if need be.

@@ -46,6 +46,13 @@ pub(crate) fn git_failed(doing: &str, printed: &str) -> GitError {
             "Another git program is at work there. If none is, remove the lock file that is named, then try again.",
         );
     }
+    if ["BOM is required", "BOM is prohibited", "failed to encode"].iter().any(|words| printed.contains(words)) {
+        return error(
+            "unencodable",
+            what,
+            "The working-tree-encoding in .gitattributes does not fit the file: correct the attribute or the file, then retry.",
+        );
+    }
     if printed.contains("No space left on device") {
         return error("git_failed", what, "Free some disk space, then try again.");
     }
@@ -196,6 +203,14 @@ pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
             text(end)
         ),
         "Move or remove it, then try again.",
+    )
+}
+
+pub(crate) fn grafted(user: &Path, cause: &GitError) -> GitError {
+    error(
+        "grafted",
+        format!("{} has grafts in info/grafts, which cannot be copied. {}", user.display(), cause.what),
+        "Turn them into replacements with `git replace --convert-graft-file`, or remove the file, then retry.",
     )
 }
 

@@ -87,7 +87,7 @@ fn keeps(board: &Board, id: TaskId) -> bool {
     })
 }
 
-fn open_questions<'a>(board: &'a Board, task: TaskId) -> impl Iterator<Item = &'a Approval> {
+fn open_questions(board: &Board, task: TaskId) -> impl Iterator<Item = &Approval> {
     let all = board.approvals.values().map(|approval| &**approval);
     all.filter(move |approval| approval.task == task && approval.is_open() && approval.is_question())
 }

@@ -8,6 +8,7 @@ use crate::explore;
 use crate::ids::{AttemptId, CommitId, LandingId, Now};
 use crate::landing::guard::{self, SpecialFile};
 use crate::landing::review;
+use crate::project::NotNeeded;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope::{self, Finding, Found};
@@ -26,6 +27,8 @@ pub enum ResultStatus {
     /// Somebody must help before it can go on.
     Blocked,
     Failed,
+    /// Nothing has to be changed: the task is done as it is.
+    NotNeeded,
 }
 
 /// The thin result a worker leaves; its long words are in its transcript.
@@ -190,6 +193,27 @@ pub fn judged(
             let outside: Vec<&str> = held_back.iter().map(String::as_str).collect();
             (Cause::NothingChanged, format!("it changed only files outside its manifest: {}", first_few(&outside)))
         }
+        Verdict::Passed { .. } if says_not_needed(draft, id).is_some() => {
+            let why = says_not_needed(draft, id).unwrap_or_default();
+            let run = draft.board().projects.get(&task.project).map(|it| it.settings.run.not_needed);
+            match run.unwrap_or_default() {
+                NotNeeded::Done => {
+                    approval::warn_unanswered(draft, task.id);
+                    end(draft, id, Cause::Reported, "nothing had to be changed");
+                    task::complete(draft, task.id, None)?;
+                }
+                NotNeeded::Ask => {
+                    let reason = format!(
+                        "it says that nothing has to be changed: {why}. If you agree: regatta cancel {0}; if not: regatta \
+                         retry {0}",
+                        task.id
+                    );
+                    task::needs_human(draft, task.id, WaitKind::Review, &reason)?;
+                    end(draft, id, Cause::Reported, &reason);
+                }
+            }
+            return Ok(None);
+        }
         Verdict::Passed { .. } | Verdict::Bare => {
             (Cause::NothingChanged, "it said it was done, and nothing had changed".into())
         }
@@ -215,6 +239,21 @@ pub fn judged(
     }
     end(draft, id, cause, &reason);
     Ok(None)
+}
+
+/// Notes that an agent says with a tool that nothing has to be changed.
+pub(super) fn note_not_needed(draft: &mut Draft, id: AttemptId, why: Option<&str>) {
+    let detail = why.unwrap_or_default().to_owned();
+    let result =
+        WorkResult { kind: "completion".into(), status: ResultStatus::NotNeeded, detail, ..WorkResult::default() };
+    draft.record(Event::AttemptReported(Reported { attempt: id, result }));
+}
+
+/// Returns why an attempt says that nothing has to be changed, if it says so.
+fn says_not_needed(draft: &Draft, id: AttemptId) -> Option<String> {
+    let result = draft.board().attempts.get(&id)?.result.as_ref()?;
+    let why = if result.detail.trim().is_empty() { "no reason was given" } else { result.detail.trim() };
+    (result.status == ResultStatus::NotNeeded).then(|| why.to_owned())
 }
 
 /// Writes down what came to light.

@@ -258,6 +258,18 @@ pub enum Commits {
     Wave,
 }
 
+/// What becomes of a task whose agent says that nothing has to be changed, and whose checks pass as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NotNeeded {
+    /// It is done, without a change.
+    #[default]
+    Done,
+    /// A person decides.
+    Ask,
+}
+
 /// `[run]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -273,6 +285,8 @@ pub struct Run {
     /// Packages whose tasks run one after the other; `!PATH` for one that need not, though it looks so.
     pub serial_packages: Vec<String>,
     pub on_scope_escape: OnEscape,
+    /// What becomes of a task whose agent says that nothing has to be changed.
+    pub not_needed: NotNeeded,
     /// Whether new test files must be named as their language does.
     pub test_names: bool,
     /// Where results and scope escapes are written, relative to the checkout.
@@ -295,6 +309,7 @@ impl Default for Run {
             derived: vec![],
             serial_packages: vec![],
             on_scope_escape: OnEscape::HoldBack,
+            not_needed: NotNeeded::Done,
             test_names: true,
             results: ".agents/swarm/results".into(),
             attempts: 3,

@@ -104,6 +104,7 @@ fn a_report_without_a_workspace_is_judged_where_it_stands() {
         attempt: it.attempt,
         token: it.token,
         output: Some(output.into()),
+        not_needed: false,
     };
     let mut world = World::with(&[("ada", 1)]);
     let report = world.add(Add { expects: Expects::Report, ..work("what does this do?", &[]) });

@@ -411,7 +411,7 @@ impl Story {
         match how % 6 {
             0 => Exited::Failed { reason: "exit 1".into(), class: Class::ALL.get(how as usize % 12).copied() },
             1 => Exited::Lost,
-            2 => Exited::NotRun { reason: "no such program".into() },
+            2 => Exited::NotRun { reason: "no such program".into(), fault: None },
             _ => Exited::Done { output: None },
         }
     }
@@ -557,7 +557,7 @@ impl Story {
                     self.ask(match what % 8 {
                         0 => Command::GiveUp { task, attempt, token, reason: None },
                         1 | 2 => Command::Progress { task, attempt, token, text: "reading".into() },
-                        _ => Command::Finish { task, attempt, token, output: None },
+                        _ => Command::Finish { task, attempt, token, output: None, not_needed: false },
                     });
                 }
             }

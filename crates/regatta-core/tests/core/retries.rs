@@ -8,7 +8,7 @@ use regatta_core::schedule::{Grant, WaitKind};
 use regatta_core::session::Class;
 use regatta_core::task::{MOST_FAILURES, Status};
 
-use crate::world::{HOUR, World, exits, passed};
+use crate::world::{HOUR, World, agent, exits, passed};
 
 /// How an attempt is made to end.
 type Ends = fn(&mut World, &Grant);
@@ -54,7 +54,7 @@ fn table() -> Vec<(Cause, bool, Then, Ends)> {
             judged(world, grant, Verdict::Unknown { reason: "no idea".into() });
         }),
         (Cause::Environment, true, runner, |world, grant| {
-            world.ask("regatta", exits(grant, Exited::NotRun { reason: "no idea".into() }));
+            world.ask("regatta", exits(grant, Exited::NotRun { reason: "no idea".into(), fault: None }));
         }),
         (Cause::Crashed, true, runner, |world, grant| {
             world.ask("regatta", exits(grant, failed(Class::Crashed)));
@@ -177,4 +177,67 @@ fn what_failed_is_told_to_who_tries_again() {
     let grant = world.take("ada");
     let notes = &world.board.attempts[&grant.attempt].notes;
     assert!(notes[0].contains("T1, which failed: the moon is missing"), "{notes:?}");
+}
+
+/// A fault of the set-up is told once and costs no attempt: the agent's parks the agent, the repository's needs a person.
+#[test]
+fn a_fault_of_the_setup_costs_no_attempt() {
+    use regatta_core::attempt::SetupFault;
+    for fault in [SetupFault::Agent, SetupFault::Task] {
+        let mut world = World::with(&[("ada", 1)]);
+        let task = world.add_task("one", &["a"]);
+        let grant = world.take_supervised("ada");
+        let reason = "The program `x` is not installed. Install it: npm i x".to_owned();
+        world.ask("regatta", exits(&grant, Exited::NotRun { reason, fault: Some(fault) }));
+        let found = world.task(task);
+        assert_eq!((found.failures, found.attempt), (0, None), "{fault:?}");
+        assert_eq!(world.poll_supervised("ada"), None, "{fault:?}: nothing is tried again by itself");
+        match fault {
+            SetupFault::Agent => {
+                assert!(world.board.parked.contains_key("agent:ada"));
+                world.ask("ann", Command::ResumeAgent { agent: agent("ada") });
+            }
+            SetupFault::Task => {
+                assert_eq!(world.status(task), Status::NeedsHuman);
+                world.ask("ann", Command::RetryTask { task, failed: None });
+            }
+        }
+        assert!(world.poll_supervised("ada").is_some(), "{fault:?}: it goes on when a person says so");
+    }
+}
+
+/// An agent may say that nothing has to be changed: the task is done, or a person is asked once.
+#[test]
+fn a_task_may_be_done_without_a_change() {
+    use regatta_core::attempt::{Findings, ResultStatus, WorkResult};
+    use regatta_core::project::NotNeeded;
+    for (by_tool, policy) in [(true, NotNeeded::Done), (false, NotNeeded::Done), (false, NotNeeded::Ask)] {
+        let mut world = World::with(&[("ada", 1)]);
+        let mut ask = world.project("shop", &["cargo test"]);
+        ask.settings.run.not_needed = policy;
+        world.ask("ann", Command::AddProject(ask));
+        let task = world.add_task("one", &["a"]);
+        let grant = world.take_supervised("ada");
+        let Grant { attempt, token, .. } = grant;
+        if by_tool {
+            let output = Some("it is there already".into());
+            world.ask("ada", Command::Finish { task, attempt, token, output, not_needed: true });
+        }
+        world.ask("regatta", exits(&grant, Exited::Done { output: None }));
+        let said =
+            WorkResult { status: ResultStatus::NotNeeded, detail: "it is there".into(), ..WorkResult::default() };
+        let findings = Findings { result: (!by_tool).then_some(said), ..Findings::default() };
+        world.ask("regatta", Command::ReportJudged { attempt, token, verdict: passed(&[]), findings });
+        match policy {
+            NotNeeded::Done => assert_eq!(world.stored(task).status, Status::Completed),
+            NotNeeded::Ask => assert_eq!((world.status(task), world.task(task).failures), (Status::NeedsHuman, 0)),
+        }
+    }
+    // Without that word an empty change is what it was: an attempt for nothing.
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add_task("one", &["a"]);
+    let grant = world.take_supervised("ada");
+    world.ask("regatta", exits(&grant, Exited::Done { output: None }));
+    world.judge(&grant, passed(&[]));
+    assert_eq!(world.task(task).failures, 1);
 }

@@ -246,7 +246,7 @@ fn words_that_nobody_heard_go_to_the_next_attempt() {
     let again = world.take_supervised("ada");
     assert_eq!(world.board.attempts[&again.attempt].notes, ["unheard"]);
     // This one never opened a session: whatever it was given is given again.
-    world.ask("regatta", exits(&again, Exited::NotRun { reason: "no such program".into() }));
+    world.ask("regatta", exits(&again, Exited::NotRun { reason: "no such program".into(), fault: None }));
     assert_eq!(world.task(task).notes, ["unheard"]);
 }
 

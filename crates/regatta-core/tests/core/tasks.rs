@@ -138,7 +138,7 @@ fn j7_terminal_is_final() {
             Command::EditTask { task, edit: Edit { priority: Some(1), ..Edit::default() } },
             Command::AssignTask { task, to: None, how: Default::default() },
             Command::Land { task, first: false },
-            Command::Finish { task, attempt, token, output: None },
+            Command::Finish { task, attempt, token, output: None, not_needed: false },
             Command::GiveUp { task, attempt, token, reason: None },
         ] {
             assert_eq!(world.refused("ann", command).code(), "already_finished", "{end}");
@@ -191,7 +191,7 @@ fn j6_every_end_has_its_cause() {
     let words = || "because".to_owned();
     check(Some(Exited::Failed { reason: words(), class: None }), None, Cause::Crashed, 1);
     check(Some(Exited::Lost), None, Cause::Lost, 0);
-    check(Some(Exited::NotRun { reason: words() }), None, Cause::Environment, 1);
+    check(Some(Exited::NotRun { reason: words(), fault: None }), None, Cause::Environment, 1);
     check(None, Some(Verdict::Failed { reason: words() }), Cause::Invalid, 1);
     check(None, Some(Verdict::Unknown { reason: words() }), Cause::Environment, 1);
     check(None, Some(passed(&[])), Cause::NothingChanged, 1);
@@ -480,7 +480,7 @@ fn limits_of_a_task() {
     let Grant { attempt, token, .. } = world.take("ada");
     let progress = Command::Progress { task, attempt, token, text: "x".repeat(4_001) };
     assert_eq!(world.refused("ada", progress).code(), "invalid");
-    let finish = Command::Finish { task, attempt, token, output: Some("x".repeat(64 * 1024 + 1)) };
+    let finish = Command::Finish { task, attempt, token, output: Some("x".repeat(64 * 1024 + 1)), not_needed: false };
     assert_eq!(world.refused("ada", finish).code(), "invalid");
     world.advance(MINUTE);
 }

@@ -274,7 +274,8 @@ fn rules(task: &Task, told: &Told<'_>) -> String {
     }
     text += &format!(
         "- When you are done, exit with code 0. Leave a result in the file named by REGATTA_RESULT, as JSON: {}. \
-         Say \"blocked\" when a person must help and \"failed\" when it cannot be done.\n",
+         Say \"blocked\" when a person must help, \"failed\" when it cannot be done, and \"not_needed\" when nothing has \
+         to be changed.\n",
         if told.schema { outcome::BY_PATH } else { outcome::IN_WORDS }
     );
     text

@@ -29,7 +29,7 @@ const SCHEMA: &str = r#"{
   "properties": {
     "type": { "type": "string", "description": "completion" },
     "issue_id": { "type": "string", "description": "the task's number" },
-    "status": { "enum": ["done", "blocked", "failed"] },
+    "status": { "enum": ["done", "not_needed", "blocked", "failed"] },
     "detail": { "type": "string", "description": "what was done, or what is missing; a report, where one is asked for" },
     "artifacts": { "type": "array", "items": { "type": "string" }, "description": "files worth a look" },
     "learnings": { "type": "array", "items": { "type": "string" }, "description": "what the next one should know" },

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use regatta_core::agent::Profile;
-use regatta_core::attempt::{Cause, Exited};
+use regatta_core::attempt::{Cause, Exited, SetupFault};
 use regatta_core::board::Board;
 use regatta_core::bus;
 use regatta_core::command::{Actor, Command, Request};
@@ -13,7 +13,7 @@ use regatta_core::task::Duty;
 
 use crate::attend::{self, AttemptDesk};
 use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
-use crate::ports::site::Site;
+use crate::ports::site::{Site, SiteError};
 use crate::{Engine, brief, contract};
 
 use super::isolation::Marks;
@@ -34,7 +34,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     let (id, site) = (scene.attempt.id, engine.site(scene));
     let state = match site.state(id) {
         Ok(state) => state,
-        Err(error) => return not_run(engine, scene, error.to_string()),
+        Err(error) => return not_run(engine, scene, error.to_string().into()),
     };
     let mut before = None;
     if state == ProcessState::NotStarted {
@@ -67,7 +67,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                     tracing::debug!(attempt = %id, "its start is not written down: {failure}");
                 }
             }
-            Err(reason) => return not_run(engine, scene, reason),
+            Err(error) => return not_run(engine, scene, error),
         }
         // A stop that came while it was being started found nothing to stop.
         if engine.is_ending(id)
@@ -92,15 +92,15 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
             let tail = contract::tail(&tail);
             Some(attend::how_it_ended(verdict, judging::detail(engine, scene), &tail))
         }
-        Err(error) => not_run(engine, scene, error.to_string()),
+        Err(error) => not_run(engine, scene, error.to_string().into()),
     }
 }
 
 /// Gives an attempt up whose program could not be started or watched, once nothing of it can be running: its files
 /// go to the next attempt then. `None` when the engine stops first.
-fn not_run(engine: &Engine, scene: &Scene, reason: String) -> Option<Exited> {
+fn not_run(engine: &Engine, scene: &Scene, SiteError { reason, fault }: SiteError) -> Option<Exited> {
     let id = scene.attempt.id;
-    end_all(engine, &*engine.site(scene), id).then_some(Exited::NotRun { reason })
+    end_all(engine, &*engine.site(scene), id).then_some(Exited::NotRun { reason, fault })
 }
 
 /// Ends the program of an attempt and the commands that run for it, and returns when they are gone: until then nobody is
@@ -122,10 +122,18 @@ pub(super) fn end_all(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
     true
 }
 
-fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
+fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
     let Scene { attempt, task, repo, .. } = scene;
-    let (workspace, ports) = make_ready(engine, scene)?;
     let board = engine.board();
+    if let Some(agent) = board.agents.get(&attempt.agent).filter(|_| attempt.runner.is_none()) {
+        let problems = engine.shared.agents.problems(&agent.runtime, &agent.profile);
+        if !problems.is_empty() {
+            let words: Vec<String> =
+                problems.iter().map(|problem| format!("{} {}", problem.what, problem.hint)).collect();
+            return Err(SiteError { reason: words.join(" "), fault: Some(SetupFault::Agent) });
+        }
+    }
+    let (workspace, ports) = make_ready(engine, scene)?;
     let agent = board.agents.get(&attempt.agent).ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
     let mut env = engine.shared.settings.attempt_env.clone();
     env.extend(
@@ -164,7 +172,7 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
         script: task.script.clone(),
         env,
     };
-    engine.site(scene).start(&launch).map_err(|it| it.to_string())
+    engine.site(scene).start(&launch).map_err(|error| format!("{} {}", error.what, error.hint).into())
 }
 
 /// Where an attempt belongs, under our names and under those that older scripts read.
@@ -210,8 +218,8 @@ pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
         Ok(_) if has_ended(engine, id) => settle_ended(engine, key, id),
         Ok(_) => report(engine, key, Command::ReportPerformed),
         Err(_) if has_ended(engine, id) => settle_ended(engine, key, id),
-        Err(reason) => {
-            let how = Exited::NotRun { reason };
+        Err(SiteError { reason, fault }) => {
+            let how = Exited::NotRun { reason, fault };
             report(engine, key, Command::ReportExited { attempt: id, token: scene.attempt.token, how });
         }
     }

@@ -1,6 +1,6 @@
 //! What an attempt left: captured, held to its manifest and its contract, and reported with what came to light.
 
-use regatta_core::attempt::{Findings, ResultStatus, Verdict, WorkResult};
+use regatta_core::attempt::{Findings, ResultStatus, SetupFault, Verdict, WorkResult};
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
@@ -14,7 +14,7 @@ use regatta_core::task::Duty;
 
 use crate::contract::test_names;
 use crate::ports::git::{Capture, Repo};
-use crate::ports::site::Heard;
+use crate::ports::site::{Heard, SiteError};
 use crate::result::Read;
 use crate::{Engine, contract, keep, knowledge};
 
@@ -66,7 +66,14 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     let (site, order) = (engine.site(scene), scene.order());
     // Kept before anything runs in there: what is judged is what was left, not what a test makes of it.
     let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
-    let whole = site.capture(&order, &signed)?;
+    let whole = match site.capture(&order, &signed) {
+        Ok(whole) => whole,
+        // Another attempt would end the same way: a person must change something first.
+        Err(SiteError { reason, fault: Some(SetupFault::Task) }) => {
+            return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
+        }
+        Err(error) => return Err(error.reason),
+    };
     crate::failpoint::at("submit.captured");
     let status = hear(engine, scene, site.hear(&order)?, findings);
 
@@ -82,7 +89,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         Some((ResultStatus::Failed, detail)) => {
             return Ok(Verdict::Failed { reason: format!("it says it failed: {}", worded(&detail)) });
         }
-        Some((ResultStatus::Done, _)) | None => {}
+        Some((ResultStatus::Done | ResultStatus::NotNeeded, _)) | None => {}
     }
     if task.duty.is_some() {
         findings.outside.clear(); // it has no manifest, and nothing of it lands
@@ -121,7 +128,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     let Capture { commit, base, changed } = part.clone();
     let passed = Verdict::Passed { commit, base, changed };
     if part.changed.is_empty() {
-        return Ok(passed); // the core says what that means; there is nothing to run
+        return if says_not_needed(engine, scene, findings) { not_needed(engine, scene, passed) } else { Ok(passed) };
     }
     findings.special = special_files(engine, repo, &part)?;
     if let Some(reason) = guard::never_lands(&part.changed, &findings.special) {
@@ -205,6 +212,34 @@ fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findi
 /// Lists the changed paths of what is to land that are more than plain files.
 fn special_files(engine: &Engine, repo: &Repo, part: &Capture) -> Result<Vec<SpecialFile>, String> {
     engine.shared.git.special_files(repo, &part.base, &part.commit).map_err(|error| error.to_string())
+}
+
+/// Whether the agent says, in its result or with a tool, that nothing has to be changed.
+fn says_not_needed(engine: &Engine, scene: &Scene, findings: &Findings) -> bool {
+    let board = engine.board();
+    let said = board.attempts.get(&scene.attempt.id).and_then(|attempt| attempt.result.as_ref());
+    findings.result.as_ref().or(said).is_some_and(|result| result.status == ResultStatus::NotNeeded)
+}
+
+/// Checks that a task is done as it is. Without a check only a person can tell.
+fn not_needed(engine: &Engine, scene: &Scene, passed: Verdict) -> Result<Verdict, String> {
+    let mut found = engine.site(scene).examine(&scene.order())?;
+    for evidence in &mut found {
+        evidence.output = (engine.shared.settings.redact.0)(&evidence.output);
+    }
+    keep::evidence(engine, scene.attempt.id, &found);
+    if let Some(reason) = contract::reason(&found) {
+        return Ok(Verdict::Failed { reason: format!("it says that nothing has to be changed, but {reason}") });
+    }
+    if found.is_empty() {
+        let id = scene.task.id;
+        let reason = format!(
+            "it says that nothing has to be changed, and there is no check that could tell. If you agree: regatta cancel \
+             {id}; if not: regatta retry {id}"
+        );
+        return Ok(Verdict::NeedsPerson { kind: WaitKind::Review, reason });
+    }
+    Ok(passed)
 }
 
 /// A conflict that was only left lying there is no work done.

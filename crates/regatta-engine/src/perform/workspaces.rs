@@ -9,7 +9,7 @@ use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 
 use crate::ports::git::{GitError, Repo, Workspace};
-use crate::ports::site::Order;
+use crate::ports::site::{Order, SiteError};
 use crate::{Engine, contract};
 
 use super::{AGAIN, LOOK_UP, Scene, authorship, report};
@@ -19,7 +19,7 @@ const MOST_PORT_ROUNDS: usize = 20;
 
 /// Makes the attempt's workspace ready to be worked in: checked out, with the files the project brings along and what
 /// its setup commands make; also the variables that tell of its ports. `Err` says why work cannot begin.
-pub(super) fn make_ready(engine: &Engine, scene: &Scene) -> Result<(Workspace, Vec<(String, String)>), String> {
+pub(super) fn make_ready(engine: &Engine, scene: &Scene) -> Result<(Workspace, Vec<(String, String)>), SiteError> {
     let ports = settle_ports(engine, scene)?;
     let workspace = engine.site(scene).ready(&scene.order(), &ports)?;
     Ok((workspace, ports))

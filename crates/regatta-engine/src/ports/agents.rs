@@ -292,6 +292,11 @@ impl AgentError {
 
 /// The port to programs.
 pub trait Agents: Send + Sync {
+    /// Returns what keeps an agent's program from being started here, found without starting anything: a missing
+    /// program, or a key that this process's environment lacks.
+    fn problems(&self, _runtime: &Runtime, _profile: &Profile) -> Vec<AgentError> {
+        vec![]
+    }
     /// How many mebibytes of memory the machine could give to more programs, if that can be known.
     fn free_memory_mb(&self) -> Option<u64> {
         None

@@ -334,7 +334,8 @@ impl DroppedProof {
 pub struct GitError {
     /// A short code: `not_a_repository`, `unborn_branch`, `no_such_branch`, `git_missing`, `git_failed`, `io`,
     /// `busy`, `checkout_behind`, `no_such_commit`, `no_workspace`, `not_a_descendant`, `wrong_permit`,
-    /// `isolation_failed`, `unreadable`, `unstorable`, `path_too_long`, `unsafe_repository`, `first_commit`, `unsettled`, `no_such_object`,
+    /// `isolation_failed`, `unreadable`, `unstorable`, `unencodable`, `grafted`, `path_too_long`, `unsafe_repository`,
+    /// `first_commit`, `unsettled`, `no_such_object`,
     /// `too_much_to_copy`, `bad_sparse`, `git_slow`; between machines also `bad_request`, `ref_refused`, `bad_remote`,
     /// `unreachable`, `unauthorized`, `cut`, `not_a_mirror`, `no_wire`.
     pub code: &'static str,

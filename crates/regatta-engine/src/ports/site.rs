@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regatta_core::attempt::Attempt;
+use regatta_core::attempt::{Attempt, SetupFault};
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::scope::Finding;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::keep::Evidence;
 use crate::ports::agents::{AgentError, Desk, Exit, Launch, ProcessState, Started, Verdict};
-use crate::ports::git::{Authorship, Capture, Workspace};
+use crate::ports::git::{Authorship, Capture, GitError, Workspace};
 use crate::result::Read;
 
 /// One attempt, as whoever works on it must know it.
@@ -36,12 +36,53 @@ pub struct Heard {
     pub escapes: Vec<Finding>,
 }
 
+/// Why something could not be done in an attempt's workspace, and whose fault that is, where it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteError {
+    pub reason: String,
+    pub fault: Option<SetupFault>,
+}
+
+impl From<String> for SiteError {
+    fn from(reason: String) -> SiteError {
+        SiteError { reason, fault: None }
+    }
+}
+
+impl From<SiteError> for String {
+    fn from(error: SiteError) -> String {
+        error.reason
+    }
+}
+
+impl From<GitError> for SiteError {
+    fn from(error: GitError) -> SiteError {
+        // Trying these again changes nothing: somebody must change the repository, or what the task makes.
+        let is_setup = matches!(
+            error.code,
+            "unstorable"
+                | "unreadable"
+                | "unencodable"
+                | "path_too_long"
+                | "grafted"
+                | "unsafe_repository"
+                | "not_a_repository"
+                | "no_such_branch"
+                | "unborn_branch"
+                | "git_missing"
+                | "bad_sparse"
+                | "too_much_to_copy"
+        );
+        SiteError { reason: format!("{} {}", error.what, error.hint), fault: is_setup.then_some(SetupFault::Task) }
+    }
+}
+
 /// The machine on which an attempt works. Every call may be repeated and then ends in the same state.
 pub trait Site: Send + Sync {
     /// Which of these ports somebody listens on there.
     fn taken(&self, ports: &[u16]) -> Result<Vec<u16>, String>;
     /// Makes the attempt's workspace ready to be worked in: checked out, with what is brought along, and set up.
-    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, String>;
+    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, SiteError>;
     /// Writes the attempt's briefing into its workspace, if one is given; whether there is one then.
     fn brief(&self, order: &Order, briefing: Option<&str>) -> Result<bool, String>;
     /// Where the attempt's program is now.
@@ -57,7 +98,7 @@ pub trait Site: Send + Sync {
     /// What the attempt said of its work.
     fn hear(&self, order: &Order) -> Result<Heard, String>;
     /// Keeps what is in the attempt's workspace in the daemon's vault.
-    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, String>;
+    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, SiteError>;
     /// Checks what is in the workspace, up to the first check that fails.
     fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String>;
     /// Lets the task's ratchet have the last word, once; says why it refused.

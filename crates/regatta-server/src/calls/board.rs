@@ -1,7 +1,7 @@
 //! Verbs that look at or set up the fleet: status, projects, agents.
 
 use regatta_api::page::MissionLine;
-use regatta_api::view::{GraphView, UnreadableView};
+use regatta_api::view::{AgentProblem, GraphView, UnreadableView};
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 use regatta_engine::ports::store::UnreadableRow;
@@ -233,7 +233,20 @@ impl Caller<'_> {
         };
         let (revision, _) = self.ask(Command::RegisterAgent(register)).await?;
         let board = self.board();
-        answer(revision, &board.agents.get(&ask.name).map(|it| AgentView::of(&board, it, self.engine().now())))
+        match board.agents.get(&ask.name) {
+            Some(agent) => answer(revision, &self.agent_view(&board, agent).await?),
+            None => answer(revision, &Option::<AgentView>::None),
+        }
+    }
+
+    /// Draws an agent with what keeps this daemon from starting it.
+    pub(super) async fn agent_view(&self, board: &Board, agent: &agent::Agent) -> Result<AgentView, Problem> {
+        let mut view = AgentView::of(board, agent, self.engine().now());
+        let agents = self.engine().agents().clone();
+        let (runtime, profile) = (agent.runtime.clone(), agent.profile.clone());
+        let found = blocking(move || agents.problems(&runtime, &profile)).await?;
+        view.problems = found.into_iter().map(|error| AgentProblem { what: error.what, hint: error.hint }).collect();
+        Ok(view)
     }
 
     pub(super) async fn agent_close(&self, ask: input::AgentClose) -> Json {

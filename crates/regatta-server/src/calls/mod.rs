@@ -145,7 +145,13 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::TaskFinish(ask) => {
             it.task(
                 ask.task,
-                Command::Finish { task: ask.task, attempt: ask.attempt, token: ask.token, output: ask.output },
+                Command::Finish {
+                    task: ask.task,
+                    attempt: ask.attempt,
+                    token: ask.token,
+                    output: ask.output,
+                    not_needed: ask.not_needed,
+                },
             )
             .await
         }

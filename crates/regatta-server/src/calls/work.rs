@@ -307,7 +307,7 @@ impl Caller<'_> {
         match self.refer(id, &refer::SHOW)? {
             Reference::Agent(name) => {
                 let agent = agent::find(&board, &name).map_err(|refusal| Problem::from(&refusal))?;
-                answer(board.revision, &AgentView::of(&board, agent, self.engine().now()))
+                answer(board.revision, &self.agent_view(&board, agent).await?)
             }
             Reference::Attempt(attempt) => {
                 let found = self.read(move |history| history.attempt(attempt)).await?;

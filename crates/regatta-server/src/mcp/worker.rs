@@ -53,7 +53,13 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
             "finish",
             "Say that you are done, with a summary of what you did or found; then end your turn. The work is checked \
              and landed for you",
-            object(json!({ "output": text("The summary, or the report that was asked for") }), &[]),
+            object(
+                json!({
+                    "output": text("The summary, or the report that was asked for"),
+                    "not_needed": { "type": "boolean", "description": "Nothing has to be changed; say why in output" },
+                }),
+                &[],
+            ),
             false,
         ),
         tool(
@@ -358,7 +364,7 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
     let (verb, input) = match name {
         "join" | "my_task" | "briefing" => ("briefing", json!({ "attempt": me.id })),
         "progress" => ("task.progress", with(own(), take(given, &["text"]))),
-        "finish" => ("task.finish", with(own(), take(given, &["output"]))),
+        "finish" => ("task.finish", with(own(), take(given, &["output", "not_needed"]))),
         "give_up" => ("task.fail", with(own(), take(given, &["reason"]))),
         "ask" | "request_approval" => ask(me, name, given)?,
         "report_scope_escape" => {

@@ -90,6 +90,9 @@ pub(crate) enum TaskWord {
         /// What came of it
         #[arg(long)]
         output: Option<String>,
+        /// Say that nothing has to be changed
+        #[arg(long)]
+        not_needed: bool,
     },
     /// Say that an attempt gave up
     Fail {

@@ -54,7 +54,7 @@ impl Runner {
         let from = self.line.repository(order.project.name.as_str());
         let repo = self.here.repo(&order.project);
         self.git.take_in(&repo, &from, &wants).map_err(|it| format!("{it} {}", it.hint))?;
-        self.here.ready(order, ports)
+        self.here.ready(order, ports).map_err(String::from)
     }
 
     /// A launch as it must be on this machine: its homes, its way to the daemon, and what is hidden here.

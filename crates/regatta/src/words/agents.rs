@@ -5,7 +5,7 @@ use regatta_agents::presets::{self, Drive, Preset};
 use regatta_api::Call;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::page::ProviderLine;
-use regatta_api::view::AgentView;
+use regatta_api::view::{AgentProblem, AgentView};
 use regatta_core::agent::{Key, KeySource, Level, Profile, Role, Runtime};
 
 use crate::args::{AgentAdd, AgentWord, LevelArg, RuntimeArg};
@@ -25,7 +25,7 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
                 "agent.add",
                 &got.data,
                 &[format!("regatta agent test {name}"), "regatta run --help".into()],
-                |out| draw(out, std::slice::from_ref(&got.data)),
+                |out| draw(out, std::slice::from_ref(&got.data)) + &problems(&got.data),
             )
         }
         AgentWord::List => {
@@ -42,7 +42,7 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
         AgentWord::Show { name } => {
             let got: Got<AgentView> = app.call(&Call::Show(input::Id { id: name.to_string() }))?;
             app.out.answer("agent.show", &got.data, &[], |out| {
-                draw(out, std::slice::from_ref(&got.data)) + &details(&got.data)
+                draw(out, std::slice::from_ref(&got.data)) + &details(&got.data) + &problems(&got.data)
             })
         }
         AgentWord::Test { name } => super::test_agent::test(app, &name),
@@ -172,6 +172,12 @@ fn drive(preset: &Preset) -> RuntimeArg {
         Drive::CodexExec => RuntimeArg::Codex,
         Drive::Command => RuntimeArg::Command,
     }
+}
+
+/// Says what keeps the daemon from starting an agent, and what to do about it.
+fn problems(it: &AgentView) -> String {
+    let line = |problem: &AgentProblem| format!("! {}\n  hint: {}\n", plain(&problem.what), plain(&problem.hint));
+    it.problems.iter().map(line).collect()
 }
 
 /// Draws agents as a table.

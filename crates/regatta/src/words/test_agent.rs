@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::AgentView;
-use regatta_core::agent::Runtime;
+use regatta_core::agent::{Key, KeySource, Runtime};
 use regatta_core::ids::{AgentName, AttemptId};
 use regatta_core::session::{Answer, Class, Said as Spoken};
 use regatta_engine::ports::agents::{Agents, Desk, Exit, Launch, Wishes};
@@ -101,6 +101,19 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
     let agent = &got.data.agent;
     if agent.runtime == Runtime::Outside {
         return Err(failed("outside", format!("{name} is started by somebody else"), "test it where it runs"));
+    }
+    // The daemon starts the program in every attempt, so its environment is what counts, not this shell's.
+    if let Some(problem) = got.data.problems.first() {
+        return Err(failed("not_started", problem.what.clone(), problem.hint.clone()));
+    }
+    let lacks = |key: &&Key| matches!(&key.from, KeySource::Env(name) if std::env::var_os(name).is_none());
+    if let Some(Key { from: KeySource::Env(name), .. }) = agent.profile.keys.iter().find(lacks) {
+        let what = format!("the daemon has {name}, but this shell does not, so {name} cannot be tested from here");
+        return Err(failed(
+            "not_started",
+            what,
+            format!("set it for the test: {name}=… regatta agent test {}", agent.name),
+        ));
     }
     let data_dir = app.data_dir()?;
     if let Err(error) = trials::sweep(&data_dir) {

@@ -278,3 +278,65 @@ fn a_program_that_hangs_is_ended_and_the_cause_is_kept() {
     }
     assert!(until(LONG, || world.programs().is_empty()), "only the daemon is left");
 }
+
+/// A missing program or key is told when the agent is added and tested, and once when it is to work: no attempt is used
+/// up. The daemon's environment counts, whatever the shell has.
+#[test]
+fn a_fault_of_the_setup_is_told_once_and_costs_no_attempt() {
+    let world = World::set_up();
+    let gone = world.ok(&["agent", "add", "gone", "--runtime", "acp", "--command", "no-such-program-here acp"]);
+    assert!(gone.contains("! The program `no-such-program-here`") && gone.contains("hint: Install it"), "{gone}");
+    let key = ["agent", "add", "keyless", "--runtime", "command", "--command", "true", "--key", "K=env:NOT_SET_HERE"];
+    let fix = "NOT_SET_HERE=… regatta up --restart";
+    let keyless = world.ok(&key);
+    assert!(keyless.contains(fix), "{keyless}");
+    let tested = world.command(&["agent", "test", "keyless"]).env("NOT_SET_HERE", "x").output().unwrap();
+    let said = String::from_utf8_lossy(&tested.stderr).into_owned();
+    assert!(!tested.status.success() && said.contains(fix), "what the daemon lacks is not there: {said}");
+    world.ok(&["add", "One", "--files", "one.txt", "--assign", "gone"]);
+    world.ok(&["add", "Two", "--files", "two.txt", "--assign", "keyless"]);
+    world.ok(&["run", "--agents", "gone,keyless", "--yes"]);
+    let parked = || inbox(&world).iter().filter(|item| item["kind"] == "credential").count() == 2;
+    assert!(until(LONG, parked), "{}", world.ok(&["inbox"]));
+    assert!(world.ok(&["inbox"]).contains(fix), "{}", world.ok(&["inbox"]));
+    for id in ["T1", "T2"] {
+        let task = world.json(&["show", id]);
+        assert_eq!(task["failures"].as_u64().unwrap_or(0), 0, "{task}");
+        assert_eq!(task["attempts"].as_array().map(Vec::len), Some(1), "it is not tried again by itself: {task}");
+        assert_eq!(task["attempts"][0]["ended"]["cause"], "bad_config", "{task}");
+    }
+}
+
+/// What git cannot store hands the task to a person at once.
+#[test]
+fn a_name_that_git_cannot_store_needs_a_person_at_once() {
+    let script = json!([{ "run": "mkdir -p sub/.GIT && echo a > sub/.GIT/x && echo a > out.txt" }]);
+    let world = started(&script);
+    assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "needs_human"), "{}", world.ok(&["why", "T1"]));
+    let task = world.json(&["show", "T1"]);
+    assert_eq!(
+        (task["attempts"].as_array().map(Vec::len), task["failures"].as_u64().unwrap_or(0)),
+        (Some(1), 0),
+        "{task}"
+    );
+    let why = world.ok(&["why", "T1"]);
+    assert!(why.contains("git does not store") && why.contains("Rename"), "{why}");
+}
+
+/// An agent that finds nothing to do says so, and the task is done if its checks agree.
+#[test]
+fn a_task_may_need_no_change() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    let result = r#"printf '{"status": "not_needed", "detail": "it is there"}' > "$REGATTA_RESULT""#;
+    let script = json!([{ "run": result }]).to_string();
+    for (subject, check) in [("Agreed", "true"), ("Refuted", "false")] {
+        world.ok(&["add", subject, "--files", "x.txt", "--validate", check, "--script", &script]);
+    }
+    world.ok(&["run", "--agents", "bob", "--yes"]);
+    assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "completed"), "{}", world.ok(&["why", "T1"]));
+    let done = world.json(&["show", "T1"]);
+    assert!(done["landed"].is_null() && done["attempts"].as_array().map(Vec::len) == Some(1), "{done}");
+    let refuted = || world.json(&["show", "T2"])["failures"].as_u64().unwrap_or(0) > 0;
+    assert!(until(LONG, refuted), "{}", world.ok(&["show", "T2"]));
+}
