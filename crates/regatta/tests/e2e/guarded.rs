@@ -89,7 +89,7 @@ fn q13_a_link_out_of_the_tree_and_a_hidden_git_directory_are_refused() {
         let told = || world.json(&["show", &work.task]).to_string();
         assert!(until(LONG, || told().contains(reason)), "{}", told());
         world.refused(&["land", &work.task], 1);
-        world.ok(&["cancel", &work.task]);
+        world.ok(&["task", "cancel", &work.task]);
     }
     assert_eq!(world.git(&["rev-parse", "main"]), before);
     assert_eq!(world.git(&["status", "--porcelain"]), "");
