@@ -54,6 +54,7 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
     if let Ok(dir) = &data_dir {
         checks.push(disk(dir));
         checks.push(repository("repo", &app.here()?, dir));
+        checks.extend(left_behind(&app.here()?, dir));
         checks.extend(store_and_agents(app));
         checks.extend(strays(dir, end_strays));
     }
@@ -136,6 +137,22 @@ fn repository(id: &str, path: &std::path::Path, data_dir: &std::path::Path) -> C
             ),
         },
     }
+}
+
+/// Names content of the repository that workspaces do not get.
+fn left_behind(path: &std::path::Path, data_dir: &std::path::Path) -> Vec<CheckLine> {
+    let Ok(facts) = wire::git(data_dir).inspect(path) else { return vec![] };
+    let mut found = Vec::new();
+    if facts.top.join(".gitmodules").is_file() {
+        let text = "submodules are empty folders in workspaces and in validation";
+        found.push(check("submodules", Level::Warn, text, "add a setup command: git submodule update --init"));
+    }
+    let rules = std::fs::read_to_string(facts.top.join(".gitattributes")).unwrap_or_default();
+    if rules.contains("filter=lfs") {
+        let text = "LFS content is not brought along: workspaces have the pointer files";
+        found.push(check("lfs", Level::Warn, text, "name what you need in [workspace] copy"));
+    }
+    found
 }
 
 fn store_and_agents(app: &App) -> Vec<CheckLine> {
