@@ -1,4 +1,4 @@
-//! Runs a check: one command line to its end, and the last of what it printed.
+//! Runs a check: one command line to its end, and the beginning and the end of what it printed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::confine;
 use crate::environment;
 use crate::process::{MARK, ready_until};
+use crate::redact::redact_text;
 use crate::rundir::{Input, LaunchRecord, Mode, RunDir, fresh_mark, write_atomic};
 use crate::shim::Limits;
 use crate::socket::Command;
@@ -21,6 +22,9 @@ use crate::{shut_in, words};
 
 /// How much of the output is kept.
 pub(crate) const TAIL: usize = 16 * 1024;
+
+/// How much of that is from the output's beginning.
+const HEAD: usize = 4 * 1024;
 
 /// How long a check whose time is up may take to end by itself.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -95,8 +99,8 @@ fn run_in(
     let deadline = now.checked_add(check.timeout);
     let mut shim = adapter.spawn_shim(dir, &environment, Stdio::piped())?;
 
-    let mut tail = Tail::default();
-    let over = match run_out(&mut shim, dir, &mut tail, (deadline, wanted)) {
+    let mut kept = Kept::default();
+    let over = match run_out(&mut shim, dir, &mut kept, (deadline, wanted)) {
         Ok(over) => over,
         Err(error) => {
             // Without its lifeline the shim ends the check by itself.
@@ -118,7 +122,9 @@ fn run_in(
         return Ok(None);
     }
     let timed_out = over == Over::TimeIsUp;
-    engaged(CheckResult { exit, timed_out, output: tail.into_text(), sandbox: shut.description() }).map(Some)
+    // It is kept in the store and shown to people and agents (S4).
+    let output = redact_text(&kept.into_text());
+    engaged(CheckResult { exit, timed_out, output, sandbox: shut.description() }).map(Some)
 }
 
 /// What a check said, if it was started: one that could not be shut in as it should has said nothing of what it judges.
@@ -135,10 +141,10 @@ pub(crate) fn engaged(result: CheckResult) -> Result<CheckResult, AgentError> {
 fn run_out(
     shim: &mut Child,
     dir: &RunDir,
-    tail: &mut Tail,
+    kept: &mut Kept,
     (deadline, wanted): (Option<Instant>, Wanted<'_>),
 ) -> Result<Over, AgentError> {
-    let over = drain(shim, tail, deadline, wanted)?;
+    let over = drain(shim, kept, deadline, wanted)?;
     if over == Over::Ended {
         return Ok(over);
     }
@@ -146,7 +152,7 @@ fn run_out(
         // A shim that has just ended does not read it, and need not.
         drop(Command::stop(GRACE).to_line().and_then(|it| control.write_all(&it)));
     }
-    if drain(shim, tail, Some(Instant::now() + GRACE + SHIM_PATIENCE), None)? != Over::Ended {
+    if drain(shim, kept, Some(Instant::now() + GRACE + SHIM_PATIENCE), None)? != Over::Ended {
         match phase(dir)? {
             Phase::Alive(identity, handle) => end_over_the_head_of(&handle, identity, dir)?,
             // It is our own child, not yet reaped, so its number is surely its.
@@ -160,7 +166,7 @@ fn run_out(
 ///
 /// The shim holds the pipe too, so its end is also the shim's: a process that the check left behind
 /// delays it only until the shim has ended that process.
-fn drain(shim: &mut Child, tail: &mut Tail, deadline: Option<Instant>, wanted: Wanted<'_>) -> Result<Over, AgentError> {
+fn drain(shim: &mut Child, kept: &mut Kept, deadline: Option<Instant>, wanted: Wanted<'_>) -> Result<Over, AgentError> {
     let Some(output) = &mut shim.stdout else { return Ok(Over::Ended) };
     let mut buffer = [0; 64 * 1024];
     let mut look_at = wanted.map(|_| Instant::now() + LOOK);
@@ -183,41 +189,72 @@ fn drain(shim: &mut Child, tail: &mut Tail, deadline: Option<Instant>, wanted: W
         }
         match output.read(&mut buffer) {
             Ok(0) => return Ok(Over::Ended),
-            Ok(length) => tail.push(&buffer[..length]),
+            Ok(length) => kept.push(&buffer[..length]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(words::kernel("read the check's output", error)),
         }
     }
 }
 
-/// The last part of a stream of any length.
+/// The beginning and the end of a stream of any length. A first error is at the beginning, totals are at the end.
 #[derive(Default)]
-struct Tail(Vec<u8>);
+struct Kept {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    /// How many bytes went to the tail in all.
+    after_head: usize,
+}
 
-impl Tail {
+impl Kept {
     fn push(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        let (head, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
+        self.head.extend_from_slice(head);
+        self.after_head += rest.len();
+        self.tail.extend_from_slice(&rest[rest.len().saturating_sub(TAIL)..]);
         // Moved only when twice too long, so that many small writes cost little.
-        if self.0.len() > 2 * TAIL {
-            self.0.drain(..self.0.len() - TAIL);
+        if self.tail.len() > 2 * TAIL {
+            self.tail.drain(..self.tail.len() - TAIL);
         }
     }
 
     fn into_text(self) -> String {
-        let mut bytes = &self.0[self.0.len().saturating_sub(TAIL)..];
-        if self.0.len() > TAIL {
-            // The cut may have split a character: what is left of it goes.
-            let broken = bytes.iter().take(3).take_while(|byte| (**byte & 0xc0) == 0x80).count();
-            bytes = &bytes[broken..];
+        let room = TAIL - HEAD;
+        if self.after_head <= room {
+            let whole = [self.head, self.tail].concat();
+            return last_text(&whole, TAIL);
         }
-        let text = String::from_utf8_lossy(bytes);
-        // A byte that is no text becomes three: cut again.
-        let mut start = text.len().saturating_sub(TAIL);
-        while !text.is_char_boundary(start) {
-            start += 1;
-        }
-        text[start..].to_owned()
+        let mark = format!("\n[… {} bytes left out …]\n", self.after_head - room);
+        let head = first_text(&self.head, HEAD);
+        let end = last_text(&self.tail[self.tail.len().saturating_sub(room)..], room - mark.len());
+        format!("{head}{mark}{end}")
     }
+}
+
+/// Returns the beginning of some bytes as text of at most `max` bytes.
+fn first_text(bytes: &[u8], max: usize) -> String {
+    // The cut may have split a character: what is left of it goes.
+    let cut = match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => bytes.len(),
+    };
+    let text = String::from_utf8_lossy(&bytes[..cut]);
+    // A byte that is no text becomes three: cut again.
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// Returns the end of some bytes as text of at most `max` bytes.
+fn last_text(bytes: &[u8], max: usize) -> String {
+    let broken = bytes.iter().take(3).take_while(|byte| (**byte & 0xc0) == 0x80).count();
+    let text = String::from_utf8_lossy(&bytes[broken..]);
+    let mut start = text.len().saturating_sub(max);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text[start..].to_owned()
 }
 
 #[cfg(test)]
@@ -225,19 +262,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tail_is_short_and_text_whatever_was_printed() {
+    fn what_is_kept_of_an_output_is_short_and_text_whatever_was_printed() {
         for (piece, times) in
             [(&b"line\n"[..], 100_000), ("ä€🦀".as_bytes(), 50_000), (&[0xff; 7], 50_000), (b"short", 1)]
         {
-            let mut tail = Tail::default();
+            let mut kept = Kept::default();
+            kept.push(b"first: ");
             for _ in 0..times {
-                tail.push(piece);
+                kept.push(piece);
             }
-            assert!(tail.0.capacity() < 8 * TAIL);
-            let text = tail.into_text();
+            assert!(kept.tail.capacity() < 8 * TAIL);
+            let text = kept.into_text();
             assert!(text.len() <= TAIL, "{}", text.len());
+            assert!(text.starts_with("first: "), "{}", &text[..20]);
             assert!(text.ends_with(String::from_utf8_lossy(piece).as_ref()));
-            assert!(!text.starts_with('\u{fffd}') || piece[0] == 0xff);
+            assert_eq!(text.contains("bytes left out"), times > 1);
+            assert!(!text.contains('\u{fffd}') || piece[0] == 0xff);
         }
     }
 }

@@ -39,6 +39,7 @@ mod launch;
 pub mod leash; // a runner's programs end when it hears of nobody
 mod memory;
 pub mod models;
+mod named_secrets;
 mod once;
 pub mod presets;
 mod process;

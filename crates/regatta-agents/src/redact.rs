@@ -11,9 +11,11 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use serde::de::IgnoredAny;
 
+use crate::named_secrets::{self, Opens};
 use crate::shapes;
 
 /// Values shorter than this are words, not secrets: taking them out would spoil ordinary lines.
@@ -36,6 +38,8 @@ pub struct Redactor {
     warnings: Vec<String>,
     /// Whether the last line left a private key open, whose body comes in the lines that follow.
     inside_key: AtomicBool,
+    /// How the line before this one said that a value follows.
+    opened: Mutex<Option<Opens>>,
 }
 
 impl fmt::Debug for Redactor {
@@ -60,6 +64,7 @@ impl Redactor {
             either: Box::default(),
             warnings: vec![],
             inside_key: AtomicBool::new(false),
+            opened: Mutex::new(None),
         };
         for (name, value) in &secrets {
             it.learn(name, value);
@@ -70,7 +75,7 @@ impl Redactor {
             it.begins.add_first_of(spelling);
         }
         *it.either = *it.begins;
-        for pair in shapes::BEGINS {
+        for pair in shapes::begins() {
             it.either.add(pair[0], pair[1]);
         }
         it
@@ -131,6 +136,9 @@ impl Redactor {
             }
             self.inside_key.store(false, Ordering::Relaxed);
         }
+        if let Some(cleaned) = self.clean_opened(line) {
+            return cleaned;
+        }
         let bytes = line.as_bytes();
         let mut at = 0;
         while let Some(hit) = self.either.next_in(bytes, at) {
@@ -140,6 +148,30 @@ impl Redactor {
             at = hit + 1;
         }
         Cow::Borrowed(line)
+    }
+
+    /// Cleans a line that holds the value that an earlier line named; nothing where it holds none.
+    fn clean_opened<'a>(&self, line: &'a str) -> Option<Cow<'a, str>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        match *opened {
+            Some(Opens::Block) if line.trim().is_empty() => return Some(Cow::Borrowed(line)),
+            Some(Opens::Block) if line.starts_with([' ', '\t']) => return Some(Cow::Borrowed("  [redacted]")),
+            Some(Opens::Quotes) => {
+                if named_secrets::LONG_QUOTES.iter().any(|quotes| line.contains(quotes)) {
+                    *opened = None;
+                }
+                return Some(Cow::Borrowed("[redacted]"));
+            }
+            Some(Opens::Variable) => {
+                *opened = None;
+                if let Some((start, end)) = named_secrets::variable_value(line) {
+                    return Some(Cow::Owned(format!("{}[redacted]{}", &line[..start], &line[end..])));
+                }
+            }
+            _ => {}
+        }
+        *opened = named_secrets::opens(line);
+        None
     }
 
     /// Finds a secret that begins here; returns where it ends and which it is.
@@ -206,6 +238,16 @@ impl Redactor {
         }
         cleaned
     }
+}
+
+/// Takes everything that looks like a secret out of a text of any number of lines.
+///
+/// This is what everything passes that Regatta writes or sends, and that no shim has cleaned before: prompts, briefings,
+/// messages, notices, logs, traces, the audit log, the output of checks, and what is shown in other services.
+pub fn redact_text(text: &str) -> String {
+    // A redactor remembers that it is within a key, so each text has its own.
+    let redactor = Redactor::default();
+    text.split('\n').map(|line| redactor.clean(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// A set of pairs of bytes: 8 KiB, whatever is in it.

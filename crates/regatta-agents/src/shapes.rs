@@ -1,10 +1,13 @@
 //! What looks like a key, whoever's it is.
 
+use crate::named_secrets;
+
 /// Every pair of bytes with which one of the shapes below may begin.
-pub(crate) const BEGINS: &[[u8; 2]] = &[
-    *b"sk", *b"rk", *b"gh", *b"gi", *b"xo", *b"xa", *b"AK", *b"AS", *b"AI", *b"gl", *b"np", *b"li", *b"hf", *b"gs",
-    *b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey",
-];
+pub(crate) fn begins() -> impl Iterator<Item = [u8; 2]> {
+    const OTHERS: &[[u8; 2]] = &[*b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey", *b":A"];
+    let makers = MAKERS.iter().map(|Maker(prefix, ..)| [prefix.as_bytes()[0], prefix.as_bytes()[1]]);
+    makers.chain(OTHERS.iter().copied()).chain(named_secrets::BEGINS.iter().copied())
+}
 
 /// Something that looks like a key, from where to where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,8 @@ const MAKERS: &[Maker] = &[
     Maker("sk_live_", 12, is_word, false),
     Maker("sk_test_", 12, is_word, false),
     Maker("rk_live_", 12, is_word, false),
+    Maker("rk_test_", 12, is_word, false),
+    Maker("whsec_", 16, is_base64, false),
     Maker("ghp_", 16, is_alphanumeric, false),
     Maker("gho_", 16, is_alphanumeric, false),
     Maker("ghu_", 16, is_alphanumeric, false),
@@ -34,23 +39,100 @@ const MAKERS: &[Maker] = &[
     Maker("github_pat_", 16, is_word, false),
     Maker("xoxa-", 10, is_word, false),
     Maker("xoxb-", 10, is_word, false),
+    Maker("xoxc-", 10, is_word, true),
+    Maker("xoxd-", 10, is_token, true),
     Maker("xoxe-", 10, is_word, false),
+    Maker("xoxe.", 10, is_dotted, true),
     Maker("xoxo-", 10, is_word, true),
     Maker("xoxp-", 10, is_word, false),
     Maker("xoxr-", 10, is_word, false),
     Maker("xoxs-", 10, is_word, false),
     Maker("xapp-", 16, is_word, true),
     Maker("xai-", 24, is_word, true),
+    Maker("xkeysib-", 24, is_word, true),
     Maker("AKIA", 16, is_upper, false),
     Maker("ASIA", 16, is_upper, false),
+    Maker("ABIA", 16, is_upper, true),
+    Maker("ACCA", 16, is_upper, true),
     Maker("AIza", 30, is_word, false),
+    Maker("AKCp", 30, is_alphanumeric, true),
+    Maker("ATATT3x", 30, is_token, false),
+    Maker("ATBB", 24, is_alphanumeric, true),
+    Maker("AGE-SECRET-KEY-1", 40, is_upper, false),
+    Maker("GOCSPX-", 20, is_word, false),
+    Maker("ya29.", 20, is_word, true),
     Maker("glpat-", 16, is_word, false),
+    Maker("gldt-", 16, is_word, true),
+    Maker("glrt-", 16, is_word, true),
+    Maker("glcbt-", 16, is_word, true),
+    Maker("glptt-", 16, is_word, true),
+    Maker("glft-", 16, is_word, true),
+    Maker("glsoat-", 16, is_word, true),
+    Maker("glsa_", 24, is_word, true),
+    Maker("glc_", 24, is_base64, true),
     Maker("npm_", 30, is_alphanumeric, false),
+    Maker("nfp_", 30, is_alphanumeric, true),
+    Maker("ntn_", 30, is_alphanumeric, true),
+    Maker("secret_", 40, is_alphanumeric, true),
+    Maker("NRAK-", 20, is_upper, true),
     Maker("lin_api_", 16, is_alphanumeric, false),
     Maker("lin_oauth_", 16, is_alphanumeric, false),
     Maker("hf_", 24, is_alphanumeric, false),
+    Maker("hvs.", 20, is_word, true),
+    Maker("hvb.", 20, is_word, true),
+    Maker("hvr.", 20, is_word, true),
     Maker("gsk_", 24, is_alphanumeric, true),
+    Maker("dop_v1_", 32, is_alphanumeric, false),
+    Maker("doo_v1_", 32, is_alphanumeric, false),
+    Maker("dor_v1_", 32, is_alphanumeric, false),
+    Maker("dckr_pat_", 20, is_word, false),
+    Maker("dapi", 32, is_hexadecimal, true),
+    Maker("dp.pt.", 30, is_alphanumeric, true),
+    Maker("dp.st.", 30, is_dotted, true),
+    Maker("dp.sa.", 30, is_alphanumeric, true),
+    Maker("SG.", 40, is_dotted, true),
+    Maker("SK", 32, is_hexadecimal, true),
+    Maker("key-", 32, is_hexadecimal, true),
+    Maker("pypi-", 30, is_word, true),
+    Maker("rubygems_", 40, is_hexadecimal, false),
+    Maker("HRKU-", 30, is_word, true),
+    Maker("shpat_", 24, is_alphanumeric, true),
+    Maker("shpss_", 24, is_alphanumeric, true),
+    Maker("shpca_", 24, is_alphanumeric, true),
+    Maker("shppa_", 24, is_alphanumeric, true),
+    Maker("sq0atp-", 20, is_word, true),
+    Maker("sq0csp-", 30, is_word, true),
+    Maker("EAAA", 40, is_word, true),
+    Maker("figd_", 30, is_word, true),
+    Maker("PMAK-", 40, is_word, true),
+    Maker("pscale_tkn_", 30, is_dotted, true),
+    Maker("pscale_pw_", 30, is_dotted, true),
+    Maker("sbp_", 40, is_hexadecimal, true),
+    Maker("pplx-", 30, is_alphanumeric, true),
+    Maker("r8_", 30, is_alphanumeric, true),
+    Maker("sntrys_", 30, is_base64, true),
+    Maker("sntryu_", 40, is_hexadecimal, true),
+    Maker("bkua_", 30, is_alphanumeric, true),
+    Maker("CCIPAT_", 30, is_word, true),
+    Maker("pul-", 40, is_hexadecimal, true),
+    Maker("tskey-", 20, is_word, true),
+    Maker("LTAI", 16, is_alphanumeric, true),
+    Maker("rnd_", 24, is_alphanumeric, true),
+    Maker("fm2_", 40, is_base64, true),
+    Maker("fo1_", 30, is_word, true),
 ];
+
+/// Whether a maker's prefix begins with these two bytes.
+static MAY_BE_MAKER: [[bool; 256]; 256] = {
+    let mut table = [[false; 256]; 256];
+    let mut nth = 0;
+    while nth < MAKERS.len() {
+        let prefix = MAKERS[nth].0.as_bytes();
+        table[prefix[0] as usize][prefix[1] as usize] = true;
+        nth += 1;
+    }
+    table
+};
 
 fn is_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
@@ -60,6 +142,15 @@ fn is_upper(byte: u8) -> bool {
 }
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
+}
+fn is_dotted(byte: u8) -> bool {
+    is_word(byte) || byte == b'.'
+}
+fn is_base64(byte: u8) -> bool {
+    is_word(byte) || b"+/=".contains(&byte)
+}
+fn is_hexadecimal(byte: u8) -> bool {
+    byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
 /// What a bearer token may consist of.
 fn is_token(byte: u8) -> bool {
@@ -79,20 +170,10 @@ pub(crate) fn find_at(bytes: &[u8], at: usize) -> Option<Shape> {
             authorization(text).map(shape)
         }
         [b'e', b'y', b'J', ..] => json_web_token(bytes, at).map(shape),
-        [b's' | b'r', b'k', b'-' | b'_', ..]
-        | [b'g', b'h', b'p' | b'o' | b'u' | b's' | b'r', ..]
-        | [b'g', b'i', b't', b'h', b'u', b'b', b'_', ..]
-        | [b'g', b'l', b'p', ..]
-        | [b'g', b's', b'k', ..]
-        | [b'x', b'o', b'x', ..]
-        | [b'x', b'a', b'p' | b'i', ..]
-        | [b'A', b'K' | b'S', b'I', ..]
-        | [b'A', b'I', b'z', ..]
-        | [b'n', b'p', b'm', ..]
-        | [b'l', b'i', b'n', b'_', ..]
-        | [b'h', b'f', b'_', ..] => maker(bytes, at).map(shape),
-        _ => None,
+        [b':', b'A', ..] => telegram(bytes, at).map(shape),
+        _ => maker(bytes, at).map(shape),
     }
+    .or_else(|| named_secrets::find_at(bytes, at))
 }
 
 fn run(text: &[u8], is: fn(u8) -> bool) -> usize {
@@ -101,12 +182,25 @@ fn run(text: &[u8], is: fn(u8) -> bool) -> usize {
 
 fn maker(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
-    MAKERS.iter().find_map(|Maker(prefix, least, is, digit)| {
+    let (first, second) = (*text.first()?, *text.get(1)?);
+    if !MAY_BE_MAKER[usize::from(first)][usize::from(second)] {
+        return None;
+    }
+    let alike = |maker: &&Maker| maker.0.as_bytes()[0] == first && maker.0.as_bytes()[1] == second;
+    MAKERS.iter().filter(alike).find_map(|Maker(prefix, least, is, digit)| {
         let behind = text.strip_prefix(prefix.as_bytes())?;
         let length = run(behind, *is);
         let fits = length >= *least && (!digit || behind[..length].iter().any(u8::is_ascii_digit));
         (fits && begins_a_word(bytes, at)).then_some((0, prefix.len() + length))
     })
+}
+
+/// A bot's token: its number, a colon and 35 characters that begin with `AA`.
+fn telegram(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let digits = bytes[..at].iter().rev().take(12).take_while(|byte| byte.is_ascii_digit()).count();
+    let length = run(&bytes[at + 1..], is_word);
+    let fits = (8..=10).contains(&digits) && (33..=40).contains(&length);
+    (fits && !bytes[..at - digits].last().is_some_and(u8::is_ascii_alphanumeric)).then_some((1, length))
 }
 
 /// Three words of base64, of which the first two are JSON objects.
@@ -134,9 +228,16 @@ fn authorization(text: &[u8]) -> Option<(usize, usize)> {
         }
         at += gap;
     }
-    let scheme = ["bearer", "basic", "token"].into_iter().find(|it| starts(&text[at..], it));
+    const SCHEMES: [&str; 7] = ["bearer", "basic", "token", "apikey", "digest", "negotiate", "key"];
+    let scheme = SCHEMES.into_iter().find(|it| starts(&text[at..], it));
     match scheme {
         Some(scheme) if header || scheme == "bearer" => at += scheme.len(),
+        // The value itself, without a scheme.
+        _ if header => {
+            let length = run(&text[at..], is_token);
+            let odd = length >= 16 && text[at..at + length].iter().any(u8::is_ascii_digit);
+            return odd.then_some((at, length));
+        }
         _ => return None,
     }
     let gap = run(&text[at..], |it| it == b' ' || it == b'\t');
@@ -153,7 +254,9 @@ fn authorization(text: &[u8]) -> Option<(usize, usize)> {
 fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     let behind = text.strip_prefix(b"-----BEGIN ")?;
     let label = run(behind, |it| is_upper(it) || it == b' ');
-    let armour = |text: &[u8], label: &[u8]| label.ends_with(b"PRIVATE KEY") && text.starts_with(b"-----");
+    let armour = |text: &[u8], label: &[u8]| {
+        (label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK")) && text.starts_with(b"-----")
+    };
     if !armour(&behind[label..], &behind[..label]) {
         return None;
     }

@@ -12,7 +12,7 @@
 //! no line held longer than it takes to write it.
 
 mod ender; // ends the tree
-mod flow; // limits
+pub(crate) mod flow; // limits
 mod held; // waits for our word
 mod porter; // listens
 mod scribe; // writes

@@ -321,12 +321,14 @@ impl Job {
             return self.shown(post.n, Shown::Never { why: "there is no work to show".into() }).await;
         };
         let branch = work.branch.clone();
+        let title = self.it.turns.first().map_or_else(String::new, |turn| render::one_line(&turn.text, 72));
+        let body = self.it.turns.iter().rev().find_map(|turn| turn.answer.clone()).unwrap_or_default();
         let mut shot = self.shot(
             post,
             0,
             Sight::Pull {
-                title: self.it.turns.first().map_or_else(String::new, |it| render::one_line(&it.text, 72)),
-                body: self.it.turns.iter().rev().find_map(|it| it.answer.clone()).unwrap_or_default(),
+                title: self.desk.engine.redact(&title),
+                body: self.desk.engine.redact(&body),
                 head: work.branch,
                 base: project.trunk.to_string(),
             },
@@ -370,6 +372,7 @@ impl Job {
             // It was overtaken: nobody needs to see it any more.
             return self.shown(post.n, Shown::As { stage: post.stage, refs: post.refs.clone() }).await;
         };
+        let card = self.redacted(card);
         // A look that finds nothing new is no sign of life: only what was said counts.
         let silent = self.memory.said.get_or_insert_with(Instant::now).elapsed();
         let beats = only_progress && self.service.heartbeat().is_some_and(|it| silent >= it);
@@ -428,6 +431,15 @@ impl Job {
             self.memory.sure.remove(&post.n); // it is there, and nobody wrote that down
         }
         came
+    }
+
+    /// Takes secrets out of a card: it leaves this machine (S4).
+    fn redacted(&self, mut card: Card) -> Card {
+        let clean = |text: &mut String| *text = self.desk.engine.redact(text);
+        clean(&mut card.text);
+        card.doing.iter_mut().for_each(clean);
+        card.plan.iter_mut().for_each(|(text, _)| clean(text));
+        card
     }
 
     /// An edit on the way was not taken: the end of the turn is shown anyhow.

@@ -22,6 +22,7 @@ mod keep; // what is written for people, beside the store
 mod knowledge; // what a project learned
 mod perform; // doing what a commit asks
 mod radar; // work in progress tried against itself
+mod redact; // secrets in what commands bring
 mod result; // what a worker says of its work
 mod retention_date; // the date by which ages are judged
 mod runner; // the daemon's own runner: polls for its missions' agents
@@ -296,13 +297,19 @@ impl Engine {
         Ok((engine, recovered))
     }
 
+    /// Takes everything that looks like a secret out of a text that is to be written or sent.
+    pub fn redact(&self, text: &str) -> String {
+        (self.shared.settings.redact.0)(text)
+    }
+
     /// Asks, and waits for the durable answer. For threads; tasks use [`Engine::ask`].
     pub fn submit(&self, request: Request) -> Answer {
         self.report(request, None)
     }
 
     /// Asks, saying which effect this settles: both are stored together.
-    fn report(&self, request: Request, performed: Option<EffectKey>) -> Answer {
+    fn report(&self, mut request: Request, performed: Option<EffectKey>) -> Answer {
+        redact::clean(&self.shared.settings.redact, &mut request);
         let (answer, reply) = oneshot::channel();
         self.shared
             .notes
@@ -317,7 +324,8 @@ impl Engine {
     }
 
     /// Asks, unless something has changed since a revision that the caller saw.
-    pub async fn ask_unless(&self, request: Request, unless: Option<writer::Unless>) -> Answer {
+    pub async fn ask_unless(&self, mut request: Request, unless: Option<writer::Unless>) -> Answer {
+        redact::clean(&self.shared.settings.redact, &mut request);
         let (answer, reply) = oneshot::channel();
         self.shared
             .notes

@@ -304,7 +304,8 @@ fn settings(board: &Board, project: &ProjectName) -> Option<Notify> {
 }
 
 /// Starts the commands; nobody waits for them.
-fn send(engine: &Engine, notify: &Notify, notice: Notice) {
+fn send(engine: &Engine, notify: &Notify, mut notice: Notice) {
+    (notice.title, notice.body) = (engine.redact(&notice.title), engine.redact(&notice.body));
     let agents = engine.agents().clone();
     let lines: Vec<String> = notify.command.iter().cloned().chain(notify.desktop.then(|| desktop(&notice))).collect();
     let Ok(json) = serde_json::to_string(&notice) else { return };

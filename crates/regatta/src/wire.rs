@@ -41,11 +41,7 @@ pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), 
         clock: Arc::new(MachineClock),
     };
     let attempt_env = attempt_env();
-    // A redactor remembers that it is within a key: each text has its own.
-    let redact = Redact(Arc::new(|text| {
-        let redactor = regatta_agents::redact::Redactor::new(vec![]);
-        text.split('\n').map(|line| redactor.clean(line)).collect::<Vec<_>>().join("\n")
-    }));
+    let redact = Redact(Arc::new(redact));
     let settings = Settings {
         attempt_env,
         data_dir: Some(data_dir.to_owned()),
@@ -263,4 +259,9 @@ pub(crate) fn restore(from: &Path, data_dir: &Path) -> Result<Vec<UnreadableRow>
 /// A store's error, for people.
 pub(crate) fn from_store(error: regatta_engine::ports::store::StoreError) -> Failed {
     failed(error.code, error.what, error.hint)
+}
+
+/// Takes everything that looks like a secret out of a text: the one redactor of this program.
+pub(crate) fn redact(text: &str) -> String {
+    regatta_agents::redact::redact_text(text)
 }

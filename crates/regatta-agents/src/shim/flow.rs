@@ -82,14 +82,14 @@ impl Bucket {
 
 /// Puts lines together from pieces; a long one is cut.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     part: Vec<u8>,
     cut: u64,
 }
 
 impl Lines {
     /// Takes a piece; calls back with each line that is complete and how many bytes of it are missing.
-    pub(super) fn take<E>(
+    pub(crate) fn take<E>(
         &mut self,
         piece: &[u8],
         most: usize,

@@ -217,7 +217,7 @@ fn log(verbose: u8, daemon: bool) {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| RedactedLog(std::io::stderr()))
         .with_ansi(false)
         .with_target(false)
         // A log on a full disk is a lost line. Complaining about it on the same disk would panic the thread.
@@ -226,6 +226,22 @@ fn log(verbose: u8, daemon: bool) {
         log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
     } else {
         log.init();
+    }
+}
+
+/// Writes log lines without secrets (S4).
+struct RedactedLog(std::io::Stderr);
+
+impl std::io::Write for RedactedLog {
+    /// Each call is one whole event.
+    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
+        let cleaned = crate::wire::redact(&String::from_utf8_lossy(event));
+        self.0.write_all(cleaned.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
     }
 }
 

@@ -1,0 +1,751 @@
+//! Secrets that their names give away: `password=…`, `"api_key": "…"`, `--token …`, `postgres://u:…@host`.
+//!
+//! A key of a known maker is recognised by its own shape (`shapes`). Most secrets have none: a password is any word. What
+//! tells is the name before it. [`find_at`] is asked at every place where such a name may begin, looks for a separator and
+//! a value behind it, and judges the value: a type, a variable, a call or a placeholder is no secret.
+//!
+//! Every function looks at a bounded number of bytes, so a line is cleaned in linear time.
+
+use crate::shapes::Shape;
+
+/// No value is longer. What is longer is cut by whoever cuts lines.
+const MAX_VALUE: usize = 4_096;
+/// How far a name may reach to the left of its last word: `spring.datasource.primary.password`.
+const MAX_NAME: usize = 120;
+
+/// Every pair of bytes with which the last word of a name, or a URL's `://`, may begin.
+pub(crate) const BEGINS: &[[u8; 2]] = &[
+    *b"pa", *b"PA", *b"Pa", *b"pw", *b"PW", *b"Pw", *b"se", *b"SE", *b"Se", *b"to", *b"TO", *b"To", *b"ke", *b"KE",
+    *b"Ke", *b"cr", *b"CR", *b"Cr", *b"co", *b"CO", *b"Co", *b"si", *b"SI", *b"Si", *b"au", *b"AU", *b"Au", *b"ds",
+    *b"DS", *b":/", *b"3A", *b"3a", *b"-u", *b"--", *b"/s",
+];
+
+/// How much a name says about the value behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strength {
+    /// The value is chosen by a person, and may be a plain word: a password.
+    Chosen,
+    /// The value is made by a machine: a token or a key.
+    Made,
+}
+
+/// The last words of names that secrets have.
+const WORDS: &[(&str, Strength)] = &[
+    ("password", Strength::Chosen),
+    ("passwd", Strength::Chosen),
+    ("passphrase", Strength::Chosen),
+    ("passcode", Strength::Chosen),
+    ("passwort", Strength::Chosen),
+    ("pass", Strength::Chosen),
+    ("pwd", Strength::Chosen),
+    ("secret", Strength::Made),
+    ("token", Strength::Made),
+    ("credentials", Strength::Made),
+    ("credential", Strength::Made),
+    ("creds", Strength::Made),
+    ("cookie", Strength::Made),
+    ("sig", Strength::Made),
+    ("auth", Strength::Made),
+    ("authorization", Strength::Made),
+];
+
+/// A name that ends in `key` is a secret's if one of these stands before that.
+const KEYS: &[&str] = &[
+    "api",
+    "access",
+    "secret",
+    "private",
+    "signing",
+    "encryption",
+    "account",
+    "shared",
+    "master",
+    "auth",
+    "service",
+    "storage",
+    "subscription",
+    "deploy",
+    "webhook",
+    "app",
+    "application",
+    "client",
+    "admin",
+    "ssh",
+    "session",
+    "hmac",
+    "license",
+    "consumer",
+    "sharedaccess",
+    "functions",
+    "publishing",
+    "crypt",
+    "rsa",
+    "aes",
+    "server",
+];
+
+/// Finds a secret whose name has its last word here, or a URL's user part, or a login given to curl.
+pub(crate) fn find_at(bytes: &[u8], at: usize) -> Option<Shape> {
+    let shape = |(start, end)| Shape { start, end, goes_on: false };
+    match bytes.get(at)? {
+        b':' | b'3' => user_info(bytes, at).map(shape),
+        b'-' => curl_login(bytes, at).map(shape),
+        b'/' => webhook(bytes, at).map(shape),
+        _ => named(bytes, at).map(shape),
+    }
+}
+
+fn lower(byte: u8) -> u8 {
+    byte.to_ascii_lowercase()
+}
+
+fn starts_with_word(text: &[u8], word: &str) -> bool {
+    text.len() >= word.len() && text[..word.len()].eq_ignore_ascii_case(word.as_bytes())
+}
+
+fn named(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let text = &bytes[at..];
+    // The third letter tells nearly every other word: `secure`, `total`, `path`, `cost`.
+    let third = lower(*text.get(2)?);
+    let may_be = match lower(text[0]) {
+        b'p' => third == b's' || third == b'd',
+        b's' => third == b'c' || third == b'g',
+        b't' => third == b'k',
+        b'c' => third == b'e' || third == b'o',
+        b'a' => third == b't',
+        b'k' => third == b'y',
+        _ => third == b'n',
+    };
+    if !may_be {
+        return None;
+    }
+    let (length, strength) = match lower(text[0]) {
+        b'k' => (is_key_name(bytes, at).then_some(3)?, Strength::Made),
+        b'd' => (starts_with_word(text, "dsn").then_some(3)?, Strength::Made),
+        _ => {
+            let (word, strength) = WORDS.iter().find(|(word, _)| starts_with_word(text, word))?;
+            (word.len(), *strength)
+        }
+    };
+    let name = Name::around(bytes, at, at + length)?;
+    // The short ones are parts of other words: compass, author, bypass.
+    let is_short = length <= 4 || starts_with_word(text, "cookie");
+    if is_short && !name.begins_word(bytes, at) && !name.text(bytes).eq_ignore_ascii_case(b"requirepass") {
+        return None;
+    }
+    if starts_with_word(text, "authorization") || (starts_with_word(text, "auth") && !name.is_setting(bytes)) {
+        return None; // the header has a scheme before its value, which `shapes` knows
+    }
+    let (start, style) = value_start(bytes, &name)?;
+    let (start, mut end, is_quoted) = value(bytes, start, style);
+    if style == Style::Colon && !is_quoted && starts_with_word(text, "cookie") {
+        // A header has all of its cookies in one line.
+        let rest = &bytes[start..bytes.len().min(start + MAX_VALUE)];
+        end = start + rest.iter().position(|byte| b"\"'\\<>`".contains(byte)).unwrap_or(rest.len());
+        let is_cookies = rest[..end - start].contains(&b'=') && end - start >= 8;
+        return is_cookies.then_some((start, end));
+    }
+    let value = bytes.get(start..end)?;
+    Judge { bytes, name: &name, strength, style, is_quoted }.is_secret(value).then_some((start, end))
+}
+
+/// Whether `key` at this place is the end of the name of a secret key.
+fn is_key_name(bytes: &[u8], at: usize) -> bool {
+    if !starts_with_word(&bytes[at..], "key") {
+        return false;
+    }
+    let before = &bytes[at.saturating_sub(24)..at];
+    let before = match before.last() {
+        Some(b'_' | b'-' | b'.' | b' ') => &before[..before.len() - 1],
+        _ => before,
+    };
+    KEYS.iter().any(|word| {
+        before.len() >= word.len()
+            && before[before.len() - word.len()..].eq_ignore_ascii_case(word.as_bytes())
+            && before.len().checked_sub(word.len() + 1).is_none_or(|last| {
+                let (last, first) = (before[last], before[before.len() - word.len()]);
+                !last.is_ascii_alphanumeric() || (last.is_ascii_lowercase() && first.is_ascii_uppercase())
+            })
+    })
+}
+
+/// The name that a value is given.
+struct Name {
+    start: usize,
+    end: usize,
+}
+
+impl Name {
+    /// Returns the whole name whose last word ends at `end`; nothing if the word goes on there.
+    fn around(bytes: &[u8], at: usize, end: usize) -> Option<Name> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.$".contains(&byte) || byte >= 0x80;
+        // `DB_PASSWORD_2` and `password1` are names of passwords, `token_count` is none.
+        let digits = |from: usize| bytes[from..].iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
+        let mut end = end + if bytes.get(end) == Some(&b'_') { 0 } else { digits(end) };
+        if bytes.get(end) == Some(&b'_') && digits(end + 1) > 0 {
+            end += 1 + digits(end + 1);
+        }
+        if bytes.get(end).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80) {
+            return None;
+        }
+        if bytes.get(end) == Some(&b'-') && bytes.get(end + 1).is_some_and(u8::is_ascii_alphanumeric) {
+            return None;
+        }
+        let from = at.saturating_sub(MAX_NAME);
+        let start = at - bytes[from..at].iter().rev().take_while(|byte| is_part(**byte)).count();
+        Some(Name { start, end })
+    }
+
+    fn text<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.start..self.end]
+    }
+
+    /// Whether a new word of the name begins at `at`: `db_pass`, `dbPass`, but not `bypass`.
+    fn begins_word(&self, bytes: &[u8], at: usize) -> bool {
+        let Some(last) = at.checked_sub(1).filter(|last| *last >= self.start) else { return true };
+        !bytes[last].is_ascii_alphanumeric() || (bytes[last].is_ascii_lowercase() && bytes[at].is_ascii_uppercase())
+    }
+
+    /// Whether it is written as environment variables are.
+    fn is_capitals(&self, bytes: &[u8]) -> bool {
+        let text = self.text(bytes);
+        text.iter().any(u8::is_ascii_uppercase) && !text.iter().any(u8::is_ascii_lowercase)
+    }
+
+    fn is_setting(&self, bytes: &[u8]) -> bool {
+        self.text(bytes).iter().any(|byte| b"_-.".contains(byte))
+    }
+}
+
+/// How a value is given to its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// `name=value`
+    Equals,
+    /// `name = value`, `name := value`, `name => value`
+    Spaced,
+    /// `name: value`
+    Colon,
+    /// `--name value`, `ENV NAME value`, `login x password y`
+    Space,
+    /// `<name>value</name>`
+    Tag,
+    /// `name%3Dvalue`
+    Percent,
+}
+
+/// Returns where the value begins.
+fn value_start(bytes: &[u8], name: &Name) -> Option<(usize, Style)> {
+    let mut at = name.end;
+    let skip = |at: usize, set: &[u8], most: usize| {
+        at + bytes[at.min(bytes.len())..].iter().take(most).take_while(|byte| set.contains(byte)).count()
+    };
+    if bytes.get(at) == Some(&b'>') && name.start > 0 && bytes[name.start - 1] == b'<' {
+        return Some((at + 1, Style::Tag));
+    }
+    if bytes[at..].len() >= 3 && bytes[at..at + 3].eq_ignore_ascii_case(b"%3D") {
+        return Some((at + 3, Style::Percent));
+    }
+    // A quoted name, percent-encoded: %22password%22%3A%22…%22
+    let rest = &bytes[at..bytes.len().min(at + 12)];
+    if rest.len() >= 6
+        && (rest.starts_with(b"%22") || rest.starts_with(b"%27"))
+        && rest[3..6].eq_ignore_ascii_case(b"%3A")
+    {
+        let gap = if rest[6..].starts_with(b"%20") { 3 } else { 0 };
+        return Some((at + 6 + gap, Style::Percent));
+    }
+    // Quotes, brackets and escapes that close the name.
+    let closed = skip(at, b"\"'`\\])}", 6);
+    let spaced = skip(closed, b" \t", 40);
+    let separator = bytes.get(spaced)?;
+    let next = bytes.get(spaced + 1).copied().unwrap_or(b' ');
+    match (separator, next) {
+        (b'=', b'=' | b'~') | (b':', b':') => None,
+        (b'=', b'>') | (b':', b'=') => Some((skip(spaced + 2, b" \t", 40), Style::Spaced)),
+        (b'=', _) => {
+            at = skip(spaced + 1, b" \t", 40);
+            let is_tight = spaced == closed && at == spaced + 1;
+            Some((at, if is_tight { Style::Equals } else { Style::Spaced }))
+        }
+        (b':', _) => {
+            at = skip(spaced + 1, b" \t", 40);
+            // A declaration with its type: password: &str = "…"
+            let is_type = |byte: u8| byte.is_ascii_alphanumeric() || b"_&<>:' ?[]|".contains(&byte);
+            let rest = &bytes[at..bytes.len().min(at + 60)];
+            let length = rest.iter().take_while(|byte| is_type(**byte)).count();
+            let is_declared = length > 1 && rest[length..].starts_with(b"= ") && rest[length - 1] == b' ';
+            match is_declared && rest.get(length + 2).is_some_and(|byte| b"\"'`br".contains(byte)) {
+                true => Some((at + length + 2, Style::Spaced)),
+                false => Some((at, Style::Colon)),
+            }
+        }
+        _ if spaced > name.end && closed == name.end => space_separated(bytes, name).then_some((spaced, Style::Space)),
+        _ => None,
+    }
+}
+
+/// Whether a name and its value are parted by a space alone: a flag, a Dockerfile's `ENV`, a line of a `.netrc`.
+fn space_separated(bytes: &[u8], name: &Name) -> bool {
+    if bytes[name.start..].starts_with(b"--") {
+        return name.start == 0 || !bytes[name.start - 1].is_ascii_alphanumeric();
+    }
+    let before = &bytes[name.start.saturating_sub(80)..name.start];
+    let ends = |word: &str| before.ends_with(word.as_bytes());
+    let has = |word: &str| before.windows(word.len()).any(|part| part == word.as_bytes());
+    (name.is_capitals(bytes) && (ends("ENV ") || ends("ARG ") || ends("setx ")))
+        || (has("login ") && (has("machine ") || before.starts_with(b"login ")))
+        || ends("requirepass ")
+        || (bytes[name.start..].starts_with(b"requirepass") && before.is_empty())
+}
+
+/// Returns where the value begins and ends, and whether it is quoted.
+fn value(bytes: &[u8], start: usize, style: Style) -> (usize, usize, bool) {
+    let limit = bytes.len().min(start + MAX_VALUE);
+    let text = &bytes[start.min(limit)..limit];
+    if style == Style::Tag {
+        let length = text.iter().position(|byte| *byte == b'<').unwrap_or(text.len());
+        return (start, start + length, true);
+    }
+    // A prefix of a string: b"…", r'…', f"…", @"…".
+    let prefix = match text {
+        [b'b' | b'r' | b'f' | b'u' | b'@' | b'$', b'"' | b'\'', ..] => 1,
+        _ => 0,
+    };
+    let escapes = text[prefix..].iter().take(8).take_while(|byte| **byte == b'\\').count();
+    let quote = text.get(prefix + escapes).filter(|byte| b"\"'`".contains(byte));
+    if let Some(quote) = quote {
+        let open = prefix + escapes + 1;
+        let mut at = open;
+        while at < text.len() {
+            let slashes = text[at..].iter().take_while(|byte| **byte == b'\\').count();
+            if text.get(at + slashes) == Some(quote) && slashes <= escapes {
+                break;
+            }
+            at += (slashes + 1).min(text.len() - at);
+        }
+        if at >= text.len() {
+            // The quote is never closed: it closes something, or the text was cut. A cut value has no code behind it.
+            let ends = |byte: u8| byte.is_ascii_whitespace() || b"(),;{}".contains(&byte);
+            let length = text[open..].iter().position(|byte| ends(*byte)).unwrap_or(text.len() - open);
+            return (start + open, start + open + length, false);
+        }
+        return (start + open, start + at.min(text.len()), true);
+    }
+    if text.starts_with(b"%22") || text.starts_with(b"%27") {
+        let length = text[3..].windows(3).position(|part| part == &text[..3]).unwrap_or(text.len() - 3);
+        return (start + 3, start + 3 + length, true);
+    }
+    let ends = |byte: u8| byte.is_ascii_whitespace() || b",;&\"'`<>)}]|\\".contains(&byte);
+    let length = text.iter().position(|byte| ends(*byte)).unwrap_or(text.len());
+    let cut = match style {
+        Style::Percent => text[..length].windows(3).position(|part| part.eq_ignore_ascii_case(b"%26")),
+        _ => None,
+    };
+    (start, start + cut.unwrap_or(length), false)
+}
+
+/// Judges whether a value is a secret.
+struct Judge<'a> {
+    bytes: &'a [u8],
+    name: &'a Name,
+    strength: Strength,
+    style: Style,
+    is_quoted: bool,
+}
+
+impl Judge<'_> {
+    fn is_secret(&self, value: &[u8]) -> bool {
+        if value.len() < 3 || is_placeholder(value) {
+            return false;
+        }
+        let has = |is: fn(&u8) -> bool| value.iter().any(is);
+        let (letters, digits) = (has(u8::is_ascii_alphabetic), has(u8::is_ascii_digit));
+        let only_digits = digits && value.iter().all(|byte| byte.is_ascii_digit() || b"._,-".contains(byte));
+        let is_chosen = self.strength == Strength::Chosen;
+        if only_digits {
+            return if is_chosen { value.len() >= 4 } else { value.len() >= 16 };
+        }
+        if has(|byte| *byte == b' ') {
+            // A passphrase has spaces; what else has them is a sentence about the secret.
+            return self.is_quoted
+                && is_chosen
+                && starts_with_word(last_word(self.name.text(self.bytes)), "passphrase");
+        }
+        if !self.is_quoted && (is_expression(value, self.bytes, self.name) || is_type_name(value)) {
+            return false;
+        }
+        let symbols =
+            value.iter().any(|byte| byte.is_ascii_punctuation() && !b"_-.:/".contains(byte)) || !value.is_ascii();
+        let mixed = (letters && digits) || symbols;
+        match (self.strength, self.is_quoted) {
+            (Strength::Chosen, true) => mixed || value.len() >= 4 && !is_type_name(value),
+            (Strength::Chosen, false) => (mixed && value.len() >= 4) || (value.len() >= 4 && self.is_plain_setting()),
+            (Strength::Made, true) => {
+                (mixed && value.len() >= 6 && !is_identifier_with_number(value))
+                    || value.len() >= 16 && !is_identifier(value)
+            }
+            (Strength::Made, false) => {
+                let least = if self.style == Style::Equals || self.style == Style::Space { 6 } else { 8 };
+                (mixed && value.len() >= least && !is_identifier_with_number(value))
+                    || (value.len() >= 8 && self.is_plain_setting() && !is_identifier(value))
+                    || (value.len() >= 20 && !is_identifier(value))
+            }
+        }
+    }
+
+    /// Whether the place is one where a bare word is the value itself: an environment variable, a query, a connection
+    /// string, a flag. In code a bare word is a variable.
+    fn is_plain_setting(&self) -> bool {
+        let before = self.name.start.checked_sub(1).map(|last| self.bytes[last]);
+        let is_query = matches!(before, Some(b'?' | b'&' | b';')) && self.style == Style::Equals;
+        let is_flag = self.bytes[self.name.start..].starts_with(b"--");
+        let is_variable = self.name.is_capitals(self.bytes);
+        let is_dotted = self.style == Style::Equals && self.name.text(self.bytes).contains(&b'.');
+        let line_before = &self.bytes[self.name.start.saturating_sub(8)..self.name.start];
+        let is_exported = line_before.ends_with(b"export ") && self.style == Style::Equals;
+        // A header in quotes: -H 'password: …'
+        let is_header = self.style == Style::Colon && matches!(before, Some(b'\'' | b'"'));
+        let is_whole_line = matches!(self.style, Style::Equals | Style::Colon)
+            && self.bytes[..self.name.start].iter().all(|byte| byte.is_ascii_whitespace() || *byte == b'-');
+        is_query
+            || is_exported
+            || is_header
+            || is_flag
+            || is_variable
+            || is_dotted
+            || self.style == Style::Space
+            || self.style == Style::Tag
+            || self.style == Style::Percent
+            || is_whole_line && self.strength == Strength::Chosen
+    }
+}
+
+fn last_word(name: &[u8]) -> &[u8] {
+    name.rsplit(|byte| b"_-.".contains(byte)).next().unwrap_or(name)
+}
+
+/// Values that stand for a secret, or say where it is.
+fn is_placeholder(value: &[u8]) -> bool {
+    const BEGINNINGS: &[&str] = &[
+        "$",
+        "{{",
+        "${",
+        "<",
+        "%(",
+        "%s",
+        "{",
+        "[",
+        "env:",
+        "env.",
+        "file:",
+        "vault:",
+        "op://",
+        "ssm:",
+        "arn:",
+        "ref:",
+        "ref+",
+        "secrets.",
+        "secret://",
+        "process.env",
+        "os.environ",
+        "os.getenv",
+        "env[",
+        "env(",
+        "std::",
+        "config.",
+        "settings.",
+        "self.",
+        "this.",
+        "var.",
+        "local.",
+        "data.",
+        "...",
+        "…",
+        "***",
+        "xxx",
+        "your",
+        "my_",
+        "my-",
+        "the-",
+        "insert",
+        "replace",
+        "example",
+        "dummy",
+        "redacted",
+        "keychain",
+        "projects/",
+        "@",
+        "!",
+        "#",
+        "&",
+        "*",
+        "(",
+        "/",
+        "~/",
+        "./",
+    ];
+    const WORDS: &[&str] = &[
+        "null",
+        "none",
+        "nil",
+        "true",
+        "false",
+        "undefined",
+        "required",
+        "optional",
+        "string",
+        "str",
+        "text",
+        "bool",
+        "boolean",
+        "number",
+        "integer",
+        "int",
+        "bytes",
+        "object",
+        "any",
+        "password",
+        "passwd",
+        "passphrase",
+        "secret",
+        "token",
+        "key",
+        "value",
+        "name",
+        "user",
+        "username",
+        "hidden",
+        "unset",
+        "missing",
+        "empty",
+        "default",
+        "invalid",
+        "expired",
+        "yes",
+        "no",
+        "off",
+        "on",
+        "auto",
+        "bearer",
+        "basic",
+        "header",
+        "cookie",
+        "session",
+        "prompt",
+        "ask",
+        "always",
+        "never",
+        "enabled",
+        "disabled",
+        "bytea",
+        "varchar",
+        "char",
+        "uuid",
+        "base64",
+        "redacted]",
+    ];
+    let text = value;
+    let starts = |word: &&str| starts_with_word(text, word);
+    let is_word = |word: &&str| text.eq_ignore_ascii_case(word.as_bytes());
+    BEGINNINGS.iter().any(|word| starts(word) && !is_long_random(text)) || WORDS.iter().any(|word| is_word(word))
+}
+
+/// Whether a value is too long and too mixed to be a placeholder, whatever it begins with.
+fn is_long_random(value: &[u8]) -> bool {
+    let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let first_is_open = value.first().is_some_and(|byte| b"$<{[%(".contains(byte));
+    !first_is_open && value.len() >= 16 && digits >= 3 && !value.iter().any(|byte| b" :.()".contains(byte))
+}
+
+fn is_type_name(value: &[u8]) -> bool {
+    matches!(value, b"String" | b"Secret" | b"Password" | b"SecretString" | b"Option" | b"SecretStr")
+}
+
+/// Whether a bare value is code: a call, a path, a variable of the same name, a number with a unit.
+fn is_expression(value: &[u8], bytes: &[u8], name: &Name) -> bool {
+    let own = last_word(name.text(bytes));
+    value.contains(&b'(')
+        || value.windows(2).any(|pair| pair == b"::")
+        || value.eq_ignore_ascii_case(own)
+        || value.eq_ignore_ascii_case(name.text(bytes))
+        || (value.contains(&b'.') && value.split(|byte| *byte == b'.').all(|part| is_identifier(part)))
+        || value.contains(&b'[')
+        || value.ends_with(b"!")
+        || value.ends_with(b"?") && value.len() < 12
+        || is_primitive(value)
+}
+
+fn is_primitive(value: &[u8]) -> bool {
+    matches!(
+        value,
+        b"u8"
+            | b"u16"
+            | b"u32"
+            | b"u64"
+            | b"u128"
+            | b"usize"
+            | b"i8"
+            | b"i16"
+            | b"i32"
+            | b"i64"
+            | b"i128"
+            | b"isize"
+            | b"f32"
+            | b"f64"
+            | b"int8"
+            | b"int16"
+            | b"int32"
+            | b"int64"
+            | b"uint8"
+            | b"uint32"
+            | b"uint64"
+            | b"float32"
+            | b"float64"
+            | b"utf8"
+            | b"utf-8"
+    )
+}
+
+/// Whether a text has the form of a word in a program: letters and underscores, no digits.
+fn is_identifier(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|byte| byte.is_ascii_alphabetic() || b"_-".contains(byte))
+}
+
+/// Whether a text is an identifier with one number: `token2`, `sha256`, `OAUTH2_CLIENT`, `T21`.
+fn is_identifier_with_number(text: &[u8]) -> bool {
+    let plain = text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte));
+    let runs = text.split(|byte| !byte.is_ascii_digit()).filter(|run| !run.is_empty()).count();
+    let digits = text.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let is_word = text.first().is_some_and(u8::is_ascii_alphabetic);
+    let has_both = text.iter().any(u8::is_ascii_uppercase) && text.iter().any(u8::is_ascii_lowercase);
+    plain && is_word && runs == 1 && digits <= 3 && !has_both && text.len() <= 24 && text.len() < 9 + digits * 4
+}
+
+/// The password of `scheme://user:password@host`, also percent-encoded; or a user part that is a token by itself.
+fn user_info(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let text = &bytes[at..];
+    let (open, colon, end_mark): (usize, &[u8], &[u8]) = if text.starts_with(b"://") {
+        (3, b":", b"@")
+    } else if at > 0 && bytes[at - 1] == b'%' && text.len() > 8 && text[2..8].eq_ignore_ascii_case(b"%2F%2F") {
+        (8, b"%3A", b"%40")
+    } else {
+        return None;
+    };
+    let scheme = bytes[..at].last().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'%');
+    let rest = &text[open..text.len().min(open + MAX_VALUE)];
+    let stops = |byte: u8| byte.is_ascii_whitespace() || b"\"'<>`\\/?#,(){}|".contains(&byte);
+    let length = rest.iter().position(|byte| stops(*byte)).unwrap_or(rest.len());
+    let authority = &rest[..length];
+    let find = |mark: &[u8], last: bool| {
+        let same = |part: &[u8]| part.eq_ignore_ascii_case(mark);
+        let mut found = authority.windows(mark.len());
+        if last { found.rposition(same) } else { found.position(same) }
+    };
+    let end = find(end_mark, true).filter(|_| scheme)?;
+    let start = find(colon, false).filter(|start| *start < end).map(|start| start + colon.len());
+    let (start, password) = match start {
+        Some(start) => (start, &authority[start..end]),
+        // A user part without a password is a token if it is long and mixed.
+        None => {
+            let user = &authority[..end];
+            let digits = user.iter().filter(|byte| byte.is_ascii_digit()).count();
+            (0, (user.len() >= 20 && digits >= 2).then_some(user)?)
+        }
+    };
+    let is_known = password.is_empty()
+        || password.starts_with(b"$")
+        || password.starts_with(b"<")
+        || password.starts_with(b"*")
+        || password.starts_with(b"[redacted")
+        || password.starts_with(b"{");
+    (!is_known).then_some((at + open + start, at + open + end))
+}
+
+/// The password of `curl -u user:password`.
+fn curl_login(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let text = &bytes[at..];
+    let flag = ["-u ", "--user ", "--user=", "--proxy-user ", "-u\t"]
+        .into_iter()
+        .find(|flag| text.starts_with(flag.as_bytes()))?;
+    let before = &bytes[at.saturating_sub(200)..at];
+    let is_curl =
+        ["curl", "wget", "http"].iter().any(|word| before.windows(word.len()).any(|part| part == word.as_bytes()));
+    if !is_curl {
+        return None;
+    }
+    let (start, end, _) = value(bytes, at + flag.len(), Style::Space);
+    let colon = bytes[start..end].iter().position(|byte| *byte == b':')?;
+    let password = &bytes[start + colon + 1..end];
+    (password.len() >= 3 && !is_placeholder(password)).then_some((start + colon + 1, end))
+}
+
+/// The secret part of an address that is a secret: an incoming webhook.
+fn webhook(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let text = &bytes[at..];
+    let before = &bytes[at.saturating_sub(40)..at];
+    let path = text.strip_prefix(b"/services/").filter(|_| before.ends_with(b"hooks.slack.com"))?;
+    let length = path.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'/').count();
+    (length >= 20).then_some((at + 10, at + 10 + length))
+}
+
+/// How the lines behind a line hold a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opens {
+    /// The lines that are indented are the value: YAML's `password: |`.
+    Block,
+    /// All lines up to the closing quotes are the value.
+    Quotes,
+    /// The next line has the value of a variable that this line names: `- name: DB_PASSWORD`.
+    Variable,
+}
+
+/// The quotes around a text of several lines.
+pub(crate) const LONG_QUOTES: [&str; 2] = ["\"\"\"", "'''"];
+
+/// Returns how the lines behind this one hold a secret, if they do.
+pub(crate) fn opens(line: &str) -> Option<Opens> {
+    let text = line.trim();
+    let last = *text.as_bytes().last()?;
+    if b"|>-+\"'".contains(&last) {
+        let ends = ["|-", ">-", "|+", "|", ">"].into_iter().chain(LONG_QUOTES).find(|end| text.ends_with(end));
+        if let Some(end) = ends {
+            let head = text[..text.len() - end.len()].trim_end().as_bytes();
+            let separator = *head.last()?;
+            let is_secret = b":=".contains(&separator) && ends_in_secret_name(&head[..head.len() - 1]);
+            let kind = if end.len() == 3 { Opens::Quotes } else { Opens::Block };
+            return (is_secret && (kind == Opens::Quotes || separator == b':')).then_some(kind);
+        }
+    }
+    let name = text.strip_prefix("- ").unwrap_or(text);
+    let name = name.strip_prefix("name:").or_else(|| name.strip_prefix("\"name\":"))?;
+    let name = name.trim().trim_end_matches(',').trim_matches(['"', '\'']);
+    ends_in_secret_name(name.as_bytes()).then_some(Opens::Variable)
+}
+
+/// Returns the value of a line `value: …` behind one that names a variable.
+pub(crate) fn variable_value(line: &str) -> Option<(usize, usize)> {
+    let trimmed = line.trim_start();
+    let start = line.len() - trimmed.len();
+    let key = ["value:", "\"value\":", "- value:"].into_iter().find(|key| trimmed.starts_with(key))?;
+    let from = start + key.len();
+    let gap = line[from..].len() - line[from..].trim_start().len();
+    let (start, end, _) = value(line.as_bytes(), from + gap, Style::Colon);
+    let found = &line.as_bytes()[start..end];
+    (found.len() >= 3 && !is_placeholder(found)).then_some((start, end))
+}
+
+/// Whether a text ends in a name that secrets have, quoted or not.
+fn ends_in_secret_name(text: &[u8]) -> bool {
+    let quotes = text.iter().rev().take_while(|byte| b"\"' ".contains(byte)).count();
+    let text = &text[..text.len() - quotes];
+    let lengths = WORDS.iter().map(|(word, _)| word.len()).chain([3]);
+    lengths.filter_map(|length| text.len().checked_sub(length)).any(|at| {
+        let word = &text[at..];
+        let Some(name) = Name::around(text, at, text.len()) else { return false };
+        let is_word = WORDS.iter().any(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
+        let is_short = word.len() <= 4 || word.eq_ignore_ascii_case(b"cookie");
+        let is_key = word.eq_ignore_ascii_case(b"key") && is_key_name(text, at);
+        is_key || (is_word && (!is_short || name.begins_word(text, at)))
+    })
+}
