@@ -766,36 +766,3 @@ pub fn find(board: &Board, id: TaskId) -> Result<Arc<Task>, Refusal> {
         },
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// J7: nothing leads out of a terminal status.
-    #[test]
-    fn j7_terminal_is_final() {
-        for from in Status::ALL.into_iter().filter(|it| it.is_terminal()) {
-            for to in Status::ALL {
-                assert_eq!(next_status(TaskId(1), from, to), Err(Refusal::Finished { task: TaskId(1), status: from }));
-            }
-        }
-    }
-
-    /// Everything that is not terminal can still be cancelled, and everything has a way to an end.
-    #[test]
-    fn every_open_status_can_be_cancelled() {
-        for from in Status::ALL.into_iter().filter(|it| !it.is_terminal()) {
-            assert!(next_status(TaskId(1), from, Status::Cancelled).is_ok(), "{from}");
-        }
-    }
-
-    #[test]
-    fn only_running_work_is_validated_and_only_submitted_work_lands() {
-        for from in Status::ALL {
-            let may = |to| next_status(TaskId(1), from, to).is_ok();
-            assert_eq!(may(Status::Validating), from == Status::InProgress, "{from}");
-            assert_eq!(may(Status::Completed), matches!(from, Status::Validating | Status::Landing), "{from}");
-            assert_eq!(may(Status::InProgress), from.is_waiting(), "{from}");
-        }
-    }
-}

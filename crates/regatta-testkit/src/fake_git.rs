@@ -9,6 +9,8 @@
 
 mod collisions; // what will collide
 mod mending; // workspaces of fix-ups
+mod trunk_line; // the commits of a trunk and their trailers
+mod world; // commits, trunks and merges in memory
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
 use regatta_core::landing::guard::SpecialFile;
-use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen};
+use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
@@ -26,6 +28,7 @@ use regatta_engine::ports::git::{
     ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
 };
 
+use self::world::merge;
 use crate::steps::Life;
 
 /// A tree: content by path.
@@ -277,109 +280,6 @@ fn place(dir: &Path) -> Option<Place> {
     Some(Place::Stage(ProjectName::new(above).ok()?, name.parse().ok()?))
 }
 
-impl World {
-    /// The same input gives the same commit, as the port asks.
-    fn commit(&mut self, parent: Option<CommitId>, files: Files, message: &str, seconds: u64) -> CommitId {
-        let part = |salt: u8| {
-            let mut hasher = DefaultHasher::new();
-            (salt, &parent, &files, message, seconds).hash(&mut hasher);
-            hasher.finish()
-        };
-        let id = CommitId::new(&format!("{:016x}{:016x}{:08x}", part(1), part(2), part(3) as u32)).unwrap();
-        self.commits.insert(id.clone(), Commit { parent, merged: None, message: message.to_owned(), files });
-        id
-    }
-
-    fn get(&self, commit: &CommitId) -> Result<Commit, GitError> {
-        self.commits.get(commit).cloned().ok_or_else(|| error("no_such_commit", &format!("there is no {commit}")))
-    }
-
-    /// Whether `old` is `new` or an ancestor of it.
-    fn follows(&self, old: &CommitId, new: &CommitId) -> bool {
-        let mut left = vec![new.clone()];
-        while let Some(at) = left.pop() {
-            if at == *old {
-                return true;
-            }
-            left.extend(self.commits.get(&at).into_iter().flat_map(|it| [&it.parent, &it.merged]).flatten().cloned());
-        }
-        false
-    }
-
-    /// What a commit changed, merged onto `ours`: its parent's files are the base.
-    fn merge_onto(&self, tip: &CommitId, commit: &CommitId) -> Result<Result<Files, Vec<String>>, GitError> {
-        let Commit { parent: Some(base), files: theirs, .. } = self.get(commit)? else {
-            return Err(error("no_such_commit", &format!("{commit} has no base")));
-        };
-        Ok(merge(&self.files(&base), &self.files(tip), &theirs))
-    }
-
-    fn files(&self, commit: &CommitId) -> Files {
-        self.commits.get(commit).map(|it| it.files.clone()).unwrap_or_default()
-    }
-
-    fn trunk(&self, repo: &Repo) -> Result<&Trunk, GitError> {
-        self.trunks.get(&repo.path).ok_or_else(|| error("not_a_repository", "there is no repository there"))
-    }
-
-    fn space(&self, attempt: AttemptId) -> Result<&Space, GitError> {
-        self.spaces.get(&attempt).ok_or_else(|| error("no_workspace", &format!("{attempt} has no workspace")))
-    }
-
-    fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
-        let Some(space) = self.spaces.get(&attempt) else { return Ok(vec![]) };
-        let mut keepers: Vec<Files> = self.kept.get(&attempt).into_iter().flatten().map(|it| self.files(it)).collect();
-        keepers.push(self.files(&self.trunk(repo)?.tip));
-        keepers.push(self.files(&space.base));
-        let lost = |(path, content): &(&String, &String)| !keepers.iter().any(|it| it.get(*path) == Some(content));
-        Ok(space.files.iter().filter(lost).map(|it| it.0.clone()).collect())
-    }
-
-    fn judge_move(&mut self, permit: &TrunkPermit, old: &CommitId, new: &CommitId) {
-        let mut faults = Vec::new();
-        if !self.ever_staged.contains(new) {
-            faults.push(format!("Q1: {new} was never staged"));
-        }
-        for command in &self.required {
-            if !self.passed.contains(&(new.clone(), command.clone())) {
-                faults.push(format!("Q1: `{command}` did not pass on {new}"));
-            }
-        }
-        if !self.follows(old, new) {
-            faults.push(format!("Q2: {new} does not follow {old}"));
-        }
-        if self.moves.iter().any(|it| it.project == *permit.project() && it.fence >= permit.fence()) {
-            faults.push(format!("L6: fence {} is no newer than the last one", permit.fence()));
-        }
-        if self.moves.iter().any(|it| it.landing == permit.landing()) {
-            faults.push(format!("Q7: {} moved the trunk before", permit.landing()));
-        }
-        self.unlawful.extend(faults.into_iter().map(|it| format!("{}: {it}", permit.landing())));
-    }
-}
-
-/// Merges by path; `Err` names the paths that both sides changed differently.
-fn merge(base: &Files, ours: &Files, theirs: &Files) -> Result<Files, Vec<String>> {
-    let mut merged = Files::new();
-    let mut conflicts = Vec::new();
-    let paths: BTreeSet<&String> = base.keys().chain(ours.keys()).chain(theirs.keys()).collect();
-    for path in paths {
-        let (was, mine, yours) = (base.get(path), ours.get(path), theirs.get(path));
-        let result = match () {
-            () if mine == yours || yours == was => mine,
-            () if mine == was => yours,
-            () => {
-                conflicts.push(path.clone());
-                None
-            }
-        };
-        if let Some(content) = result {
-            merged.insert(path.clone(), content.clone());
-        }
-    }
-    if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
-}
-
 impl Git for FakeGit {
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
         self.call("git.inspect", |world| {
@@ -425,58 +325,15 @@ impl Git for FakeGit {
     }
 
     fn commits_between(&self, _: &Repo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
-        let world = self.lock();
-        let parent = |id: &CommitId| world.commits.get(id).and_then(|commit| commit.parent.clone());
-        let line = std::iter::successors(parent(to), parent).take_while(|id| id != from);
-        let mut steps: Vec<CommitId> = line.collect();
-        steps.reverse();
-        Ok(steps)
+        Ok(trunk_line::between(&self.lock(), from, to))
     }
 
     fn compare_trunk(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
-        let world = self.lock();
-        let tip = world.trunk(repo)?.tip.clone();
-        let line = |from: &[CommitId]| {
-            let mut line = Vec::new();
-            for from in from {
-                let mut at = Some(from.clone());
-                while let Some(here) = at.filter(|here| !line.contains(here)) {
-                    at = world.commits.get(&here).and_then(|commit| commit.parent.clone());
-                    line.push(here);
-                }
-            }
-            line
-        };
-        let (ours, theirs) = (line(recorded), line(std::slice::from_ref(&tip)));
-        let describe = |id: &CommitId| {
-            let message = world.commits.get(id).map(|commit| commit.message.clone()).unwrap_or_default();
-            let trailer = |name: &str| message.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
-            TrunkCommit {
-                commit: id.clone(),
-                landing: trailer("Regatta-Landing: ").and_then(|text| text.parse().ok()),
-                task: trailer("Regatta-Task: ").and_then(|text| text.parse().ok()),
-                subject: message.lines().next().unwrap_or_default().to_owned(),
-            }
-        };
-        let missing = ours.iter().filter(|id| !theirs.contains(id)).map(describe).collect();
-        // The newest commit that every recorded one leads to: what is above it on the trunk was added.
-        let lines: Vec<Vec<CommitId>> = recorded.iter().map(|from| line(std::slice::from_ref(from))).collect();
-        let added = theirs.iter().take_while(|id| !lines.iter().all(|line| line.contains(id))).map(describe).collect();
-        Ok(TrunkSeen { recorded: recorded.to_vec(), missing, added })
+        trunk_line::compare(&self.lock(), repo, recorded)
     }
 
     fn landed_as(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
-        let world = self.lock();
-        let trailer = format!("Regatta-Landing: {landing}");
-        let mut at = Some(world.trunk(repo)?.tip.clone());
-        while let Some(here) = at {
-            let Some(commit) = world.commits.get(&here) else { break };
-            if commit.message.lines().any(|line| line == trailer) {
-                return Ok(Some(here));
-            }
-            at = commit.parent.clone();
-        }
-        Ok(None)
+        trunk_line::landed_as(&self.lock(), repo, landing)
     }
 
     fn workspace_path(&self, _: &Repo, attempt: AttemptId) -> PathBuf {

@@ -1,0 +1,106 @@
+//! Commits, trunks and merges, in memory.
+
+use super::*;
+
+impl World {
+    /// The same input gives the same commit, as the port asks.
+    pub(super) fn commit(&mut self, parent: Option<CommitId>, files: Files, message: &str, seconds: u64) -> CommitId {
+        let part = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &parent, &files, message, seconds).hash(&mut hasher);
+            hasher.finish()
+        };
+        let id = CommitId::new(&format!("{:016x}{:016x}{:08x}", part(1), part(2), part(3) as u32)).unwrap();
+        self.commits.insert(id.clone(), Commit { parent, merged: None, message: message.to_owned(), files });
+        id
+    }
+
+    pub(super) fn get(&self, commit: &CommitId) -> Result<Commit, GitError> {
+        self.commits.get(commit).cloned().ok_or_else(|| error("no_such_commit", &format!("there is no {commit}")))
+    }
+
+    /// Whether `old` is `new` or an ancestor of it.
+    pub(super) fn follows(&self, old: &CommitId, new: &CommitId) -> bool {
+        let mut left = vec![new.clone()];
+        while let Some(at) = left.pop() {
+            if at == *old {
+                return true;
+            }
+            left.extend(self.commits.get(&at).into_iter().flat_map(|it| [&it.parent, &it.merged]).flatten().cloned());
+        }
+        false
+    }
+
+    /// What a commit changed, merged onto `ours`: its parent's files are the base.
+    pub(super) fn merge_onto(&self, tip: &CommitId, commit: &CommitId) -> Result<Result<Files, Vec<String>>, GitError> {
+        let Commit { parent: Some(base), files: theirs, .. } = self.get(commit)? else {
+            return Err(error("no_such_commit", &format!("{commit} has no base")));
+        };
+        Ok(merge(&self.files(&base), &self.files(tip), &theirs))
+    }
+
+    pub(super) fn files(&self, commit: &CommitId) -> Files {
+        self.commits.get(commit).map(|it| it.files.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn trunk(&self, repo: &Repo) -> Result<&Trunk, GitError> {
+        self.trunks.get(&repo.path).ok_or_else(|| error("not_a_repository", "there is no repository there"))
+    }
+
+    pub(super) fn space(&self, attempt: AttemptId) -> Result<&Space, GitError> {
+        self.spaces.get(&attempt).ok_or_else(|| error("no_workspace", &format!("{attempt} has no workspace")))
+    }
+
+    pub(super) fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
+        let Some(space) = self.spaces.get(&attempt) else { return Ok(vec![]) };
+        let mut keepers: Vec<Files> = self.kept.get(&attempt).into_iter().flatten().map(|it| self.files(it)).collect();
+        keepers.push(self.files(&self.trunk(repo)?.tip));
+        keepers.push(self.files(&space.base));
+        let lost = |(path, content): &(&String, &String)| !keepers.iter().any(|it| it.get(*path) == Some(content));
+        Ok(space.files.iter().filter(lost).map(|it| it.0.clone()).collect())
+    }
+
+    pub(super) fn judge_move(&mut self, permit: &TrunkPermit, old: &CommitId, new: &CommitId) {
+        let mut faults = Vec::new();
+        if !self.ever_staged.contains(new) {
+            faults.push(format!("Q1: {new} was never staged"));
+        }
+        for command in &self.required {
+            if !self.passed.contains(&(new.clone(), command.clone())) {
+                faults.push(format!("Q1: `{command}` did not pass on {new}"));
+            }
+        }
+        if !self.follows(old, new) {
+            faults.push(format!("Q2: {new} does not follow {old}"));
+        }
+        if self.moves.iter().any(|it| it.project == *permit.project() && it.fence >= permit.fence()) {
+            faults.push(format!("L6: fence {} is no newer than the last one", permit.fence()));
+        }
+        if self.moves.iter().any(|it| it.landing == permit.landing()) {
+            faults.push(format!("Q7: {} moved the trunk before", permit.landing()));
+        }
+        self.unlawful.extend(faults.into_iter().map(|it| format!("{}: {it}", permit.landing())));
+    }
+}
+
+/// Merges by path; `Err` names the paths that both sides changed differently.
+pub(super) fn merge(base: &Files, ours: &Files, theirs: &Files) -> Result<Files, Vec<String>> {
+    let mut merged = Files::new();
+    let mut conflicts = Vec::new();
+    let paths: BTreeSet<&String> = base.keys().chain(ours.keys()).chain(theirs.keys()).collect();
+    for path in paths {
+        let (was, mine, yours) = (base.get(path), ours.get(path), theirs.get(path));
+        let result = match () {
+            () if mine == yours || yours == was => mine,
+            () if mine == was => yours,
+            () => {
+                conflicts.push(path.clone());
+                None
+            }
+        };
+        if let Some(content) = result {
+            merged.insert(path.clone(), content.clone());
+        }
+    }
+    if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
+}
