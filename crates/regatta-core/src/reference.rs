@@ -192,7 +192,10 @@ pub fn readings(text: &str, kinds: &[Kind], bare: &[Kind]) -> Result<Vec<Referen
         Some(letter) => first == Some(letter) || bare.contains(kind),
     };
     let found: Vec<Reference> = kinds.iter().filter(allowed).filter_map(|kind| kind.read(text).ok()).collect();
-    if found.is_empty() {
+    // A number that is too large names nothing. An agent of that name is reached as `agent:…`.
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_only_agent = is_number && !bare.is_empty() && found.iter().all(|found| matches!(found, Reference::Agent(_)));
+    if found.is_empty() || is_only_agent {
         // The error of the kind that the letter names is the one that helps.
         let named = kinds.iter().find(|kind| kind.letter().is_some() && kind.letter() == first);
         let kind = named.or(kinds.first()).copied().unwrap_or(Kind::Task);

@@ -204,7 +204,7 @@ pub fn judged(
                 }
                 NotNeeded::Ask => {
                     let reason = format!(
-                        "it says that nothing has to be changed: {why}. If you agree: regatta cancel {0}; if not: regatta \
+                        "it says that nothing has to be changed: {why}. If you agree: regatta task cancel {0}; if not: regatta \
                          retry {0}",
                         task.id
                     );

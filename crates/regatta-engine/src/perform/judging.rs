@@ -234,7 +234,7 @@ fn not_needed(engine: &Engine, scene: &Scene, passed: Verdict) -> Result<Verdict
     if found.is_empty() {
         let id = scene.task.id;
         let reason = format!(
-            "it says that nothing has to be changed, and there is no check that could tell. If you agree: regatta cancel \
+            "it says that nothing has to be changed, and there is no check that could tell. If you agree: regatta task cancel \
              {id}; if not: regatta retry {id}"
         );
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Review, reason });

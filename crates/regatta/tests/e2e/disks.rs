@@ -309,8 +309,8 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
 #[test]
 fn d10_a_lost_log_or_store_is_not_taken_for_an_empty_fleet() {
     let world = World::set_up();
-    let acquire = |uri: &str| world.json(&["claim", "acquire", uri, "--as", "zoe"])["token"].as_u64().unwrap();
-    let token = acquire("file://e2e/a");
+    let acquire = |uri: &str| world.json(&["claim", "acquire", uri, "--as", "ann"])["token"].as_u64().unwrap();
+    let token = acquire("file://shop/a");
     let copy = world.root.join("copy.db");
     world.ok(&["backup", text(&copy)]);
     let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
@@ -354,6 +354,6 @@ fn d10_a_lost_log_or_store_is_not_taken_for_an_empty_fleet() {
     world.ok(&["down"]);
     world.ok(&["restore", text(&copy)]);
     world.ok(&["up"]);
-    let again = acquire("file://e2e/b");
+    let again = acquire("file://shop/b");
     assert!(again > token + (1 << 32), "L2: {again} after {token}");
 }

@@ -151,6 +151,7 @@ fn q1_a_red_commit_of_an_agent_does_not_land_by_itself() {
     let kept: String =
         kept.lines().take_while(|line| !line.starts_with("[landing]")).map(|line| format!("{line}\n")).collect();
     world.write("regatta.toml", &format!("{kept}[landing]\nstyle = \"rebase\"\n"));
+    world.write("test.sh", "#!/bin/sh\n! grep -qs broken three.txt\n");
     world.ok(&["init", "--yes"]);
     world.commit("Keep the agents' commits");
     let start = world.git(&["rev-parse", "main"]);
@@ -171,10 +172,9 @@ fn q1_a_red_commit_of_an_agent_does_not_land_by_itself() {
     };
     assert_eq!(log(), "First step|L1\nSecond step|", "only the last one claims the validation");
 
-    let red = Work::begin(&world, "Broken in between", "bad,three.txt");
-    red.write("bad", "x\n");
+    let red = Work::begin(&world, "Broken in between", "three.txt");
+    red.write("three.txt", "broken\n");
     commit(&red, "Break it");
-    std::fs::remove_file(red.place.join("bad")).unwrap();
     red.write("three.txt", "3\n");
     commit(&red, "Mend it");
     red.finish(&world);

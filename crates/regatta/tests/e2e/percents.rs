@@ -56,7 +56,7 @@ fn d9_a_manifest_with_percent_signs_survives_a_kill_a_backup_and_a_restore() {
 fn d11_a_row_that_cannot_be_read_is_named_and_the_rest_goes_on() {
     let world = World::set_up();
     for uri in ["file://shop/kept", "file://shop/lost"] {
-        world.ok(&["claim", "acquire", uri, "--as", "zoe", "--ttl", "1h"]);
+        world.ok(&["claim", "acquire", uri, "--as", "ann", "--ttl", "1h"]);
     }
     world.ok(&["down"]);
     let store = rusqlite::Connection::open(world.data.join("regatta.db")).unwrap();
