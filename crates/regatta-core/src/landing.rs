@@ -28,7 +28,7 @@ use crate::board::Board;
 use crate::event::facts;
 use crate::ids::{AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, ProjectName, TaskId};
 use crate::refusal::Refusal;
-use crate::task::{Submission, Task};
+use crate::task::{SettledPath, Submission, Task};
 
 pub use people::{Place, hold, land, land_under, needs_person, release, revise, undo};
 pub(crate) use people::{begin_review, is_free_to_land, submit_edits};
@@ -135,6 +135,9 @@ pub struct Red {
     /// What the failed check printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// The conflicts that were settled by ownership in the tree that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settled: Vec<SettledPath>,
 }
 
 /// A branch on its way.
@@ -293,7 +296,7 @@ facts! {
     Begun { landing: LandingId, ahead: Option<Vec<LandingId>>, unverified: Option<Vec<LandingId>> }
     Validated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<Carried>> }
     /// The trial that ends in it failed. Whose fault it was is searched.
-    Reddened { landing: LandingId, reason: String, output: Option<String> }
+    Reddened { landing: LandingId, reason: String, output: Option<String>, settled: Option<Vec<SettledPath>> }
     /// It made a trial fail. It is tried again after the landings in `behind`.
     Suspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
     /// One of its own commits fails the checks by itself, so they land as one.

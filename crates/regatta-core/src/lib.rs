@@ -27,6 +27,7 @@ pub mod attempt; // one run of one agent on one task
 pub mod budget; // what may be spent, and what was
 pub mod cost; // what it was spent on, and how fast
 pub mod explore; // which files a task touches
+pub mod failure; // why a check failed, from its output
 pub mod gates; // six questions before a start
 pub mod graph; // blockers, cycles, waves
 pub mod inbox; // what needs a person, put off for a while

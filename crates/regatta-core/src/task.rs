@@ -33,7 +33,7 @@ use crate::{agent, claim, manifest};
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
 pub(crate) use add::{forget_resume, keep_resume, one_line, set_duty, set_explorer, set_reviewer, set_standing};
 pub(crate) use fixup::mend;
-pub use fixup::{Fixup, MOST_FIXUPS};
+pub use fixup::{Conflict, ConflictKind, Fixup, MOST_FIXUPS, SettledPath};
 pub use status::{Status, next_status};
 
 /// What kind of work it is; decides which gates apply.
@@ -602,7 +602,7 @@ pub struct Again {
     pub forget_notes: bool,
     /// Its finished work is to be mended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fixup: Option<Fixup>,
+    pub fixup: Option<Box<Fixup>>,
     /// This finished work was looked at and sent back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reviewed: Option<CommitId>,
@@ -630,7 +630,7 @@ pub(crate) fn try_again_after(
     }
     // A fix-up that failed is one of its fix-ups; the work it was to mend is as good as before.
     if again.counts && task.fixup.is_some() {
-        return mend(draft, id, reason, Again { fixup: task.fixup.clone(), ..again });
+        return mend(draft, id, reason, Again { fixup: task.fixup.clone().map(Box::new), ..again });
     }
     if again.counts && task.failures + 1 >= most_failures(draft.board(), &task) {
         let reason = format!("{} attempts failed; the last one: {reason}", task.failures + 1);

@@ -74,7 +74,7 @@ impl Here {
             None => self.git.prepare(&repo, of, &branch),
             Some(fixup) => {
                 let authorship = crate::perform::authorship(task, attempt.agent.as_str(), attempt.started_wall);
-                self.git.prepare_fixup(&repo, of, &branch, &fixup.commit, &authorship)
+                self.git.prepare_fixup(&repo, of, &branch, fixup, &authorship)
             }
         }
     }

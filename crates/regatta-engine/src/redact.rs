@@ -33,7 +33,7 @@ pub(crate) fn clean(redact: &Redact, request: &mut Request) {
             clean(reason);
             output.iter_mut().for_each(clean);
         }
-        Command::ReportTried { found: Tried::Held { reason, .. }, .. } => clean(reason),
+        Command::ReportTried { found: Tried::Held { reason, .. } | Tried::RedStep { reason }, .. } => clean(reason),
         _ => {}
     }
 }

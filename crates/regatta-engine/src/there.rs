@@ -375,7 +375,7 @@ impl Site for There {
             Some(kept) if kept.commit == said.commit => {
                 let base = kept.base.clone();
                 let known = match &order.task.fixup {
-                    Some(fixup) => git.recognise_fixup(&repo, of, &base, &fixup.commit),
+                    Some(fixup) => git.recognise_fixup(&repo, of, &base, fixup),
                     None => git.tip(&repo).and_then(|tip| git.contains(&repo, &tip, &base)),
                 };
                 match known.map_err(|it| it.to_string())? {

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
+use regatta_core::task::{ConflictKind, Fixup};
 use regatta_engine::ports::git::{Authorship, Capture, GitError, Repo, Workspace};
 
 use crate::merge::{Merged, Sides};
@@ -24,25 +25,50 @@ impl GitAdapter {
         repo: &Repo,
         attempt: AttemptId,
         branch: &BranchName,
-        change: &CommitId,
+        fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError> {
         self.prepare_workspace(repo, attempt, branch, || {
             let tip = self.refresh(repo)?;
-            let vault = self.vault_with(repo, change)?;
-            let merged = self.with_odb(&vault, |odb| {
-                let (ours, change) = (odb.commit(&tip)?.tree, odb.commit(change)?);
-                let Some(base) = change.parents.first() else { return Err(words::no_such_commit(&tip)) };
-                let sides = Sides { base, ours: &ours, theirs: &change.tree };
-                let (Merged::Clean(tree) | Merged::Conflict(tree, _)) = self.merge_trees(odb, &vault, &sides)?;
-                let commit = odb.write_commit(&tree, &[&tip], authorship)?;
-                odb.adopt()?;
-                Ok(commit)
-            })?;
+            let vault = self.vault_with(repo, &fixup.commit)?;
+            let tree = self.tree_to_mend(repo, &vault, &tip, fixup)?;
+            let merged = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
             // Named before the workspace is: one that has its name is known for what it is.
             self.update_refs(&vault, format!("update {} {merged}\n", fixup_ref(attempt)))?;
             Ok(merged)
         })
+    }
+
+    /// Merges a change onto `tip` as far as it goes.
+    ///
+    /// A conflict that was settled by ownership has the version that was taken. A file that git moved out of the way of a
+    /// directory, under a name of its own, is left out: it is in the change's commit, or in the trunk's.
+    fn tree_to_mend(&self, repo: &Repo, vault: &Path, tip: &CommitId, fixup: &Fixup) -> Result<CommitId, GitError> {
+        let (ours, theirs, merged) = self.with_odb(vault, |odb| {
+            let (ours, change) = (odb.commit(tip)?.tree, odb.commit(&fixup.commit)?);
+            let Some(base) = change.parents.first() else { return Err(words::no_such_commit(tip)) };
+            let sides = Sides { base, ours: &ours, theirs: &change.tree };
+            let merged = self.merge_trees(odb, vault, &sides)?;
+            odb.adopt()?;
+            Ok((ours, change.tree, merged))
+        })?;
+        let (tree, found) = match merged {
+            Merged::Clean(tree) => return Ok(tree),
+            Merged::Conflict(tree, found) => (tree, found),
+        };
+        let of_types = found.paths.iter().filter(|conflict| conflict.kind == ConflictKind::Type);
+        let is_settled = |path: &str| fixup.settled.iter().find(|settled| settled.path == path);
+        let settled = found.paths.iter().filter(|conflict| is_settled(&conflict.path).is_some());
+        let mut paths: Vec<String> = settled.chain(of_types).map(|conflict| conflict.path.clone()).collect();
+        paths.extend(found.invented);
+        if paths.is_empty() {
+            return Ok(tree);
+        }
+        let version = |path: &str| match is_settled(path) {
+            Some(settled) if !settled.is_trunks => &theirs,
+            _ => &ours,
+        };
+        self.with_paths(repo, vault, &tree, &paths, &version)
     }
 
     /// Takes a commit that another machine's workspace stood on for the base of a fix-up, if it is what it would be here:
@@ -52,20 +78,13 @@ impl GitAdapter {
         repo: &Repo,
         attempt: AttemptId,
         base: &CommitId,
-        change: &CommitId,
+        fixup: &Fixup,
     ) -> Result<bool, GitError> {
         let tip = self.refresh(repo)?;
-        let vault = self.vault_with(repo, change)?;
-        let onto = self.with_odb(&vault, |odb| {
-            let (found, change) = (odb.commit(base)?, odb.commit(change)?);
-            let ([onto], Some(first)) = (found.parents.as_slice(), change.parents.first()) else { return Ok(None) };
-            let ours = odb.commit(onto)?.tree;
-            let sides = Sides { base: first, ours: &ours, theirs: &change.tree };
-            let (Merged::Clean(tree) | Merged::Conflict(tree, _)) = self.merge_trees(odb, &vault, &sides)?;
-            Ok((tree == found.tree).then(|| onto.clone()))
-        })?;
-        let Some(onto) = onto else { return Ok(false) };
-        if !self.contains(&vault, &tip, &onto)? {
+        let vault = self.vault_with(repo, &fixup.commit)?;
+        let found = self.with_odb(&vault, |odb| odb.commit(base))?;
+        let [onto] = found.parents.as_slice() else { return Ok(false) };
+        if !self.contains(&vault, &tip, onto)? || self.tree_to_mend(repo, &vault, onto, fixup)? != found.tree {
             return Ok(false);
         }
         self.update_refs(&vault, format!("update {} {base}\n", fixup_ref(attempt)))?;

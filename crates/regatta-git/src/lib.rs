@@ -26,6 +26,7 @@
 mod capture;
 mod carry;
 mod casing;
+mod conflicts;
 mod copy;
 mod difference;
 mod disk;
@@ -71,6 +72,7 @@ use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
+use regatta_core::task::{Conflict, Fixup};
 use regatta_engine::ports::git::{
     Authorship, Brought, Capture, Change, Collision, DiskUse, DroppedProof, Git, GitError, Move, Push,
     ReachabilityProof, Remote, Replanted, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Unreleased,
@@ -194,19 +196,22 @@ impl Git for GitAdapter {
         repo: &Repo,
         attempt: AttemptId,
         branch: &BranchName,
-        change: &CommitId,
+        fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError> {
-        self.prepare_mending(repo, attempt, branch, change, authorship)
+        self.prepare_mending(repo, attempt, branch, fixup, authorship)
+    }
+    fn conflicts(&self, repo: &Repo, tip: &CommitId, change: &CommitId) -> Result<Vec<Conflict>, GitError> {
+        self.conflicts_with(repo, tip, change)
     }
     fn recognise_fixup(
         &self,
         repo: &Repo,
         attempt: AttemptId,
         base: &CommitId,
-        change: &CommitId,
+        fixup: &Fixup,
     ) -> Result<bool, GitError> {
-        self.recognise(repo, attempt, base, change)
+        self.recognise(repo, attempt, base, fixup)
     }
     fn as_change(
         &self,

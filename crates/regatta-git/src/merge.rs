@@ -10,12 +10,14 @@ use std::path::Path;
 
 use regatta_core::ids::CommitId;
 use regatta_core::project::Style;
+use regatta_core::task::Conflict;
 use regatta_engine::ports::git::{Authorship, Dropped, GitError, Repo, Settled, Side, Trial};
 
 use crate::casing::refuse_same_names;
+use crate::conflicts::{self, Conflicts};
 use crate::difference::Difference;
 use crate::odb::{Commit, Odb};
-use crate::run::{split, text_of};
+use crate::run::text_of;
 use crate::special::is_covered_by;
 use crate::weave::weave;
 use crate::{GitAdapter, words};
@@ -26,8 +28,8 @@ pub(crate) const MOST_OWN_COMMITS: usize = 200;
 /// What came of merging three trees.
 pub(crate) enum Merged {
     Clean(CommitId),
-    /// The tree with marks in the files, and the paths that conflict.
-    Conflict(CommitId, Vec<Vec<u8>>),
+    /// The tree with marks in the files, and what conflicts.
+    Conflict(CommitId, Conflicts),
 }
 
 /// The three sides of a merge.
@@ -97,7 +99,7 @@ impl GitAdapter {
         let merged = match self.merge_trees(odb, vault, &sides)? {
             Merged::Clean(tree) if tree == tip_tree => return Ok(Trial::Empty),
             Merged::Clean(tree) => tree,
-            Merged::Conflict(_, paths) => return Ok(Trial::Conflict(named(&paths))),
+            Merged::Conflict(_, found) => return Ok(Trial::Conflict(found.names())),
         };
         let landed = match style {
             // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
@@ -172,16 +174,36 @@ impl GitAdapter {
         let ours = odb.write_passing(sides.ours, &[sides.base])?;
         let theirs = odb.write_passing(sides.theirs, &[sides.base])?;
         let call = self.git.ours(vault, DOING).unhurried();
-        let call = call.args(["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options"]);
+        let call = call.args(["merge-tree", "--write-tree", "-z", "--messages", "--end-of-options"]);
         let said = odb.writing(call.args([ours.as_str(), theirs.as_str()])).run()?;
-        let mut parts = split(&said.stdout).into_iter();
-        match (said.status, parts.next()) {
-            (Some(clean @ (0 | 1)), Some(tree)) => {
-                let tree = CommitId::new(text_of(&tree).trim()).map_err(|_| words::unexpected(DOING))?;
-                Ok(if clean == 0 { Merged::Clean(tree) } else { Merged::Conflict(tree, parts.collect()) })
+        let fields: Vec<&[u8]> = said.stdout.split(|byte| *byte == 0).collect();
+        match (said.status, fields.split_first()) {
+            (Some(clean @ (0 | 1)), Some((tree, rest))) => {
+                let tree = CommitId::new(text_of(tree).trim()).map_err(|_| words::unexpected(DOING))?;
+                Ok(if clean == 0 { Merged::Clean(tree) } else { Merged::Conflict(tree, conflicts::read(rest)) })
             }
             _ => Err(words::git_failed(DOING, &said.stderr)),
         }
+    }
+
+    /// Returns the paths at which a change conflicts with `tip`, and how.
+    pub(crate) fn conflicts_with(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        change: &CommitId,
+    ) -> Result<Vec<Conflict>, GitError> {
+        self.vault_with(repo, tip)?;
+        let vault = self.vault_with(repo, change)?;
+        self.with_odb(&vault, |odb| {
+            let (ours, change) = (odb.commit(tip)?.tree, odb.commit(change)?);
+            let Some(base) = change.parents.first() else { return Ok(vec![]) };
+            let sides = Sides { base, ours: &ours, theirs: &change.tree };
+            Ok(match self.merge_trees(odb, &vault, &sides)? {
+                Merged::Clean(_) => vec![],
+                Merged::Conflict(_, found) => found.paths,
+            })
+        })
     }
 
     pub(crate) fn settle(
@@ -221,7 +243,7 @@ impl GitAdapter {
                         odb.adopt()?;
                         Ok(tree)
                     }
-                    Merged::Conflict(_, paths) => Err(words::still_conflicts(&named(&paths))),
+                    Merged::Conflict(_, found) => Err(words::still_conflicts(&found.names())),
                 }
             })
         };
@@ -237,7 +259,7 @@ impl GitAdapter {
     }
 
     /// The tree with the named paths as they are in the trees that `version` says.
-    fn with_paths<'t>(
+    pub(crate) fn with_paths<'t>(
         &self,
         repo: &Repo,
         vault: &Path,
@@ -262,7 +284,7 @@ impl GitAdapter {
                 }
             }
         }
-        git("settle a conflict").args(["update-index", "-z", "--index-info"]).input(changes).done()?;
+        git("settle a conflict").args(["update-index", "--replace", "-z", "--index-info"]).input(changes).done()?;
         git("write the settled tree").arg("write-tree").object()
     }
 }

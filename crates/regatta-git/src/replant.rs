@@ -73,7 +73,7 @@ impl GitAdapter {
                 let sides = Sides { base: parent, ours: &tree, theirs: &commit.tree };
                 let next = match self.merge_trees(odb, &vault, &sides)? {
                     Merged::Clean(next) => next,
-                    Merged::Conflict(_, paths) => return Ok((vec![], Some(named(&paths)))),
+                    Merged::Conflict(_, found) => return Ok((vec![], Some(found.names()))),
                 };
                 // What the remote has already is not made again; what never changed anything was meant so.
                 if next != tree || was_empty {

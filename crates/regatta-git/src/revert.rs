@@ -3,7 +3,7 @@
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Authorship, GitError, Repo, Trial};
 
-use crate::merge::{Merged, Sides, named};
+use crate::merge::{Merged, Sides};
 use crate::{GitAdapter, words};
 
 impl GitAdapter {
@@ -21,7 +21,7 @@ impl GitAdapter {
             let before = odb.commit(commit)?.parents.into_iter().next().ok_or_else(|| words::first_commit(commit))?;
             let (ours, theirs) = (odb.commit(tip)?.tree, odb.commit(&before)?.tree);
             match self.merge_trees(odb, &vault, &Sides { base: commit, ours: &ours, theirs: &theirs })? {
-                Merged::Conflict(_, paths) => Ok(Trial::Conflict(named(&paths))),
+                Merged::Conflict(_, found) => Ok(Trial::Conflict(found.names())),
                 Merged::Clean(tree) if tree == ours => Ok(Trial::Empty),
                 Merged::Clean(tree) => {
                     let reverted = odb.write_commit(&tree, &[tip], authorship)?;

@@ -23,6 +23,7 @@ use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
+use regatta_core::task::Fixup;
 use regatta_engine::ports::git::{
     Authorship, Brought, Capture, Change, Collision, DiskUse, Dropped, DroppedProof, Git, GitError, Move, Push,
     ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
@@ -30,6 +31,8 @@ use regatta_engine::ports::git::{
 
 use self::world::merge;
 use crate::steps::Life;
+
+use mending::Space;
 
 /// A tree: content by path.
 pub type Files = BTreeMap<String, String>;
@@ -58,16 +61,6 @@ struct Trunk {
     tip: CommitId,
     /// Files with changes of a person's in the checkout.
     dirty: Vec<String>,
-}
-
-#[derive(Clone, Debug)]
-struct Space {
-    branch: BranchName,
-    base: CommitId,
-    files: Files,
-    /// What was there before the attempt and is not its work.
-    foreign: Files,
-    settled: bool,
 }
 
 #[derive(Default)]
@@ -361,10 +354,10 @@ impl Git for FakeGit {
         repo: &Repo,
         attempt: AttemptId,
         branch: &BranchName,
-        change: &CommitId,
+        fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError> {
-        self.call("git.prepare_fixup", |world| mending::prepare(world, (repo, attempt), branch, change, authorship))
+        self.call("git.prepare_fixup", |world| mending::prepare(world, (repo, attempt), branch, fixup, authorship))
     }
 
     fn as_change(

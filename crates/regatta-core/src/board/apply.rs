@@ -20,7 +20,7 @@ use crate::project::Project;
 use crate::provider::Parked;
 use crate::runner::Runner;
 use crate::session::{Said, Usage, Want};
-use crate::task::{Status, Task};
+use crate::task::{Fixup, Status, Task};
 use crate::team::Team;
 
 use super::{Board, Due, Row, RowKey, Rows};
@@ -194,7 +194,7 @@ impl Board {
                         task.conflicts.extend(fixup.paths.iter().cloned());
                         task.conflicts.sort_unstable();
                         task.conflicts.dedup();
-                        task.fixup = Some(fixup.clone());
+                        task.fixup = Some(Fixup::clone(fixup));
                         task.fixups += 1;
                     }
                 }

@@ -37,7 +37,8 @@ impl Board {
             }),
             Event::LandingReddened(it) => self.change_landing(*it.landing(), rows, |landing| {
                 let State::Trying { ahead, .. } = std::mem::replace(&mut landing.state, State::Queued) else { return };
-                landing.red = Some(Red { ahead, reason: it.reason().clone(), output: it.output().clone() });
+                let settled = it.settled().clone().unwrap_or_default();
+                landing.red = Some(Red { ahead, reason: it.reason().clone(), output: it.output().clone(), settled });
             }),
             Event::LandingSuspected(it) => {
                 let is_first = self.landings.get(it.landing()).is_some_and(|landing| landing.faults == 0);

@@ -12,6 +12,7 @@ use crate::board::{Board, Draft};
 use crate::claim::{self, Owner};
 use crate::command::Actor;
 use crate::event::Event;
+use crate::failure;
 use crate::ids::{AttemptId, CommitId, LandingId, Now, ProjectName};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -181,6 +182,7 @@ pub(super) fn fails(draft: &mut Draft, landing: &Landing, why: &Fixup, now: Now)
     let names: Vec<&str> = why.paths.iter().map(String::as_str).collect();
     let (what, kind) = match &why.output {
         Some(output) => {
+            let output = failure::summary(output);
             (format!("what landed here fails together with what {remote}/{trunk} has ({output})"), WaitKind::Review)
         }
         None => {

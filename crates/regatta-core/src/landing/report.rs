@@ -13,7 +13,7 @@ use crate::project::OnConflict;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope::{Escape, Found};
-use crate::task::{Again, Expects, Fixup};
+use crate::task::{Again, Conflict, Expects, Fixup, SettledPath};
 use crate::{radar, steer, task};
 
 use super::{
@@ -35,12 +35,21 @@ pub enum Tried {
         landed_as: Vec<(LandingId, CommitId)>,
     },
     /// One of those in the trial does not merge.
-    Conflict { at: LandingId, paths: Vec<String> },
+    Conflict {
+        at: LandingId,
+        paths: Vec<String>,
+        /// How the paths conflict, where they conflict with the trunk.
+        #[serde(default)]
+        kinds: Vec<Conflict>,
+    },
     /// The merge failed its validation. `output` is what the failed check printed, as far as it helps.
     Red {
         reason: String,
         #[serde(default)]
         output: Option<String>,
+        /// The conflicts that were settled by ownership in this tree.
+        #[serde(default)]
+        settled: Vec<SettledPath>,
     },
     /// One of the last landing's own commits fails the checks by itself (`style = "rebase"`).
     RedStep { reason: String },
@@ -74,8 +83,9 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
         // Every commit that lands is green (Q1), so the commits of this landing become one.
         Tried::RedStep { reason } => draft.record(Event::LandingSquashed(Squashed { landing: id, reason })),
         Tried::AlreadyThere { .. } if train.iter().any(moves) => back(draft, id, MOVE_DECIDES),
-        Tried::Red { reason, output } => {
-            draft.record(Event::LandingReddened(Reddened { landing: id, reason, output }));
+        Tried::Red { reason, output, settled } => {
+            let settled = Some(settled).filter(|settled| !settled.is_empty());
+            draft.record(Event::LandingReddened(Reddened { landing: id, reason, output, settled }));
         }
         Tried::AlreadyThere { tip, landed_as } => {
             let known = |id| landed_as.iter().find(|it| it.0 == id).map(|it| it.1.clone());
@@ -88,7 +98,7 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
                 .collect();
             land_all(draft, &carries, &tip, now)?;
         }
-        Tried::Conflict { at, paths } => {
+        Tried::Conflict { at, paths, kinds } => {
             let place = train.iter().position(|it| *it == at);
             let decides = place.is_some() && !moves(&at);
             if train[0] != at || at != id || !decides {
@@ -96,7 +106,7 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
             }
             match place.filter(|_| decides) {
                 None => {}
-                Some(0) => conflict(draft, at, &paths, now)?,
+                Some(0) => conflict(draft, at, (paths, kinds), now)?,
                 Some(place) => {
                     let behind = train[..place].to_vec();
                     draft.record(Event::LandingDeferred(Deferred { landing: at, behind, paths }));
@@ -134,13 +144,28 @@ fn carried(carries: &[Carried], landing: LandingId, new: &CommitId) -> Option<Ca
 }
 
 /// A landing conflicts with the trunk as it is.
-fn conflict(draft: &mut Draft, id: LandingId, paths: &[String], now: Now) -> Result<(), Refusal> {
+fn conflict(
+    draft: &mut Draft,
+    id: LandingId,
+    (paths, conflicts): (Vec<String>, Vec<Conflict>),
+    now: Now,
+) -> Result<(), Refusal> {
     let Some(first) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
-    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let described: Vec<String> = paths.iter().map(|path| described(path, &conflicts)).collect();
+    let names: Vec<&str> = described.iter().map(String::as_str).collect();
     let reason = format!("it conflicts with what landed since in {}", first_few(&names));
     radar::conflicted(draft, &first.project, first.task);
-    let fixup = Fixup { commit: first.submission.commit.clone(), paths: paths.to_vec(), output: None };
+    let fixup = Fixup { paths, conflicts, ..Fixup::new(first.submission.commit.clone()) };
     out(draft, &first, fixup, &reason, now)
+}
+
+/// Returns a path with the kind of its conflict, where that is not the usual one.
+fn described(path: &str, conflicts: &[Conflict]) -> String {
+    let found = conflicts.iter().find(|conflict| conflict.path == path);
+    match found.and_then(|conflict| conflict.kind.words()) {
+        Some(words) => format!("{path} ({words})"),
+        None => path.to_owned(),
+    }
 }
 
 fn back(draft: &mut Draft, id: LandingId, reason: &str) {
@@ -383,7 +408,7 @@ pub(super) fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &s
         let kind = if fixup.paths.is_empty() { WaitKind::Review } else { WaitKind::Conflict };
         task::needs_human(draft, landing.task, kind, reason)?;
     } else {
-        task::mend(draft, landing.task, reason, Again { fixup: Some(fixup), ..Again::default() })?;
+        task::mend(draft, landing.task, reason, Again { fixup: Some(Box::new(fixup)), ..Again::default() })?;
     }
     announce(draft, &landing.project, "coord:conflict", format!("{} is out of the queue: {reason}", landing.task), now)
 }

@@ -15,6 +15,62 @@ use super::{Again, Returned, Status, Task, find, needs_human, next_status};
 /// How many fix-ups a task gets before its work is handed to a person.
 pub const MOST_FIXUPS: u32 = 3;
 
+/// How the two sides of a merge conflict at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ConflictKind {
+    /// Both sides changed the same lines.
+    Content,
+    /// Both sides changed a file that is not text.
+    Binary,
+    /// Both sides added the path, with different content.
+    Added,
+    /// The trunk deleted a file that the task changed.
+    DeletedOnTrunk,
+    /// The task deleted a file that the trunk changed.
+    DeletedByTask,
+    /// The path is a file on one side and a directory on the other.
+    FileAndDirectory,
+    /// The path has different types: a file, a symlink or a submodule.
+    Type,
+    /// At least one side renamed the path.
+    Renamed,
+}
+
+impl ConflictKind {
+    /// Describes the conflict in a few words. Conflicts of lines are the usual ones and have none.
+    pub fn words(self) -> Option<&'static str> {
+        match self {
+            ConflictKind::Content => None,
+            ConflictKind::Binary => Some("a binary file, changed on both sides"),
+            ConflictKind::Added => Some("added on both sides"),
+            ConflictKind::DeletedOnTrunk => Some("deleted on the trunk, changed by this task"),
+            ConflictKind::DeletedByTask => Some("changed on the trunk, deleted by this task"),
+            ConflictKind::FileAndDirectory => Some("a file on one side, a directory on the other"),
+            ConflictKind::Type => Some("different types of file on the two sides"),
+            ConflictKind::Renamed => Some("renamed on one side"),
+        }
+    }
+}
+
+/// A path at which a merge conflicts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Conflict {
+    pub path: String,
+    pub kind: ConflictKind,
+}
+
+/// A conflicting path for which one side's version was taken, by the ownership of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SettledPath {
+    pub path: String,
+    /// Whether the trunk's version was taken; else the task's.
+    pub is_trunks: bool,
+}
+
 /// What is to be mended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -27,9 +83,21 @@ pub struct Fixup {
     /// What the checks of the merged tree printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// How the paths conflict, as far as it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<Conflict>,
+    /// The conflicting paths that were settled by ownership before the checks failed. The workspace has the versions that
+    /// were taken, without marks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settled: Vec<SettledPath>,
 }
 
 impl Fixup {
+    /// A fix-up of work that merges without conflicts.
+    pub fn new(commit: CommitId) -> Fixup {
+        Fixup { commit, paths: vec![], output: None, conflicts: vec![], settled: vec![] }
+    }
+
     fn kind(&self) -> WaitKind {
         if self.paths.is_empty() { WaitKind::Review } else { WaitKind::Conflict }
     }
@@ -39,7 +107,11 @@ impl Task {
     /// What its next attempt may touch: the conflicting files alone, where there are any.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|it| &it.paths);
-        let literal: Vec<PathPattern> = paths.filter_map(|it| PathPattern::new(it).ok()).collect();
+        let mut literal: Vec<PathPattern> = paths.filter_map(|it| PathPattern::new(it).ok()).collect();
+        // Where one side has a directory, its files are settled with it.
+        let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
+        let directories = conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);
+        literal.extend(directories.filter_map(|conflict| PathPattern::new(&format!("{}/**", conflict.path)).ok()));
         if literal.is_empty() { self.files.clone() } else { literal }
     }
 }
@@ -47,7 +119,7 @@ impl Task {
 /// Sends finished work back to be mended, or hands it to a person when that was tried often enough.
 pub(crate) fn mend(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
-    let kind = again.fixup.as_ref().map_or(WaitKind::Conflict, Fixup::kind);
+    let kind = again.fixup.as_ref().map_or(WaitKind::Conflict, |fixup| fixup.kind());
     if task.fixups >= MOST_FIXUPS {
         return needs_human(draft, id, kind, &format!("{MOST_FIXUPS} fix-ups did not settle it: {reason}"));
     }

@@ -227,7 +227,7 @@ fn a_conflict_is_worked_on_again_and_lands() {
     let task = world.add_task("word list", &["src/**"]);
     let first = world.take("ada");
     let landing = world.submit(&first);
-    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] });
+    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
     assert_eq!((world.status(task), world.task(task).fixups), (Status::Unassigned, 1));
     let second = world.take("ada");
     assert_eq!(second.task, TaskId(1));

@@ -79,7 +79,7 @@ fn q13_links_out_of_the_tree_and_git_directories_go_back_to_their_worker() {
 fn q13_an_approval_counts_for_one_submission() {
     let (mut world, task) = finished("CLAUDE.md", None);
     let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
-    world.tried(place.landing, Tried::Conflict { at: place.landing, paths: vec!["CLAUDE.md".into()] });
+    world.tried(place.landing, Tried::Conflict { at: place.landing, paths: vec!["CLAUDE.md".into()], kinds: vec![] });
     let fixup = world.take("ada");
     assert_eq!(fixup.task, task);
     submit(&mut world, &fixup, "CLAUDE.md", None);

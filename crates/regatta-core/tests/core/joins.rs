@@ -78,7 +78,7 @@ fn q6_what_does_not_go_together_is_a_persons() {
         world.submit(&grant)
     });
     let task = world.board.landings[&join].task;
-    world.tried(join, Tried::Conflict { at: join, paths: vec!["src/0.rs".into()] });
+    world.tried(join, Tried::Conflict { at: join, paths: vec!["src/0.rs".into()], kinds: vec![] });
     assert_eq!((held_by(&world).as_deref(), world.status(task)), (Some("regatta"), Status::NeedsHuman));
     assert_eq!(world.reasons(task), [WaitKind::Conflict]);
     let said = world.task(task).reason.clone().unwrap_or_default();
@@ -109,7 +109,7 @@ fn what_a_remote_has_is_given_to_no_agent_and_dropped_frees_the_queue() {
     let task = world.board.landings[&join].task;
     let revise = |task| Command::Revise { task, text: "do it better".into() };
     assert_eq!(world.refused("ann", revise(task)).code(), "invalid", "while it is tried, too");
-    world.tried(join, Tried::Conflict { at: join, paths: vec!["src/0.rs".into()] });
+    world.tried(join, Tried::Conflict { at: join, paths: vec!["src/0.rs".into()], kinds: vec![] });
     for ask in [
         revise(task),
         Command::RetryTask { task, failed: None },
@@ -188,7 +188,7 @@ fn a_revert_that_is_let_in_again_is_still_one() {
     world.land(landings[0]);
     let done = Box::new(world.stored(TaskId(1)));
     let Outcome::Queued(place) = world.ask("ann", Command::Undo { done }) else { panic!() };
-    world.tried(place.landing, Tried::Conflict { at: place.landing, paths: vec!["src/0.rs".into()] });
+    world.tried(place.landing, Tried::Conflict { at: place.landing, paths: vec!["src/0.rs".into()], kinds: vec![] });
     assert_eq!(world.status(place.task), Status::NeedsHuman);
     let Outcome::Queued(again) = world.ask("ann", Command::Land { task: place.task, first: false }) else { panic!() };
     assert!(world.board.landings[&again.landing].reverts);

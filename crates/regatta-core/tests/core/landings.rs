@@ -261,7 +261,8 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
             let landing = world.submit(&grant);
             assert_eq!(world.task(task).fixup, None, "what is submitted is mended");
             match red {
-                false => world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] }),
+                false => world
+                    .tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] }),
                 true => world.red(landing, "2 tests failed"),
             }
             assert_eq!(world.owner_of("file://shop/src/a.rs"), None, "round {round}");
@@ -289,7 +290,7 @@ fn q6_a_fixup_that_fails_counts_and_the_work_is_kept() {
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take("ada");
     let landing = world.submit(&grant);
-    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] });
+    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
     for round in 1..=3 {
         assert_eq!((world.task(task).fixups, world.status(task)), (round, Status::Unassigned));
         let grant = world.take("ada");
@@ -326,12 +327,12 @@ fn q6_what_was_dropped_becomes_a_task() {
 #[test]
 fn q9_a_red_branch_lets_the_others_go_first() {
     let (mut world, landings) = queue(&[2, 2]);
-    world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None });
+    world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None, settled: vec![] });
     assert_eq!(states(&world, &landings), ["queued", "trying"]);
     assert_eq!(world.reasons(TaskId(1)), [WaitKind::Queue]);
     world.land(landings[1]);
     assert_eq!(states(&world, &landings), ["trying", "gone"], "it may have been a flake");
-    world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None });
+    world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None, settled: vec![] });
     assert_eq!(states(&world, &landings), ["gone", "gone"]);
     assert_eq!(world.status(TaskId(1)), Status::Unassigned);
 }
@@ -409,7 +410,7 @@ fn landings_are_announced() {
     world.add_task("Word list!", &["src/words.rs"]);
     let grant = world.take("ada");
     let landing = world.submit(&grant);
-    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] });
+    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
     let grant = world.take("ada");
     world.finish_and_land(&grant);
     let said: Vec<(String, String, String)> = world

@@ -221,7 +221,7 @@ impl Model {
             let has = |id: u64| line.iter().any(|it| it.0 == id);
             let clashes = self.truth.clash.is_some_and(|(a, b)| a == member.0 && has(b) || b == member.0 && has(a));
             if clashes && !has(member.0) {
-                let found = Tried::Conflict { at: member, paths: vec!["src/x.rs".into()] };
+                let found = Tried::Conflict { at: member, paths: vec!["src/x.rs".into()], kinds: vec![] };
                 self.trials.insert(key, (landing, found));
                 return;
             }
@@ -239,7 +239,7 @@ impl Model {
         } else {
             let tree: BTreeSet<u64> = line.iter().map(|it| it.0).collect();
             if (self.truth.is_red)(&tree) || flake {
-                Tried::Red { reason: "make test".into(), output: None }
+                Tried::Red { reason: "make test".into(), output: None, settled: vec![] }
             } else {
                 self.green.insert(tree);
                 Tried::Passed { old: self.commit_of(&old), new: self.commit_of(&line), carries }

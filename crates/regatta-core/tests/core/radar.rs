@@ -69,7 +69,7 @@ fn warnings_that_came_true_are_counted() {
     assert_eq!(book(&world), (2, 0, 0), "a warning is one however often it is seen");
     world.finish_and_land(one);
     let landing = world.submit(two);
-    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["x".into()] });
+    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["x".into()], kinds: vec![] });
     assert_eq!(book(&world), (2, 1, 0));
     assert!(world.status(two.task).is_waiting(), "it is mended");
     sees(&mut world, &pairs[1..]);

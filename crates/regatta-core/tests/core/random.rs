@@ -340,8 +340,8 @@ impl Story {
         let at = train.get(how as usize / 8 % train.len().max(1)).copied().unwrap_or(LandingId(99));
         match how % 8 {
             0 => Tried::AlreadyThere { tip: commit(6), landed_as: vec![] },
-            1 => Tried::Conflict { at, paths: vec!["src/a.rs".into()] },
-            2 | 3 => Tried::Red { reason: "2 tests failed".into(), output: None },
+            1 => Tried::Conflict { at, paths: vec!["src/a.rs".into()], kinds: vec![] },
+            2 | 3 => Tried::Red { reason: "2 tests failed".into(), output: None, settled: vec![] },
             4 if how > 128 => Tried::Held { at: Some(at), reason: "no disk".into() },
             4 if how > 100 => Tried::Elsewhere,
             _ => Tried::Passed { old: commit(6), new: commit(7), carries: vec![] },

@@ -37,7 +37,7 @@ pub(crate) fn passed(world: &mut World, landing: LandingId, old: u64, new: u64) 
 }
 
 pub(crate) fn red(world: &mut World, landing: LandingId) {
-    world.tried(landing, Tried::Red { reason: "make test".into(), output: None });
+    world.tried(landing, Tried::Red { reason: "make test".into(), output: None, settled: vec![] });
 }
 
 pub(crate) fn trying(world: &World) -> Vec<Vec<u64>> {
@@ -163,7 +163,7 @@ fn everybody_says_why_they_are_in_no_train() {
     let (mut world, it) = held_queue(4);
     world.speculate(1, Some(4));
     release(&mut world);
-    world.tried(it[3], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()] });
+    world.tried(it[3], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()], kinds: vec![] });
     assert_eq!(drawn(&world), ["Testing 1 2 4", "Behind 3"]);
 
     // Whoever rides with work that was withdrawn is in no train.
@@ -230,12 +230,12 @@ fn q9_who_conflicts_with_those_before_it_stands_aside() {
     let (mut world, it) = held_queue(4);
     world.speculate(1, Some(4));
     release(&mut world);
-    world.tried(it[3], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()] });
+    world.tried(it[3], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()], kinds: vec![] });
     assert_eq!(trying(&world), [vec![1, 2, 4]]);
     passed(&mut world, it[3], 10, 13);
     world.moved(it[3], Moved::Moved);
     assert_eq!(trying(&world), [vec![3]], "now it is between it and the trunk");
-    world.tried(it[2], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()] });
+    world.tried(it[2], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()], kinds: vec![] });
     assert_eq!(world.landing(it[2]), "gone");
 }
 
@@ -404,7 +404,7 @@ impl Sim {
                 |it: &(u64, u64)| it.1 == member.0 && tree.contains(&it.0) || it.0 == member.0 && tree.contains(&it.1);
             if !tree.contains(&member.0) {
                 if self.mix.clashes.iter().any(clash) {
-                    let found = Tried::Conflict { at: member, paths: vec!["src/x.rs".into()] };
+                    let found = Tried::Conflict { at: member, paths: vec!["src/x.rs".into()], kinds: vec![] };
                     return self.running.push((self.clock, key, landing, found));
                 }
                 tree.push(member.0);
@@ -417,7 +417,7 @@ impl Sim {
         let flake = self.mix.flaky > 0 && self.dice.roll(self.mix.flaky) == 0 && self.flaked.insert(landing);
         let found = if self.is_red(&tree) || flake {
             self.flakes += u64::from(flake);
-            Tried::Red { reason: "make test".into(), output: None }
+            Tried::Red { reason: "make test".into(), output: None, settled: vec![] }
         } else {
             self.green.insert(self.commits[&tree]);
             Tried::Passed { old, new, carries }

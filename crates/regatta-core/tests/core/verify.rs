@@ -108,8 +108,8 @@ fn q1_a_landing_with_a_red_commit_of_its_own_lands_as_one() {
 #[test]
 fn q12_no_report_changes_a_landing_that_a_move_carries() {
     let late = [
-        Tried::Red { reason: "make test".into(), output: None },
-        Tried::Conflict { at: LandingId(1), paths: vec!["src/0.rs".into()] },
+        Tried::Red { reason: "make test".into(), output: None, settled: vec![] },
+        Tried::Conflict { at: LandingId(1), paths: vec!["src/0.rs".into()], kinds: vec![] },
         Tried::Held { at: Some(LandingId(1)), reason: "git failed".into() },
         Tried::AlreadyThere { tip: commit(11), landed_as: vec![] },
     ];

@@ -66,7 +66,7 @@ fn passed(world: &mut World, landing: LandingId, new: u64) {
 }
 
 fn red(world: &mut World, landing: LandingId) {
-    world.tried(landing, Tried::Red { reason: "make test".into(), output: None });
+    world.tried(landing, Tried::Red { reason: "make test".into(), output: None, settled: vec![] });
 }
 
 fn landed(world: &World) -> Vec<(u64, CommitId)> {
@@ -166,12 +166,12 @@ fn q9_a_serial_queue_searches_a_wave() {
 fn who_conflicts_within_its_wave_leaves_it() {
     let (mut world, _) = wave_of(3, true);
     let it = submit_all(&mut world, 3);
-    world.tried(it[2], Tried::Conflict { at: it[1], paths: vec!["src/all.rs".into()] });
+    world.tried(it[2], Tried::Conflict { at: it[1], paths: vec!["src/all.rs".into()], kinds: vec![] });
     assert_eq!(trying(&world), [vec![1, 3]]);
     passed(&mut world, it[2], 11);
     world.moved(it[2], Moved::Moved);
     assert_eq!(trying(&world), [vec![2]]);
-    world.tried(it[1], Tried::Conflict { at: it[1], paths: vec!["src/all.rs".into()] });
+    world.tried(it[1], Tried::Conflict { at: it[1], paths: vec!["src/all.rs".into()], kinds: vec![] });
     assert!(world.task(TaskId(2)).fixup.is_some());
 }
 

@@ -406,7 +406,7 @@ impl World {
         for _ in 0..=task::MOST_FIXUPS {
             let grant = self.take("ada");
             let landing = self.submit(&grant);
-            self.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] });
+            self.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
         }
     }
 
@@ -508,7 +508,7 @@ impl World {
     /// The merge fails, and again when it is tried once more.
     pub(crate) fn red(&mut self, landing: LandingId, reason: &str) {
         for _ in 0..2 {
-            self.tried(landing, Tried::Red { reason: reason.into(), output: None });
+            self.tried(landing, Tried::Red { reason: reason.into(), output: None, settled: vec![] });
         }
     }
 

@@ -1,64 +1,190 @@
-//! What a fix-up is told: what conflicts, whose both sides are, and what failed.
+//! What a fix-up is told: what is to be done now, what conflicts and how, what failed, whose both sides are, and what
+//! landed since.
 
-use regatta_core::ids::AgentName;
-use regatta_core::task::{Fixup, Task};
+use regatta_core::task::{Conflict, ConflictKind, Fixup, SettledPath, Task};
 
 use crate::Engine;
-use crate::perform::Scene;
+use crate::perform::{Scene, landed_since};
 
-use super::sections;
+/// How many tasks that landed since are named.
+const MAX_LANDED_NAMED: usize = 12;
+/// How many files of each are named.
+const MAX_FILES_NAMED: usize = 8;
 
-/// The section of a fix-up; nothing in any other attempt.
+/// Returns the section of a fix-up; nothing in any other attempt.
 pub(super) fn section(engine: &Engine, scene: &Scene) -> Option<String> {
     let fixup = scene.task.fixup.as_ref()?;
-    let landed: Vec<Task> = sections::past(engine, scene).into_iter().filter(|it| it.landed.is_some()).collect();
-    let mut text = match fixup.paths.is_empty() {
-        false => conflict(fixup),
-        true => "## FIX-UP\nThe work of this task is done and already in your working directory, merged with what \
-                 landed since. Merged, it fails. Mend that, and keep what both meant.\n\n"
+    let submission = scene.task.submission.as_ref().filter(|submission| submission.commit == fixup.commit);
+    let begun_at = submission.map_or(&fixup.commit, |submission| &submission.base);
+    let since = landed_since(engine, &scene.repo, begun_at).unwrap_or_else(|error| {
+        tracing::warn!(task = %scene.task.id, %error, "could not find out what landed since the work was begun");
+        vec![]
+    });
+    let mut text = match (fixup.settled.is_empty(), fixup.paths.is_empty()) {
+        (false, _) => settled(fixup),
+        (true, false) => conflict(fixup),
+        (true, true) => "## FIX-UP\nThe work of this task is done, and it is in your working directory, merged with \
+                         everything that landed since. Merged, it fails. Make it pass, and keep what both sides meant. \
+                         Do not do the task again.\n\n"
             .to_owned(),
     };
     if let Some(output) = &fixup.output {
-        text +=
-            &format!("What the checks of the merged tree say:\n```\n{}\n```\n\n", sections::last_chars(output, 6_000));
+        text += &format!("What failed in the merged tree:\n```\n{}\n```\n\n", output.trim_end());
     }
-    text += &owners(fixup, (&scene.task, &scene.attempt.agent), &landed);
+    text += &sides(fixup, &scene.task, &since);
     Some(text)
 }
 
+/// Describes conflicts that are marked in the working directory.
 fn conflict(fixup: &Fixup) -> String {
-    let mut text = format!(
-        "## FIX-UP\nThe work of this task is done, but it conflicts with what landed since. It is merged in your working \
-         directory as far as it merges. In the files below the trunk's side stands between `<<<<<<<` and `=======`, and \
-         this task's between `=======` and `>>>>>>>`. Settle each so that both sides' purposes hold, and leave no mark. \
-         Do not do the task again, and touch nothing else. `git show HEAD~1:PATH` is the trunk's version, \
-         `git show {}:PATH` this task's; a file without marks has only one of them.\n",
-        fixup.commit
-    );
+    let mut text =
+        "## FIX-UP\nThe work of this task is done, but it conflicts with what landed since. It is merged in \
+                    your working directory as far as it merges. Settle each path below so that both sides' purposes \
+                    hold, and leave no conflict marks. Do not do the task again, and touch nothing else.\n"
+            .to_owned();
     for path in &fixup.paths {
-        text += &format!("- {path}\n");
+        let kind = fixup.conflicts.iter().find(|conflict| conflict.path == *path);
+        text += &format!("- {path}: {}\n", what_to_do(kind, &fixup.commit.to_string()));
     }
     text + "\n"
+        + &format!(
+            "`git show HEAD~1:PATH` is the trunk's version of a path, `git show {}:PATH` this task's.\n\n",
+            fixup.commit
+        )
 }
 
-/// Who is behind each side: this task, and what landed in these files before.
-fn owners(fixup: &Fixup, (task, agent): (&Task, &AgentName), landed: &[Task]) -> String {
-    let about = |other: &&Task| {
-        let changed = other.submission.iter().flat_map(|it| &it.changed);
-        let mut both = changed.filter(|it| fixup.paths.contains(it) || fixup.paths.is_empty());
-        both.any(|path| !fixup.paths.is_empty() || task.files.iter().any(|it| it.matches(path)))
-    };
-    let mut text = format!("Whose sides these are:\n- yours: {} {} ({agent})\n", task.id, super::subject(task));
-    for other in landed.iter().filter(about).take(8) {
-        let commit = other.landed.as_ref().map(ToString::to_string).unwrap_or_default();
-        let by = other.agent.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
-        let manifest: Vec<String> = other.files.iter().map(ToString::to_string).collect();
-        text += &format!(
-            "- the trunk's: {} {}{by}, which owns {}: see `git show {commit}`\n",
-            other.id,
-            super::subject(other),
-            if manifest.is_empty() { "no files of its own".to_owned() } else { manifest.join(", ") }
-        );
+/// Returns what is in the working directory at a conflicting path, and what must be decided.
+fn what_to_do(conflict: Option<&Conflict>, commit: &str) -> String {
+    let marks = "the trunk's lines are between `<<<<<<<` and `=======`, this task's between `=======` and `>>>>>>>`";
+    match conflict.map(|conflict| conflict.kind) {
+        None | Some(ConflictKind::Content) => marks.to_owned(),
+        Some(ConflictKind::Added) => format!("added on both sides; {marks}"),
+        Some(ConflictKind::Binary) => {
+            "a binary file, changed on both sides; the trunk's version is there, so keep it or put another in its place"
+                .to_owned()
+        }
+        Some(ConflictKind::DeletedOnTrunk) => {
+            "the trunk deleted it and this task changed it; this task's version is there, so either delete it and bring \
+             its change to where the code went, or keep it"
+                .to_owned()
+        }
+        Some(ConflictKind::DeletedByTask) => {
+            "this task deleted it and the trunk changed it; the trunk's version is there, so either delete it and bring \
+             the trunk's change to where the code went, or keep it"
+                .to_owned()
+        }
+        Some(ConflictKind::FileAndDirectory) => format!(
+            "a file on one side and a directory on the other; the directory is there. See which side has the file with \
+             `git cat-file -t HEAD~1:PATH` and `git cat-file -t {commit}:PATH`, and decide where both contents belong"
+        ),
+        Some(ConflictKind::Type) => {
+            "a file on one side, a link or a submodule on the other; the trunk's is there".to_owned()
+        }
+        Some(ConflictKind::Renamed) => {
+            "renamed on one side; look for it under its other name, and keep both sides' changes in one place".to_owned()
+        }
+    }
+}
+
+/// Describes conflicts that ownership settled, after which the checks failed.
+fn settled(fixup: &Fixup) -> String {
+    let mut text =
+        "## FIX-UP\nThe work of this task is done. It conflicted with what landed since, and each conflict was \
+                    settled by the ownership of the file. The tree that came of it fails its checks. It is in your \
+                    working directory. Make the checks pass by changing only the files below, and keep what both sides \
+                    meant. Do not do the task again.\n"
+            .to_owned();
+    for SettledPath { path, is_trunks } in &fixup.settled {
+        let (taken, other) = if *is_trunks { ("the trunk's", "this task's") } else { ("this task's", "the trunk's") };
+        text += &format!("- {path}: {taken} version was taken, {other} was dropped\n");
     }
     text + "\n"
+        + &format!(
+            "`git show HEAD~1:PATH` is the trunk's version of a path, `git show {}:PATH` this task's.\n\n",
+            fixup.commit
+        )
+}
+
+/// Names the tasks on both sides: this one, those that landed since in the same files, and the others that landed since.
+fn sides(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
+    let changed = |other: &Task| other.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
+    let meets = |path: &String| match fixup.paths.is_empty() {
+        false => fixup.paths.iter().any(|own| own == path || path.starts_with(&format!("{own}/"))),
+        true => task.files.iter().any(|pattern| pattern.matches(path)),
+    };
+    let (same, others): (Vec<&Task>, Vec<&Task>) = since.iter().rev().partition(|it| changed(it).iter().any(meets));
+    let by = |other: &Task| other.agent.as_ref().map(|agent| format!(" ({agent})")).unwrap_or_default();
+    let owns = |other: &Task| {
+        let manifest: Vec<String> = other.files.iter().map(ToString::to_string).collect();
+        if manifest.is_empty() { "no files of its own".to_owned() } else { manifest.join(", ") }
+    };
+    let mut text =
+        format!("This task's side: {} {}{}, which owns {}\n", task.id, super::subject(task), by(task), owns(task));
+    if same.is_empty() {
+        text += "The trunk's side: no task of the queue changed these files since this work was begun\n";
+    } else {
+        text += "The trunk's side, the newest first:\n";
+    }
+    for other in same.iter().take(MAX_LANDED_NAMED) {
+        let commit = other.landed.as_ref().map(ToString::to_string).unwrap_or_default();
+        text += &format!(
+            "- {} {}{}, which owns {}: `git show {commit}`\n",
+            other.id,
+            super::subject(other),
+            by(other),
+            owns(other)
+        );
+    }
+    if !others.is_empty() {
+        text += "What else landed since:\n";
+    }
+    for other in others.iter().take(MAX_LANDED_NAMED) {
+        let files = changed(other);
+        let named = files.iter().take(MAX_FILES_NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let more = files.len().saturating_sub(MAX_FILES_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        text += &format!("- {} {}: {named}{more}\n", other.id, super::subject(other));
+    }
+    let all = since.len();
+    text += &format!("`git log --stat {}..HEAD~1` has all of it ({all} by tasks).\n\n", fixup.commit);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_core::ids::CommitId;
+
+    use super::*;
+
+    fn fixup() -> Fixup {
+        Fixup::new(CommitId::new(&"a".repeat(40)).expect("a valid id"))
+    }
+
+    #[test]
+    fn every_kind_of_conflict_says_what_is_there_and_what_to_decide() {
+        let kinds = [
+            (ConflictKind::Content, "between `<<<<<<<`"),
+            (ConflictKind::Added, "added on both sides"),
+            (ConflictKind::Binary, "a binary file"),
+            (ConflictKind::DeletedOnTrunk, "the trunk deleted it"),
+            (ConflictKind::DeletedByTask, "this task deleted it"),
+            (ConflictKind::FileAndDirectory, "a directory on the other"),
+            (ConflictKind::Type, "a link or a submodule"),
+            (ConflictKind::Renamed, "renamed on one side"),
+        ];
+        for (kind, words) in kinds {
+            let conflicts = vec![Conflict { path: "notes".into(), kind }];
+            let told = conflict(&Fixup { paths: vec!["notes".into()], conflicts, ..fixup() });
+            assert!(told.starts_with("## FIX-UP\n") && told.contains(words), "{told}");
+            assert!(told.contains("- notes: ") && told.contains("`git show HEAD~1:PATH`"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_conflict_settled_by_ownership_names_whose_version_was_taken_and_speaks_of_no_marks() {
+        let taken = vec![SettledPath { path: "a.txt".into(), is_trunks: true }];
+        let told = settled(&Fixup { paths: vec!["a.txt".into()], settled: taken, ..fixup() });
+        assert!(told.contains("- a.txt: the trunk's version was taken, this task's was dropped"), "{told}");
+        assert!(!told.contains("<<<<<<<"), "{told}");
+    }
 }

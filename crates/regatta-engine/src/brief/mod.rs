@@ -18,7 +18,7 @@ use std::path::Path;
 use regatta_core::attempt::{Attempt, Cause};
 use regatta_core::project::{Project, RuleAction};
 use regatta_core::task::{Duty, Expects, IssueType, Task};
-use regatta_core::{agent, standing};
+use regatta_core::{agent, failure, standing};
 
 pub use tools::{LEADS_TOOLS, WORKERS_TOOLS};
 
@@ -109,7 +109,7 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     }
     let found = keep::read_evidence(engine, last.id).ok()?;
     let failed = found.iter().find(|it| !it.passed)?;
-    let output = sections::last_chars(failed.output.trim(), 6_000);
+    let output = failure::excerpt(failed.output.trim(), 8 * 1024);
     Some(format!("{}\n```\n{output}\n```", failed.how))
 }
 
@@ -141,21 +141,24 @@ pub(super) fn subject(task: &Task) -> &str {
 }
 
 fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) -> String {
-    let mut text = format!("# {}: {}\n\n", task.id, subject(task));
-    if !task.description.trim().is_empty() {
-        text += &format!("{}\n\n", task.description.trim());
-    }
+    let order =
+        if task.description.trim().is_empty() { String::new() } else { format!("{}\n\n", task.description.trim()) };
+    // A fix-up begins with what is to be done now: its task is done.
+    let mut text = match told.mending {
+        None => format!("# {}: {}\n\n{order}", task.id, subject(task)),
+        Some(mending) => format!("# Fix-up of {}\n\n{mending}", task.id),
+    };
     if told.briefing.is_none() {
         text += &format!(
             "Read {BRIEFING} first: the project's goals, what happened to these files, and what is known.\n\n"
         );
     }
-    text += told.mending.unwrap_or_default();
     text += told.leading.unwrap_or_default();
-    if !task.files.is_empty() {
+    let manifest = task.manifest();
+    if !manifest.is_empty() {
         text += "## FILE MANIFEST\nChange only these files. A change anywhere else is found from the diff and left out. \
                  Work that belongs elsewhere: name it under \"scope_escapes\" in your result.\n";
-        for file in &task.files {
+        for file in &manifest {
             text += &format!("- {file}\n");
         }
         text += "\n";
@@ -180,8 +183,10 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         }
         text += "\n";
     }
-    if task.is_work() {
+    if task.is_work() && told.mending.is_none() {
         text += &past(task, attempt, told.evidence);
+    } else if let (true, Some(evidence)) = (task.is_work(), told.evidence) {
+        text += &format!("## WHAT FAILED IN THE LAST FIX-UP\n{evidence}\n\n");
     }
     if !attempt.notes.is_empty() {
         text += match task.duty {
@@ -208,6 +213,12 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
             text += &format!("- {line}\n");
         }
         text += "\n";
+    }
+    if told.mending.is_some() {
+        text += &format!(
+            "## THE ORIGINAL TASK\nThis is done. It says what the work is for; do not do it again.\n\n{}\n\n{order}",
+            subject(task)
+        );
     }
     text += told.tools;
     text += &rules(task, told);

@@ -54,12 +54,6 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}\n(cut here: there is more)", &head[..end])
 }
 
-/// The last characters of a text.
-pub(super) fn last_chars(text: &str, most: usize) -> String {
-    let skip = text.chars().count().saturating_sub(most);
-    text.chars().skip(skip).collect()
-}
-
 /// Ended tasks of the project, newest first.
 pub(super) fn past(engine: &Engine, scene: &Scene) -> Vec<Task> {
     let after = scene.task.id.0.saturating_sub(LOOKED_AT as u64 + 1);
@@ -209,6 +203,5 @@ mod tests {
         assert!(text.contains("## HISTORY\nNothing is known."));
         assert!(text.len() < 300);
         assert_eq!(cut("äöü", 2), "äö\n(cut here: there is more)");
-        assert_eq!(last_chars("äöü", 2), "öü");
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_core::agent::Level;
+use regatta_core::failure;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::shell::quoted;
@@ -56,21 +57,50 @@ pub(crate) fn in_full(error: AgentError) -> String {
     format!("{} {}", error.what, error.hint)
 }
 
-/// Checks a place. `Ok(Some(reason))` says what does not hold; `Err` that it could not be found out.
+/// The most bytes of a check's output that are kept with a landing, and shown to a fix-up.
+const MAX_OUTPUT_BYTES: usize = 8 * 1024;
+
+/// A check that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    /// Why, in a line for people.
+    pub(crate) reason: String,
+    /// The check and what it printed, as far as it helps to mend the work.
+    pub(crate) output: String,
+}
+
+impl Broken {
+    /// Describes a failed check by how it ended and what it printed.
+    pub(crate) fn new(how: &str, output: &str) -> Broken {
+        let summary = failure::summary(output);
+        let reason = if summary.is_empty() { how.to_owned() } else { format!("{how}: {summary}") };
+        let mut told = format!("{how}\n");
+        if let Some(first) = failure::first_error(output) {
+            let place = first.place.map_or(String::new(), |place| format!(", at {place}"));
+            told += &format!("First error: {}{place}\n", first.text);
+        }
+        told += &failure::excerpt(output, MAX_OUTPUT_BYTES);
+        Broken { reason, output: told.trim_end().to_owned() }
+    }
+}
+
+/// Checks a place. Returns the first check that does not hold. `Err` is why that could not be found out.
 pub(crate) fn broken(
     agents: &dyn Agents,
     task: &Task,
     project: &Project,
     place: &Place,
-) -> Result<Option<String>, AgentError> {
-    Ok(reason(&examine(agents, task, project, place)?))
+) -> Result<Option<Broken>, AgentError> {
+    let found = examine(agents, task, project, place)?;
+    let failed = found.iter().find(|evidence| !evidence.passed);
+    Ok(failed.map(|failed| Broken::new(&failed.how, &failed.output)))
 }
 
 /// Why it does not hold, if it does not: the first check that failed.
 pub(crate) fn reason(found: &[Evidence]) -> Option<String> {
     let failed = found.iter().find(|it| !it.passed)?;
-    let tail = tail(&failed.output);
-    Some(if tail.is_empty() { failed.how.clone() } else { format!("{}: {tail}", failed.how) })
+    let summary = failure::summary(&failed.output);
+    Some(if summary.is_empty() { failed.how.clone() } else { format!("{}: {summary}", failed.how) })
 }
 
 /// Checks `dir` up to the first check that fails: what exists, what it contains, lint, tests, the project's own.
@@ -127,7 +157,7 @@ pub(crate) fn examine(
         found.push(Evidence {
             check: command.clone(),
             passed: result.passed(),
-            how: format!("`{command}` {}{}", ending(&result), perhaps_shut_in(&result)),
+            how: format!("`{command}` {}", ending_in_full(&result)),
             output: result.output,
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
@@ -218,16 +248,13 @@ fn perhaps_shut_in(result: &CheckResult) -> String {
 }
 
 pub(crate) fn verdict(result: &CheckResult) -> String {
-    let (how, tail) = (format!("{}{}", ending(result), perhaps_shut_in(result)), tail(&result.output));
-    if tail.is_empty() { how } else { format!("{how}: {tail}") }
+    let (how, summary) = (ending_in_full(result), failure::summary(&result.output));
+    if summary.is_empty() { how } else { format!("{how}: {summary}") }
 }
 
-/// The last few lines, for a reason people read; the whole output stays in the log.
-pub(crate) fn tail(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().map(str::trim_end).filter(|it| !it.is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(5)..].join(" / ");
-    let skip = last.chars().count().saturating_sub(600);
-    last.chars().skip(skip).collect()
+/// How a check ended, and what to do if its sandbox may be why.
+pub(crate) fn ending_in_full(result: &CheckResult) -> String {
+    format!("{}{}", ending(result), perhaps_shut_in(result))
 }
 
 /// `file` below `dir`, unless it leads out of it, by its spelling or through a link (S6).

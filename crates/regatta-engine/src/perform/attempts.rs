@@ -14,7 +14,7 @@ use regatta_core::task::Duty;
 use crate::attend::{self, AttemptDesk};
 use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
 use crate::ports::site::{Site, SiteError};
-use crate::{Engine, brief, contract};
+use crate::{Engine, brief};
 
 use super::isolation::Marks;
 use super::workspaces::{make_ready, remove_workspace};
@@ -89,7 +89,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                 tracing::warn!(attempt = %id, "its output cannot be read: {error}");
                 String::new() // it only adorns a reason
             });
-            let tail = contract::tail(&tail);
+            let tail = regatta_core::failure::summary(&tail);
             Some(attend::how_it_ended(verdict, judging::detail(engine, scene), &tail))
         }
         Err(error) => not_run(engine, scene, error.to_string().into()),

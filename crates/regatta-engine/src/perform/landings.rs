@@ -18,14 +18,16 @@ use regatta_core::effect::EffectKey;
 use regatta_core::ids::{CommitId, LandingId};
 use regatta_core::landing::{self, Carried, Landing, Moved, NothingNew, State, Tried, guard, wave};
 use regatta_core::project::{Project, QueueMode, Style, Verify};
-use regatta_core::task::Task;
+use regatta_core::task::{Conflict, Task};
 
 use crate::Engine;
+use crate::contract::Broken;
 use crate::failpoint;
 use crate::ports::git::{Authorship, GitError, Move, Repo, Trial, TrunkPermit};
 
 use super::{authorship, report};
 pub(super) use after::{Landed, after_landing};
+pub(crate) use ownership::landed_since;
 pub(crate) use push::Pushes;
 pub(super) use push::{push_branch, push_trunk};
 pub(crate) use release::Releases;
@@ -113,6 +115,7 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
     let mut carries = Vec::with_capacity(train.members.len());
     let mut left = train.members.as_slice();
     let mut open = waves::Open::default();
+    let mut settled = Vec::new();
     while let Some(first) = left.first() {
         let id = first.landing.id;
         new = open.next(engine, (train, &board), &mut carries, new)?;
@@ -136,15 +139,21 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
             if let Trial::Conflict(paths) = &trial
                 && new == old
             {
-                let settled = ownership::settle(engine, train, member, (&new, paths));
-                let settled = settled.map_err(|reason| Tried::Held { at: Some(id), reason })?;
-                (trial, dropped) = settled.unwrap_or((trial, None));
+                let found = ownership::settle(engine, train, member, (&new, paths));
+                if let Some(found) = found.map_err(|reason| Tried::Held { at: Some(id), reason })? {
+                    (trial, dropped, settled) = (found.trial, found.dropped, found.sides);
+                }
             }
             match trial {
                 Trial::Clean(commit) => new = commit,
                 // What is before it, or the trunk, contains it already: it counts as landed with them (Q7).
                 Trial::Empty => nothing_new = Some(NothingNew { landed_as: landed_as(engine, train, id)? }),
-                Trial::Conflict(paths) => return Ok(Tried::Conflict { at: id, paths }),
+                Trial::Conflict(paths) => {
+                    // Against what is only in the queue it waits its turn, and nobody mends it yet.
+                    let is_mended = new == old && !member.landing.reverts;
+                    let kinds = if is_mended { kinds(engine, train, member, &new) } else { vec![] };
+                    return Ok(Tried::Conflict { at: id, paths, kinds });
+                }
             }
             carries.push(Carried { dropped, nothing_new, ..Carried::new(id, new.clone()) });
         }
@@ -156,8 +165,10 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
         return Ok(Tried::AlreadyThere { tip: old, landed_as: carries.iter().filter_map(known).collect() });
     }
     failpoint::at("trial.merged");
+    // Conflicts are settled for the first landing only, and a landing is mended only when it is alone in its trial.
+    let settled = if train.members.len() == 1 { settled } else { vec![] };
     if let Some(reason) = never_lands(engine, train, &old, &carries)? {
-        return Ok(Tried::Red { reason, output: None });
+        return Ok(Tried::Red { reason, output: None, settled });
     }
     let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
     let tips: Vec<CommitId> = carries.iter().map(|it| it.commit.clone()).chain([old.clone()]).collect();
@@ -168,7 +179,7 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
     }
     match judged(engine, train, &tasks, &new, tips)? {
         None => Ok(Tried::Passed { old, new, carries }),
-        Some(reason) => Ok(Tried::Red { reason, output: None }),
+        Some(Broken { reason, output }) => Ok(Tried::Red { reason, output: Some(engine.redact(&output)), settled }),
     }
 }
 
@@ -200,7 +211,7 @@ fn broken_step(
     let unfinished = Task { validation: Default::default(), ..last.task.clone() };
     let tasks: Vec<&Task> = others.iter().map(|member| &member.task).chain([&unfinished]).collect();
     for step in steps {
-        if let Some(reason) = judged(engine, train, &tasks, &step, tips.to_vec())? {
+        if let Some(Broken { reason, .. }) = judged(engine, train, &tasks, &step, tips.to_vec())? {
             return Ok(Some(format!("its commit {} fails by itself: {reason}", &step.as_str()[..10])));
         }
     }
@@ -228,6 +239,15 @@ fn never_lands(engine: &Engine, train: &Train, old: &CommitId, carries: &[Carrie
     Ok(None)
 }
 
+/// Returns how the paths of a conflict with the trunk conflict. A prompt without that is better than no fix-up.
+fn kinds(engine: &Engine, train: &Train, member: &Member, tip: &CommitId) -> Vec<Conflict> {
+    let commit = &member.landing.submission.commit;
+    engine.shared.git.conflicts(&train.repo, tip, commit).unwrap_or_else(|error| {
+        tracing::warn!(landing = %member.landing.id, %error, "could not find out how the paths conflict");
+        vec![]
+    })
+}
+
 /// What does not hold in the tree of a trial, if something does not; broken off when the trial no longer counts, as when
 /// the trunk is at none of these `tips`.
 fn judged(
@@ -236,7 +256,7 @@ fn judged(
     tasks: &[&Task],
     new: &CommitId,
     tips: Vec<CommitId>,
-) -> Result<Option<String>, Tried> {
+) -> Result<Option<Broken>, Tried> {
     let Some(last) = train.members.last() else {
         return Err(Tried::Held { at: None, reason: "nobody is in this trial".into() });
     };

@@ -207,7 +207,7 @@ pub struct CheckResult {
     pub exit: Exit,
     /// It was stopped because its time ran out.
     pub timed_out: bool,
-    /// The last part of what it printed (both streams), at most 16 KiB, valid UTF-8.
+    /// The beginning and the end of what it printed (both streams), at most 16 KiB, valid UTF-8.
     pub output: String,
     /// How it was shut in, in a sentence; nothing when it was not.
     pub sandbox: Option<String>,

@@ -12,6 +12,7 @@ use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::{Checkout, Project, Style, Workspace as WorkspaceSettings};
+use regatta_core::task::{Conflict, Fixup};
 
 pub use wire::{Remote, Service, Wire, keeps_for};
 
@@ -411,25 +412,31 @@ pub trait Git: Send + Sync {
     /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.
     fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError>;
     /// Makes the workspace of a fix-up, or finds it as it is: at the trunk's tip, with `change` merged onto it as far as
-    /// it goes, and marks in the files that conflict. All of that is its base, so a capture holds only what was mended.
+    /// it goes, and marks in the files that conflict; where a conflict was settled by ownership, the version that was taken
+    /// is there, without marks. All of that is its base, so a capture holds only what was mended.
     fn prepare_fixup(
         &self,
         repo: &Repo,
         attempt: AttemptId,
         branch: &BranchName,
-        change: &CommitId,
+        fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError>;
+    /// Returns the paths at which `change` conflicts with `tip`, and how.
+    fn conflicts(&self, repo: &Repo, tip: &CommitId, change: &CommitId) -> Result<Vec<Conflict>, GitError> {
+        let _ = (repo, tip, change);
+        Ok(vec![])
+    }
     /// Takes the commit that a fix-up's workspace on another machine stood on for its base, if it is what `prepare_fixup`
-    /// makes of `change` on some commit of the trunk.
+    /// makes of the change on some commit of the trunk.
     fn recognise_fixup(
         &self,
         repo: &Repo,
         attempt: AttemptId,
         base: &CommitId,
-        change: &CommitId,
+        fixup: &Fixup,
     ) -> Result<bool, GitError> {
-        let _ = (repo, attempt, base, change);
+        let _ = (repo, attempt, base, fixup);
         Err(GitError::no_wire())
     }
     /// What a capture is to the trunk. A fix-up's becomes one change with what it mended, a child of the tip it stands

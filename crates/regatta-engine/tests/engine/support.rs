@@ -54,9 +54,14 @@ pub(crate) fn append_own_name(program: &Program) -> Exit {
     Exit::Code(0)
 }
 
-/// The file that a task's description names: the third line of the prompt.
+/// The file that a task's description names: the third line of the prompt, or the last section's in a fix-up.
 pub(crate) fn described_file(program: &Program) -> String {
-    program.launch().prompt.lines().nth(2).unwrap().to_owned()
+    let launch = program.launch();
+    let named = match launch.prompt.split_once("## THE ORIGINAL TASK") {
+        None => launch.prompt.lines().nth(2),
+        Some((_, order)) => order.lines().nth(5),
+    };
+    named.unwrap().to_owned()
 }
 
 impl World {

@@ -1,6 +1,7 @@
 use std::fs;
 
 use regatta_core::project::Style;
+use regatta_core::task::{Fixup, SettledPath};
 use regatta_engine::ports::git::{Git, Move, Trial};
 
 use crate::world::*;
@@ -290,7 +291,8 @@ fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
     write(world.user().join("a.txt"), "trunk's\n");
     let tip = commit_all(world.user(), "theirs");
     let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
-    let make = || world.git.prepare_fixup(&world.repo, A2, &branch, &capture.commit, &by("mend")).unwrap();
+    let fixup = Fixup::new(capture.commit.clone());
+    let make = || world.git.prepare_fixup(&world.repo, A2, &branch, &fixup, &by("mend")).unwrap();
     let mending = make();
     let marked = fs::read_to_string(mending.path.join("a.txt")).unwrap();
     assert!(marked.starts_with("<<<<<<< ") && marked.contains("trunk's\n=======\nagent's\n>>>>>>> "), "{marked}");
@@ -321,6 +323,89 @@ fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
     assert_eq!((world.kept(&new, "a.txt"), world.kept(&new, "new.txt")), ("both".into(), "agent's".into()));
     assert_eq!(world.git.tree(&world.repo, &new).unwrap(), world.git.tree(&world.repo, &change.commit).unwrap());
     assert_eq!(world.git.unkept(&world.repo, A2).unwrap(), [] as [String; 0]);
+}
+
+/// Every kind of conflict is named with a path that exists on one of the sides, and the fix-up's workspace has no name
+/// that git invented.
+#[test]
+fn q6_a_conflict_is_named_by_its_kind_and_by_paths_that_exist() {
+    use regatta_core::task::ConflictKind;
+    let world = World::new();
+    let user = world.user();
+    for name in ["deleted-here.txt", "deleted-there.txt", "both.txt"] {
+        write(user.join(name), "one\ntwo\nthree\n");
+    }
+    write(user.join("picture.bin"), [0, 1, 2, 3, 0]);
+    commit_all(user, "base");
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("deleted-there.txt"), "one\nTWO of the task\nthree\n");
+    fs::remove_file(workspace.join("deleted-here.txt")).unwrap();
+    write(workspace.join("both.txt"), "one\nthe task's\nthree\n");
+    write(workspace.join("picture.bin"), [0, 9, 9, 9, 0]);
+    write(workspace.join("notes"), "a file of the task's\n");
+    write(workspace.join("new.txt"), "the task's\n");
+    let capture = world.capture(A1);
+    fs::remove_file(user.join("deleted-there.txt")).unwrap();
+    write(user.join("deleted-here.txt"), "one\nTWO of the trunk\nthree\n");
+    write(user.join("both.txt"), "one\nthe trunk's\nthree\n");
+    write(user.join("picture.bin"), [0, 7, 7, 7, 0]);
+    fs::create_dir(user.join("notes")).unwrap();
+    write(user.join("notes/one.md"), "a directory of the trunk's\n");
+    write(user.join("new.txt"), "the trunk's\n");
+    let tip = commit_all(user, "theirs");
+    let found = world.git.conflicts(&world.repo, &tip, &capture.commit).unwrap();
+    let kind = |path: &str| found.iter().find(|conflict| conflict.path == path).map(|conflict| conflict.kind);
+    let wanted = [
+        ("both.txt", ConflictKind::Content),
+        ("deleted-here.txt", ConflictKind::DeletedByTask),
+        ("deleted-there.txt", ConflictKind::DeletedOnTrunk),
+        ("new.txt", ConflictKind::Added),
+        ("notes", ConflictKind::FileAndDirectory),
+        ("picture.bin", ConflictKind::Binary),
+    ];
+    for (path, wanted) in wanted {
+        assert_eq!(kind(path), Some(wanted), "{path}: {found:?}");
+    }
+    assert_eq!(found.len(), wanted.len(), "{found:?}");
+    let Trial::Conflict(paths) = world.trial(&capture.commit) else { panic!("it conflicts") };
+    assert_eq!(paths, wanted.map(|(path, _)| path), "the trial names the same paths");
+    let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
+    let fixup = Fixup::new(capture.commit.clone());
+    let mending = world.git.prepare_fixup(&world.repo, A2, &branch, &fixup, &by("mend")).unwrap();
+    let listed = git(&mending.path, &["ls-files"]);
+    assert!(!listed.contains('~'), "{listed}");
+    assert_eq!(read(mending.path.join("notes/one.md")), "a directory of the trunk's\n");
+    assert_eq!(git(&mending.path, &["show", &format!("{}:notes", capture.commit)]), "a file of the task's");
+    assert_eq!(git(&mending.path, &["status", "--porcelain"]), "");
+}
+
+/// Q6: where ownership settled a conflict, the fix-up's workspace has the version that was taken, without marks.
+#[test]
+fn q6_a_fixup_of_settled_conflicts_has_the_versions_that_were_taken() {
+    let world = World::new();
+    let user = world.user();
+    write(user.join("b.txt"), "one\n");
+    commit_all(user, "base");
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "the task's\n");
+    write(workspace.join("b.txt"), "the task's\n");
+    let capture = world.capture(A1);
+    write(user.join("a.txt"), "the trunk's\n");
+    write(user.join("b.txt"), "the trunk's\n");
+    commit_all(user, "theirs");
+    let taken = |path: &str, is_trunks| SettledPath { path: path.into(), is_trunks };
+    let settled = vec![taken("a.txt", true), taken("b.txt", false)];
+    let fixup = Fixup { settled, ..Fixup::new(capture.commit.clone()) };
+    let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
+    let mending = world.git.prepare_fixup(&world.repo, A2, &branch, &fixup, &by("mend")).unwrap();
+    assert_eq!(read(mending.path.join("a.txt")), "the trunk's\n");
+    assert_eq!(read(mending.path.join("b.txt")), "the task's\n");
+    write(mending.path.join("a.txt"), "both\n");
+    let mended = world.capture(A2);
+    assert_eq!(mended.changed, ["a.txt"]);
+    assert!(world.git.recognise_fixup(&world.repo, A2, &mended.base, &fixup).unwrap());
+    let plain = Fixup::new(capture.commit.clone());
+    assert!(!world.git.recognise_fixup(&world.repo, A2, &mended.base, &plain).unwrap(), "it has no marks");
 }
 
 /// A batch is merged at once, up to the first that conflicts; nothing of a batch that conflicts stays in the vault.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use regatta_core::ids::{AttemptId, CommitId};
+use regatta_core::task::Fixup;
 use regatta_engine::ports::git::{Git, Repo, Trial};
 use regatta_git::GitAdapter;
 
@@ -107,7 +108,8 @@ fn commits_on_no_branch_are_taken_in_by_their_ids() {
     let runner = runner(&server);
     runner.git.take_in(&runner.repo, &server.remote(), std::slice::from_ref(&change)).unwrap();
     let branch = crate::world::branch("regatta/fix");
-    let workspace = runner.git.prepare_fixup(&runner.repo, A2, &branch, &change, &by("merged")).unwrap();
+    let workspace =
+        runner.git.prepare_fixup(&runner.repo, A2, &branch, &Fixup::new(change.clone()), &by("merged")).unwrap();
     assert!(read(workspace.path.join("a.txt")).contains("<<<<<<<"));
     write(workspace.path.join("a.txt"), "both\n");
     let capture = runner.capture(A2);
@@ -356,14 +358,15 @@ fn q11_a_fixup_from_a_runner_stands_on_what_the_server_would_have_made() {
     let runner = runner(&server);
     runner.git.take_in(&runner.repo, &server.remote(), std::slice::from_ref(&change)).unwrap();
     let branch = regatta_core::ids::BranchName::new("regatta/T2-x").unwrap();
-    let workspace = runner.git.prepare_fixup(&runner.repo, A2, &branch, &change, &by("merged")).unwrap();
+    let workspace =
+        runner.git.prepare_fixup(&runner.repo, A2, &branch, &Fixup::new(change.clone()), &by("merged")).unwrap();
     assert!(read(workspace.path.join("src/lib.rs")).contains("<<<<<<<"));
     write(workspace.path.join("src/lib.rs"), "fn main() { ours(); theirs() }\n");
     runner.capture(A2);
     runner.git.hand_over(&runner.repo, &server.remote(), A2).unwrap();
     let (git, repo) = (&server.world.git, &server.world.repo);
     let kept = git.kept(repo, A2).unwrap().unwrap();
-    assert!(git.recognise_fixup(repo, A2, &kept.base, &change).unwrap());
+    assert!(git.recognise_fixup(repo, A2, &kept.base, &Fixup::new(change.clone())).unwrap());
     let whole = git.as_change(repo, A2, kept, &by("mended")).unwrap();
     assert_eq!((whole.base, whole.changed), (tip.clone(), vec!["src/lib.rs".to_owned()]));
     assert!(matches!(
@@ -372,6 +375,6 @@ fn q11_a_fixup_from_a_runner_stands_on_what_the_server_would_have_made() {
     ));
     // Anything else is no base of a fix-up.
     for base in [&tip, &whole.commit] {
-        assert!(!git.recognise_fixup(repo, A2, base, &change).unwrap(), "{base}");
+        assert!(!git.recognise_fixup(repo, A2, base, &Fixup::new(change.clone())).unwrap(), "{base}");
     }
 }

@@ -2,13 +2,25 @@
 
 use super::*;
 
+/// The workspace of an attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Space {
+    pub(super) branch: BranchName,
+    pub(super) base: CommitId,
+    pub(super) files: Files,
+    /// What was there before the attempt and is not its work.
+    pub(super) foreign: Files,
+    pub(super) settled: bool,
+}
+
 pub(super) fn prepare(
     world: &mut World,
     (repo, attempt): (&Repo, AttemptId),
     branch: &BranchName,
-    change: &CommitId,
+    fixup: &Fixup,
     authorship: &Authorship,
 ) -> Result<Workspace, GitError> {
+    let change = &fixup.commit;
     let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
     if let Some(space) = world.spaces.get(&attempt) {
         return Ok(Workspace { path, branch: space.branch.clone(), base: space.base.clone(), objects: None });
@@ -23,6 +35,10 @@ pub(super) fn prepare(
     let mut files = merge(&without(&start), &without(&ours), &without(&theirs)).unwrap();
     for path in conflicts {
         let side = |files: &Files| files.get(&path).cloned().unwrap_or_default();
+        if let Some(settled) = fixup.settled.iter().find(|settled| settled.path == path) {
+            files.insert(path.clone(), side(if settled.is_trunks { &ours } else { &theirs }));
+            continue;
+        }
         let text = format!("<<<<<<< trunk\n{}=======\n{}>>>>>>> change\n", side(&ours), side(&theirs));
         files.insert(path, text);
     }

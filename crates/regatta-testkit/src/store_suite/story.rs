@@ -287,13 +287,19 @@ fn a_task_with_troubles(it: &mut Teller) {
     it.judge(&grant, Verdict::Failed { reason: "make test: 2 failed".into() });
     let grant = it.poll("bob", true);
     let at = it.submit(&grant, "src/a.rs");
-    it.shell(Command::ReportTried { landing: at, found: Tried::Conflict { at, paths: vec!["src/a.rs".into()] } });
+    it.shell(Command::ReportTried {
+        landing: at,
+        found: Tried::Conflict { at, paths: vec!["src/a.rs".into()], kinds: vec![] },
+    });
     // Mended as often as that is tried, and red each time, once more for a flake.
     while it.board.tasks[&TaskId(1)].status.is_waiting() {
         let grant = it.poll("bob", true);
         let landing = it.submit(&grant, "src/a.rs");
         for _ in 0..2 {
-            it.shell(Command::ReportTried { landing, found: Tried::Red { reason: "make test".into(), output: None } });
+            it.shell(Command::ReportTried {
+                landing,
+                found: Tried::Red { reason: "make test".into(), output: None, settled: vec![] },
+            });
         }
     }
     it.ann(Command::Land { task: TaskId(1), first: true });
@@ -327,7 +333,7 @@ fn a_queue(it: &mut Teller) {
     }
     it.ann(Command::ReleaseQueue { project: project("shop") });
     let (first, last) = (landings[0], landings[1]);
-    let conflict = Tried::Conflict { at: last, paths: vec!["queue/down".into()] };
+    let conflict = Tried::Conflict { at: last, paths: vec!["queue/down".into()], kinds: vec![] };
     it.shell(Command::ReportTried { landing: last, found: conflict });
     it.shell(Command::ReportTried { landing: first, found: Tried::RedStep { reason: "make test".into() } });
     for (landing, old, new) in [(first, '4', '5'), (last, '5', '6')] {
@@ -353,7 +359,7 @@ fn what_a_remote_has(it: &mut Teller) {
     let landing = joining(it).expect("it is queued");
     it.shell(Command::ReportTried {
         landing: landing.id,
-        found: Tried::Conflict { at: landing.id, paths: vec!["queue/up".into()] },
+        found: Tried::Conflict { at: landing.id, paths: vec!["queue/up".into()], kinds: vec![] },
     });
     it.ann(Command::Land { task: landing.task, first: false });
     let landing = joining(it).expect("it is queued again").id;

@@ -32,6 +32,7 @@ mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away
 mod doors; // who gets in
 mod figures; // health, figures, traces
+mod fixups; // finished work that conflicts or fails
 mod hooks; // what starts when something happens
 mod inboxes; // everything that needs a person is answered in one way
 mod isolations; // workers that did not work where they should

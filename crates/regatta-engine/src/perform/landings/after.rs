@@ -135,7 +135,10 @@ pub(super) fn run(
     let (end, text) = match result {
         Ok(result) if result.passed() => return CommandEnd::Passed,
         Ok(_) if stopped => (CommandEnd::Stopped, format!("`{command}` was stopped by a person.")),
-        Ok(result) => (CommandEnd::Failed, format!("`{command}` failed: {}", crate::contract::tail(&result.output))),
+        Ok(result) => {
+            let summary = regatta_core::failure::summary(&result.output);
+            (CommandEnd::Failed, format!("`{command}` failed: {summary}"))
+        }
         Err(error) => (CommandEnd::Failed, format!("`{command}`: {error}")),
     };
     tell(engine, project, "coord:after", &format!("After {} landed, {text}", landed.task));

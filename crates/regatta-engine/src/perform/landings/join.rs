@@ -3,6 +3,7 @@
 use regatta_core::landing::Tried;
 use regatta_core::task::Task;
 
+use crate::contract::Broken;
 use crate::ports::git::{GitError, Replanted};
 use crate::{Engine, failpoint};
 
@@ -20,7 +21,7 @@ pub(super) fn try_joining(engine: &Engine, train: &mut Train, remote: &str) -> R
         Replanted::Onto { old, new, tasks } => (old, new, tasks),
         Replanted::Conflict { paths } => {
             let Some(last) = train.members.last() else { return Err(nobody()) };
-            return Ok(Tried::Conflict { at: last.landing.id, paths });
+            return Ok(Tried::Conflict { at: last.landing.id, paths, kinds: vec![] });
         }
     };
     failpoint::at("join.replanted");
@@ -29,7 +30,9 @@ pub(super) fn try_joining(engine: &Engine, train: &mut Train, remote: &str) -> R
     let all: Vec<&Task> = replayed.iter().chain(train.members.iter().map(|it| &it.task)).collect();
     match judged(engine, train, &all, &new, vec![old.clone()])? {
         None => Ok(Tried::Passed { old, new, carries: vec![] }),
-        Some(reason) => Ok(Tried::Red { reason, output: None }),
+        Some(Broken { reason, output }) => {
+            Ok(Tried::Red { reason, output: Some(engine.redact(&output)), settled: vec![] })
+        }
     }
 }
 

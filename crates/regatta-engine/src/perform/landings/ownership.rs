@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use regatta_core::ids::{CommitId, TaskId};
 use regatta_core::landing::Dropped;
 use regatta_core::project::OnConflict;
-use regatta_core::task::{Status, Task};
+use regatta_core::task::{SettledPath, Status, Task};
 
 use crate::Engine;
-use crate::ports::git::{Settled, Side, Trial};
+use crate::ports::git::{Repo, Settled, Side, Trial};
 use crate::ports::store::TaskFilter;
 
 use super::{Member, Train, signed};
@@ -17,31 +17,40 @@ use super::{Member, Train, signed};
 /// How many ended tasks are looked at for who else touched a file.
 const LOOKED_AT: usize = 1_000;
 
+/// A conflict that was settled by ownership.
+pub(super) struct Found {
+    pub(super) trial: Trial,
+    pub(super) dropped: Option<Dropped>,
+    pub(super) sides: Vec<SettledPath>,
+}
+
 /// Settles a conflict with the trunk by ownership; `None` where the project wants it settled otherwise.
 pub(super) fn settle(
     engine: &Engine,
     train: &Train,
     member: &Member,
     (tip, paths): (&CommitId, &[String]),
-) -> Result<Option<(Trial, Option<Dropped>)>, String> {
+) -> Result<Option<Found>, String> {
     if train.project.settings.landing.on_conflict != OnConflict::Ownership || member.landing.reverts {
         return Ok(None);
     }
-    let since = landed_since(engine, train, member)?;
+    let submission = &member.landing.submission;
+    let since = landed_since(engine, &train.repo, &submission.base)?;
     let sides: BTreeMap<String, Side> =
         paths.iter().map(|path| (path.clone(), side(path, &member.task, &since))).collect();
-    let commit = &member.landing.submission.commit;
-    let settled = engine.shared.git.merge_with_ownership(&train.repo, tip, commit, &sides, &signed(train, member));
+    let signed = signed(train, member);
+    let settled = engine.shared.git.merge_with_ownership(&train.repo, tip, &submission.commit, &sides, &signed);
     let Settled { trial, dropped } = settled.map_err(|it| it.to_string())?;
     let dropped = dropped.map(|it| Dropped { reference: it.reference, commit: it.commit, paths: it.paths });
-    Ok(Some((trial, dropped)))
+    let of = |(path, side): (String, Side)| SettledPath { path, is_trunks: side == Side::Trunk };
+    Ok(Some(Found { trial, dropped, sides: sides.into_iter().map(of).collect() }))
 }
 
-/// What landed after the work was begun.
-fn landed_since(engine: &Engine, train: &Train, member: &Member) -> Result<Vec<Task>, String> {
+/// Returns the tasks that landed after `base`, oldest first.
+pub(crate) fn landed_since(engine: &Engine, repo: &Repo, base: &CommitId) -> Result<Vec<Task>, String> {
     let newest = engine.board().counters.task;
     let filter = TaskFilter {
-        project: Some(train.project.name.clone()),
+        project: Some(repo.project.clone()),
         statuses: vec![Status::Completed],
         after: newest.checked_sub(LOOKED_AT as u64).filter(|it| *it > 0).map(TaskId),
         limit: LOOKED_AT,
@@ -50,8 +59,7 @@ fn landed_since(engine: &Engine, train: &Train, member: &Member) -> Result<Vec<T
     let mut found = Vec::new();
     for task in engine.history().tasks(&filter).map_err(|it| it.to_string())? {
         let Some(landed) = &task.landed else { continue };
-        let base = &member.landing.submission.base;
-        if !engine.shared.git.contains(&train.repo, base, landed).map_err(|it| it.to_string())? {
+        if !engine.shared.git.contains(repo, base, landed).map_err(|it| it.to_string())? {
             found.push(task);
         }
     }

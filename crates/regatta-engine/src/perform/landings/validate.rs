@@ -10,7 +10,7 @@ use regatta_core::landing::plan;
 use regatta_core::project::Project;
 use regatta_core::task::{Task, Validation};
 
-use crate::contract::Place;
+use crate::contract::{Broken, Place};
 use crate::keep::Evidence;
 use crate::perform::Scene;
 use crate::ports::agents::Check;
@@ -89,14 +89,14 @@ impl Drop for Slot<'_> {
 }
 
 /// Validates `new` against the checks of the trunk it stands on and the contracts of those in it.
-/// `Ok(Some(reason))` says what does not hold; `Err` that it could not be found out.
+/// Returns the check that does not hold, if one does not. `Err` is why that could not be found out.
 pub(super) fn broken(
     engine: &Engine,
     train: &Train,
     tasks: &[&Task],
     new: &CommitId,
     watch: &Watch<'_>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<Broken>, String> {
     let project = &train.checked;
     let task = together(tasks).ok_or("nobody is in this trial")?;
     let key = Key {
@@ -116,7 +116,7 @@ pub(super) fn broken(
     crate::failpoint::at("trial.staged");
     let wanted = || watch.counts();
     let found = match furnish(engine, &train.repo, (&task, project), (slot.number, new), (&staging, &wanted))? {
-        Some(reason) => Some(reason),
+        Some(broken) => Some(broken),
         None => {
             let shut_in = contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox);
             let place = Place { dir: &staging, shut_in, env: vec![], wanted: Some(&wanted), entry: None };
@@ -142,9 +142,9 @@ pub(in crate::perform) fn examine_alone(
     let dir = engine.shared.git.stage(repo, slot.number, commit).map_err(|error| error.to_string())?;
     let entry = engine.shared.commands.enter(CommandOwner::Attempt(attempt.id), "its checks");
     let wanted = || entry.is_wanted() && engine.may_start() && !engine.is_ending(attempt.id);
-    if let Some(how) = furnish(engine, repo, (task, project), (slot.number, commit), (&dir, &wanted))? {
+    if let Some(broken) = furnish(engine, repo, (task, project), (slot.number, commit), (&dir, &wanted))? {
         let output = String::new();
-        return Ok(vec![Evidence { check: "setup".into(), passed: false, how, output, ms: 0 }]);
+        return Ok(vec![Evidence { check: "setup".into(), passed: false, how: broken.reason, output, ms: 0 }]);
     }
     let shut_in = contract::shut_in(&*engine.shared.git, repo, project.settings.run.sandbox);
     let env = contract::port_variables(&attempt.ports);
@@ -169,15 +169,15 @@ fn tidy(engine: &Engine, train: &Train) {
 }
 
 /// Makes a slot's directory as ready as a workspace is: with the files the project brings along and what its setup
-/// commands make. Nothing of it outlives the next staging, so it is done each time. `Ok(Some(reason))` says which
-/// command does not take this tree.
+/// commands make. Nothing of it outlives the next staging, so it is done each time. Returns the command that does not
+/// take this tree, if one does not.
 fn furnish(
     engine: &Engine,
     repo: &Repo,
     (task, project): (&Task, &Project),
     (slot, commit): (u32, &CommitId),
     (dir, wanted): (&Path, &dyn Fn() -> bool),
-) -> Result<Option<String>, String> {
+) -> Result<Option<Broken>, String> {
     let settings = &project.settings.workspace;
     if !settings.copy.is_empty() {
         engine.shared.git.furnish(repo, slot, commit).map_err(|it| format!("{it} {}", it.hint))?;
@@ -193,7 +193,8 @@ fn furnish(
         };
         let result = contract::run(&*engine.shared.agents, &check, Some(wanted)).map_err(contract::in_full)?;
         if !result.passed() {
-            return Ok(Some(format!("the setup command `{command}` {}", contract::verdict(&result))));
+            let how = format!("the setup command `{command}` {}", contract::ending_in_full(&result));
+            return Ok(Some(Broken::new(&how, &result.output)));
         }
     }
     Ok(None)

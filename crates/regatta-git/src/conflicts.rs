@@ -1,0 +1,163 @@
+//! Conflicts: what `git merge-tree` reports about paths that do not merge.
+//!
+//! Git lists the entries of each conflicting path by stage (1 is the base, 2 the trunk, 3 the change) and then messages
+//! with a stable type. A file that is in the way of a directory, or of a file of another type, is moved to a name that
+//! git invents, such as `notes~65b4a72`. Nobody but git knows that name, so it is reported as the path it stands for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regatta_core::task::{Conflict, ConflictKind};
+
+use crate::run::text_of;
+
+/// What git says about the paths that conflict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Conflicts {
+    /// The conflicting paths as they are on the two sides, sorted, each once.
+    pub(crate) paths: Vec<Conflict>,
+    /// The names that git invented. They are in the tree that it wrote.
+    pub(crate) invented: Vec<String>,
+}
+
+impl Conflicts {
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.paths.iter().map(|conflict| conflict.path.clone()).collect()
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Stages {
+    /// The mode and the object of each stage.
+    entries: [Option<(String, String)>; 3],
+}
+
+/// Reads the fields of `merge-tree --write-tree -z --messages` behind the tree.
+pub(crate) fn read(fields: &[&[u8]]) -> Conflicts {
+    let mut stages: BTreeMap<String, Stages> = BTreeMap::new();
+    // An empty field stands between the entries and the messages.
+    let end = fields.iter().position(|field| field.is_empty()).unwrap_or(fields.len());
+    for field in &fields[..end] {
+        let text = text_of(field);
+        let Some((head, path)) = text.split_once('\t') else { continue };
+        let mut head = head.split(' ');
+        let (mode, object) = (head.next().unwrap_or_default(), head.next().unwrap_or_default());
+        let stage = head.next().and_then(|stage| stage.parse::<usize>().ok()).filter(|stage| (1..=3).contains(stage));
+        let Some(stage) = stage else { continue };
+        let known = stages.entry(path.to_owned()).or_default();
+        known.entries[stage - 1] = Some((mode.to_owned(), object.to_owned()));
+    }
+    let messages = messages(&fields[(end + 1).min(fields.len())..]);
+    let mut found: BTreeMap<String, ConflictKind> = BTreeMap::new();
+    let mut invented = BTreeSet::new();
+    for (path, stages) in &stages {
+        let about: Vec<&Message> = messages.iter().filter(|message| message.paths.contains(path)).collect();
+        let real = about.iter().find_map(|message| stood_for(path, &message.paths));
+        // Git always reports an invented name, but an older one may not name the real path with it.
+        let real = real.or_else(|| only_side_with_tilde(path, stages));
+        if let Some(real) = real {
+            invented.insert(path.clone());
+            let types = about.iter().any(|message| message.kind.contains("distinct"));
+            found.insert(real, if types { ConflictKind::Type } else { ConflictKind::FileAndDirectory });
+            continue;
+        }
+        found.entry(path.clone()).or_insert_with(|| kind(stages, &about));
+    }
+    let paths = found.into_iter().map(|(path, kind)| Conflict { path, kind }).collect();
+    Conflicts { paths, invented: invented.into_iter().collect() }
+}
+
+struct Message {
+    paths: Vec<String>,
+    kind: String,
+    text: String,
+}
+
+/// Reads messages: the number of paths, the paths, the type, the text.
+fn messages(mut fields: &[&[u8]]) -> Vec<Message> {
+    let mut found = Vec::new();
+    while let Some((count, rest)) = fields.split_first() {
+        let Ok(count) = text_of(count).parse::<usize>() else { break };
+        if rest.len() < count + 2 {
+            break;
+        }
+        let paths = rest[..count].iter().map(|path| text_of(path)).collect();
+        found.push(Message { paths, kind: text_of(rest[count]), text: text_of(rest[count + 1]) });
+        fields = &rest[count + 2..];
+    }
+    found
+}
+
+/// Returns the path that an invented name stands for: `notes` for `notes~65b4a72`, if the message names both.
+fn stood_for(path: &str, named: &[String]) -> Option<String> {
+    let (real, _) = path.rsplit_once('~')?;
+    named.iter().find(|other| *other == real).cloned()
+}
+
+fn only_side_with_tilde(path: &str, stages: &Stages) -> Option<String> {
+    let (real, suffix) = path.rsplit_once('~')?;
+    let is_object = matches!(suffix.len(), 40 | 64) && suffix.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let sides = stages.entries[1..].iter().flatten().count();
+    (is_object && sides == 1).then(|| real.to_owned())
+}
+
+fn kind(stages: &Stages, about: &[&Message]) -> ConflictKind {
+    let says = |word: &str| about.iter().any(|message| message.kind.contains(word));
+    let is_link = |entry: &(String, String)| entry.0 == "120000" || entry.0 == "160000";
+    match &stages.entries {
+        _ if says("rename") => ConflictKind::Renamed,
+        _ if says("file/directory") => ConflictKind::FileAndDirectory,
+        _ if says("distinct") => ConflictKind::Type,
+        _ if says("binary") || about.iter().any(|message| message.text.contains("Cannot merge binary")) => {
+            ConflictKind::Binary
+        }
+        [Some(_), Some(_), None] => ConflictKind::DeletedByTask,
+        [Some(_), None, Some(_)] => ConflictKind::DeletedOnTrunk,
+        [_, Some(ours), Some(theirs)] if is_link(ours) != is_link(theirs) => ConflictKind::Type,
+        [None, Some(_), Some(_)] => ConflictKind::Added,
+        [Some(_), Some(_), Some(_)] => ConflictKind::Content,
+        _ => ConflictKind::Renamed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(text: &str) -> Conflicts {
+        let all: Vec<&[u8]> = text.split('|').map(str::as_bytes).collect();
+        read(&all)
+    }
+
+    #[test]
+    fn an_invented_name_is_reported_as_the_path_it_stands_for() {
+        let object = "65b4a72ac9b99ec3868ffdb44f7cb2def30ee25b";
+        let said = format!(
+            "100644 aaaa 3\tnotes~{object}||2|notes~{object}|notes|CONFLICT (file/directory)|directory in the way"
+        );
+        let found = fields(&said);
+        assert_eq!(found.names(), ["notes"]);
+        assert_eq!(found.paths[0].kind, ConflictKind::FileAndDirectory);
+        assert_eq!(found.invented, [format!("notes~{object}")]);
+        // A file whose own name has a tilde is no invention.
+        let found = fields("100644 a 1\tx~1|100644 b 2\tx~1|100644 c 3\tx~1||1|x~1|CONFLICT (contents)|x");
+        assert_eq!((found.names(), found.invented.len()), (vec!["x~1".to_owned()], 0));
+    }
+
+    #[test]
+    fn the_kind_follows_from_the_stages_and_the_messages() {
+        let cases = [
+            ("100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m", ConflictKind::Content),
+            ("100644 a 1\tx|100644 b 2\tx||1|x|CONFLICT (modify/delete)|m", ConflictKind::DeletedByTask),
+            ("100644 a 1\tx|100644 c 3\tx||1|x|CONFLICT (modify/delete)|m", ConflictKind::DeletedOnTrunk),
+            ("100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m", ConflictKind::Added),
+            ("100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (binary)|m", ConflictKind::Binary),
+            ("100644 a 1\tx|100644 b 2\tx|120000 c 3\tx||1|x|CONFLICT (distinct modes)|m", ConflictKind::Type),
+            ("100644 a 1\tx|100644 b 2\tx||2|x|y|CONFLICT (rename/delete)|m", ConflictKind::Renamed),
+        ];
+        for (said, kind) in cases {
+            let found = fields(said);
+            assert_eq!(found.paths, [Conflict { path: "x".into(), kind }], "{said}");
+        }
+        assert_eq!(fields(""), Conflicts::default());
+    }
+}

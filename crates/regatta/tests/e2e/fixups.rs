@@ -1,0 +1,128 @@
+//! Fix-ups: what an agent and a person are told when finished work conflicts, or fails once it is merged.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::world::{LONG, World, until};
+
+/// Fails like a program of Node's does, with the error long before the end of the output, where both files exist.
+const CHECK: &str = r#"
+if [ -e one.txt ] && [ -e two.txt ]; then
+  echo "node:internal/modules/cjs/loader:1143"
+  echo "Error: Cannot find module '../glue'"
+  echo "Require stack:"
+  echo "- src/groupBy.js"
+  n=0; while [ $n -lt 30 ]; do echo "    at frame$n (node:internal/x:$n:1)"; n=$((n+1)); done
+  echo "Node.js v20.20.2"
+  exit 1
+fi
+if [ -e strict ] && grep -q task a.txt; then echo "Error: a.txt breaks the strict mode"; exit 1; fi
+exit 0
+"#;
+
+/// A world whose checks are `CHECK`, with an agent that works from outside and a scripted one.
+fn world(landing: &str) -> World {
+    let world = World::set_up();
+    world.write("check.sh", CHECK);
+    let settings = world.read("regatta.toml");
+    let commands = settings.lines().find(|line| line.starts_with("commands = ")).unwrap().to_owned();
+    let settings = settings.replace(&commands, "commands = [\"sh check.sh\"]");
+    let kept: String =
+        settings.lines().take_while(|line| !line.starts_with("[landing]")).map(|line| format!("{line}\n")).collect();
+    world.write("regatta.toml", &format!("{kept}[landing]\n{landing}"));
+    world.ok(&["init", "--yes"]);
+    world.commit("Check it so");
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
+    world
+}
+
+/// Starts a task that writes a file and then waits for a permission before it is done. Returns its id.
+fn start(world: &World, path: &str) -> String {
+    let script = json!([
+        { "write": { "path": path, "text": "the task's\n" } },
+        { "permission": { "what": "go on", "default": "deny" } },
+    ]);
+    world.ok(&[
+        "add",
+        "Write it",
+        "--description",
+        "Write the file.",
+        "--files",
+        path,
+        "--script",
+        &script.to_string(),
+    ]);
+    world.ok(&["run", "--agents", "scripted", "--yes"]);
+    assert!(until(LONG, || asked(world).is_some()), "{}", world.ok(&["status"]));
+    asked(world).unwrap()["task"].as_str().unwrap().to_owned()
+}
+
+fn asked(world: &World) -> Option<Value> {
+    world.json(&["inbox"]).as_array()?.iter().find(|item| item["subject"] == "go on").cloned()
+}
+
+/// Lets the task go on, and waits for its fix-up. Returns the fix-up's attempt.
+fn fixup(world: &World, task: &str) -> String {
+    let first = asked(world).unwrap()["id"].as_str().unwrap().to_owned();
+    world.ok(&["allow", &first]);
+    let again = || asked(world).is_some_and(|item| item["id"] != first.as_str());
+    assert!(until(LONG, again), "{}", world.ok(&["why", task]));
+    let shown = world.json(&["show", task]);
+    assert_eq!(shown["fixups"], 1, "{shown}");
+    shown["attempts"].as_array().unwrap().last().unwrap()["id"].as_str().unwrap().to_owned()
+}
+
+fn prompt(world: &World, attempt: &str) -> String {
+    fs::read_to_string(world.data.join("attempts").join(attempt).join("prompt.md")).unwrap()
+}
+
+/// Lands a file as a task of zoe's.
+fn land(world: &World, path: &str, subject: &str) -> String {
+    world.ok(&["task", "add", subject, "--type", "chore", "--files", path, "--validate", "true"]);
+    let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
+    let task = grant["task"]["id"].as_str().unwrap().to_owned();
+    fs::write(Path::new(grant["workspace"].as_str().unwrap()).join(path), "zoe's\n").unwrap();
+    let (attempt, token) = (grant["attempt"].as_str().unwrap(), grant["token"].to_string());
+    world.ok(&["task", "finish", &task, "--attempt", attempt, "--token", &token]);
+    assert!(until(LONG, || world.json(&["show", &task])["word"] == "landed"), "{}", world.ok(&["why", &task]));
+    task
+}
+
+/// The prompt begins with what is to be done now, and has the first error, its place, and what landed since. People see
+/// the same error.
+#[test]
+fn a_fixup_of_work_that_fails_is_told_the_first_error_and_what_landed_since() {
+    let world = world("");
+    let before = land(&world, "before.txt", "Land before it began");
+    let task = start(&world, "one.txt");
+    let since = land(&world, "two.txt", "Break the other");
+    let told = prompt(&world, &fixup(&world, &task));
+    assert!(told.starts_with(&format!("# Fix-up of {task}\n\n## FIX-UP\n")), "{told}");
+    assert!(told.contains("First error: Error: Cannot find module '../glue', at src/groupBy.js"), "{told}");
+    assert!(told.contains("Node.js v20.20.2"), "the end of the output: {told}");
+    assert!(told.contains(&format!("- {since} Break the other: two.txt")), "what landed since: {told}");
+    assert!(!told.contains(&format!("- {before} ")), "what landed before is nothing to it: {told}");
+    let (now, order) = (told.find("Make it pass").unwrap(), told.find("Write the file.").unwrap());
+    assert!(now < order && told.contains("do not do it again"), "{told}");
+    let reason = world.ok(&["show", &task]);
+    assert!(reason.contains("Error: Cannot find module '../glue'"), "people see it too: {reason}");
+}
+
+/// A8: where ownership settled the conflict, the fix-up has the version that was taken, without marks, may change only the
+/// conflicting file, and is told whose versions there are.
+#[test]
+fn q6_a_fixup_after_ownership_has_no_marks_and_only_the_conflicting_files() {
+    let world = world("on_conflict = \"ownership\"\n");
+    let task = start(&world, "a.txt");
+    world.write("a.txt", "ann's\n");
+    world.write("strict", "yes\n");
+    world.commit("Be strict");
+    let attempt = fixup(&world, &task);
+    let told = prompt(&world, &attempt);
+    assert!(told.contains("- a.txt: this task's version was taken, the trunk's was dropped"), "{told}");
+    assert!(told.contains("Error: a.txt breaks the strict mode") && !told.contains("<<<<<<<"), "{told}");
+    let workspace = world.json(&["show", &task])["workspace"].as_str().unwrap().to_owned();
+    assert_eq!(fs::read_to_string(Path::new(&workspace).join("a.txt")).unwrap(), "the task's\n");
+}
