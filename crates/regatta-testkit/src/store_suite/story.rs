@@ -657,8 +657,25 @@ fn runners(it: &mut Teller) {
     it.ann(Command::RemoveRunner { runner: RunnerName::new("box").unwrap() });
 }
 
+/// An agent goes on without an answer, says what it assumes, and reads the answer later.
+fn an_assumption(teller: &mut Teller) {
+    let task = add("shop", "Assumes", "x/assumes");
+    teller.ann(Command::AddTask { task, assign: Some(agent("ann")), how: How::Direct });
+    let Grant { task, attempt, token, .. } = teller.poll("ann", true);
+    let want = Want::Question { text: "Tea?".into(), choices: vec![], schema: None };
+    let said = Said::Asked(Ask { id: "tea".into(), want });
+    teller.shell(Command::ReportSaid { attempt, token, n: 1, said });
+    let approval = ApprovalId(teller.board.counters.approval);
+    teller.ann(Command::GoOn { task, attempt, token, approval, assumed: "coffee".into() });
+    let answer = Answer::Text { text: "tea".into() };
+    teller.ann(Command::Decide { approval, answer, reach: Reach::Once, also: vec![] });
+    teller.ann(Command::NoteHeard { attempt, approval });
+    teller.ann(Command::CancelTask { task, reason: "a story".into() });
+}
+
 fn what_stays(it: &mut Teller) {
     runners(it);
+    an_assumption(it);
     it.ann(Command::AddTask { task: add("shop", "Asks", "x/asks"), assign: Some(agent("bob")), how: How::Direct });
     let asking = it.poll("bob", true);
     let question = Want::Question { text: "Which?".into(), choices: vec!["a".into()], schema: Some("{}".into()) };

@@ -36,9 +36,7 @@ fn what_cannot_be_understood_is_usage() {
         "claim renew C1",
         "show 99999999999999999999999",
         "why T-1",
-        "why banana",
         "land banana",
-        "stop banana",
         "task add x --priority 300",
         "task add x --priority 10 --files a",
         "task add x --type epic",
@@ -78,6 +76,8 @@ fn what_is_not_there_is_named() {
     for (line, code) in [
         ("show T999", "no_such_task"),
         ("why T999", "no_such_task"),
+        ("why banana", "no_such_agent"),
+        ("stop banana", "no_such_agent"),
         ("land T999", "no_such_task"),
         ("task cancel T999", "no_such_task"),
         ("edit T999 --priority 1", "no_such_task"),
