@@ -548,7 +548,7 @@ fn is_placeholder(value: &[u8]) -> bool {
     let text = value;
     let starts = |word: &&str| starts_with_word(text, word);
     let is_word = |word: &&str| text.eq_ignore_ascii_case(word.as_bytes());
-    BEGINNINGS.iter().any(|word| starts(word) && !is_long_random(text)) || WORDS.iter().any(|word| is_word(word))
+    BEGINNINGS.iter().any(|word| starts(word) && !is_long_random(text)) || WORDS.iter().any(is_word)
 }
 
 /// Whether a value is too long and too mixed to be a placeholder, whatever it begins with.
@@ -569,7 +569,7 @@ fn is_expression(value: &[u8], bytes: &[u8], name: &Name) -> bool {
         || value.windows(2).any(|pair| pair == b"::")
         || value.eq_ignore_ascii_case(own)
         || value.eq_ignore_ascii_case(name.text(bytes))
-        || (value.contains(&b'.') && value.split(|byte| *byte == b'.').all(|part| is_identifier(part)))
+        || (value.contains(&b'.') && value.split(|byte| *byte == b'.').all(is_identifier))
         || value.contains(&b'[')
         || value.ends_with(b"!")
         || value.ends_with(b"?") && value.len() < 12

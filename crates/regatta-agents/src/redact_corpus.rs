@@ -204,7 +204,7 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
             // A value that a syntax cannot hold is not written in it.
             let is_bare = syntax.contains("=V") || syntax.contains(": V") || syntax.contains(" V ");
             let odd = value.bytes().any(|byte| b"&!@".contains(&byte));
-            if (is_bare && odd) || (syntax.starts_with('<') && odd) {
+            if odd && (is_bare || syntax.starts_with('<')) {
                 continue;
             }
             // A bare word in the middle of prose is a word, unless the name is written as a variable's is.
