@@ -35,7 +35,6 @@ fn what_cannot_be_understood_is_usage() {
         "claim renew C1 --token 99999999999999999999999",
         "claim renew C1",
         "show 99999999999999999999999",
-        "why T-1",
         "land banana",
         "task add x --priority 300",
         "task add x --priority 10 --files a",
@@ -76,6 +75,7 @@ fn what_is_not_there_is_named() {
     for (line, code) in [
         ("show T999", "no_such_task"),
         ("why T999", "no_such_task"),
+        ("why T-1", "no_such_agent"),
         ("why banana", "no_such_agent"),
         ("stop banana", "no_such_agent"),
         ("land T999", "no_such_task"),
