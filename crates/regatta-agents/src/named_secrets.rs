@@ -8,7 +8,7 @@
 
 use crate::shapes::Shape;
 
-/// No value is longer. What is longer is cut by whoever cuts lines.
+/// How many bytes of a value are judged. A longer secret is taken out whole; see [`whole_value`].
 const MAX_VALUE: usize = 4_096;
 /// How far a name may reach to the left of its last word: `spring.datasource.primary.password`.
 const MAX_NAME: usize = 120;
@@ -137,16 +137,29 @@ fn named(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         return None; // the header has a scheme before its value, which `shapes` knows
     }
     let (start, style) = value_start(bytes, &name)?;
+    let limit = bytes.len().min(start + MAX_VALUE);
     let (start, mut end, is_quoted) = value(bytes, start, style);
     if style == Style::Colon && !is_quoted && starts_with_word(text, "cookie") {
         // A header has all of its cookies in one line.
         let rest = &bytes[start..bytes.len().min(start + MAX_VALUE)];
         end = start + rest.iter().position(|byte| b"\"'\\<>`".contains(byte)).unwrap_or(rest.len());
         let is_cookies = rest[..end - start].contains(&b'=') && end - start >= 8;
-        return is_cookies.then_some((start, end));
+        return is_cookies.then(|| (start, whole_value(bytes, end, start + MAX_VALUE)));
     }
     let value = bytes.get(start..end)?;
-    Judge { bytes, name: &name, strength, style, is_quoted }.is_secret(value).then_some((start, end))
+    Judge { bytes, name: &name, strength, style, is_quoted }
+        .is_secret(value)
+        .then(|| (start, whole_value(bytes, end, limit)))
+}
+
+/// Returns the end of a value that was cut at `limit`, so that nothing of a long secret stays. The end is before an ASCII
+/// byte or at the end of the text, so it never splits a character.
+fn whole_value(bytes: &[u8], end: usize, limit: usize) -> usize {
+    if end < limit {
+        return end;
+    }
+    let ends = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`<>".contains(byte);
+    bytes[end..].iter().position(ends).map_or(bytes.len(), |length| end + length)
 }
 
 /// Whether `key` at this place is the end of the name of a secret key.

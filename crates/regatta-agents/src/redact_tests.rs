@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use proptest::prelude::*;
 
-use super::{Redactor, STANDARD, URL_SAFE, base64};
+use super::{Redactor, STANDARD, URL_SAFE, base64, redact_text};
 
 #[path = "redact_corpus.rs"]
 mod corpus;
@@ -319,5 +319,27 @@ proptest! {
     fn a_line_without_secrets_is_the_same_line(line in r#"[a-z0-9 .,:;{}"\\/=%é]{0,200}"#) {
         let it = redactor("A-SECRET-IN-CAPITALS");
         prop_assert!(matches!(it.clean(&line), Cow::Borrowed(same) if same.len() == line.len()), "{}", it.clean(&line));
+    }
+}
+
+/// S4: a secret is taken out whole, however long it is and whatever letters stand where its judging ends.
+#[test]
+fn s4_a_long_secret_leaves_no_tail() {
+    let long = "q7Zk2Lx9".repeat(1_000);
+    for line in [
+        format!("password={long} end"),
+        format!("password=\"{long}\" end"),
+        format!("API_KEY: '{long}' end"),
+        format!("<password>{long}</password> end"),
+        format!("Cookie: session={long} end"),
+    ] {
+        let clean = redact_text(&line);
+        assert!(!clean.contains("q7Zk2Lx9"), "{} bytes of {:.40} are left", clean.len(), line);
+        assert!(clean.ends_with(" end") || clean.starts_with("Cookie"), "{clean:.200}");
+    }
+    // Some of these lengths put the limit inside a character.
+    for filler in 4_080..4_100 {
+        let clean = redact_text(&format!("password={}éüß{long}", "k9".repeat(filler / 2) + &"x".repeat(filler % 2)));
+        assert!(!clean.contains("q7Zk2Lx9"), "{filler}");
     }
 }
