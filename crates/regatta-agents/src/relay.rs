@@ -5,7 +5,7 @@
 //! each connection on to the daemon's unix socket, whose path never changes. While no daemon is there, a connection
 //! waits a little for the next one.
 //!
-//! The relay opens no door: whoever comes through it needs a token, as at every other door.
+//! The relay grants nothing: each request through it needs a token, as on the daemon's own port.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -97,7 +97,7 @@ impl RunningShim {
 
 /// Removes the empty control groups of shims that are gone, and returns how many.
 pub fn sweep_control_groups() -> io::Result<usize> {
-    // Listed before the shims are: whoever made one of them was alive then, and is listed now unless it has ended.
+    // The groups are listed first. The shim that made a group was alive then, so it is listed now unless it has ended.
     let groups = Cgroup::all();
     if groups.is_empty() {
         return Ok(0);

@@ -452,7 +452,7 @@ impl Agents for AgentsAdapter {
                 let tree = left_tree(&dir)?;
                 tree.living().map(|found| !found.is_empty()).map_err(|error| words::kernel("list the processes", error))
             }
-            // Whoever starts a program holds the lock until its shim has begun.
+            // A starting program holds the lock until its shim has begun.
             Phase::Untouched if dir.launch_file().exists() => {
                 let lock = dir.start_lock();
                 try_lock(&lock).map(|held| held.is_none()).map_err(|error| words::file("lock", &lock, error))

@@ -23,7 +23,7 @@ use crate::chaos::kill_daemon;
 use crate::kills::Dice;
 use crate::world::{LONG, World, run, until};
 
-/// How often a set is tried to be settled before the test gives up.
+/// How long a set may take to come to rest before the test fails.
 const SETTLE_TIMEOUT: Duration = LONG;
 
 /// The project's check. A line of `rules` is `when: needed tasks ! tasks that excuse`. A rule that applies `late` is
@@ -190,7 +190,7 @@ impl Harness {
         world.ok(&["queue", "hold", "until", "all", "are", "queued"]);
         let plan = world.plan(&set.plan(&dir));
         world.ok(&["run", &plan, "--agents", "crew", "--yes", "--isolate"]);
-        let told = || format!("seed {}, {dir}\n{}\n{}", self.mode.name, set.rules_file(), world.run(&["status"]).out);
+        let told = || format!("mode {}, {dir}\n{}\n{}", self.mode.name, set.rules_file(), world.run(&["status"]).out);
         let count = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
         let is_queued = until(SETTLE_TIMEOUT, || count(&world.json(&["status"]), "landing") == set.tasks as u64);
         assert!(is_queued, "not all tasks were queued: {}", told());
