@@ -24,7 +24,7 @@ use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode::PASSIVE;
 use rusqlite::{Connection, MAIN_DB};
 
-use crate::mark::{self, Mark};
+use crate::mark::{self, Mark, Reached};
 use crate::words::{self, Fault};
 use crate::{commit, open, wal};
 
@@ -109,6 +109,8 @@ impl State {
 pub(crate) struct Checkpoints {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
+    /// `None` if the file could not be written. The mark alone is then a moment behind.
+    reached: Option<Reached>,
 }
 
 impl Checkpoints {
@@ -116,6 +118,10 @@ impl Checkpoints {
     pub(crate) fn of(writer: &mut Connection, path: &Path, bounds: Bounds) -> Result<Checkpoints, StoreError> {
         let own = beside(path).map_err(|it| it.say("open", path))?;
         let revision = commit::revisions(&own).map_err(|fault| fault.say("open", path))?.0;
+        let store = mark::identity(&own).map_err(|fault| fault.say("open", path))?;
+        let reached = Reached::open(path, store, revision)
+            .inspect_err(|error| tracing::warn!("commits are not counted beside the store: {error}"))
+            .ok();
         let state = Arc::new(State::new(bounds, revision));
         let (theirs, file) = (state.clone(), path.to_owned());
         let thread = thread::Builder::new()
@@ -123,7 +129,7 @@ impl Checkpoints {
             .spawn(move || work(&own, &theirs, &file))
             .map_err(|it| words::io("open", path, &it))?;
         let (asked, waker) = (state.clone(), thread.thread().clone());
-        let made = Checkpoints { state, thread: Some(thread) };
+        let made = Checkpoints { state, thread: Some(thread), reached };
         let hook = move |log: &mut Wal, pages| {
             after_commit(log, pages, &asked, &waker);
             Ok(())
@@ -135,6 +141,9 @@ impl Checkpoints {
     /// Notes the revision of a commit that has returned: the mark may name it from now on.
     pub(crate) fn committed(&self, revision: u64) {
         self.state.revision.store(revision, Release);
+        if let Some(Err(error)) = self.reached.as_ref().map(|reached| reached.note(revision)) {
+            tracing::debug!("a commit was not counted beside the store: {error}");
+        }
     }
 }
 

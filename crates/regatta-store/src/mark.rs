@@ -4,11 +4,12 @@
 //! revision that must be in it, and, while commits may live in the log alone, the log. It is written by the thread of
 //! `checkpoint.rs`, beside the commits and never inside one, so it is a moment behind and never ahead.
 //!
-//! What the mark does not see is the loss of the commits of that last moment, if all that is left of them is a log that
-//! ends early.
+//! The commits of that moment are counted by [`Reached`], a second file that every commit overwrites without waiting for
+//! the disk. It survives a kill. After a power cut it may be old, and then only the mark counts.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use regatta_engine::ports::store::StoreError;
@@ -78,13 +79,60 @@ pub(crate) fn file(path: &Path) -> PathBuf {
     files::beside(path, ".mark")
 }
 
-/// Reads the mark of the store at `path`, if it has one. Stores of older programs have none.
+/// Reads the mark of the store at `path`, if it has one. Stores of older programs have none. The revision is the highest
+/// that is known to have been reached.
 pub(crate) fn read(path: &Path) -> Result<Option<Mark>, StoreError> {
     let file = file(path);
-    match fs::read(&file) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|cause| words::bad_mark(&file, &cause)),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(words::io("read", &file, &cause)),
+    let mut mark: Mark = match fs::read(&file) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|cause| words::bad_mark(&file, &cause))?,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(words::io("read", &file, &cause)),
+    };
+    mark.revision = mark.revision.max(Reached::read(path, &mark.store));
+    Ok(Some(mark))
+}
+
+/// The revision of the last commit, in a file of fixed length that every commit overwrites.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    file: File,
+    store: String,
+}
+
+impl Reached {
+    /// Opens the file of the store at `path` and writes the store's own revision into it.
+    pub(crate) fn open(path: &Path, store: String, revision: u64) -> io::Result<Reached> {
+        let name = Reached::file(path);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name)?;
+        files::make_private(&name)?;
+        let reached = Reached { file, store };
+        let line = reached.line(revision);
+        // Written over what is there, which needs no room on a full disk.
+        reached.file.write_all_at(line.as_bytes(), 0)?;
+        reached.file.set_len(line.len() as u64)?;
+        Ok(reached)
+    }
+
+    /// Notes a commit. This costs one write to memory: nothing is synced.
+    pub(crate) fn note(&self, revision: u64) -> io::Result<()> {
+        self.file.write_all_at(self.line(revision).as_bytes(), 0)
+    }
+
+    /// The whole content of the file, which has the same length for every revision.
+    fn line(&self, revision: u64) -> String {
+        format!("{} {revision:020}\n", self.store)
+    }
+
+    /// Returns the revision that the file names for `store`. It is 0 if the file is missing, unreadable or another
+    /// store's: the file can only ask for more than the mark does.
+    fn read(path: &Path, store: &str) -> u64 {
+        let text = fs::read_to_string(Reached::file(path)).unwrap_or_default();
+        let of_store = text.strip_prefix(store).and_then(|rest| rest.strip_prefix(' '));
+        of_store.and_then(|revision| revision.trim_end().parse().ok()).unwrap_or(0)
+    }
+
+    fn file(path: &Path) -> PathBuf {
+        files::beside(path, ".reached")
     }
 }
 

@@ -39,7 +39,7 @@ fn copy(from: &Place, names: &[&str]) -> Place {
     to
 }
 
-const ALL: [&str; 3] = ["regatta.db", "regatta.db-wal", "regatta.db.mark"];
+const ALL: [&str; 4] = ["regatta.db", "regatta.db-wal", "regatta.db.mark", "regatta.db.reached"];
 
 /// A store that is open, whose last commits are in its log and whose mark says so. The reader keeps the log from being
 /// begun anew.
@@ -91,6 +91,56 @@ fn d10_a_store_that_lost_its_log_is_refused() {
     log[middle..middle + 64].fill(0xA5);
     fs::write(lost.file("regatta.db-wal"), log).unwrap();
     assert_refused(&lost, "a damaged log", "regatta.db-wal is damaged");
+}
+
+/// The end of each commit in a log, in bytes: a frame whose second number is not 0 completes one.
+fn ends_of_commits(log: &[u8]) -> Vec<usize> {
+    const HEADER: usize = 32;
+    const FRAME: usize = 24 + 4096;
+    let frames = (HEADER..).step_by(FRAME).take_while(|start| start + FRAME <= log.len());
+    frames.filter(|start| log[start + 4..start + 8] != [0; 4]).map(|start| start + FRAME).collect()
+}
+
+/// A log that ends at a whole commit looks to SQLite like one to which nothing was added.
+#[test]
+fn d10_a_log_cut_between_two_commits_is_noticed() {
+    let steps = everything();
+    let (place, _store, _reader) = busy(&steps);
+    let log = fs::read(place.file("regatta.db-wal")).unwrap();
+    let ends = ends_of_commits(&log);
+    let cut_at = |end: usize| {
+        let cut = copy(&place, &ALL);
+        fs::write(cut.file("regatta.db-wal"), &log[..end]).unwrap();
+        cut
+    };
+    let (last, earlier) = ends.split_last().unwrap();
+    assert!(earlier.len() > 10 && *last == log.len(), "{ends:?}");
+    let mut refused = 0;
+    for end in earlier[1..].iter().step_by(8) {
+        let cut = cut_at(*end);
+        match SqliteStore::open(&cut.path()) {
+            // Rows alone were cut off. They are made again from the events.
+            Ok(mut store) => assert!(store.load().unwrap().board == steps.last().unwrap().board, "cut at {end}"),
+            Err(_) => {
+                assert_refused(&cut, &format!("cut at {end}"), "the fleet had reached");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > steps.len() / 16, "{refused} of {}", steps.len());
+    assert!(cut_at(*last).store().load().unwrap().board == steps.last().unwrap().board);
+
+    // L2: what is left can be put back, above all numbers that were handed out.
+    let lost = cut_at(earlier[earlier.len() / 2]);
+    restore(&lost.path(), &lost.path()).unwrap();
+    assert!(lost.store().load().unwrap().board.revision >= steps.last().unwrap().board.revision + LEAP);
+
+    // A count of another store, or one that a power cut left empty, asks for nothing.
+    for count in ["", "another 00000000000000009999\n", "\0\0\0"] {
+        let place = copy(&place, &ALL);
+        fs::write(place.file("regatta.db.reached"), count).unwrap();
+        place.store();
+    }
 }
 
 #[test]
