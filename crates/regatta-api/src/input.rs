@@ -213,6 +213,8 @@ inputs! {
         /// Whether a workspace is made for it. Without one, only what is to be reported can be done, and a poll costs
         /// next to nothing; a task that expects a change has one all the same.
         #[serde(default = "yes")] workspace: bool,
+        /// A person does the work in the name of an agent whose program Regatta would run.
+        #[serde(default)] by_hand: bool,
     }
     TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
     ScopeReport {

@@ -206,6 +206,13 @@ pub struct Agent {
     pub offline: Option<String>,
 }
 
+impl Agent {
+    /// Whether Regatta starts its program. Otherwise somebody else polls in its name.
+    pub fn is_run_by_regatta(&self) -> bool {
+        !matches!(self.runtime, Runtime::Outside)
+    }
+}
+
 facts! {
     Registered { agent: Arc<Agent> }
     Removed { agent: AgentName }

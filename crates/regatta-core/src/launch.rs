@@ -462,6 +462,11 @@ pub(crate) fn member_of(team: &Team, agent: &AgentName) -> Option<MemberName> {
     MemberName::new(name).ok()
 }
 
+/// Returns the team that an agent is a member of, whether it is up or not.
+pub(crate) fn team_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a TeamName> {
+    board.teams.values().find(|team| member_of(team, agent).is_some()).map(|team| &team.name)
+}
+
 /// Whether anything runs in a member's name: its session, or what it works on.
 pub fn lives(board: &Board, entry: &Entry) -> bool {
     board.attempts.values().any(|it| it.agent == entry.agent && it.supervised)

@@ -63,6 +63,7 @@ pub enum Refusal {
     AlreadyThere { what: String },
     InUse { what: String, by: String },
     AtCapacity { agent: AgentName, running: u32, max: u32 },
+    RunByRegatta { agent: AgentName },
     NoCapacity { running: u32, max: u32 },
     Illegal { task: TaskId, from: Status, to: Status },
     Finished { task: TaskId, status: Status },
@@ -113,6 +114,7 @@ impl Refusal {
             Refusal::AlreadyThere { .. } => "already_exists",
             Refusal::InUse { .. } => "in_use",
             Refusal::AtCapacity { .. } => "at_capacity",
+            Refusal::RunByRegatta { .. } => "run_by_regatta",
             Refusal::NoCapacity { .. } => "no_capacity",
             Refusal::Illegal { .. } => "illegal_transition",
             Refusal::Finished { .. } => "already_finished",
@@ -154,6 +156,7 @@ impl Refusal {
             | Refusal::InUse { .. } => Class::Conflict,
             Refusal::Changed { .. } => Class::Changed,
             Refusal::AtCapacity { .. }
+            | Refusal::RunByRegatta { .. }
             | Refusal::NoCapacity { .. }
             | Refusal::Illegal { .. }
             | Refusal::Finished { .. }
@@ -188,7 +191,9 @@ impl Refusal {
             | Refusal::NothingToLand { task, .. }
             | Refusal::NothingToUndo { task, .. }
             | Refusal::PersonNeeded { task, .. } => Some(task.to_string()),
-            Refusal::AtCapacity { agent, .. } | Refusal::NoSuchAgent { agent } => Some(agent.to_string()),
+            Refusal::AtCapacity { agent, .. } | Refusal::NoSuchAgent { agent } | Refusal::RunByRegatta { agent } => {
+                Some(agent.to_string())
+            }
             _ => None,
         }
     }
@@ -232,6 +237,9 @@ impl Refusal {
             Refusal::InUse { what, by } => format!("{what} is in use by {by}"),
             Refusal::AtCapacity { agent, running, max } => {
                 format!("Agent \"{agent}\" is at capacity ({running}/{max} tasks)")
+            }
+            Refusal::RunByRegatta { agent } => {
+                format!("Regatta runs {agent} itself and starts its program for each task it is given")
             }
             Refusal::NoCapacity { running, max } => {
                 format!("You have no capacity ({running}/{max} tasks). Complete a task first.")
@@ -303,6 +311,10 @@ impl Refusal {
             Refusal::AtCapacity { .. } => {
                 "offer it (--offer), let it wait in line (--queue), or wait until a task has finished".into()
             }
+            Refusal::RunByRegatta { agent } => format!(
+                "give it a task: regatta assign T5 {agent}; to do one yourself in its name: regatta task poll --as {agent} \
+                 --by-hand"
+            ),
             Refusal::NoCapacity { .. } => "finish one with regatta task finish, or raise max_tasks".into(),
             Refusal::Illegal { task, .. } => format!("see where it is: regatta show {task}"),
             Refusal::Finished { task, .. } => format!("see what became of it: regatta show {task}"),

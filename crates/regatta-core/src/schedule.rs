@@ -18,7 +18,9 @@ use crate::mission::Mission;
 use crate::pattern::PathPattern;
 use crate::refusal::{Holder, Refusal, seconds};
 use crate::task::{Expects, IssueType, Status, Task};
-use crate::{agent, approval, attempt, budget, claim, manifest, mission, provider, radar, runner, standing, task};
+use crate::{
+    agent, approval, attempt, budget, claim, launch, manifest, mission, provider, radar, runner, standing, task,
+};
 
 /// The closed set of things a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -77,6 +79,16 @@ pub struct Poll {
     /// It wants no workspace for what is only to be reported.
     #[serde(default)]
     pub bare: bool,
+    /// A person does the work in the name of an agent whose program Regatta would run.
+    #[serde(default)]
+    pub by_hand: bool,
+}
+
+impl Poll {
+    /// Asks for anything that `agent` may do.
+    pub fn of(agent: AgentName) -> Poll {
+        Poll { agent, project: None, mission: None, task: None, lease_ms: None, bare: false, by_hand: false }
+    }
 }
 
 /// What a poll gave.
@@ -96,6 +108,9 @@ pub struct Grant {
 pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> Result<Option<Grant>, Refusal> {
     let board = draft.board();
     let agent = agent::find(board, &ask.agent)?;
+    if facts.is_none() && !ask.by_hand && agent.is_run_by_regatta() {
+        return Err(Refusal::RunByRegatta { agent: ask.agent.clone() });
+    }
     if agent.offline.is_some() {
         return Ok(None);
     }
@@ -143,6 +158,9 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
 /// Whether a poll from outside would give something now: who waits asks this before it asks again.
 pub fn would_grant(board: &Board, ask: &Poll, now: Now) -> bool {
     let Some(agent) = board.agents.get(&ask.agent) else { return true }; // it is told so
+    if agent.is_run_by_regatta() && !ask.by_hand {
+        return true; // this, too
+    }
     agent.offline.is_none()
         && board.ready_count() > 0
         && agent::capacity(board, agent).available > 0
@@ -231,6 +249,17 @@ fn next_for(
         .filter_map(|id| board.tasks.get(&id).map(|it| (it.priority, id)))
         .collect();
     firsts.into_iter().next().map(|it| it.1)
+}
+
+/// Whether a task starts without a run: somebody gave it to an agent whose program Regatta runs.
+pub fn starts_by_assignment(board: &Board, task: &Task) -> bool {
+    let agent = task.assignee.as_ref().and_then(|name| board.agents.get(name));
+    task.mission.is_none()
+        && task.is_work()
+        && matches!(task.status, Status::Pending | Status::Offered)
+        && agent.is_some_and(|agent| {
+            agent.is_run_by_regatta() && agent.of.is_none() && launch::team_of(board, &agent.name).is_none()
+        })
 }
 
 /// Whether the world has something against the start of this task in particular.
@@ -645,11 +674,14 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
     match (&task.assignee, mission) {
         (Some(name), _) => match slots(name) {
             Some((true, text)) => say(WaitKind::Slot, format!("its agent is at capacity: {text}")),
+            _ if mission.is_some() || task.duty.is_some() || starts_by_assignment(board, task) => {
+                say(WaitKind::Runner, format!("{name} has room and will take it when nothing above holds it"))
+            }
+            _ if let Some(team) = launch::team_of(board, name) => {
+                say(WaitKind::Lane, format!("{name} is a member of team {team}, and works while the team is up"))
+            }
             _ if task.status == Status::Offered => {
                 say(WaitKind::Offer, format!("it is on offer to {name}, who has not answered"))
-            }
-            _ if mission.is_some() || task.duty.is_some() => {
-                say(WaitKind::Runner, format!("{name} has room and will take it when nothing above holds it"))
             }
             _ => say(WaitKind::Runner, format!("{name} has not asked for it yet: regatta task poll --as {name}")),
         },
@@ -663,7 +695,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         }
         (None, None) => say(
             WaitKind::Runner,
-            "no agent has asked for it: regatta run --agents NAME, or regatta task poll --as NAME".into(),
+            format!("nobody was told to start it: regatta run, or regatta assign {} NAME", task.id),
         ),
     }
 }

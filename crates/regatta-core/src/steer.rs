@@ -145,6 +145,12 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
         if let Some(mission) = old.mission.filter(|it| draft.board().missions.contains_key(it)) {
             task::adopt(draft, again, (mission, old.step()), &old.project)?;
         }
+        // Whoever was given the old one without a run is given this one.
+        let agent =
+            old.assignee.as_ref().filter(|name| old.mission.is_none() && draft.board().agents.contains_key(*name));
+        if let Some(agent) = agent {
+            task::assign(draft, again, Some(agent.clone()), task::How::Queue, now)?;
+        }
         for dependent in draft.board().dependents_of(old.id) {
             let blocked_by = task::find(draft.board(), dependent)?.blocked_by.clone();
             let blocked_by = blocked_by.into_iter().map(|it| if it == old.id { again } else { it }).collect();
@@ -158,7 +164,10 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
             text += &format!("\nWhat was done then is commit {0}: `git show {0}` shows it.", work.commit);
         }
         note(draft, again, text);
-        inbox::dismiss(draft, old.id)?;
+        // Only what failed is in the inbox.
+        if old.status == Status::Failed {
+            inbox::dismiss(draft, old.id)?;
+        }
         return Ok(again);
     }
     let task = task::find(draft.board(), id)?;

@@ -13,6 +13,8 @@ mod world;
 
 #[path = "core/answers.rs"]
 mod answers;
+#[path = "core/assignments.rs"]
+mod assignments;
 #[path = "core/budgets.rs"]
 mod budgets;
 #[path = "core/claims.rs"]

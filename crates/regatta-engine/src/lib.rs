@@ -25,7 +25,7 @@ mod radar; // work in progress tried against itself
 mod redact; // secrets in what commands bring
 mod result; // what a worker says of its work
 mod retention_date; // the date by which ages are judged
-mod runner; // the daemon's own runner: polls for its missions' agents
+mod runner; // the daemon's own runner: polls for the agents whose programs it starts
 mod running_commands; // the user's commands that run now, and how they are ended
 pub mod there; // a runner's machine, on which an attempt works
 mod weigh; // what the world has to say before a start
@@ -234,7 +234,7 @@ impl Engine {
                 let _stopping = effect_sender.send((key, effect));
             }),
             alarm: alarm.clone(),
-            missions: bell,
+            runner: bell,
         };
         let shared = Arc::new(Shared {
             notes,

@@ -1,18 +1,19 @@
-//! The daemon's own runner: whenever the board changes, it polls for the agents of the running missions.
+//! The daemon's own runner: whenever the board changes, it polls for the agents of the running missions, and for agents
+//! that were given a task.
 //!
 //! It uses the same verb as any runner elsewhere, so capacity, order and claims are decided in one place.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use regatta_core::agent::{self, Agent, Runtime};
+use regatta_core::agent::{self, Agent};
 use regatta_core::board::{Board, ReadyFor};
 use regatta_core::command::{Actor, Command, Outcome, Request};
 use regatta_core::ids::{AgentName, MissionId, TaskId};
 use regatta_core::launch;
 use regatta_core::mission::State;
 use regatta_core::runner::{self, Runner};
-use regatta_core::schedule::Poll;
+use regatta_core::schedule::{self, Poll};
 use regatta_core::task::Task;
 use tokio::sync::watch;
 
@@ -77,7 +78,8 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) 
 fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
     let mut round = Round::Nothing;
     let places = places(board);
-    for Candidate { mission, task, agent } in candidates(board).into_iter().chain(members(board)) {
+    let all = candidates(board).into_iter().chain(assigned(board)).chain(members(board));
+    for Candidate { mission, task, agent } in all {
         let Some(who) = board.agents.get(&agent) else { continue };
         for place in places.iter().filter(|it| it.takes(who)) {
             let mut facts = mission.map(|it| scales.facts(engine, board, it)).unwrap_or_default();
@@ -89,7 +91,7 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
             if !*may_start {
                 return Round::Nothing;
             }
-            let poll = Poll { agent: agent.clone(), project: None, mission, task, lease_ms: None, bare: false };
+            let poll = Poll { mission, task, ..Poll::of(agent.clone()) };
             let command = Command::PollSupervised { poll, facts: Box::new(facts) };
             match engine.submit(Request { by: Actor::Regatta, key: None, command }) {
                 Ok(reply) if matches!(reply.outcome, Outcome::Polled(Some(_))) => {
@@ -133,6 +135,21 @@ fn places(board: &Board) -> Vec<Place> {
 /// How many tasks of a line are tried for a member in one round: the first may have to wait for somebody's files.
 const FEW: usize = 8;
 
+/// The agents that were given work and have room for it. An assignment is a start of its own, without a run.
+fn assigned(board: &Board) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for agent in board.agents.values().filter(|agent| agent.is_run_by_regatta()) {
+        if agent::capacity(board, agent).available == 0 {
+            continue;
+        }
+        let lines = [ReadyFor::Offered(agent.name.clone()), ReadyFor::Agent(agent.name.clone())];
+        let starts = |id: &TaskId| board.tasks.get(id).is_some_and(|task| schedule::starts_by_assignment(board, task));
+        let ready = lines.iter().flat_map(|line| board.ready_for(line)).filter(starts).take(FEW);
+        found.extend(ready.map(|task| Candidate { mission: None, task: Some(task), agent: agent.name.clone() }));
+    }
+    found
+}
+
 /// The members of teams that are up and have room, with what waits for them: what they were given, else, for those who
 /// do not lead, what nobody in particular was given in their project.
 fn members(board: &Board) -> Vec<Candidate> {
@@ -173,7 +190,7 @@ fn candidates(board: &Board) -> Vec<Candidate> {
         }
         for agent in mission.agents.iter().filter_map(|it| board.agents.get(it)) {
             let room = agent::capacity(board, agent);
-            if room.available > 0 && !matches!(agent.runtime, Runtime::Outside) {
+            if room.available > 0 && agent.is_run_by_regatta() {
                 found.push((room.current, mission.id, agent.name.clone()));
             }
         }
@@ -186,7 +203,7 @@ fn candidates(board: &Board) -> Vec<Candidate> {
 /// The turns of leads and the answers that are due.
 fn duties(board: &Board) -> Vec<Candidate> {
     let mut found = Vec::new();
-    for agent in board.agents.values().filter(|it| !matches!(it.runtime, Runtime::Outside)) {
+    for agent in board.agents.values().filter(|it| it.is_run_by_regatta()) {
         // Only what we named ourselves leads and answers; whoever is talked to answers in its own name.
         let ours = |task: &Task| if agent.of.is_some() { !task.is_work() } else { task.converses() };
         let room = agent::capacity(board, agent).available as usize;

@@ -150,8 +150,8 @@ pub(crate) struct Outlets {
     pub(crate) events: broadcast::Sender<Arc<[Recorded]>>,
     pub(crate) effects: Box<dyn Fn(EffectKey, Effect) + Send>,
     pub(crate) alarm: Arc<Alarm>,
-    /// Rings for the runner, only when there is a mission it could start something for.
-    pub(crate) missions: watch::Sender<u64>,
+    /// Rings for the runner, only when there is an agent whose program it could start.
+    pub(crate) runner: watch::Sender<u64>,
 }
 
 pub(crate) struct Writer {
@@ -351,11 +351,9 @@ impl Writer {
         crate::failpoint::at("commit.stored");
         if !batch.events.is_empty() {
             self.outlets.board.send_replace(Arc::new(self.board.clone()));
-            // Who leads, answers or is talked to may have something to do without a mission.
-            let named = || self.board.agents.values().any(|it| it.of.is_some());
-            let talks = || self.board.conversations.values().any(|it| it.working().is_some());
-            if !self.board.missions.is_empty() || !self.board.launches.is_empty() || named() || talks() {
-                self.outlets.missions.send_replace(self.board.revision);
+            // Only agents whose programs Regatta runs get their work from the runner.
+            if self.board.agents.values().any(|agent| agent.is_run_by_regatta()) {
+                self.outlets.runner.send_replace(self.board.revision);
             }
             let _nobody_listens = self.outlets.events.send(std::mem::take(&mut batch.events).into());
         }

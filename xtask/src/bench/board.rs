@@ -177,6 +177,7 @@ impl Fleet {
             task: None,
             lease_ms: None,
             bare: false,
+            by_hand: false,
         }))
     }
 }

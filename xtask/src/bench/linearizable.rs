@@ -262,7 +262,7 @@ fn keeper(slot: usize) -> anyhow::Result<AgentName> {
 }
 
 fn poll(slot: usize) -> anyhow::Result<Poll> {
-    Ok(Poll { agent: keeper(slot)?, project: None, mission: None, task: None, lease_ms: Some(3_600_000), bare: false })
+    Ok(Poll { lease_ms: Some(3_600_000), ..Poll::of(keeper(slot)?) })
 }
 
 /// One agent's life: an operation, its answer, the next one.

@@ -142,6 +142,7 @@ impl Bench {
                 task: None,
                 lease_ms: None,
                 bare: false,
+                by_hand: false,
             };
             self.now = Now { at: self.now.at + 1, wall: self.now.wall + 1 };
             let request = Request { by: Actor::Regatta, key: None, command: Command::Poll(ask) };

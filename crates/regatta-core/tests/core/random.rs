@@ -548,6 +548,7 @@ impl Story {
                     task: None,
                     lease_ms: short.then_some(5_000),
                     bare: short,
+                    by_hand: false,
                 };
                 let facts = Box::new(self.facts(mission));
                 self.ask(if supervised { Command::PollSupervised { poll, facts } } else { Command::Poll(poll) });

@@ -50,7 +50,7 @@ pub(crate) fn commit(number: u64) -> CommitId {
 }
 
 pub(crate) fn polls(name: &str) -> Poll {
-    Poll { agent: agent(name), project: None, mission: None, task: None, lease_ms: None, bare: false }
+    Poll::of(agent(name))
 }
 
 /// A task of project `shop` with everything a start needs; stories change what they are about.

@@ -163,6 +163,7 @@ pub(crate) fn poll_for(agent: &str) -> Command {
         task: None,
         lease_ms: None,
         bare: false,
+        by_hand: false,
     })
 }
 

@@ -95,6 +95,7 @@ impl Caller<'_> {
             task: None,
             lease_ms: ask.lease_ms,
             bare: !ask.workspace,
+            by_hand: ask.by_hand,
         };
         let hub = &self.shared.hub;
         let mut waiting = Waiting { bell: hub.work_bell(), engine: self.engine(), poll, until: deadline };

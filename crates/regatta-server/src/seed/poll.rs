@@ -109,8 +109,7 @@ fn key_of(board: &Board, agent: &AgentName, runner: &str, slot: &str) -> Result<
 impl Poller<'_> {
     async fn wait(&self, until: Instant) -> Result<Option<Value>, Problem> {
         let (hub, engine) = (&self.shared.hub, &self.shared.engine);
-        let poll =
-            Poll { agent: self.agent.clone(), project: None, mission: None, task: None, lease_ms: None, bare: false };
+        let poll = Poll::of(self.agent.clone());
         let mut waiting = Waiting { bell: hub.bell(), engine, poll, until };
         let mut leave = None;
         loop {

@@ -54,7 +54,7 @@ fn percent_story() -> Teller {
         teller.tell(&ann, None, Command::AddTask { task, assign: None, how: How::Direct });
     }
     for _ in FILES {
-        let poll = Poll { agent: bob.clone(), project: None, mission: None, task: None, lease_ms: None, bare: false };
+        let poll = Poll::of(bob.clone());
         let polled = teller.tell(&Actor::Agent(bob.clone()), None, Command::Poll(poll));
         assert!(matches!(polled, Outcome::Polled(Some(_))), "{polled:?}");
     }

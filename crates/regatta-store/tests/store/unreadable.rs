@@ -45,7 +45,7 @@ fn live_on(board: &Board, what: &str) {
     let mut now = Now { at: board.at + 1, wall: 1_800_000_000_000 };
     let polls = ["ann", "bob"].map(|name| {
         let agent = AgentName::new(name).unwrap();
-        Command::Poll(Poll { agent, project: None, mission: None, task: None, lease_ms: None, bare: false })
+        Command::Poll(Poll::of(agent))
     });
     let commands = [Command::Resume { pid: 3 }, Command::Tick].into_iter().chain(polls);
     for command in commands.chain((0..3).map(|_| Command::Tick)) {

@@ -52,8 +52,7 @@ pub(super) fn conversations(it: &mut Teller) {
     it.shell(hear("1.1", "fix the login bug"));
     let id = ConversationId(it.board.counters.conversation);
     let task = it.board.conversations[&id].task.expect("it was prompted");
-    let poll =
-        Poll { agent: agent("vera"), project: None, mission: None, task: Some(task), lease_ms: None, bare: false };
+    let poll = Poll { task: Some(task), ..Poll::of(agent("vera")) };
     it.shell(Command::PollSupervised { poll, facts: Box::<Facts>::default() });
     let attempt = it.board.tasks[&task].attempt.expect("it started");
     let token = it.board.attempts[&attempt].token;

@@ -91,7 +91,7 @@ impl Teller {
     }
 
     fn poll(&mut self, who: &str, supervised: bool) -> Grant {
-        let ask = Poll { agent: agent(who), project: None, mission: None, task: None, lease_ms: None, bare: false };
+        let ask = Poll { by_hand: !supervised, ..Poll::of(agent(who)) };
         let command =
             if supervised { Command::PollSupervised { poll: ask, facts: Box::default() } } else { Command::Poll(ask) };
         match self.tell(&Actor::Agent(agent(who)), None, command) {
@@ -408,6 +408,7 @@ fn missions(it: &mut Teller) {
         task: None,
         lease_ms: None,
         bare: false,
+        by_hand: false,
     };
     let facts = Box::new(gates::Facts { disk_mb: Some(1), ..gates::Facts::default() });
     it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });
@@ -480,6 +481,7 @@ fn strays(it: &mut Teller) {
         task: None,
         lease_ms: None,
         bare: false,
+        by_hand: false,
     };
     let facts = Box::<gates::Facts>::default();
     let got = it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });

@@ -75,6 +75,9 @@ pub(crate) enum TaskWord {
         /// Without a workspace, where only a report is asked for
         #[arg(long)]
         no_workspace: bool,
+        /// Do the work yourself, in the name of an agent that Regatta runs
+        #[arg(long)]
+        by_hand: bool,
     },
     /// Say what an attempt is doing
     Progress {

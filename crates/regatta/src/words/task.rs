@@ -156,10 +156,11 @@ pub(super) fn task(app: &App, word: TaskWord) -> Said {
             let got: Got<TaskView> = app.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
             said(app, "task.cancel", &got.data, "cancelled")
         }
-        TaskWord::Poll { agent, wait, lease, no_workspace } => {
+        TaskWord::Poll { agent, wait, lease, no_workspace, by_hand } => {
             let client = app.client()?;
             let project = app.project(&client)?;
-            let ask = input::TaskPoll { agent, project, wait_ms: wait, lease_ms: lease, workspace: !no_workspace };
+            let workspace = !no_workspace;
+            let ask = input::TaskPoll { agent, project, wait_ms: wait, lease_ms: lease, workspace, by_hand };
             let got: Got<Option<GrantedAttempt>> = client.call(&Call::TaskPoll(ask))?;
             app.out.answer("task.poll", &got.data, &[], |_| match &got.data {
                 None => "nothing to do\n".into(),

@@ -35,7 +35,6 @@ fn open(world: &World, agent: &str) {
 fn an_agent_is_restarted_and_nothing_is_lost() {
     let world = World::set_up();
     let (ann, bob) = (stands_still(&world, "ann"), stands_still(&world, "bob"));
-    world.ok(&["run", "--agents", "ann", "bob", "--yes"]);
     let told = |log: &std::path::Path| -> Vec<String> {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -111,7 +110,6 @@ fn p13_a_live_agent_reaches_the_daemon_after_a_crash() {
     let script = json!([{ "run": calls }, { "write": { "path": "a.md", "text": "x\n" } }]);
     world.ok(&["agent", "add", "ann", "--runtime", "scripted"]);
     world.ok(&["add", "Call", "--files", "a.md", "--assign", "ann", "--queue", "--script", &script.to_string()]);
-    world.ok(&["run", "--agents", "ann", "--yes"]);
     let many = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
     assert!(until(LONG, || many() >= 2), "it cannot call at all: {}", world.json(&["status"]));
     let crash = |world: &World| {
