@@ -29,4 +29,5 @@ mod words; // every sentence this crate says
 pub use backup::restore;
 pub use behind::Lag;
 pub use history::SqliteHistory;
+pub use open::examine;
 pub use store::SqliteStore;

@@ -55,6 +55,34 @@ pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
+/// Examines the store at `path` as [`open`] does, and changes nothing: no migration, no log moved, no file made.
+pub fn examine(path: &Path) -> Result<(), StoreError> {
+    if !path.try_exists().map_err(|cause| words::io("read", path, &cause))? {
+        return if mark::read(path)?.is_some() { Err(words::gone(path)) } else { Ok(()) };
+    }
+    inspect_header(path)?;
+    let log = wal::inspect(path).map_err(|cause| words::io("read", path, &cause))?;
+    let look = || -> Result<(), Fault> {
+        // SQLite makes files of its own beside a store that it may write to. Without a log there is nothing to share.
+        let connection = match log {
+            LogState::Absent => connect_frozen(path)?,
+            LogState::Garbled | LogState::Present { .. } => connect(path)?,
+        };
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        inspect(&connection, path)?;
+        sound(&connection, "quick_check")?;
+        mark::verify(&connection, path, log)
+    };
+    look().map_err(|fault| fault.say("read", path))
+}
+
+/// Opens a store that nobody writes to, without any file beside it.
+fn connect_frozen(path: &Path) -> Result<Connection, Fault> {
+    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+}
+
 /// SQLite below 3.51.3 can damage a database when it resets its log; 3.52 was withdrawn without that fix.
 fn is_new_enough(version: i32) -> bool {
     (3_051_003..3_052_000).contains(&version) || version >= 3_053_000

@@ -30,6 +30,8 @@ pub(crate) struct Client {
     server: Option<String>,
     token: String,
     timeout: Option<Duration>,
+    /// It starts no daemon that a person has stopped.
+    only_looks: bool,
 }
 
 /// What a call gave.
@@ -67,7 +69,7 @@ impl Client {
         let runtime = runtime.map_err(|it| {
             failed("io", format!("the machine gives no more resources: {it}"), "close something and try again")
         })?;
-        Ok(Client { runtime, place: Place::new(data_dir), server, token: String::new(), timeout })
+        Ok(Client { runtime, place: Place::new(data_dir), server, token: String::new(), timeout, only_looks: false })
     }
 
     /// Another machine's daemon, with a token for it.
@@ -136,6 +138,11 @@ impl Client {
             .header("x-regatta-person", std::env::var("USER").unwrap_or_else(|_| "operator".into()))
     }
 
+    /// The same daemon, which is not started again where a person has stopped it.
+    pub(crate) fn only_looking(self) -> Client {
+        Client { only_looks: true, ..self }
+    }
+
     /// The same daemon, shown another token.
     pub(crate) fn speaking_with(self, token: String) -> Client {
         Client { token, ..self }
@@ -191,8 +198,12 @@ impl Client {
                     Err(Failed::Problem(it))
                         if restart && it.code == "unreachable" && round < 3 && self.server.is_none() =>
                     {
-                        // The daemon went away in the middle: another one takes over the same store.
+                        // The daemon went away in the middle: another one takes over the same store, unless a person
+                        // has stopped it.
                         if self.open().await.is_err() {
+                            if self.only_looks && self.place.is_stopped() {
+                                return Err(stopped());
+                            }
                             let dir = self.place.dir.clone();
                             tokio::task::spawn_blocking(move || start(&dir, &[]))
                                 .await
@@ -402,6 +413,12 @@ fn problem(status: u16, body: &[u8]) -> Problem {
             "the daemon may be of another version: regatta up --restart",
         )
     })
+}
+
+/// What is said where a person has stopped the daemon and nothing may start it again by itself.
+pub(crate) fn stopped() -> Failed {
+    let what = "the daemon is down: somebody stopped it with regatta down";
+    failed("down", what, "start it, and its agents go on: regatta up")
 }
 
 fn unreachable() -> Failed {

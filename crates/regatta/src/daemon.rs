@@ -107,6 +107,27 @@ impl Place {
         self.dir.join("token")
     }
 
+    /// A file that is there from `regatta down` until a daemon starts again.
+    fn stopped(&self) -> PathBuf {
+        self.dir.join("stopped")
+    }
+
+    /// Whether a person has stopped the daemon, and nobody has started one since.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped().exists()
+    }
+
+    /// Notes that a person has stopped the daemon, or that one runs. Where there is no data directory there is nothing to
+    /// note.
+    pub(crate) fn note_stopped(&self, is_stopped: bool) -> Result<(), Failed> {
+        let file = self.stopped();
+        let noted = if is_stopped { std::fs::write(file, "") } else { std::fs::remove_file(file) };
+        match noted {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.broken(&error)),
+            _ => Ok(()),
+        }
+    }
+
     /// The socket's path. The kernel takes at most 107 bytes, so a long one goes through an open directory.
     pub(crate) fn short_socket(&self) -> Result<ShortPath, Failed> {
         let path = self.dir.join(wire::SOCKET);
@@ -313,6 +334,7 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
         regatta_engine::Failure::Store(error) => wire::from_store(error),
         other => failed("io", other.to_string(), "see what is wrong: regatta doctor"),
     })?;
+    place.note_stopped(false)?;
     if recovered.effects > 0 {
         tracing::info!(
             "recovered: {} tasks open, {} attempts live, {} landings, {} claims, {} effects to perform",

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use regatta_engine::ports::store::Store;
-use regatta_store::{SqliteStore, restore};
+use regatta_store::{SqliteStore, examine, restore};
 use regatta_testkit::store_suite::story::{Step, everything};
 use serde_json::Value;
 
@@ -244,4 +244,34 @@ fn a_store_without_a_mark_gets_one() {
     fs::write(place.file("regatta.db.mark"), "{").unwrap();
     let why = place.refused();
     assert!(why.code == "corrupt" && why.hint.contains("rm ") && why.what.contains("regatta.db.mark"), "{why:?}");
+}
+
+/// `examine` finds what would keep a store from opening, and leaves every file as it is.
+#[test]
+fn examining_a_store_changes_nothing() {
+    let names = |place: &Place| {
+        let mut names: Vec<_> = fs::read_dir(place.file("")).unwrap().map(|it| it.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let steps = everything();
+    let closed = Place::filled(&steps);
+    let (before, bytes) = (names(&closed), fs::read(closed.path()).unwrap());
+    examine(&closed.path()).unwrap();
+    assert_eq!((names(&closed), fs::read(closed.path()).unwrap()), (before, bytes));
+
+    let (open, _store, _reader) = busy(&steps);
+    let killed = copy(&open, &ALL);
+    let log = fs::read(killed.file("regatta.db-wal")).unwrap();
+    examine(&killed.path()).unwrap();
+    assert!(fs::read(killed.file("regatta.db-wal")).unwrap() == log, "its log was moved");
+    assert!(killed.store().load().unwrap().board == steps.last().unwrap().board);
+
+    let lost = copy(&open, &["regatta.db", "regatta.db.mark"]);
+    assert_eq!(examine(&lost.path()).unwrap_err().code, "store_behind");
+    let gone = copy(&open, &["regatta.db.mark"]);
+    assert_eq!(examine(&gone.path()).unwrap_err().code, "store_behind");
+    examine(&Place::new().path()).unwrap();
+    fs::write(lost.path(), &fs::read(lost.path()).unwrap()[..9_000]).unwrap();
+    assert_eq!(examine(&lost.path()).unwrap_err().code, "corrupt");
 }

@@ -1,7 +1,7 @@
 //! `doctor`: what is wrong, and the exact fix. Checks are data.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regatta_agents::discover::{self, Found, Machine, SignIn};
@@ -41,10 +41,7 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
     let mut checks = vec![git_program()];
     let data_dir = app.data_dir();
     checks.push(match &data_dir {
-        Ok(dir) => match daemon::Place::new(dir).make() {
-            Ok(()) => check("data", Level::Ok, dir.display().to_string(), ""),
-            Err(error) => from_failed("data", &error),
-        },
+        Ok(dir) => data(dir),
         Err(error) => from_failed("data", error),
     });
     checks.push(match settings::all(&app.here()?) {
@@ -55,12 +52,28 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
         checks.push(disk(dir));
         checks.push(repository("repo", &app.here()?, dir));
         checks.extend(left_behind(&app.here()?, dir));
-        checks.extend(store_and_agents(app));
+        let found = match app.global.server {
+            Some(_) => app.client().map(Some),
+            None => Client::find(dir, app.timeout()),
+        };
+        checks.extend(match found {
+            Ok(Some(client)) => store_and_agents(&client),
+            Ok(None) => without_daemon(dir),
+            Err(error) => vec![from_failed("daemon", &error)],
+        });
         checks.extend(strays(dir, end_strays));
     }
     checks.push(sandbox());
     checks.extend(providers());
-    let bad = checks.iter().filter(|it| it.level == Level::Bad).count();
+    let count = |level| checks.iter().filter(|it| it.level == level).count();
+    let (bad, warnings) = (count(Level::Bad), count(Level::Warn));
+    let summary = match (bad, warnings) {
+        (0, 0) => "all is well\n".to_owned(),
+        (0, 1) => "1 warning\n".to_owned(),
+        (0, _) => format!("{warnings} warnings\n"),
+        (_, 0) => format!("{bad} to fix\n"),
+        _ => format!("{bad} to fix, {warnings} more to look at\n"),
+    };
     app.out.answer("doctor", &checks, &[], |out| {
         let rows: Vec<Vec<String>> = checks
             .iter()
@@ -73,7 +86,7 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
                 vec![format!("{} {}", out.paint(glyph, style), it.id), it.text.clone(), it.fix.clone()]
             })
             .collect();
-        table(&rows) + &if bad == 0 { "all is well\n".to_owned() } else { format!("{bad} to fix\n") }
+        table(&rows) + &summary
     })?;
     if bad == 0 { Ok(()) } else { Err(Failed::Code(1)) }
 }
@@ -93,8 +106,8 @@ fn git_program() -> CheckLine {
     }
 }
 
-fn disk(dir: &std::path::Path) -> CheckLine {
-    match rustix::fs::statvfs(dir) {
+fn disk(dir: &Path) -> CheckLine {
+    match rustix::fs::statvfs(existing(dir)) {
         Ok(it) => {
             let free = it.f_bavail.saturating_mul(it.f_frsize) / (1 << 20);
             let level = if free < 500 {
@@ -112,7 +125,7 @@ fn disk(dir: &std::path::Path) -> CheckLine {
     }
 }
 
-fn repository(id: &str, path: &std::path::Path, data_dir: &std::path::Path) -> CheckLine {
+fn repository(id: &str, path: &Path, data_dir: &Path) -> CheckLine {
     match wire::git(data_dir).inspect(path) {
         Err(error) => check(id, Level::Warn, error.what, error.hint),
         Ok(facts) if facts.unborn => check(id, Level::Bad, "no commit yet", "git commit --allow-empty -m start"),
@@ -140,7 +153,7 @@ fn repository(id: &str, path: &std::path::Path, data_dir: &std::path::Path) -> C
 }
 
 /// Names content of the repository that workspaces do not get.
-fn left_behind(path: &std::path::Path, data_dir: &std::path::Path) -> Vec<CheckLine> {
+fn left_behind(path: &Path, data_dir: &Path) -> Vec<CheckLine> {
     let Ok(facts) = wire::git(data_dir).inspect(path) else { return vec![] };
     let mut found = Vec::new();
     if facts.top.join(".gitmodules").is_file() {
@@ -155,11 +168,43 @@ fn left_behind(path: &std::path::Path, data_dir: &std::path::Path) -> Vec<CheckL
     found
 }
 
-fn store_and_agents(app: &App) -> Vec<CheckLine> {
-    let client: Client = match app.client() {
-        Ok(client) => client,
-        Err(error) => return vec![from_failed("daemon", &error)],
-    };
+/// Whether the data directory can be used. It is not made for the sake of the answer.
+fn data(dir: &Path) -> CheckLine {
+    let path = existing(dir);
+    let shown = dir.display();
+    let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    match writable {
+        _ if !path.is_dir() => {
+            let what = format!("{} is not a directory", path.display());
+            check("data", Level::Bad, what, "move it away, or set REGATTA_DATA_DIR to another directory")
+        }
+        Ok(()) if path == dir => check("data", Level::Ok, shown.to_string(), ""),
+        Ok(()) => check("data", Level::Ok, format!("{shown}, which the first start makes"), ""),
+        Err(error) => {
+            let what = format!("{} cannot be written to: {error}", path.display());
+            check("data", Level::Bad, what, "give yourself the right to, or set REGATTA_DATA_DIR to another directory")
+        }
+    }
+}
+
+/// The directory itself, or the nearest one above that is there.
+fn existing(dir: &Path) -> &Path {
+    dir.ancestors().find(|it| it.exists()).unwrap_or(dir)
+}
+
+/// What can be said while no daemon runs. None is started.
+fn without_daemon(dir: &Path) -> Vec<CheckLine> {
+    let mut checks = vec![check("daemon", Level::Ok, "not running", "regatta up")];
+    let store = dir.join(wire::STORE);
+    checks.push(match regatta_store::examine(&store) {
+        Ok(()) if store.exists() => check("store", Level::Ok, "whole; its rows were not looked at", ""),
+        Ok(()) => check("store", Level::Ok, "none yet", ""),
+        Err(error) => check("store", Level::Bad, error.what, error.hint),
+    });
+    checks
+}
+
+fn store_and_agents(client: &Client) -> Vec<CheckLine> {
     let url = daemon::read_card(client.place())
         .map_or("up".into(), |it| format!("{} (pid {}, {})", it.url, it.pid, it.version));
     let mut checks = vec![check("daemon", Level::Ok, url, "")];
@@ -188,14 +233,14 @@ fn store_and_agents(app: &App) -> Vec<CheckLine> {
 }
 
 /// Ends and removes what nobody looks after. Agents whose daemon is down go on by design, and a person decides about them.
-fn strays(own: &std::path::Path, end_strays: bool) -> Vec<CheckLine> {
+fn strays(own: &Path, end_strays: bool) -> Vec<CheckLine> {
     let mut checks = match wire::sweep_strays(own) {
         Ok(done) => done.into_iter().map(|what| check("strays", Level::Ok, what, "")).collect(),
         Err(error) => vec![check("strays", Level::Warn, format!("could not look for strays: {error}"), "")],
     };
     let mut unwatched: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
     for shim in wire::running_shims().unwrap_or_default() {
-        let Some(data_dir) = shim.data_dir().map(std::path::Path::to_path_buf) else { continue };
+        let Some(data_dir) = shim.data_dir().map(Path::to_path_buf) else { continue };
         if !shim.is_abandoned() && !daemon::Place::new(&data_dir).is_watched() {
             unwatched.entry(data_dir).or_default().push(shim);
         }
@@ -323,7 +368,7 @@ fn sandbox() -> CheckLine {
 
 fn found(program: &str) -> bool {
     if program.contains('/') {
-        return std::path::Path::new(program).is_file();
+        return Path::new(program).is_file();
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|it| it.join(program).is_file())

@@ -56,12 +56,14 @@ use serde::de::DeserializeOwned;
 use crate::args::{Cli, Global, When, Word};
 use crate::client::{Client, Got};
 use crate::out::{self, Failed, Out, Said, failed};
-use crate::settings;
+use crate::{client, daemon, settings};
 
 /// What every word has at hand.
 pub(crate) struct App {
     pub(crate) out: Out,
     pub(crate) global: Global,
+    /// What was typed only looks, and starts no daemon that a person has stopped.
+    pub(crate) only_looks: bool,
 }
 
 impl App {
@@ -83,7 +85,17 @@ impl App {
 
     /// The daemon, started if need be.
     pub(crate) fn client(&self) -> Result<Client, Failed> {
-        Client::connect(&self.data_dir()?, self.global.server.clone(), self.timeout())
+        let data_dir = self.data_dir()?;
+        let connect = || Client::connect(&data_dir, self.global.server.clone(), self.timeout());
+        if !self.only_looks || self.global.server.is_some() {
+            return connect();
+        }
+        let client = match Client::find(&data_dir, self.timeout())? {
+            Some(client) => client,
+            None if daemon::Place::new(&data_dir).is_stopped() => return Err(client::stopped()),
+            None => connect()?,
+        };
+        Ok(client.only_looking())
     }
 
     /// Carries out one call.
@@ -178,7 +190,8 @@ pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
     };
     let out = how_to_speak(&cli.global);
     log(cli.global.verbose, matches!(cli.word, Some(Word::Serve(_))));
-    let app = App { out, global: cli.global };
+    let only_looks = cli.word.as_ref().is_some_and(Word::only_looks);
+    let app = App { out, global: cli.global, only_looks };
     let said = dispatch(&app, cli.word);
     app.out.finish(said)
 }

@@ -269,12 +269,19 @@ fn named(all: &[String]) -> String {
 }
 
 pub(super) fn down(app: &App, keep_agents: bool) -> Said {
-    let Some(client) = Client::find(&app.data_dir()?, app.timeout())? else {
+    let place = daemon::Place::new(&app.data_dir()?);
+    let Some(client) = Client::find(&place.dir, app.timeout())? else {
+        place.note_stopped(true)?;
         return app.out.answer("down", &serde_json::json!({ "was_up": false }), &["regatta up".into()], |_| {
             "the daemon was not running\n".into()
         });
     };
-    stop_daemon(&client, keep_agents)?;
+    // Before it ends: nobody who looks at it meanwhile starts it again.
+    place.note_stopped(true)?;
+    if let Err(error) = stop_daemon(&client, keep_agents) {
+        place.note_stopped(false)?;
+        return Err(error);
+    }
     let told = if keep_agents { "down; the agents go on\n" } else { "down; all work is kept\n" };
     app.out.answer("down", &serde_json::json!({ "was_up": true }), &["regatta up".into()], |_| told.into())
 }

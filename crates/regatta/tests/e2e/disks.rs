@@ -84,7 +84,7 @@ fn a_corrupt_store_is_left_as_it_is() {
             let _absent = std::fs::remove_file(world.data.join(leftover));
         }
         std::fs::write(&db, &bytes).unwrap();
-        let error = world.refused(&["status"], 1);
+        let error = world.refused(&["up"], 1);
         assert_eq!(error["code"], "corrupt", "{name}: {error}");
         assert!(error["hint"].as_str().unwrap().contains("regatta restore"), "{name}: {error}");
         assert_eq!(std::fs::read(&db).unwrap(), bytes, "{name}: the file is untouched");
@@ -94,6 +94,7 @@ fn a_corrupt_store_is_left_as_it_is() {
         assert_eq!(world.run(&["serve"]).code, 1, "{name}");
     }
     world.ok(&["restore", text(&copy)]);
+    world.ok(&["up"]);
     assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept", "the way back works");
 }
 
@@ -146,12 +147,13 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     // A start on a full disk says so as well, and loses nothing.
     world.ok(&["down"]);
     fill();
-    let error = world.refused(&["status"], 1);
+    let error = world.refused(&["up"], 1);
     assert_eq!(error["code"], "disk_full", "{error}");
     assert!(error["hint"].as_str().unwrap().contains("free some space"), "{error}");
     let ran = world.run(&["doctor"]);
     assert!(ran.code == 1 && ran.out.contains("0 MB free"), "{ran:?}");
     std::fs::remove_file(&filler).unwrap();
+    world.ok(&["up"]);
     assert_eq!(history(&world), sent);
     // So small a disk is never well, but the store on it is.
     let (doctor, _) = world.answer(&["doctor"]);
@@ -211,7 +213,7 @@ fn a_read_only_data_directory_says_so() {
         None => opened.mode(if sealed { 0o500 } else { 0o700 }),
     };
     seal(true);
-    for args in [&["status"][..], &["up"], &["msg", "send", "dev", "lost?"], &["serve"]] {
+    for args in [&["up"][..], &["msg", "send", "dev", "lost?"], &["serve"]] {
         let error = world.refused(args, 1);
         assert_eq!(error["code"], "read_only", "{args:?}: {error}");
         let hint = error["hint"].as_str().unwrap();
@@ -222,6 +224,7 @@ fn a_read_only_data_directory_says_so() {
     let said = ["read-only", "may not be written", "cannot be written"];
     assert!(said.iter().any(|it| ran.out.contains(it)), "{ran:?}");
     seal(false);
+    world.ok(&["up"]);
     assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept");
     assert_eq!(history(&world), 1);
     world.ok(&["down"]);

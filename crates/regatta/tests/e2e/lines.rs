@@ -316,6 +316,7 @@ fn the_plumbing_works() {
     assert_eq!(world.refused(&["restore", text(&copy)], 1)["code"], "in_use");
     world.ok(&["down"]);
     world.json(&["restore", text(&copy)]);
+    world.ok(&["up"]);
     assert_eq!(world.json(&["task", "list"])[0]["subject"], "Keep me", "D7");
     let settings = world.json(&["config", "show", "--origin"]);
     let origin =

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod assignments;
+mod downs;
 mod failpoints;
 mod golden;
 mod guarded; // what people read, kept beside the tests

@@ -135,6 +135,7 @@ fn whoever_comes_while_the_daemon_ends_gets_the_next_one() {
             assert_eq!(it.code, 0, "{it:?}");
         }
     }
+    world.ok(&["up"]);
     assert_eq!(world.json(&["msg", "history", "dev"]).as_array().unwrap().len(), 30);
     world.ok(&["down"]);
     for it in race(&world, |_| strings(&["down", "--json"]), 6) {
