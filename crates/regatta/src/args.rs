@@ -515,28 +515,28 @@ impl Word {
             Word::Queue { word, .. } => word.is_none(),
             Word::Undo { id, .. } => id.is_none(),
             Word::Agent(word) => {
-                matches!(word, AgentWord::List { .. } | AgentWord::Show { .. } | AgentWord::Presets { .. })
+                matches!(word, AgentWord::List | AgentWord::Show { .. } | AgentWord::Presets)
             }
             Word::Team(word) => {
                 matches!(word, TeamWord::List { .. } | TeamWord::Show { .. } | TeamWord::Explain { .. })
             }
-            Word::Policy(word) => matches!(word, PolicyWord::List { .. }),
-            Word::Budget(word) => matches!(word, BudgetWord::List { .. }),
+            Word::Policy(word) => matches!(word, PolicyWord::List),
+            Word::Budget(word) => matches!(word, BudgetWord::List),
             Word::Config(word) => matches!(word, ConfigWord::Show { .. }),
-            Word::Project(word) => matches!(word, ProjectWord::List { .. }),
-            Word::Scope { word } => word.as_ref().is_none_or(|word| matches!(word, ScopeWord::List { .. })),
-            Word::Rule(word) => matches!(word, RuleWord::List { .. } | RuleWord::Test { .. }),
+            Word::Project(word) => matches!(word, ProjectWord::List),
+            Word::Scope { word } => word.as_ref().is_none_or(|word| matches!(word, ScopeWord::List)),
+            Word::Rule(word) => matches!(word, RuleWord::List | RuleWord::Test { .. }),
             Word::Task(word) => matches!(word, TaskWord::List { .. } | TaskWord::Show { .. }),
-            Word::Claim(word) => matches!(word, ClaimWord::List { .. } | ClaimWord::Check { .. }),
+            Word::Claim(word) => matches!(word, ClaimWord::List | ClaimWord::Check { .. }),
             Word::Msg(word) => {
                 matches!(word, MsgWord::History { .. } | MsgWord::Watch { .. } | MsgWord::Attachment { .. })
             }
-            Word::Hook(word) => matches!(word, HookWord::List { .. } | HookWord::Log { .. }),
+            Word::Hook(word) => matches!(word, HookWord::List | HookWord::Log { .. }),
             Word::Bridge(word) => {
-                matches!(word, BridgeWord::List { .. } | BridgeWord::Conversations { .. } | BridgeWord::Show { .. })
+                matches!(word, BridgeWord::List | BridgeWord::Conversations { .. } | BridgeWord::Show { .. })
             }
-            Word::Mission(word) => matches!(word, MissionWord::List { .. } | MissionWord::Show { .. }),
-            Word::Token(word) => matches!(word, TokenWord::List { .. }),
+            Word::Mission(word) => matches!(word, MissionWord::List | MissionWord::Show { .. }),
+            Word::Token(word) => matches!(word, TokenWord::List),
             _ => false,
         }
     }
