@@ -7,9 +7,9 @@
 //! - Ignored files are left out, by the `.gitignore` files in the tree; files the base tracks never are.
 //! - A repository that the agent made inside the workspace is kept as plain files: git would record only the id
 //!   of a commit that nobody else has. Its own history is not kept.
-//! - A submodule is captured at the commit that is checked out in it, else at the commit that the agent's own commits
-//!   name, else at the base's. If it is gone, or holds plain files, that is kept; the guard refuses such files. What is
-//!   inside a checked-out submodule is not kept, and [`unkept`](regatta_engine::ports::git::Git::unkept) says so.
+//! - A submodule is captured at the commit that is checked out in it, else at the commit that the agent's index or own
+//!   commits name, else at the base's. If it is gone, or holds plain files, that is kept; the guard refuses such files.
+//!   What is inside a checked-out submodule is the matter of `submodule_work.rs`.
 //! - Files that were there before the attempt (`copy.rs`) are left out, whatever `.gitignore` says by now.
 //! - What cannot be read or has no name that git stores is named, and nothing is captured: a part would pass for the whole.
 //! - A pipe, a socket or a device has no content. Where git would read one for a file, and wait for ever, it goes.
@@ -26,6 +26,7 @@ use crate::gitdir::Sparse;
 use crate::pipes::Pipes;
 use crate::places::Key;
 use crate::run::{Call, Said, join, path_of, split, text_of};
+use crate::submodule_work::SubmoduleWork;
 use crate::vault::{base_ref, keep_ref};
 use crate::{GitAdapter, disk, history, words};
 
@@ -39,25 +40,42 @@ fn too_long(complaints: &str) -> Option<&str> {
     named.map(|rest| rest.split('\'').next().unwrap_or(rest)).find(|path| path.len() > MAX_PATH_BYTES)
 }
 
+/// The longest index of an agent's that is read.
+const MAX_INDEX_BYTES: u64 = 256 << 20;
+
 /// A workspace's files as a tree in the vault.
-struct Snapshot {
-    tree: CommitId,
-    /// Checked-out submodules, whose files are in no tree.
-    submodules: Vec<Vec<u8>>,
+pub(crate) struct Snapshot {
+    pub(crate) tree: CommitId,
+    /// The submodules in it, whose files are in no tree.
+    pub(crate) submodules: Vec<Pointer>,
 }
 
-/// The files of one workspace, seen through the vault.
-struct Lens<'a> {
-    adapter: &'a GitAdapter,
-    vault: &'a Path,
-    tree: &'a Path,
-    index: &'a Path,
+/// A submodule of a snapshot.
+#[derive(Debug)]
+pub(crate) struct Pointer {
+    /// From the top of the snapshot.
+    pub(crate) path: Vec<u8>,
+    /// The commit that the snapshot has for it.
+    pub(crate) commit: CommitId,
+    /// The base has another one.
+    pub(crate) is_moved: bool,
+    /// A repository is there on disk, and not just an empty directory.
+    pub(crate) is_checked_out: bool,
+}
+
+/// The files of one workspace, or of a submodule in it, seen through the vault.
+pub(crate) struct Lens<'a> {
+    pub(crate) adapter: &'a GitAdapter,
+    pub(crate) vault: &'a Path,
+    pub(crate) workspace: &'a Path,
+    pub(crate) tree: &'a Path,
+    pub(crate) index: &'a Path,
     /// Where new objects go, if not into the vault.
-    objects: Option<&'a Path>,
+    pub(crate) objects: Option<&'a Path>,
     /// What was there before the attempt.
-    foreign: HashSet<Vec<u8>>,
+    pub(crate) foreign: HashSet<Vec<u8>>,
     /// The agent's newest commit, if it is in the vault.
-    own: Option<CommitId>,
+    pub(crate) own: Option<CommitId>,
 }
 
 /// An entry of the base that needs care.
@@ -69,7 +87,7 @@ enum Special {
 }
 
 impl Lens<'_> {
-    fn git(&self, doing: &'static str) -> Call {
+    pub(crate) fn git(&self, doing: &'static str) -> Call {
         let call = self.adapter.git.ours(self.vault, doing).work_tree(self.tree).index(self.index);
         match self.objects {
             Some(objects) => call.unhurried().objects(objects, &self.vault.join("objects")),
@@ -119,7 +137,7 @@ impl Lens<'_> {
     }
 
     /// New files that are not ignored, those in nested repositories too, but for `submodules`.
-    fn untracked(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
+    pub(crate) fn untracked(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
         // The directory that is Regatta's own in every workspace is no work.
         let list = || {
             let call = self.git("list new files").args(["ls-files", "--others", "--exclude-standard", "-z"]);
@@ -170,7 +188,7 @@ impl Lens<'_> {
     }
 
     /// Takes them away: nobody works here any more, and there is nothing in them.
-    fn clear(&self) -> Result<(), GitError> {
+    pub(crate) fn clear(&self) -> Result<(), GitError> {
         for path in self.pipes()? {
             disk::remove(&path)?;
         }
@@ -199,7 +217,37 @@ impl Lens<'_> {
         Ok(entries.into_iter().filter_map(submodule).collect())
     }
 
-    fn snapshot(&self) -> Result<Snapshot, GitError> {
+    /// The submodules that the agent's index names, by path. An index that git cannot read names none.
+    fn staged_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
+        let index = history::git_dir_of(self.workspace, self.tree).map(|git_dir| git_dir.join("index"));
+        let Some(bytes) = index.and_then(|index| history::read_plain(&index, MAX_INDEX_BYTES)) else {
+            return Ok(BTreeMap::new());
+        };
+        // Git reads a copy, from a place that the agent cannot write to.
+        let copy = self.index.with_extension("staged");
+        disk::write_unhurried(&copy, &bytes)?;
+        let call = self.adapter.git.ours(self.vault, "list the agent's submodules").index(&copy);
+        let said = call.args(["ls-files", "--stage", "-z"]).run();
+        disk::remove(&copy)?;
+        let submodule = |entry: Vec<u8>| {
+            let tab = entry.iter().position(|byte| *byte == b'\t')?;
+            let commit = entry[..tab].strip_prefix(b"160000 ")?.strip_suffix(b" 0")?;
+            Some((entry[tab + 1..].to_vec(), text_of(commit)))
+        };
+        Ok(split(&said?.stdout).into_iter().filter_map(submodule).collect())
+    }
+
+    /// The base's submodules that a repository is checked out in.
+    pub(crate) fn checked_out_submodules(&self) -> Result<Vec<Vec<u8>>, GitError> {
+        let path = |special| match special {
+            Special::Submodule(_, path) => Some(path),
+            Special::Absent(_) => None,
+        };
+        let is_repository = |path: &Vec<u8>| is_repository(&self.tree.join(path_of(path)));
+        Ok(self.specials()?.into_iter().filter_map(path).filter(is_repository).collect())
+    }
+
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, GitError> {
         let (mut links, mut there) = (Vec::new(), Vec::new());
         for special in self.specials()? {
             match special {
@@ -213,39 +261,50 @@ impl Lens<'_> {
         self.update_index(&["--force-remove", "--stdin"], join(links.iter().map(|(_, path)| path.as_slice())))?;
         self.read(self.git("read the workspace's files").args(["add", "--update"]))?;
         let mut named = self.own_submodules()?;
-        let mut candidates: Vec<_> = links
-            .into_iter()
-            .map(|(base, path)| {
-                let moved = named.remove(&path).filter(|commit| *commit != base);
-                (base, moved, path)
-            })
-            .collect();
+        let mut staged = if links.is_empty() { BTreeMap::new() } else { self.staged_submodules()? };
+        let mut candidates = Vec::new();
+        for (base, path) in links {
+            let is_moved = |commit: &String| *commit != base;
+            let committed = named.remove(&path).filter(is_moved);
+            let moved = staged.remove(&path).filter(is_moved).or(committed);
+            candidates.push((Some(base), moved, path));
+        }
         // A new one is a submodule only if the agent committed it as one; else it is kept as plain files.
-        candidates.extend(named.into_iter().map(|(path, commit)| (commit, None, path)));
+        candidates.extend(named.into_iter().map(|(path, commit)| (None, Some(commit), path)));
         let (mut submodules, mut held) = (Vec::new(), Vec::new());
         for (base, moved, path) in candidates {
             let dir = self.tree.join(path_of(&path));
-            let repository = disk::is_real_dir(&dir) && disk::occupied(&dir.join(".git"));
-            let empty = disk::is_real_dir(&dir) && dir.read_dir().is_ok_and(|mut it| it.next().is_none());
-            let checked_out = history::checked_out(self.tree, &dir).map(|commit| commit.to_string());
-            let checked_out = checked_out.filter(|commit| repository && *commit != base && commit.len() == base.len());
-            let commit = checked_out.or(moved).unwrap_or(base);
-            if repository || empty {
-                held.extend_from_slice(format!("160000 {commit} 0\t").as_bytes());
-                held.extend_from_slice(&path);
-                held.push(0);
+            let is_checked_out = is_repository(&dir);
+            let is_empty = disk::is_real_dir(&dir) && dir.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+            if !is_checked_out && !is_empty {
+                continue;
             }
-            if repository {
-                submodules.push([path.as_slice(), b"/"].concat());
-            }
+            let Some(known) = base.as_ref().or(moved.as_ref()) else { continue };
+            let checked_out = history::checked_out(self.workspace, &dir).map(|commit| commit.to_string());
+            let checked_out =
+                checked_out.filter(|commit| is_checked_out && commit != known && commit.len() == known.len());
+            let commit = checked_out.or(moved).or_else(|| base.clone()).unwrap_or_default();
+            held.extend_from_slice(format!("160000 {commit} 0\t").as_bytes());
+            held.extend_from_slice(&path);
+            held.push(0);
+            let is_moved = base.as_ref() != Some(&commit);
+            let commit = CommitId::new(&commit).map_err(|_| words::unexpected("read the workspace's submodules"))?;
+            submodules.push(Pointer { path, commit, is_moved, is_checked_out });
         }
-        let files = self.untracked(&submodules)?;
+        let repositories = submodules.iter().filter(|pointer| pointer.is_checked_out);
+        let repositories: Vec<Vec<u8>> = repositories.map(|pointer| [pointer.path.as_slice(), b"/"].concat()).collect();
+        let files = self.untracked(&repositories)?;
         let files = join(files.iter().map(Vec::as_slice));
         self.update_index(&["--add", "--remove", "--replace", "--stdin"], files)?;
         self.update_index(&["--index-info"], held)?;
         let tree = self.git("write the captured tree").arg("write-tree").object()?;
         Ok(Snapshot { tree, submodules })
     }
+}
+
+/// Whether a directory, which is no link, has a `.git` of its own.
+fn is_repository(dir: &Path) -> bool {
+    disk::is_real_dir(dir) && disk::occupied(&dir.join(".git"))
 }
 
 impl GitAdapter {
@@ -266,6 +325,7 @@ impl GitAdapter {
         let lens = Lens {
             adapter: self,
             vault,
+            workspace: &tree,
             tree: &tree,
             index: index.path(),
             objects: None,
@@ -304,7 +364,11 @@ impl GitAdapter {
         let base = self.find(vault, &base_ref(attempt))?;
         self.through_lens(repo, attempt, vault, (base.as_ref(), None), |lens| {
             lens.clear()?;
-            lens.untracked(&[])
+            let mut found = lens.untracked(&[])?;
+            for path in lens.checked_out_submodules()? {
+                found.extend(self.new_files_in(repo, lens, &path)?);
+            }
+            Ok(found)
         })
     }
 
@@ -321,10 +385,11 @@ impl GitAdapter {
             if let Some(pipe) = lens.pipes()?.first() {
                 return Err(words::no_file(pipe));
             }
-            let Lens { adapter, vault, tree, index, .. } = *lens;
+            let Lens { adapter, vault, workspace, tree, index, .. } = *lens;
             let foreign = lens.foreign.clone();
             let own = None;
-            Lens { adapter, vault, tree, index, objects: Some(objects), foreign, own }.snapshot().map(|it| it.tree)
+            let glance = Lens { adapter, vault, workspace, tree, index, objects: Some(objects), foreign, own };
+            glance.snapshot().map(|snapshot| snapshot.tree)
         })
     }
 
@@ -352,6 +417,8 @@ impl GitAdapter {
             };
             disk::sync_objects(&vault)?;
             self.pin(&vault, attempt, &commit)?;
+            let work = SubmoduleWork { repo, vault: &vault, attempt, workspace: &workspace, foreign: &foreign };
+            self.keep_submodules(&work, &base, snapshot.submodules, authorship)?;
             let mut changed: Vec<String> = self
                 .git
                 .ours(&vault, "list the captured changes")
@@ -412,7 +479,10 @@ impl GitAdapter {
                 });
             }
             let unkept = unkept.unwrap_or_default();
-            Ok(unkept.iter().chain(&snapshot.submodules).map(|it| text_of(it)).collect())
+            let (workspace, foreign) = (self.places.workspace(&repo.project, attempt), self.foreign(repo, attempt)?);
+            let work = SubmoduleWork { repo, vault: &vault, attempt, workspace: &workspace, foreign: &foreign };
+            let submodules = self.unkept_submodules(&work, snapshot.submodules)?;
+            Ok(unkept.iter().chain(&submodules).map(|path| text_of(path)).collect())
         })
     }
 }

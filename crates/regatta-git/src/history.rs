@@ -15,7 +15,7 @@ use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::GitError;
 
 use crate::merge::MOST_OWN_COMMITS;
-use crate::run::split;
+use crate::run::{Said, split};
 use crate::{GitAdapter, disk};
 
 /// The most that is copied of an agent's objects.
@@ -62,6 +62,35 @@ impl GitAdapter {
             .args(["pack-objects", "--quiet", "--revs", "--stdout", "--no-reuse-delta"])
             .input(format!("{head}\n^{base}\n").into_bytes())
             .run()?;
+        self.unpack(vault, packed)
+    }
+
+    /// Takes a commit over from the git directory of an agent's submodule, with all it needs; `false` if that is not there.
+    pub(crate) fn take_submodule(&self, vault: &Path, git_dir: &Path, commit: &CommitId) -> Result<bool, GitError> {
+        let copy = self.places.scratch_objects(vault);
+        let taken = match copy_objects(&git_dir.join("objects"), &copy) {
+            true => self.take_whole(vault, &copy, commit),
+            false => Ok(false),
+        };
+        disk::remove(&copy)?;
+        taken
+    }
+
+    fn take_whole(&self, vault: &Path, copy: &Path, commit: &CommitId) -> Result<bool, GitError> {
+        let listed = self.git.ours(vault, "list the submodules' commits");
+        let listed = listed.args(["for-each-ref", "--format=^%(objectname)", "refs/regatta/modules/"]).line()?;
+        let packed = self
+            .git
+            .ours(vault, "read the agent's commits")
+            .also_objects(copy)
+            .args(["pack-objects", "--quiet", "--revs", "--stdout", "--no-reuse-delta"])
+            .input(format!("{commit}\n{listed}\n").into_bytes())
+            .run()?;
+        self.unpack(vault, packed)
+    }
+
+    /// Takes in the objects of a pack that was made just now, once git has checked each of them.
+    fn unpack(&self, vault: &Path, packed: Said) -> Result<bool, GitError> {
         if packed.status != Some(0) {
             return Ok(false); // something is missing or broken, and that is the agent's affair
         }
@@ -120,17 +149,22 @@ impl GitAdapter {
 }
 
 /// Returns the commit that a submodule of a workspace has checked out, read as text.
-///
-/// Its git directory is in it, or below the workspace's own, as `git submodule update` makes it. No other is looked at.
 pub(crate) fn checked_out(workspace: &Path, submodule: &Path) -> Option<CommitId> {
-    let place = submodule.join(".git");
+    head_of(&git_dir_of(workspace, submodule)?)
+}
+
+/// Returns the git directory of a workspace or of a submodule in it.
+///
+/// It is in the tree itself, or below the workspace's own, as `git submodule update` makes it. No other is looked at.
+pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
+    let place = tree.join(".git");
     if disk::is_real_dir(&place) {
-        return head_of(&place);
+        return Some(place);
     }
     let text = String::from_utf8(read_plain(&place, 4 << 10)?).ok()?;
-    let named = submodule.join(text.trim_end().strip_prefix("gitdir: ")?);
+    let named = tree.join(text.trim_end().strip_prefix("gitdir: ")?);
     let (real, modules) = (named.canonicalize().ok()?, workspace.join(".git/modules").canonicalize().ok()?);
-    if real.starts_with(&modules) { head_of(&real) } else { None }
+    real.starts_with(&modules).then_some(real)
 }
 
 /// What HEAD names, read as text.
@@ -152,7 +186,7 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
 }
 
 /// A file's content, if it is a plain file of at most `limit` bytes: not a link, a pipe or a device.
-fn read_plain(path: &Path, limit: u64) -> Option<Vec<u8>> {
+pub(crate) fn read_plain(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let found = file.metadata().ok()?;

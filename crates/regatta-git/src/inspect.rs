@@ -12,6 +12,8 @@ use crate::run::{Said, text_of};
 use crate::{GitAdapter, words};
 
 const MOST_DIRTY_NAMED: usize = 10;
+/// How many `.gitattributes` are read to find out whether LFS is used.
+const MAX_ATTRIBUTE_FILES: usize = 100;
 
 /// The user's repository, as found on disk.
 #[derive(Clone, Debug)]
@@ -46,6 +48,8 @@ impl GitAdapter {
             .object_if_any()?
             .is_some();
         let mut dirty = Vec::new();
+        let submodules = self.submodules_of(&user)?;
+        let has_lfs = self.uses_lfs(&user)?;
         if !user.bare {
             let changes = self.changes(&user.top)?;
             dirty = changes.iter().map(|it| text_of(&it.path)).take(MOST_DIRTY_NAMED).collect();
@@ -57,8 +61,21 @@ impl GitAdapter {
             bare: user.bare,
             dirty,
             in_progress: in_progress(&user.git_dir),
+            submodules,
+            has_lfs,
             top: user.top,
         })
+    }
+
+    /// Whether a `.gitattributes` of the checkout hands files to Git LFS.
+    fn uses_lfs(&self, user: &UserRepo) -> Result<bool, GitError> {
+        if user.bare {
+            return Ok(false);
+        }
+        let call = self.git.users(&user.top, "list your .gitattributes");
+        let listed = call.args(["ls-files", "-z", "--", ":(glob)**/.gitattributes"]).list()?;
+        let has_rule = |path: &Vec<u8>| fs::read(user.top.join(path_from(path))).is_ok_and(|rules| names_lfs(&rules));
+        Ok(listed.iter().take(MAX_ATTRIBUTE_FILES).any(has_rule))
     }
 
     /// Finds the repository whose top is `path`.
@@ -168,6 +185,13 @@ impl GitAdapter {
         };
         entries.into_iter().map(entry).collect()
     }
+}
+
+fn names_lfs(rules: &[u8]) -> bool {
+    rules
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.starts_with(b"#"))
+        .any(|line| String::from_utf8_lossy(line).split_whitespace().any(|word| word == "filter=lfs"))
 }
 
 /// What changes when a repository is replaced, moved or configured otherwise.

@@ -5,6 +5,7 @@
 //! | repository | where | who writes |
 //! |---|---|---|
 //! | the user's | where the user keeps it | `land.rs` only: objects, the trunk, a clean checkout of it |
+//! | the user's submodules | in `.git/modules` of the user's | `submodules.rs` only: a commit that a person is to push |
 //! | the vault | `vaults/<project>.git` | this crate: every capture, keep-ref and merge lives here |
 //! | a runner's mirror | `mirrors/<project>.git` | this crate: the server's trunk, in the place of the user's |
 //! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate makes it and never believes it |
@@ -13,7 +14,8 @@
 //! trees; `places` says what is where; `inspect` looks at the user's repository and `look` at its trunk; `vault` keeps
 //! our own; `workspace` makes and removes working trees; `gitdir` makes the disposable `.git` in one; `copy` brings the
 //! user's untracked files along; `pool` keeps finished workspaces warm; `capture` keeps what an agent left and `scope`
-//! looks at it closely, `history` its own commits; `merge` and `revert` try a merge, and `weave` makes it where no file
+//! looks at it closely, `history` its own commits; `submodules` brings submodules along and `submodule_work` keeps what
+//! was done in one; `merge` and `revert` try a merge, and `weave` makes it where no file
 //! was touched twice; `fixup` gives one out to be mended; `stage` checks one out; `carry` brings objects to the user;
 //! `land` moves the trunk; `push` pushes it; `forget` lets go of
 //! dropped work; `replant` brings it onto what the remote has; `serve` gives the vault to other machines (`exchange` carries what is said,
@@ -21,7 +23,8 @@
 //! the sentences for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
-//! alternates that point at the user's repository (a `git gc` there could take objects away), and Git LFS (agents see and we keep the pointer files).
+//! alternates that point at the user's repository (a `git gc` there could take objects away), and Git LFS (agents see and we keep
+//! the pointer files).
 
 mod capture;
 mod carry;
@@ -56,6 +59,8 @@ mod serve;
 mod show;
 mod special;
 mod stage;
+mod submodule_work;
+mod submodules;
 mod vault;
 mod weave;
 mod words;
@@ -248,6 +253,9 @@ impl Git for GitAdapter {
     }
     fn special_files(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError> {
         self.special_between(repo, base, commit)
+    }
+    fn unpublished_submodules(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<String>, GitError> {
+        self.unpublished_between(repo, base, commit)
     }
     fn ignores(&self, repo: &Repo, path: &str) -> Result<bool, GitError> {
         self.ignored_in_checkout(repo, path)

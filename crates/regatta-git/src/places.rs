@@ -126,6 +126,7 @@ pub(crate) enum Key {
     Pool(ProjectName),
     Trunk(ProjectName),
     Mirror(ProjectName),
+    Submodules(ProjectName),
     Vault(ProjectName),
 }
 

@@ -11,6 +11,7 @@ use regatta_core::ids::{AttemptId, CommitId};
 use regatta_engine::ports::git::{GitError, Remote, Repo, keeps_for};
 
 use crate::places::Key;
+use crate::submodules::{MAX_DEPTH, Submodule, module_ref};
 use crate::vault::{FETCH, SEEN, object_format};
 use crate::{GitAdapter, disk, words};
 
@@ -36,8 +37,31 @@ impl GitAdapter {
                     self.make_vault(repo, &tip, |new| self.fetch_from(new, repo, from, wants))
                 })?;
             }
-            self.locks.holding(Key::Vault(repo.project.clone()), || self.point_mirror(repo, &vault))
+            self.locks.holding(Key::Vault(repo.project.clone()), || self.point_mirror(repo, &vault))?;
+            let tip = self.find(&vault, TAKEN)?;
+            tip.iter().chain(wants).try_for_each(|commit| self.take_submodules_in(&vault, from, commit))
         })
+    }
+
+    /// Fetches the commits of a commit's submodules, as far as the server has them.
+    fn take_submodules_in(&self, vault: &Path, from: &Remote, commit: &CommitId) -> Result<(), GitError> {
+        let mut left = vec![(self.submodules_at(vault, commit)?, 0)];
+        while let Some((submodules, depth)) = left.pop() {
+            for Submodule { commit, .. } in submodules {
+                let keep = module_ref(&commit);
+                if self.find(vault, &keep)?.is_none() {
+                    let call = self.git.ours_online(vault, from, "fetch a submodule from the server").args(FETCH);
+                    if call.arg(&from.url).arg(format!("+{commit}:{keep}")).run()?.status != Some(0) {
+                        continue; // the user has not checked it out
+                    }
+                    disk::sync_objects(vault)?;
+                }
+                if depth < MAX_DEPTH {
+                    left.push((self.submodules_at(vault, &commit)?, depth + 1));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The server's trunk, before there is any repository here.

@@ -40,6 +40,8 @@ const STDERR_LIMIT: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// How long git may speak with another machine. Somebody who says nothing at all is given up much sooner.
 const LONG_PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
+/// How long git may ask another machine for something that is not needed.
+const BRIEF_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it has to tidy up after it was told to end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -74,6 +76,19 @@ const ONLINE: &[&str] = &[
     "http.lowSpeedTime=120",
     // What the server has is what it is: an old repository's odd objects are no reason to stay away.
     "fetch.fsckObjects=false",
+];
+
+/// For speaking to the remote of a submodule.
+const SUBMODULE_ONLINE: &[&str] = &[
+    "protocol.allow=never",
+    "protocol.ext.allow=never",
+    "protocol.ssh.allow=always",
+    "protocol.https.allow=always",
+    "protocol.http.allow=always",
+    "protocol.git.allow=always",
+    "core.askPass=",
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=60",
 ];
 
 /// Starts git.
@@ -154,6 +169,22 @@ impl Runner {
         ]);
         call.command
             .envs(["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"].into_iter().filter_map(|it| Some((it, env::var_os(it)?))));
+        call
+    }
+
+    /// A call under the user's configuration on the repository `git_dir` that speaks to the remote of a submodule.
+    ///
+    /// It is as careful as `git submodule` is: an address that somebody else may have chosen runs no helper, and names a
+    /// path on this machine only if the user lets submodules do that.
+    pub(crate) fn submodule_online(&self, git_dir: &Path, files: bool, doing: &'static str) -> Call {
+        let mut call = self.users(git_dir, doing);
+        let files = if files { "protocol.file.allow=always" } else { "protocol.file.allow=never" };
+        for setting in SUBMODULE_ONLINE.iter().chain([&files]) {
+            call.command.args(["-c", setting]);
+        }
+        call.command.env("GIT_DIR", git_dir).env("GIT_PROTOCOL_FROM_USER", "0");
+        call.command
+            .envs(["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
         call
     }
 
@@ -276,6 +307,11 @@ impl Call {
     /// With a setting of its own. Comes before the command's name.
     pub(crate) fn setting(mut self, setting: impl AsRef<OsStr>) -> Call {
         self.command.arg("-c").arg(setting);
+        self
+    }
+    /// Is given up soon: somebody waits, and can do without the answer.
+    pub(crate) fn brief(mut self) -> Call {
+        self.patience = BRIEF_PATIENCE.min(self.patience);
         self
     }
     /// May take as long as it takes to bring a large repository over a slow line.

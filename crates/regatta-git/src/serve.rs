@@ -71,6 +71,7 @@ impl GitAdapter {
         let tip = self.refresh(repo)?;
         let vault = self.vault(repo)?;
         self.show_trunk(&vault, repo, &tip)?;
+        self.gather_submodules(repo, &vault, &tip)?;
         let shown = match wire.service {
             Service::UploadPack => Vec::new(),
             Service::ReceivePack => self.written(&vault, may_write)?,

@@ -65,21 +65,21 @@ pub(crate) fn special_files(odb: &mut Odb, difference: &Difference) -> Result<Ve
         if is_edited_executable || (before.iter().all(is_plain) && after.iter().all(is_plain)) {
             continue;
         }
-        let link = new.as_ref().or(old.as_ref()).filter(|file| file.0 == SYMLINK);
-        let target = match link {
-            Some((_, id)) => {
+        let target = match new.as_ref().or(old.as_ref()) {
+            Some((GITLINK, id)) => Some(id.to_string()),
+            Some((SYMLINK, id)) => {
                 let mut target = odb.blob(id)?;
                 target.truncate(MAX_TARGET_BYTES);
                 Some(text_of(&target))
             }
-            None => None,
+            _ => None,
         };
-        found.push(SpecialFile { path: text_of(path), before, after, target });
+        found.push(SpecialFile { path: text_of(path), before, after, target, unpublished: false });
     }
     for (path, existed) in &difference.git_directories {
         let before = existed.then_some(FileKind::GitDirectory);
         let after = Some(FileKind::GitDirectory);
-        found.push(SpecialFile { path: text_of(path), before, after, target: None });
+        found.push(SpecialFile { path: text_of(path), before, after, target: None, unpublished: false });
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)

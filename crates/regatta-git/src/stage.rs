@@ -118,6 +118,9 @@ impl GitAdapter {
                 }
                 None => self.stage_anew(repo, &vault, &path, commit)?,
             };
+            let index = self.places.scratch(&repo.project);
+            let tree = Tree { vault: &vault, dir: &path, commit, index: index.path(), sparse: None };
+            self.bring_submodules(repo, &tree)?;
             if let Some(held) = held {
                 self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, held);
             }
@@ -308,7 +311,7 @@ fn write_file(odb: &mut Odb, path: &Path, (mode, id): &File) -> Result<(), GitEr
         disk::make_dirs(folder)?;
     }
     if *mode == GITLINK {
-        // A submodule that is not checked out is an empty directory.
+        // Its files are brought afterwards.
         return disk::make_dirs(path);
     }
     let content = odb.blob(id)?;

@@ -222,6 +222,41 @@ pub(crate) fn unstorable(path: &Path, printed: &str) -> GitError {
     )
 }
 
+pub(crate) fn submodule_missing(path: &str, commit: &CommitId, printed: &str) -> GitError {
+    let (short, reason) = (&commit.as_str()[..10], first_complaint(printed));
+    error(
+        "submodule_missing",
+        format!(
+            "The submodule {path} is at {short}, which your copy of it does not have, and its remote did not give it: {reason}."
+        ),
+        format!("Bring it here with `git submodule update --init --recursive {path}`, then try again."),
+    )
+}
+
+pub(crate) fn submodule_commit_missing(path: &str, commit: &CommitId) -> GitError {
+    let short = &commit.as_str()[..10];
+    error(
+        "submodule_commit_missing",
+        format!(
+            "It moves the submodule {path} to {short}, which is not in its workspace, in your copy or at the remote of the \
+             submodule."
+        ),
+        "Fetch that commit into your copy of the submodule, or have the pointer set to a commit that exists, then try again.",
+    )
+}
+
+pub(crate) fn submodule_edited(paths: &[String]) -> GitError {
+    const SHOWN: usize = 5;
+    let more = paths.len().saturating_sub(SHOWN);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let named = paths.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    error(
+        "submodule_edited",
+        format!("It edited files in a submodule and did not commit them there, so they cannot land: {named}{more}."),
+        "Have them committed inside the submodule, or undone, then try again. They are kept in the vault.",
+    )
+}
+
 pub(crate) fn wrong_permit(permitted: &str, asked: &str) -> GitError {
     error(
         "wrong_permit",

@@ -62,6 +62,7 @@ impl GitAdapter {
                 self.fill(&tree, &head)?;
             }
             self.verify_isolation(&new)?;
+            self.bring_submodules(repo, &tree)?;
             // A file that a power cut emptied would look like the agent's own work.
             disk::sync_everything(&new)?;
             self.update_refs(&vault, format!("update {} {base}\n", base_ref(attempt)))?;

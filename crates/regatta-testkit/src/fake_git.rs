@@ -286,6 +286,8 @@ impl Git for FakeGit {
                 bare: false,
                 dirty: trunk.dirty.clone(),
                 in_progress: None,
+                submodules: vec![],
+                has_lfs: false,
             })
         })
     }

@@ -40,15 +40,18 @@ pub struct SpecialFile {
     /// How it is stored now; `None` if it is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileKind>,
-    /// Target of a symbolic link: the new one, or the old one if the link is gone.
+    /// Target of a symbolic link, or commit of a submodule: the new one, or the old one if the path is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// Whether a submodule is moved to a commit that its remote is not known to have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unpublished: bool,
 }
 
 impl SpecialFile {
     /// Returns the same change taken back.
     pub(super) fn reversed(&self) -> SpecialFile {
-        SpecialFile { before: self.after, after: self.before, ..self.clone() }
+        SpecialFile { before: self.after, after: self.before, unpublished: false, ..self.clone() }
     }
 }
 
@@ -372,7 +375,7 @@ fn leads_astray(path: &str, target: &str) -> Option<&'static str> {
 /// Returns why a change never lands, if that is so: no person can approve it either.
 pub fn never_lands(changed: &[String], special: &[SpecialFile]) -> Option<String> {
     special.iter().find_map(|file| {
-        let SpecialFile { path, before, after, target } = file;
+        let SpecialFile { path, before, after, target, .. } = file;
         match (before, after) {
             (_, Some(FileKind::Symlink)) => {
                 let target = target.as_deref().unwrap_or_default();
@@ -399,10 +402,17 @@ pub fn never_lands(changed: &[String], special: &[SpecialFile]) -> Option<String
 
 /// Returns what this file is, if a person must look at it because of that.
 fn special_as(file: &SpecialFile) -> Option<String> {
-    let SpecialFile { path, before, after, target } = file;
+    let SpecialFile { path, before, after, target, unpublished } = file;
     let target = target.as_deref().unwrap_or_default();
     Some(match (before, after) {
         (_, Some(FileKind::Symlink)) => format!("{path} (a symbolic link to {target})"),
+        (_, Some(FileKind::Submodule)) if *unpublished => {
+            let commit = target.get(..10).unwrap_or(target);
+            format!(
+                "{path} (a submodule, moved to {commit}, which its remote is not known to have; nobody else can check it out \
+                 until you push it: git -C {path} push origin {commit}:refs/heads/NAME)"
+            )
+        }
         (Some(FileKind::Submodule), None) => format!("{path} (a submodule, which is removed)"),
         (Some(FileKind::Submodule), _) | (_, Some(FileKind::Submodule)) => format!("{path} (a submodule)"),
         (Some(FileKind::GitDirectory), _) | (_, Some(FileKind::GitDirectory)) => format!("{path} (a git directory)"),
@@ -439,7 +449,18 @@ mod tests {
 
     fn special(path: &str, before: Option<FileKind>, after: Option<FileKind>, target: &str) -> SpecialFile {
         let target = Some(target.to_owned()).filter(|target| !target.is_empty());
-        SpecialFile { path: path.into(), before, after, target }
+        SpecialFile { path: path.into(), before, after, target, unpublished: false }
+    }
+
+    #[test]
+    fn q13_a_submodules_commit_that_nobody_else_can_fetch_is_named_with_the_way_out() {
+        let submodule = Some(FileKind::Submodule);
+        let moved = special("lib", submodule, submodule, "1a2b3c4d5e6f");
+        assert_eq!(special_as(&moved).unwrap(), "lib (a submodule)");
+        let unpublished = SpecialFile { unpublished: true, ..moved };
+        let reason = special_as(&unpublished).unwrap();
+        assert!(reason.contains("git -C lib push origin 1a2b3c4d5e:refs/heads/NAME"), "{reason}");
+        assert_eq!(special_as(&unpublished.reversed()).unwrap(), "lib (a submodule)");
     }
 
     #[test]

@@ -432,6 +432,7 @@ fn q13_guarded_work_of_a_conversation_waits_and_a_link_out_of_the_tree_goes_nowh
         before: None,
         after: Some(FileKind::Symlink),
         target: Some(target.into()),
+        unpublished: false,
     };
     for (deliver, target, may_land) in [
         (Deliver::Land, "b", true),

@@ -12,7 +12,13 @@ use regatta_core::task::Status;
 use crate::world::{World, agent, commit};
 
 fn special(path: &str, after: FileKind, target: Option<&str>) -> SpecialFile {
-    SpecialFile { path: path.into(), before: None, after: Some(after), target: target.map(str::to_owned) }
+    SpecialFile {
+        path: path.into(),
+        before: None,
+        after: Some(after),
+        target: target.map(str::to_owned),
+        unpublished: false,
+    }
 }
 
 /// Ends an attempt that changed `path`, which is `file` if it is more than a plain file.

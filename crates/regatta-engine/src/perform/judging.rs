@@ -5,7 +5,7 @@ use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::isolation::Sign;
-use regatta_core::landing::guard::{self, SpecialFile};
+use regatta_core::landing::guard::{self, FileKind, SpecialFile};
 use regatta_core::project::{OnEscape, RuleAction};
 use regatta_core::schedule::WaitKind;
 use regatta_core::scope;
@@ -211,7 +211,16 @@ fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findi
 
 /// Lists the changed paths of what is to land that are more than plain files.
 fn special_files(engine: &Engine, repo: &Repo, part: &Capture) -> Result<Vec<SpecialFile>, String> {
-    engine.shared.git.special_files(repo, &part.base, &part.commit).map_err(|error| error.to_string())
+    let git = &engine.shared.git;
+    let mut special = git.special_files(repo, &part.base, &part.commit).map_err(|error| error.to_string())?;
+    if special.iter().any(|file| file.after == Some(FileKind::Submodule)) {
+        let unpublished = git.unpublished_submodules(repo, &part.base, &part.commit);
+        let unpublished = unpublished.map_err(|error| error.to_string())?;
+        for file in special.iter_mut().filter(|file| file.after == Some(FileKind::Submodule)) {
+            file.unpublished = unpublished.contains(&file.path);
+        }
+    }
+    Ok(special)
 }
 
 /// Whether the agent says, in its result or with a tool, that nothing has to be changed.

@@ -59,6 +59,17 @@ pub struct RepoFacts {
     pub dirty: Vec<String>,
     /// What the repository is in the middle of: "a rebase", "a merge", …
     pub in_progress: Option<&'static str>,
+    /// The submodules of the checkout, sorted by path.
+    pub submodules: Vec<SubmoduleFacts>,
+    /// Whether some files are stored with Git LFS.
+    pub has_lfs: bool,
+}
+
+/// A submodule of the user's checkout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubmoduleFacts {
+    pub path: String,
+    pub is_checked_out: bool,
 }
 
 /// How the trunk stands.
@@ -472,6 +483,12 @@ pub trait Git: Send + Sync {
     /// Lists the paths between two commits that are more than plain files, before or after: executables, symbolic links,
     /// submodules, and folders in which git would find a repository. Sorted by path.
     fn special_files(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError>;
+    /// Lists the submodules that a change moves to a commit which no branch or tag of their remote is known to contain,
+    /// sorted by path. Such a commit is put into the user's copy of the submodule, from where a person can push it.
+    fn unpublished_submodules(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<String>, GitError> {
+        let _ = (repo, base, commit);
+        Ok(vec![])
+    }
     /// Whether git leaves this path of the user's checkout alone. Never in a repository that has none.
     fn ignores(&self, repo: &Repo, path: &str) -> Result<bool, GitError>;
     /// What is changed or new in the user's checkout, each with a mark that changes when it is written to.

@@ -353,7 +353,7 @@ fn q1_the_checks_are_the_trunks_own() {
 fn q13_a_new_executable_waits_for_a_person_and_lands_with_their_word() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let after = Some(FileKind::Executable);
-    world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target: None });
+    world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target: None, unpublished: false });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
     let waits = |board: &Board| board.tasks[&tasks[0]].status == Status::InReview;
@@ -372,7 +372,8 @@ fn q13_a_new_executable_waits_for_a_person_and_lands_with_their_word() {
 fn q13_a_link_out_of_the_tree_never_lands() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let target = Some("/etc".to_owned());
-    world.git.set_special(SpecialFile { path: "a".into(), before: None, after: Some(FileKind::Symlink), target });
+    let after = Some(FileKind::Symlink);
+    world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target, unpublished: false });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
     until(&engine, "it has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));

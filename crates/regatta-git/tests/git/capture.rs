@@ -75,6 +75,13 @@ fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
     git(&workspace, &["clone", "-q", sub.to_str().unwrap(), "sub"]);
     poison(&theirs, &canary);
     write(theirs.join("inner"), "y\n");
+    // Edits that nobody committed do not land; they are named and kept.
+    let error = world.git.capture(&world.repo, A1, &by("work")).unwrap_err();
+    assert_eq!(error.code, "submodule_edited", "{error}");
+    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert!(!canary.exists());
+    write(theirs.join("inner"), "x\n");
+    let _poison = fs::remove_file(theirs.join(".gitattributes"));
     fs::remove_dir(workspace.join("emptied")).unwrap();
     write(workspace.join("plain/file"), "x\n");
     let capture = world.capture(A1);
@@ -82,8 +89,7 @@ fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
     assert_eq!(capture.changed, ["emptied", "plain", "plain/file"]);
     let entry = git(&world.vault(), &["ls-tree", capture.commit.as_str(), "sub"]);
     assert!(entry.starts_with("160000 commit"), "{entry}");
-    // What is inside is not kept, and that is said.
-    assert_eq!(world.unkept(A1), ["sub/"]);
+    assert_eq!(world.unkept(A1), Vec::<String>::new());
     assert!(!canary.exists());
 }
 
@@ -103,12 +109,17 @@ fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
         let newer = commit_all(&sub, "second");
         let workspace = world.prepare(A1).path;
         match how {
-            "checked out" => drop(git(&workspace, &["clone", "-q", sub.to_str().unwrap(), "lib"])),
+            "checked out" => {
+                git(&workspace.join("lib"), &["fetch", "-q", sub.to_str().unwrap()]);
+                git(&workspace.join("lib"), &["checkout", "-q", newer.as_str()]);
+            }
             "committed" => {
+                git(&world.user().join("lib"), &["fetch", "-q"]);
                 git(&workspace, &["update-index", "--cacheinfo", &format!("160000,{newer},lib")]);
                 git(&workspace, &["commit", "-q", "-m", "newer library"]);
             }
             _ => {
+                fs::remove_dir_all(workspace.join("lib")).unwrap();
                 let update = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init"];
                 git(&workspace, &update);
                 git(&workspace.join("lib"), &["checkout", "-q", newer.as_str()]);

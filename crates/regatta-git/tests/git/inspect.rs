@@ -21,6 +21,8 @@ fn a_repository_is_described_from_anywhere_in_it() {
         bare: false,
         dirty: vec![],
         in_progress: None,
+        submodules: vec![],
+        has_lfs: false,
     };
     assert_eq!(facts, expected);
     assert_eq!(look(&world.user().join("src")), expected);

@@ -19,6 +19,7 @@ mod scope;
 mod serve;
 mod sparse;
 mod special;
+mod submodules;
 mod traps;
 mod weave;
 mod wire;

@@ -20,7 +20,7 @@ fn everything(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
             let path = entry.unwrap().path();
             let (name, about) = (path.strip_prefix(top).unwrap().to_path_buf(), fs::symlink_metadata(&path).unwrap());
             let content = match () {
-                () if name == Path::new(".git") => continue,
+                () if name.ends_with(".git") => continue,
                 () if about.is_dir() => {
                     left.push(path);
                     continue;

@@ -19,7 +19,7 @@ fn special(world: &World, base: &CommitId, commit: &CommitId) -> Vec<SpecialFile
 }
 
 fn file(path: &str, before: Option<FileKind>, after: Option<FileKind>, target: Option<&str>) -> SpecialFile {
-    SpecialFile { path: path.into(), before, after, target: target.map(str::to_owned) }
+    SpecialFile { path: path.into(), before, after, target: target.map(str::to_owned), unpublished: false }
 }
 
 #[test]

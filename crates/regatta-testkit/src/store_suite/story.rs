@@ -179,6 +179,7 @@ fn found_by_the_way() -> Findings {
             before: Some(FileKind::Symlink),
             after: None,
             target: Some("b".into()),
+            unpublished: true,
         }],
     }
 }

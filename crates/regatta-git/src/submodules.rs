@@ -1,0 +1,427 @@
+//! Brings submodules into every checkout, from what this machine already has.
+//!
+//! The objects of submodules are in the project's vault, beside its own objects. An id names the same content in both,
+//! and the submodule of a workspace borrows its objects from there, as the workspace itself does.
+//! `refs/regatta/modules/<commit>` keeps every commit that was brought along, with all it needs.
+//!
+//! A commit comes from the user's own copy of the submodule, which is only read, else from the remote that this copy
+//! names. `.gitmodules` is written by whoever makes a commit, so it is asked only for the name of a submodule, and the
+//! name counts only as a directory below the user's own `modules`. Its addresses and `update` commands are never used.
+//!
+//! A submodule that the user has not checked out stays an empty folder in workspaces as well.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{GitError, Repo, SubmoduleFacts};
+
+use crate::difference::Difference;
+use crate::gitdir::{self, Head};
+use crate::inspect::UserRepo;
+use crate::odb::GITLINK;
+use crate::places::Key;
+use crate::run::{path_of, split, text_of};
+use crate::vault::FETCH;
+use crate::workspace::Tree;
+use crate::{GitAdapter, disk, words};
+
+/// How deep submodules may be nested. Deeper ones stay empty.
+pub(crate) const MAX_DEPTH: usize = 8;
+
+/// The ref that keeps a submodule's commit in the vault.
+pub(crate) fn module_ref(commit: &CommitId) -> String {
+    format!("refs/regatta/modules/{commit}")
+}
+
+/// A submodule as a commit of the repository around it has it.
+#[derive(Debug)]
+pub(crate) struct Submodule {
+    /// From the top of the repository around it.
+    pub(crate) path: Vec<u8>,
+    pub(crate) commit: CommitId,
+    /// What `.gitmodules` calls it.
+    pub(crate) name: Option<String>,
+}
+
+/// Where the user has a repository: the project's own, or one of its submodules.
+#[derive(Debug, Default)]
+pub(crate) struct UserCopies {
+    tree: Option<PathBuf>,
+    git_dirs: Vec<PathBuf>,
+    /// Their remotes are not asked.
+    is_offline: bool,
+}
+
+impl UserCopies {
+    pub(crate) fn of_project(user: &UserRepo) -> UserCopies {
+        let tree = (!user.bare).then(|| user.top.clone());
+        let mut git_dirs = vec![user.git_dir.clone(), user.common.clone()];
+        git_dirs.dedup();
+        UserCopies { tree, git_dirs, is_offline: false }
+    }
+
+    /// Returns where the user has a submodule of this repository.
+    pub(crate) fn of_submodule(&self, path: &[u8], name: Option<&str>) -> UserCopies {
+        let tree = self.tree.as_ref().map(|tree| tree.join(path_of(path)));
+        let mut git_dirs: Vec<PathBuf> = tree.iter().filter_map(|tree| git_dir_in(tree)).collect();
+        if let Some(name) = name.filter(|name| is_plain_name(name)) {
+            git_dirs.extend(self.git_dirs.iter().map(|dir| dir.join("modules").join(name)));
+        }
+        git_dirs.retain(|dir| dir.join("HEAD").is_file() && dir.join("objects").is_dir());
+        git_dirs.dedup();
+        UserCopies { tree, git_dirs, is_offline: self.is_offline }
+    }
+
+    pub(crate) fn is_checked_out(&self) -> bool {
+        self.tree.as_ref().is_some_and(|tree| disk::occupied(&tree.join(".git")))
+    }
+
+    pub(crate) fn exist(&self) -> bool {
+        !self.git_dirs.is_empty()
+    }
+}
+
+/// Returns the git directory of a working tree of the user's.
+fn git_dir_in(tree: &Path) -> Option<PathBuf> {
+    let place = tree.join(".git");
+    if disk::is_real_dir(&place) {
+        return Some(place);
+    }
+    let text = fs::read_to_string(&place).ok()?;
+    let named = tree.join(text.strip_prefix("gitdir: ")?.trim_end());
+    named.canonicalize().ok()
+}
+
+/// Whether a submodule's name stays below the directory that it is looked for in.
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.contains(['\\', '\0'])
+        && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// A checked-out repository whose submodules are brought along.
+struct Parent<'a> {
+    dir: &'a Path,
+    commit: &'a CommitId,
+    /// From the project's top, with a slash at its end unless it is the top.
+    prefix: Vec<u8>,
+    copies: UserCopies,
+    depth: usize,
+}
+
+impl GitAdapter {
+    /// Checks out the submodules of a tree that was just filled.
+    pub(crate) fn bring_submodules(&self, repo: &Repo, tree: &Tree<'_>) -> Result<(), GitError> {
+        let Tree { vault, dir, commit, sparse, .. } = *tree;
+        let mut submodules = self.submodules_at(vault, commit)?;
+        submodules.retain(|submodule| sparse.is_none_or(|sparse| sparse.includes(&submodule.path)));
+        if submodules.is_empty() {
+            return Ok(());
+        }
+        let copies = UserCopies::of_project(&self.discover_at(&repo.path)?);
+        let parent = Parent { dir, commit, prefix: vec![], copies, depth: 0 };
+        self.bring_into(repo, vault, &parent, submodules)
+    }
+
+    fn bring_into(
+        &self,
+        repo: &Repo,
+        vault: &Path,
+        parent: &Parent<'_>,
+        submodules: Vec<Submodule>,
+    ) -> Result<(), GitError> {
+        let top = fs::canonicalize(parent.dir).map_err(|cause| words::io("find", parent.dir, &cause))?;
+        for Submodule { path, commit, name } in submodules {
+            let copies = parent.copies.of_submodule(&path, name.as_deref());
+            let shown = [parent.prefix.as_slice(), &path].concat();
+            if !self.fetch_submodule(repo, vault, &copies, (&shown, &commit))? {
+                continue;
+            }
+            let dir = top.join(path_of(&path));
+            if !disk::occupied(&dir) {
+                disk::make_dirs(&dir)?;
+            }
+            // Git has just written the tree, so there is no link on the way; a submodule never goes through one.
+            if fs::canonicalize(&dir).ok().as_ref() != Some(&dir) || !disk::is_real_dir(&dir) {
+                continue;
+            }
+            let git_dir = dir.join(".git");
+            disk::remove(&git_dir)?;
+            gitdir::make(&git_dir, vault, &commit, &Head::Detached, None)?;
+            self.check_out(&dir, &git_dir, &git_dir.join("index"), &commit)?;
+            if parent.depth < MAX_DEPTH {
+                let prefix = [shown.as_slice(), b"/"].concat();
+                let inner = Parent { dir: &dir, commit: &commit, prefix, copies, depth: parent.depth + 1 };
+                let nested = self.submodules_at(vault, inner.commit)?;
+                self.bring_into(repo, vault, &inner, nested)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the submodules of a commit; none where it has no `.gitmodules`.
+    pub(crate) fn submodules_at(&self, vault: &Path, commit: &CommitId) -> Result<Vec<Submodule>, GitError> {
+        let has_any = self.with_odb(vault, |odb| {
+            let tree = odb.commit(commit)?.tree;
+            Ok(odb.tree(&tree)?.iter().any(|entry| entry.name == b".gitmodules"))
+        })?;
+        if !has_any {
+            return Ok(vec![]);
+        }
+        let call = self.git.ours(vault, "list the submodules");
+        let entries = call.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()]).list()?;
+        let mut names = self.submodule_names(vault, commit)?;
+        let mut found = Vec::new();
+        for entry in entries {
+            let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else { continue };
+            let Some(id) = entry[..tab].strip_prefix(b"160000 commit ") else { continue };
+            let Ok(commit) = CommitId::new(&text_of(id)) else { continue };
+            let path = entry[tab + 1..].to_vec();
+            let name = names.remove(&path);
+            found.push(Submodule { path, commit, name });
+        }
+        Ok(found)
+    }
+
+    /// Reads what `.gitmodules` calls the submodules, by path. A file that git cannot read names none.
+    pub(crate) fn submodule_names(
+        &self,
+        vault: &Path,
+        commit: &CommitId,
+    ) -> Result<HashMap<Vec<u8>, String>, GitError> {
+        let call = self.git.ours(vault, "read the names of the submodules").args(["config", "-z", "--blob"]);
+        let call = call.arg(format!("{commit}:.gitmodules")).args(["--get-regexp", r"^submodule\..*\.path$"]);
+        let mut names = HashMap::new();
+        for entry in split(&call.run()?.stdout) {
+            let Some(end) = entry.iter().position(|byte| *byte == b'\n') else { continue };
+            let key = text_of(&entry[..end]);
+            let name = key.strip_prefix("submodule.").and_then(|key| key.strip_suffix(".path"));
+            if let Some(name) = name {
+                names.entry(entry[end + 1..].to_vec()).or_insert_with(|| name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes sure that the vault has a submodule's commit; `false` if the user does not have the submodule either.
+    pub(crate) fn fetch_submodule(
+        &self,
+        repo: &Repo,
+        vault: &Path,
+        copies: &UserCopies,
+        (path, commit): (&[u8], &CommitId),
+    ) -> Result<bool, GitError> {
+        const DOING: &str = "bring a submodule along";
+        let keep = module_ref(commit);
+        self.locks.holding(Key::Submodules(repo.project.clone()), || {
+            if self.find(vault, &keep)?.is_some() {
+                return Ok(true);
+            }
+            let spec = format!("+{commit}:{keep}");
+            let mut reason = String::new();
+            for copy in &copies.git_dirs {
+                let said = self.git.ours(vault, DOING).args(FETCH).arg(copy).arg(&spec).run()?;
+                if said.status == Some(0) {
+                    disk::sync_objects(vault)?;
+                    return Ok(true);
+                }
+                reason = said.stderr;
+            }
+            // An agent made it, and a capture keeps it.
+            if self.find(vault, &format!("{commit}^{{commit}}"))?.is_some() {
+                return Ok(true);
+            }
+            for copy in copies.git_dirs.iter().filter(|_| !copies.is_offline) {
+                let Some(url) = self.submodule_remote(copy)? else { continue };
+                let call = self.git.submodule_online(vault, self.allows_files(copy)?, DOING).args(FETCH);
+                let said = call.arg(url).arg(&spec).run()?;
+                if said.status == Some(0) {
+                    disk::sync_objects(vault)?;
+                    return Ok(true);
+                }
+                reason = said.stderr;
+            }
+            match copies.is_checked_out() {
+                true => Err(words::submodule_missing(&text_of(path), commit, &reason)),
+                false => Ok(false),
+            }
+        })
+    }
+
+    /// Returns the address that the user's copy of a submodule fetches from.
+    fn submodule_remote(&self, copy: &Path) -> Result<Option<String>, GitError> {
+        let said = self.git.users(copy, "find the remote of a submodule").args(["ls-remote", "--get-url"]).run()?;
+        // Without a remote git prints the name that it looked for. A relative path would name something else here.
+        let url = text_of(said.stdout.trim_ascii_end());
+        Ok(Some(url).filter(|url| said.status == Some(0) && (url.contains(':') || url.starts_with('/'))))
+    }
+
+    /// Whether the user lets submodules be fetched from a path on this machine, which git itself does not by default.
+    fn allows_files(&self, copy: &Path) -> Result<bool, GitError> {
+        let call = self.git.users(copy, "read protocol.file.allow");
+        let said = call.args(["config", "--show-scope", "--get-all", "protocol.file.allow"]).run()?;
+        let text = text_of(&said.stdout);
+        // Our own setting is on the command line.
+        let values = text.lines().filter_map(|line| line.split_once('\t')).filter(|(scope, _)| *scope != "command");
+        Ok(values.last().is_some_and(|(_, value)| value == "always"))
+    }
+
+    pub(crate) fn unpublished_between(
+        &self,
+        repo: &Repo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<String>, GitError> {
+        self.vault_with(repo, base)?;
+        let vault = self.vault_with(repo, commit)?;
+        let moved = self.moved_submodules(&vault, Some(base), commit)?;
+        if moved.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut found = Vec::new();
+        let mut left = vec![(Vec::new(), UserCopies::of_project(&self.discover_at(&repo.path)?), moved)];
+        while let Some((prefix, around, moved)) = left.pop() {
+            for (old, Submodule { path, commit, name }) in moved {
+                let copies = around.of_submodule(&path, name.as_deref());
+                if self.is_published(&vault, &copies, &commit)? {
+                    continue;
+                }
+                self.offer(&vault, &copies, &commit);
+                let path = [prefix.as_slice(), &path].concat();
+                found.push(text_of(&path));
+                let is_here = |commit: &CommitId| self.find(&vault, &format!("{commit}^{{commit}}"));
+                if left.len() < MAX_DEPTH && is_here(&commit)?.is_some() {
+                    let old = match old {
+                        Some(old) if is_here(&old)?.is_some() => Some(old),
+                        _ => None,
+                    };
+                    let nested = self.moved_submodules(&vault, old.as_ref(), &commit)?;
+                    left.push(([path.as_slice(), b"/"].concat(), copies, nested));
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Lists the submodules that are at another commit in `new` than in `old`, with the commit before.
+    fn moved_submodules(
+        &self,
+        vault: &Path,
+        old: Option<&CommitId>,
+        new: &CommitId,
+    ) -> Result<Vec<(Option<CommitId>, Submodule)>, GitError> {
+        let changed = self.with_odb(vault, |odb| {
+            let old = old.map(|old| odb.commit(old)).transpose()?.map(|old| old.tree);
+            let tree = odb.commit(new)?.tree;
+            Ok(Difference::between(odb, old.as_ref(), &tree)?.files)
+        })?;
+        let is_submodule = |file: &(u32, CommitId)| file.0 == GITLINK;
+        let mut moved = Vec::new();
+        for (path, (before, after)) in changed {
+            if let Some((_, commit)) = after.filter(is_submodule) {
+                moved.push((before.filter(is_submodule).map(|file| file.1), Submodule { path, commit, name: None }));
+            }
+        }
+        if !moved.is_empty() {
+            let mut names = self.submodule_names(vault, new)?;
+            for (_, submodule) in &mut moved {
+                submodule.name = names.remove(&submodule.path);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Whether a branch or tag of the submodule's remote is known to contain the commit.
+    fn is_published(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) -> Result<bool, GitError> {
+        for copy in &copies.git_dirs {
+            let call = self.git.ours(copy, "look for a commit on the remote's branches");
+            let call = call.args(["for-each-ref", "--count=1", "--format=%(refname)"]);
+            // It fails where the copy does not have the commit.
+            let said = call.arg(format!("--contains={commit}")).arg("refs/remotes/").run()?;
+            if said.status == Some(0) && !said.stdout.is_empty() {
+                return Ok(true);
+            }
+        }
+        for copy in &copies.git_dirs {
+            let Some(url) = self.submodule_remote(copy)? else { continue };
+            let call = self.git.submodule_online(vault, self.allows_files(copy)?, "ask the remote of a submodule");
+            let call = call.brief().args(["ls-remote", "--quiet", "--heads", "--tags", "--end-of-options"]);
+            // A remote that does not answer knows nothing of the commit.
+            let Ok(said) = call.arg(url).run() else { continue };
+            let listed = text_of(&said.stdout);
+            for tip in listed.lines().filter_map(|line| line.split_whitespace().next()) {
+                let call =
+                    self.git.ours(vault, "compare with the remote of a submodule").also_objects(&copy.join("objects"));
+                let contains = || call.args(["merge-base", "--is-ancestor", commit.as_str(), tip]).run();
+                if tip == commit.as_str() || contains()?.status == Some(0) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Puts a commit that only the vault has into the user's copy of the submodule, from where a person can push it.
+    fn offer(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
+        let Some(copy) = copies.git_dirs.first() else { return };
+        let call = self.git.ours(copy, "copy a commit into your submodule").args(FETCH).arg(vault);
+        if let Err(error) = call.arg(format!("+{commit}:refs/regatta/keep/{commit}")).done() {
+            tracing::warn!(%commit, %error, "a submodule's commit could not be copied into the user's repository");
+        }
+    }
+
+    /// Brings the commits of a commit's submodules into the vault, as far as the user's copies have them, so that a runner
+    /// can fetch them.
+    pub(crate) fn gather_submodules(&self, repo: &Repo, vault: &Path, commit: &CommitId) -> Result<(), GitError> {
+        let submodules = self.submodules_at(vault, commit)?;
+        if submodules.is_empty() {
+            return Ok(());
+        }
+        let copies = UserCopies { is_offline: true, ..UserCopies::of_project(&self.discover_at(&repo.path)?) };
+        let mut left = vec![(copies, submodules, 0)];
+        while let Some((around, submodules, depth)) = left.pop() {
+            for Submodule { path, commit, name } in submodules {
+                let copies = around.of_submodule(&path, name.as_deref());
+                // A workspace here would say what is missing; a runner's has an empty folder.
+                if self.fetch_submodule(repo, vault, &copies, (&path, &commit)).unwrap_or(false) && depth < MAX_DEPTH {
+                    left.push((copies, self.submodules_at(vault, &commit)?, depth + 1));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the submodules of the user's checkout.
+    pub(crate) fn submodules_of(&self, user: &UserRepo) -> Result<Vec<SubmoduleFacts>, GitError> {
+        if user.bare || !disk::occupied(&user.top.join(".gitmodules")) {
+            return Ok(vec![]);
+        }
+        let entries = self.git.users(&user.top, "list your submodules").args(["ls-files", "--stage", "-z"]).list()?;
+        let mut found = Vec::new();
+        for entry in entries.iter().filter(|entry| entry.starts_with(b"160000 ")) {
+            let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else { continue };
+            let path = &entry[tab + 1..];
+            let is_checked_out = disk::occupied(&user.top.join(path_of(path)).join(".git"));
+            found.push(SubmoduleFacts { path: text_of(path), is_checked_out });
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s6_a_submodules_name_stays_below_the_modules() {
+        for good in ["lib", "vendor/lib", "a..b", "..."] {
+            assert!(is_plain_name(good), "{good}");
+        }
+        for bad in ["..", "../x", "a/../../b", "/etc", "./x", "a\\..\\b", "a\0b"] {
+            assert!(!is_plain_name(bad), "{bad}");
+        }
+    }
+}
