@@ -12,7 +12,7 @@ use regatta_api::input;
 use regatta_api::page::{CheckLine, DoctorView, Level};
 use regatta_api::view::{AgentView, BridgeView};
 use regatta_core::agent::Level as Confined;
-use regatta_engine::ports::git::Git;
+use regatta_engine::ports::git::{Git, RepoFacts};
 
 use crate::client::{Client, Got};
 use crate::out::{Failed, Said, table};
@@ -51,7 +51,9 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
     if let Ok(dir) = &data_dir {
         checks.push(disk(dir));
         checks.push(repository("repo", &app.here()?, dir));
-        checks.extend(left_behind(&app.here()?, dir));
+        if let Ok(facts) = wire::git(dir).inspect(&app.here()?) {
+            checks.extend(beside_the_files(&facts));
+        }
         let found = match app.global.server {
             Some(_) => app.client().map(Some),
             None => Client::find(dir, app.timeout()),
@@ -152,16 +154,23 @@ fn repository(id: &str, path: &Path, data_dir: &Path) -> CheckLine {
     }
 }
 
-/// Names content of the repository that workspaces do not get.
-fn left_behind(path: &Path, data_dir: &Path) -> Vec<CheckLine> {
-    let Ok(facts) = wire::git(data_dir).inspect(path) else { return vec![] };
+/// Says what becomes of the content that a plain clone of the repository does not have.
+pub(super) fn beside_the_files(facts: &RepoFacts) -> Vec<CheckLine> {
     let mut found = Vec::new();
-    if facts.top.join(".gitmodules").is_file() {
-        let text = "submodules are empty folders in workspaces and in validation";
-        found.push(check("submodules", Level::Warn, text, "add a setup command: git submodule update --init"));
+    let named = |is_checked_out: bool| {
+        let submodules = facts.submodules.iter().filter(|submodule| submodule.is_checked_out == is_checked_out);
+        submodules.map(|submodule| submodule.path.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (along, empty) = (named(true), named(false));
+    if !along.is_empty() {
+        let text = format!("brought into workspaces and validation, from your copies: {along}");
+        found.push(check("submodules", Level::Ok, text, ""));
     }
-    let rules = std::fs::read_to_string(facts.top.join(".gitattributes")).unwrap_or_default();
-    if rules.contains("filter=lfs") {
+    if !empty.is_empty() {
+        let text = format!("not checked out here, so they are empty in workspaces and validation: {empty}");
+        found.push(check("submodules", Level::Warn, text, "git submodule update --init --recursive"));
+    }
+    if facts.has_lfs {
         let text = "LFS content is not brought along: workspaces have the pointer files";
         found.push(check("lfs", Level::Warn, text, "name what you need in [workspace] copy"));
     }

@@ -48,6 +48,9 @@ struct Initialised {
     wrote: Option<String>,
     /// The hook that routes what is said in its channel.
     router: Option<HookId>,
+    /// What becomes of its submodules and of LFS content.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// What is known of a repository before it is put under management.
@@ -58,6 +61,8 @@ struct Prepared {
     /// It has none yet, and may have one.
     writes: bool,
     text: String,
+    /// What becomes of its submodules and of LFS content.
+    notes: Vec<String>,
 }
 
 fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
@@ -112,7 +117,11 @@ fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
         validation_timeout_ms: Some(timeout),
         settings: settings::project(&facts.top)?,
     };
-    Ok(Prepared { add, file, writes: known.is_none() && !facts.bare, text })
+    let notes = super::doctor::beside_the_files(&facts).into_iter().map(|line| {
+        let fix = if line.fix.is_empty() { String::new() } else { format!(" ({})", line.fix) };
+        format!("{}: {}{fix}", line.id, line.text)
+    });
+    Ok(Prepared { add, file, writes: known.is_none() && !facts.bare, text, notes: notes.collect() })
 }
 
 /// Tells the daemon what a project's settings are now.
@@ -123,7 +132,7 @@ pub(super) fn refresh(app: &App, project: &ProjectName) -> Result<(), Failed> {
 }
 
 pub(super) fn init(app: &App, ask: &Init) -> Said {
-    let Prepared { add, file, writes, text } = prepare(app, ask)?;
+    let Prepared { add, file, writes, text, notes } = prepare(app, ask)?;
     if ask.print {
         return app.out.answer("config.file", &text, &[], |_| text.clone());
     }
@@ -145,7 +154,7 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
         true => ["regatta provider".to_owned(), "regatta demo".to_owned()],
         false => ["regatta agent list".to_owned(), "regatta run --help".to_owned()],
     };
-    let done = Initialised { project: project.data, wrote, router };
+    let done = Initialised { project: project.data, wrote, router, notes };
     app.out.answer("init", &done, &next, |_| {
         let it = &done.project;
         let checks = if it.validation.is_empty() {
@@ -159,6 +168,9 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
         }
         if let Some(hook) = &done.router {
             text += &format!("router  {hook}: regatta msg send {} '!help' says what it takes\n", it.name);
+        }
+        for note in &done.notes {
+            text += &format!("note    {note}\n");
         }
         text
     })
