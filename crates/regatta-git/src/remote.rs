@@ -4,6 +4,7 @@
 //! that has the trunk and borrows its objects from the vault, which never lets one go. The server is the truth about the
 //! trunk, so the mirror's goes wherever the server's is.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use regatta_core::ids::{AttemptId, CommitId};
 use regatta_engine::ports::git::{GitError, Remote, Repo, keeps_for};
 
 use crate::places::Key;
-use crate::submodules::{MAX_DEPTH, Submodule, module_ref};
+use crate::submodules::{Submodule, module_ref};
 use crate::vault::{FETCH, SEEN, object_format};
 use crate::{GitAdapter, disk, words};
 
@@ -45,10 +46,13 @@ impl GitAdapter {
 
     /// Fetches the commits of a commit's submodules, as far as the server has them.
     fn take_submodules_in(&self, vault: &Path, from: &Remote, commit: &CommitId) -> Result<(), GitError> {
-        let mut left = vec![(self.submodules_at(vault, commit)?, 0)];
-        while let Some((submodules, depth)) = left.pop() {
+        let (mut left, mut seen) = (vec![self.submodules_at(vault, commit)?], HashSet::new());
+        while let Some(submodules) = left.pop() {
             for Submodule { commit, .. } in submodules {
                 let keep = module_ref(&commit);
+                if !seen.insert(commit.clone()) {
+                    continue;
+                }
                 if self.find(vault, &keep)?.is_none() {
                     let call = self.git.ours_online(vault, from, "fetch a submodule from the server").args(FETCH);
                     if call.arg(&from.url).arg(format!("+{commit}:{keep}")).run()?.status != Some(0) {
@@ -56,9 +60,7 @@ impl GitAdapter {
                     }
                     disk::sync_objects(vault)?;
                 }
-                if depth < MAX_DEPTH {
-                    left.push((self.submodules_at(vault, &commit)?, depth + 1));
-                }
+                left.push(self.submodules_at(vault, &commit)?);
             }
         }
         Ok(())

@@ -10,7 +10,7 @@
 //!
 //! A submodule that the user has not checked out stays an empty folder in workspaces as well.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -29,6 +29,9 @@ use crate::{GitAdapter, disk, words};
 
 /// How deep submodules may be nested. Deeper ones stay empty.
 pub(crate) const MAX_DEPTH: usize = 8;
+
+/// How many submodules one checkout may have. A few commits that name each other often enough make millions.
+const MAX_SUBMODULES: usize = 1_000;
 
 /// The ref that keeps a submodule's commit in the vault.
 pub(crate) fn module_ref(commit: &CommitId) -> String {
@@ -122,7 +125,7 @@ impl GitAdapter {
         }
         let copies = UserCopies::of_project(&self.discover_at(&repo.path)?);
         let parent = Parent { dir, commit, prefix: vec![], copies, depth: 0 };
-        self.bring_into(repo, vault, &parent, submodules)
+        self.bring_into(repo, vault, &parent, submodules, &mut 0)
     }
 
     fn bring_into(
@@ -131,6 +134,7 @@ impl GitAdapter {
         vault: &Path,
         parent: &Parent<'_>,
         submodules: Vec<Submodule>,
+        brought: &mut usize,
     ) -> Result<(), GitError> {
         let top = fs::canonicalize(parent.dir).map_err(|cause| words::io("find", parent.dir, &cause))?;
         for Submodule { path, commit, name } in submodules {
@@ -138,6 +142,10 @@ impl GitAdapter {
             let shown = [parent.prefix.as_slice(), &path].concat();
             if !self.fetch_submodule(repo, vault, &copies, (&shown, &commit))? {
                 continue;
+            }
+            *brought += 1;
+            if *brought > MAX_SUBMODULES {
+                return Err(words::too_many_submodules(&text_of(&shown), MAX_SUBMODULES));
             }
             let dir = top.join(path_of(&path));
             if !disk::occupied(&dir) {
@@ -155,7 +163,7 @@ impl GitAdapter {
                 let prefix = [shown.as_slice(), b"/"].concat();
                 let inner = Parent { dir: &dir, commit: &commit, prefix, copies, depth: parent.depth + 1 };
                 let nested = self.submodules_at(vault, inner.commit)?;
-                self.bring_into(repo, vault, &inner, nested)?;
+                self.bring_into(repo, vault, &inner, nested, brought)?;
             }
         }
         Ok(())
@@ -264,8 +272,8 @@ impl GitAdapter {
         let said = call.args(["config", "--show-scope", "--get-all", "protocol.file.allow"]).run()?;
         let text = text_of(&said.stdout);
         // Our own setting is on the command line.
-        let values = text.lines().filter_map(|line| line.split_once('\t')).filter(|(scope, _)| *scope != "command");
-        Ok(values.last().is_some_and(|(_, value)| value == "always"))
+        let mut values = text.lines().filter_map(|line| line.split_once('\t')).filter(|(scope, _)| *scope != "command");
+        Ok(values.next_back().is_some_and(|(_, value)| value == "always"))
     }
 
     pub(crate) fn unpublished_between(
@@ -280,19 +288,19 @@ impl GitAdapter {
         if moved.is_empty() {
             return Ok(vec![]);
         }
-        let mut found = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
         let mut left = vec![(Vec::new(), UserCopies::of_project(&self.discover_at(&repo.path)?), moved)];
         while let Some((prefix, around, moved)) = left.pop() {
             for (old, Submodule { path, commit, name }) in moved {
                 let copies = around.of_submodule(&path, name.as_deref());
-                if self.is_published(&vault, &copies, &commit)? {
+                if !seen.insert(commit.clone()) || self.is_published(&vault, &copies, &commit)? {
                     continue;
                 }
                 self.offer(&vault, &copies, &commit);
                 let path = [prefix.as_slice(), &path].concat();
                 found.push(text_of(&path));
                 let is_here = |commit: &CommitId| self.find(&vault, &format!("{commit}^{{commit}}"));
-                if left.len() < MAX_DEPTH && is_here(&commit)?.is_some() {
+                if is_here(&commit)?.is_some() {
                     let old = match old {
                         Some(old) if is_here(&old)?.is_some() => Some(old),
                         _ => None,
@@ -381,13 +389,16 @@ impl GitAdapter {
             return Ok(());
         }
         let copies = UserCopies { is_offline: true, ..UserCopies::of_project(&self.discover_at(&repo.path)?) };
-        let mut left = vec![(copies, submodules, 0)];
-        while let Some((around, submodules, depth)) = left.pop() {
+        let (mut left, mut seen) = (vec![(copies, submodules)], HashSet::new());
+        while let Some((around, submodules)) = left.pop() {
             for Submodule { path, commit, name } in submodules {
                 let copies = around.of_submodule(&path, name.as_deref());
+                if !seen.insert(commit.clone()) {
+                    continue;
+                }
                 // A workspace here would say what is missing; a runner's has an empty folder.
-                if self.fetch_submodule(repo, vault, &copies, (&path, &commit)).unwrap_or(false) && depth < MAX_DEPTH {
-                    left.push((copies, self.submodules_at(vault, &commit)?, depth + 1));
+                if self.fetch_submodule(repo, vault, &copies, (&path, &commit)).unwrap_or(false) {
+                    left.push((copies, self.submodules_at(vault, &commit)?));
                 }
             }
         }

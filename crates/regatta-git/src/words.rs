@@ -233,6 +233,14 @@ pub(crate) fn submodule_missing(path: &str, commit: &CommitId, printed: &str) ->
     )
 }
 
+pub(crate) fn too_many_submodules(path: &str, most: usize) -> GitError {
+    error(
+        "too_many_submodules",
+        format!("It has more than {most} submodules, nested ones included; {path} is the first that is too many."),
+        "Move the submodule back to a commit with fewer submodules, then try again.",
+    )
+}
+
 pub(crate) fn submodule_commit_missing(path: &str, commit: &CommitId) -> GitError {
     let short = &commit.as_str()[..10];
     error(

@@ -65,6 +65,7 @@ impl From<GitError> for SiteError {
                 | "unencodable"
                 | "path_too_long"
                 | "submodule_missing"
+                | "too_many_submodules"
                 | "submodule_commit_missing"
                 | "submodule_edited"
                 | "grafted"

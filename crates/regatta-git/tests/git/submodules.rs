@@ -279,6 +279,28 @@ fn a_commit_that_the_users_copy_lacks_comes_from_its_remote_or_is_named() {
     assert!(!lacks.status.success(), "the user's copy is only read");
 }
 
+/// S5: a few commits that name each other many times would fill the disk when they are checked out.
+#[test]
+fn s5_submodules_that_multiply_are_refused() {
+    let (world, _) = with_library();
+    let workspace = world.prepare(A1).path;
+    let library = workspace.join("lib");
+    for _ in 0..4 {
+        let around = git(&library, &["rev-parse", "HEAD"]);
+        for number in 0..40 {
+            fs::create_dir_all(library.join(format!("again{number}"))).unwrap();
+            git(&library, &["update-index", "--add", "--cacheinfo", &format!("160000,{around},again{number}")]);
+        }
+        git(&library, &["commit", "-q", "-m", "more of the same"]);
+    }
+    let most = git(&library, &["rev-parse", "HEAD"]);
+    let capture = world.capture(A1);
+    assert_eq!(pointer(&world, &capture.commit), most);
+    let error = world.git.stage(&world.repo, SLOT, &capture.commit).unwrap_err();
+    assert_eq!(error.code, "too_many_submodules", "{error}");
+    assert_eq!(unpublished(&world, &capture.base, &capture.commit)[0], "lib");
+}
+
 /// Many projects clone their submodules with `--depth 1`.
 #[test]
 fn a_shallow_copy_of_a_submodule_is_enough() {
