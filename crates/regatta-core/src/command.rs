@@ -409,6 +409,10 @@ pub enum Command {
         commit: CommitId,
         trouble: Option<String>,
     },
+    /// A checkout that held a landing up has changed.
+    ReportCheckout {
+        landing: LandingId,
+    },
     /// What landed cannot be pushed: the remote has what is not here.
     ReportDiverged {
         project: ProjectName,
@@ -458,6 +462,7 @@ impl Command {
                 | Command::ReportMoved { .. }
                 | Command::ReportPushed { .. }
                 | Command::ReportDiverged { .. }
+                | Command::ReportCheckout { .. }
                 | Command::ReportTrunk { .. }
                 | Command::ReportCollisions { .. }
                 | Command::ReportHook { .. }
@@ -744,6 +749,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ReportPushed { project, remote, commit, trouble } => {
             done(landing::join::pushed(draft, &project, (remote, commit), trouble, now)?)
         }
+        Command::ReportCheckout { landing } => done(landing::look_again(draft, landing)),
         Command::ReportDiverged { project, commit, found } => {
             done(landing::join::diverged(draft, &project, commit, found, now)?)
         }

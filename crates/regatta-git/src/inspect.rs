@@ -33,8 +33,12 @@ pub(crate) struct UserRepo {
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) path: Vec<u8>,
+    /// The index differs from HEAD.
+    pub(crate) staged: bool,
     /// The working tree differs from the index.
     pub(crate) edited: bool,
+    /// A merge left it unsettled.
+    pub(crate) unmerged: bool,
 }
 
 impl GitAdapter {
@@ -180,7 +184,10 @@ impl GitAdapter {
             .args(["status", "--porcelain=v1", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=all"])
             .list()?;
         let entry = |it: Vec<u8>| match it.as_slice() {
-            [_, tree, b' ', path @ ..] => Ok(Change { edited: *tree != b' ', path: path.to_vec() }),
+            [staged, tree, b' ', path @ ..] => {
+                let unmerged = matches!((staged, tree), (b'U', _) | (_, b'U') | (b'D', b'D') | (b'A', b'A'));
+                Ok(Change { staged: *staged != b' ', edited: *tree != b' ', unmerged, path: path.to_vec() })
+            }
             _ => Err(words::unexpected(DOING)),
         };
         entries.into_iter().map(entry).collect()

@@ -1,9 +1,9 @@
 //! Moves the trunk. Nothing else in Regatta does.
 //!
-//! Objects first, then one compare-and-swap of the ref (Q2), then the checkouts of it. A checkout that is not
-//! clean, or where a file lies in the way, stops the move before the ref changes. A crash after the ref is
-//! finished by the same call again: the trunk is then at the new commit, and a checkout whose index still is
-//! the old tree is brought along.
+//! Objects first, then one compare-and-swap of the ref (Q2), then the checkouts of it. A checkout with changes in
+//! files that the move changes, or where a file lies in the way, stops the move before the ref changes. Changes in other
+//! files stay as they are. A crash after the ref is finished by the same call again: the trunk is then at the new commit,
+//! and a checkout whose index still has the old content of those files is brought along.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use regatta_engine::ports::git::{GitError, Move, Repo, TrunkPermit};
 use crate::carry::Cargo;
 use crate::casing::refuse_same_names;
 use crate::difference::{Difference, File};
-use crate::inspect::{UserRepo, in_progress};
+use crate::inspect::{Change, UserRepo, in_progress};
 use crate::places::Key;
 use crate::run::{Call, Talk, join, path_of, text_of};
 use crate::vault::kept_trunk;
@@ -196,13 +196,22 @@ impl GitAdapter {
         wait_for_index(checkout)?;
         // What is staged shows against HEAD, but for submodules, which that comparison leaves out.
         let changes = self.changes(&checkout.top)?;
+        let is_clean = changes.is_empty();
         let at_old = self.trunk_tip(step.user, step.repo)? == *step.old;
-        let mut blocked: BTreeSet<_> = changes.into_iter().filter(|it| at_old || it.edited).map(|it| it.path).collect();
+        let changes = changes.into_iter().filter(|it| at_old || it.edited || it.unmerged);
+        let mut blocked = BTreeSet::new();
+        for Change { path, staged, unmerged, .. } in changes {
+            // Git moves no checkout in which a merge is unsettled, wherever that is.
+            let in_the_way = unmerged || touches(difference, &path);
+            if in_the_way || (staged && at_old && self.is_left_behind(checkout, &path)?) {
+                blocked.insert(path);
+            }
+        }
         if !at_old || disk::occupied(&checkout.top.join(".gitmodules")) {
-            blocked.append(&mut self.staged(step.old, checkout)?);
+            blocked.append(&mut self.staged(step.old, checkout, difference)?);
         }
         blocked.append(&mut collisions(difference, checkout));
-        if blocked.is_empty() && !only_edits(difference) {
+        if blocked.is_empty() && !(is_clean && only_edits(difference)) {
             // Git has the last word, and does nothing yet.
             let mut said = self.read_tree(step, checkout, &["--dry-run"])?;
             if said.0 != Some(0) {
@@ -220,20 +229,41 @@ impl GitAdapter {
         Ok(blocked)
     }
 
-    /// Tracked files whose staged content is not the commit's.
-    fn staged(&self, commit: &CommitId, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
+    /// Whether the index has a file as it was before the trunk's last change of it. An earlier move could not bring the
+    /// checkout along then, and whoever commits this would take that change back without knowing.
+    fn is_left_behind(&self, checkout: &Checkout, path: &[u8]) -> Result<bool, GitError> {
+        let call = self.git.users(&checkout.top, "find the last change of a file").arg("--literal-pathspecs");
+        let last = call.args(["log", "-1", "--first-parent", "--format=%H", "HEAD", "--"]).arg(path_of(path)).run()?;
+        let last = text_of(last.stdout.trim_ascii());
+        if last.is_empty() {
+            return Ok(false);
+        }
+        let call = self.git.users(&checkout.top, "compare the index with an earlier commit").arg("--literal-pathspecs");
+        let call = call.args(["diff-index", "--cached", "--quiet"]).arg(format!("{last}^")).arg("--");
+        // It fails where that commit has no parent.
+        Ok(call.arg(path_of(path)).run()?.status == Some(0))
+    }
+
+    /// Tracked files that the move changes and whose staged content is not the commit's.
+    fn staged(
+        &self,
+        commit: &CommitId,
+        checkout: &Checkout,
+        difference: &Difference,
+    ) -> Result<BTreeSet<Vec<u8>>, GitError> {
         self.git
             .users(&checkout.top, "compare the index with a commit")
             .args(["diff-index", "--cached", "--name-only", "-z", "--no-renames", "--ignore-submodules=none"])
             .arg(commit.as_str())
             .list()
-            .map(|it| it.into_iter().collect())
+            .map(|paths| paths.into_iter().filter(|path| touches(difference, path)).collect())
     }
 
-    /// Tracked files whose content in the working tree is not what the index says.
-    fn edited(&self, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
+    /// Tracked files that the move changes and whose content in the working tree is not what the index says.
+    fn edited(&self, checkout: &Checkout, difference: &Difference) -> Result<BTreeSet<Vec<u8>>, GitError> {
         let changes = self.changes(&checkout.top)?;
-        Ok(changes.into_iter().filter(|it| it.edited).map(|it| it.path).collect())
+        let edited = changes.into_iter().filter(|it| it.edited && touches(difference, &it.path));
+        Ok(edited.map(|it| it.path).collect())
     }
 
     /// Lets the index know of files that were touched but not changed.
@@ -255,7 +285,7 @@ impl GitAdapter {
         Ok((said.status, said.stderr))
     }
 
-    /// Brings a clean checkout from the old commit to the new one.
+    /// Brings a checkout from the old commit to the new one. What is changed in other files stays.
     fn advance(&self, step: &Step<'_>, checkout: &Checkout) -> Result<(), GitError> {
         let since = Instant::now();
         let mut refreshed = false;
@@ -295,7 +325,7 @@ impl GitAdapter {
         })?;
         for checkout in checkouts {
             wait_for_index(&checkout)?;
-            if in_progress(&checkout.git_dir).is_some() || !self.staged(step.old, &checkout)?.is_empty() {
+            if in_progress(&checkout.git_dir).is_some() || !self.staged(step.old, &checkout, &difference)?.is_empty() {
                 // It has followed already, or a person works there.
                 continue;
             }
@@ -310,7 +340,7 @@ impl GitAdapter {
     ///
     /// Only if every file that differs is exactly the new commit's: anything else is a person's.
     fn mend(&self, step: &Step<'_>, checkout: &Checkout, difference: &Difference) -> Result<bool, GitError> {
-        let mut differing = self.edited(checkout)?;
+        let mut differing = self.edited(checkout, difference)?;
         differing.append(&mut collisions(difference, checkout));
         let input = join(differing.iter().map(Vec::as_slice));
         let update = |index: &Path| {
@@ -334,6 +364,15 @@ impl GitAdapter {
         update(&real)?;
         Ok(true)
     }
+}
+
+/// Whether a change of a path meets one of the move: both are at the same path, or one is below the other.
+fn touches(difference: &Difference, path: &[u8]) -> bool {
+    let folders = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| &path[..end]);
+    let below = [path, b"/"].concat();
+    difference.files.contains_key(path)
+        || folders.into_iter().any(|folder| difference.files.contains_key(folder))
+        || difference.files.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below))
 }
 
 /// Whether nothing but the content or the mode of files changes. In a checkout without changes nothing can be in the

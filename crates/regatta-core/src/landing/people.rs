@@ -92,6 +92,15 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
     let_in(draft, &task, first, by, now)
 }
 
+/// Tries a held landing again at once: the checkout that was in its way has changed.
+pub(crate) fn look_again(draft: &mut Draft, id: LandingId) {
+    let held = draft.board().landings.get(&id).filter(|landing| landing.held.is_some());
+    if let Some(first) = held.map(|landing| landing.first) {
+        draft.record(Event::LandingAsked(Asked { landing: id, first, under: None }));
+        wave::ask_for_mates(draft, id);
+    }
+}
+
 /// Puts finished work that was kept for somebody to look at into the queue, because they did.
 pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let Some(submission) =

@@ -216,7 +216,7 @@ pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: No
             let trunk = draft.board().projects.get(&landing.project).map(|it| it.trunk.to_string());
             let reason = |task: crate::ids::TaskId| {
                 format!(
-                    "the checkout of {} has changes in {}: commit or stash them, then regatta land {task}",
+                    "the checkout of {} has changes in {}, which {task} changes too: commit, stash or move them, and it lands",
                     trunk.as_deref().unwrap_or("the trunk"),
                     first_few(&names)
                 )

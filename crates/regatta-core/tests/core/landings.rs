@@ -204,7 +204,10 @@ fn q9_a_dirty_checkout_holds_its_own_landing() {
     world.land(landings[1]);
     assert_eq!(world.reasons(TaskId(1)), [WaitKind::Policy]);
     let reason = world.board.landings[&id].held.clone().unwrap();
-    assert_eq!(reason, "the checkout of main has changes in src/0.rs: commit or stash them, then regatta land T1");
+    assert_eq!(
+        reason,
+        "the checkout of main has changes in src/0.rs, which T1 changes too: commit, stash or move them, and it lands"
+    );
     world.advance(5 * SECOND - 1);
     assert_eq!(world.landing(id), "queued");
     world.advance(1);
@@ -621,4 +624,23 @@ fn what_a_landing_usually_takes_is_the_middle() {
     let tasks = [took(900_000), took(1_200), took(1_900)];
     assert_eq!(usual(tasks.iter().map(|it| (&landing, Some(it)))), Some(1_900));
     assert_eq!(usual([(&landing, Some(&open)), (&landing, None)].into_iter()), None, "none of them landed");
+}
+
+/// A landing that a person's files hold up is tried again as soon as they change; any other report changes nothing.
+#[test]
+fn a_changed_checkout_ends_the_wait() {
+    let mut world = World::with(&[("ada", 3)]);
+    world.add_task("words", &["src/0.rs"]);
+    let grant = world.take("ada");
+    let id = world.submit(&grant);
+    world.merge(id);
+    world.moved(id, Moved::Dirty { paths: vec!["src/0.rs".into()] });
+    assert!(world.board.landings[&id].held.is_some());
+    world.ask("regatta", Command::ReportCheckout { landing: id });
+    assert!(world.board.landings[&id].held.is_none());
+    assert_eq!(world.landing(id), "trying");
+    let before = world.board.revision;
+    world.ask("regatta", Command::ReportCheckout { landing: id });
+    world.ask("regatta", Command::ReportCheckout { landing: LandingId(99) });
+    assert_eq!(world.board.revision, before);
 }

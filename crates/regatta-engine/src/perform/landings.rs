@@ -1,6 +1,7 @@
 //! A landing: merged onto the trunk's tip behind those before it, validated as that exact tree, and the trunk moved.
 
 mod after; // what follows a landing outside
+mod checkout; // has a person finished with the files in the way
 mod join; // what a remote has comes in
 mod ownership; // whose version of a conflicting file is taken
 mod push; // where the project says
@@ -27,6 +28,7 @@ use crate::ports::git::{Authorship, GitError, Move, Repo, Trial, TrunkPermit};
 
 use super::{authorship, report};
 pub(super) use after::{Landed, after_landing};
+use checkout::Watched;
 pub(crate) use ownership::landed_since;
 pub(crate) use push::Pushes;
 pub(super) use push::{push_branch, push_trunk};
@@ -328,14 +330,22 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     failpoint::at("move.fenced");
     let permit = TrunkPermit::mint(landing.project.clone(), id, fence);
     let permit = if landing.submission.joins.is_some() { permit.replanting() } else { permit };
-    let found = match engine.shared.git.move_trunk(&permit, &Repo::of(&project), &old, &new) {
+    let repo = Repo::of(&project);
+    let found = match engine.shared.git.move_trunk(&permit, &repo, &old, &new) {
         Ok(Move::Moved) => Moved::Moved,
         Ok(Move::Elsewhere(_)) => Moved::Elsewhere,
         Ok(Move::Dirty(paths)) => Moved::Dirty { paths },
         Err(error) => Moved::Held { reason: error.to_string() },
     };
     failpoint::at("move.moved");
+    let watched = match &found {
+        Moved::Dirty { paths } => Some(Watched::new(&repo.path, paths)),
+        _ => None,
+    };
     report(engine, key, Command::ReportMoved { landing: id, fence, found });
     failpoint::at("move.recorded");
+    if let Some(watched) = watched {
+        checkout::watch(engine, landing.train(), watched);
+    }
     trunk_check::compare(engine, &project.name);
 }

@@ -1,4 +1,4 @@
-//! The user's checkout of the trunk: brought along when clean, never overwritten.
+//! The user's checkout of the trunk: brought along where nothing is in the way, never overwritten.
 
 use std::fs;
 use std::path::Path;
@@ -49,13 +49,56 @@ fn a_dirty_checkout_stops_the_move_before_the_ref() {
     git(world.user(), &["add", "a.txt"]);
     assert_eq!(refused(&world, &old, &new), ["a.txt"]);
     git(world.user(), &["reset", "-q", "--hard"]);
-    fs::remove_file(world.user().join("run.sh")).unwrap();
-    write(world.user().join("src/lib.rs"), "edited\n");
-    assert_eq!(refused(&world, &old, &new), ["run.sh", "src/lib.rs"]);
-
-    git(world.user(), &["checkout", "-q", "."]);
     assert_eq!(world.land(&old, &new), Move::Moved);
     assert_eq!(world.status(), "");
+}
+
+/// As `git merge --ff-only` would: what a person changes elsewhere is no reason to wait, and stays as it is.
+#[test]
+fn changes_in_other_files_stay_and_stop_nothing() {
+    let world = World::new();
+    let old = world.tip();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "two\n");
+    write(workspace.join("new.txt"), "new\n");
+    let new = world.clean_trial(&world.capture(A1).commit);
+    // Edited, deleted, staged, staged and edited again, and staged as new.
+    write(world.user().join("src/lib.rs"), "edited\n");
+    fs::remove_file(world.user().join("run.sh")).unwrap();
+    write(world.user().join("b/staged.txt"), "staged\n");
+    git(world.user(), &["add", "b/staged.txt"]);
+    write(world.user().join("b/staged.txt"), "and edited\n");
+    let status = world.status();
+    let staged = git(world.user(), &["diff", "--cached"]);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!((world.status(), git(world.user(), &["diff", "--cached"])), (status, staged));
+    assert_eq!(read(world.user().join("a.txt")), "two\n");
+    assert_eq!(read(world.user().join("new.txt")), "new\n");
+    assert_eq!(read(world.user().join("src/lib.rs")), "edited\n");
+
+    // A file in the place of a folder that the next one needs, and the other way round, is in its way.
+    let workspace = world.prepare(A2).path;
+    write(workspace.join("b/staged.txt/deeper"), "d\n");
+    fs::remove_dir_all(workspace.join("src")).unwrap();
+    write(workspace.join("src"), "a file now\n");
+    let next = world.clean_trial(&world.capture(A2).commit);
+    assert_eq!(refused(&world, &new, &next), ["b/staged.txt", "src/lib.rs"]);
+}
+
+/// Git moves no index in which a merge is unsettled, wherever that is.
+#[test]
+fn an_unsettled_merge_stops_the_move() {
+    let world = World::new();
+    let old = world.tip();
+    let new = world.change(A1, &[("new.txt", "new\n")]);
+    write(world.user().join("a.txt"), "a person's\n");
+    git(world.user(), &["stash", "-q"]);
+    write(world.user().join("a.txt"), "another\n");
+    git(world.user(), &["commit", "-q", "-a", "-m", "another"]);
+    let _conflict = std::process::Command::new("git").args(["stash", "pop", "-q"]).current_dir(world.user()).output();
+    git(world.user(), &["update-ref", "refs/heads/main", old.as_str()]);
+    assert!(world.status().contains("UU a.txt"), "{}", world.status());
+    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
 }
 
 #[test]
@@ -171,7 +214,7 @@ fn a_crash_amid_the_update_of_the_files_is_finished_by_the_same_call() {
 
 #[test]
 fn after_a_crash_a_persons_change_still_comes_first() {
-    for (path, text) in [("a.txt", "a person's\n"), ("new.txt", "a person's\n"), ("run.sh", "a person's\n")] {
+    for (path, text) in [("a.txt", "a person's\n"), ("new.txt", "a person's\n")] {
         let world = World::new();
         let old = world.tip();
         let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
@@ -181,10 +224,32 @@ fn after_a_crash_a_persons_change_still_comes_first() {
         let before = everything(world.user());
         assert_eq!(world.land(&old, &new), Move::Moved, "the trunk is there, whatever the checkout");
         assert_eq!(everything(world.user()), before);
-        // The next landing says what is in the way.
+        // The next landing, of another file, says what was left behind: a commit would take the last one back.
         let next = world.change(A2, &[("b.txt", "b\n")]);
         assert!(matches!(world.land(&new, &next), Move::Dirty(_)));
         assert_eq!(everything(world.user()), before);
+    }
+}
+
+/// What a person does elsewhere does not keep a checkout from following after a crash.
+#[test]
+fn after_a_crash_changes_in_other_files_stay() {
+    for is_staged in [false, true] {
+        let world = World::new();
+        let old = world.tip();
+        let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+        git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
+        git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+        write(world.user().join("run.sh"), "a person's\n");
+        if is_staged {
+            git(world.user(), &["add", "run.sh"]);
+        }
+        // The update of the files was cut off as well.
+        write(world.user().join("a.txt"), "two\n");
+        assert_eq!(world.land(&old, &new), Move::Moved);
+        assert_eq!(world.status(), if is_staged { "M  run.sh" } else { " M run.sh" });
+        assert_eq!(read(world.user().join("new.txt")), "new\n");
+        assert_eq!(read(world.user().join("run.sh")), "a person's\n");
     }
 }
 

@@ -142,7 +142,7 @@ fn repository(id: &str, path: &Path, data_dir: &Path) -> CheckLine {
                 id,
                 Level::Warn,
                 format!("changes in {}", facts.dirty.join(", ")),
-                "commit or stash them: landing waits until then",
+                "commit or stash them: work on these files lands after that",
             ),
             (None, true) => check(
                 id,

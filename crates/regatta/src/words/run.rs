@@ -430,7 +430,7 @@ fn warn_if_dirty(app: &App) {
     {
         let files = facts.dirty.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
         app.out.note(&format!(
-            "warning: the checkout has changes in {files}; landing waits until you commit or stash them"
+            "warning: the checkout has changes in {files}; work on these files lands when you have committed or stashed them"
         ));
     }
 }

@@ -1,0 +1,96 @@
+//! Looks at the files of a person's that hold a landing up, and tells the queue when they change.
+//!
+//! Without it a landing would be tried again only when its time has come, with a reason that is no longer true meanwhile.
+//! Looking is a few calls of the operating system. A daemon that comes back has forgotten whom to watch; what waits then is
+//! tried again at its time.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::ids::LandingId;
+
+use crate::Engine;
+use crate::perform::LOOK_UP;
+
+/// What changes about a file when somebody writes, replaces, makes or removes it.
+type Sign = Option<(u64, u64, i64, i64)>;
+
+fn sign(path: &Path) -> Sign {
+    fs::symlink_metadata(path).ok().map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+}
+
+/// The files that are looked at: those in the way, and those that git writes when something is committed or stashed.
+pub(super) struct Watched {
+    files: Vec<PathBuf>,
+    before: Vec<Sign>,
+}
+
+impl Watched {
+    pub(super) fn new(top: &Path, paths: &[String]) -> Watched {
+        let of_git = [".git/index", ".git/HEAD"].iter().map(|name| top.join(name));
+        let files: Vec<PathBuf> = paths.iter().map(|path| top.join(path)).chain(of_git).collect();
+        let before = files.iter().map(|file| sign(file)).collect();
+        Watched { files, before }
+    }
+
+    fn has_changed(&self) -> bool {
+        self.files.iter().map(|file| sign(file)).ne(self.before.iter().copied())
+    }
+}
+
+/// Watches until none of these landings is held any more, and has them tried again when something changes.
+pub(super) fn watch(engine: &Engine, landings: Vec<LandingId>, watched: Watched) {
+    let it = engine.clone();
+    engine.spawn("checkout", move || {
+        while !it.is_stopping() {
+            let board = it.board();
+            let is_held = |id: &&LandingId| board.landings.get(*id).is_some_and(|landing| landing.held.is_some());
+            let held: Vec<LandingId> = landings.iter().filter(is_held).copied().collect();
+            if held.is_empty() {
+                return;
+            }
+            if watched.has_changed() {
+                for landing in held {
+                    let command = Command::ReportCheckout { landing };
+                    if let Err(error) = it.submit(Request { by: Actor::Regatta, key: None, command }) {
+                        tracing::debug!(%landing, "a changed checkout could not be told: {error}");
+                    }
+                }
+                return;
+            }
+            std::thread::sleep(LOOK_UP);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_person_does_to_a_file_or_the_index_is_seen() {
+        let home = tempfile::tempdir().unwrap();
+        let top = home.path();
+        fs::create_dir(top.join(".git")).unwrap();
+        fs::write(top.join(".git/index"), "1").unwrap();
+        fs::write(top.join("a.txt"), "mine").unwrap();
+        let paths = ["a.txt".to_owned(), "new.txt".to_owned()];
+        let acts: [(&str, &dyn Fn()); 4] = [
+            ("edited", &|| fs::write(top.join("a.txt"), "mine again").unwrap()),
+            ("removed", &|| fs::remove_file(top.join("a.txt")).unwrap()),
+            ("made", &|| fs::write(top.join("new.txt"), "").unwrap()),
+            ("staged", &|| fs::write(top.join(".git/index"), "23").unwrap()),
+        ];
+        for (what, act) in acts {
+            let watched = Watched::new(top, &paths);
+            assert!(!watched.has_changed(), "before it is {what}");
+            act();
+            assert!(watched.has_changed(), "{what}");
+        }
+        let watched = Watched::new(top, &paths);
+        fs::write(top.join("other.txt"), "x").unwrap();
+        assert!(!watched.has_changed(), "another file is none of its business");
+    }
+}
