@@ -111,3 +111,15 @@ fn a_submodule_that_cannot_be_had_needs_a_person_and_an_empty_one_does_not() {
     until_word(&world, &task, "landed");
     assert_eq!(world.read("out.txt"), "hello\n");
 }
+
+#[test]
+fn init_and_doctor_say_that_lfs_content_stays_behind() {
+    let world = World::with_repo();
+    assert!(!world.ok(&["init", "--yes"]).contains("LFS"));
+    world.write("assets/.gitattributes", "*.png filter=lfs diff=lfs merge=lfs -text\n");
+    world.commit("Store pictures with LFS");
+    for words in [&["init", "--yes"][..], &["doctor", "--json"]] {
+        let said = world.run(words).out;
+        assert!(said.contains("LFS content is not brought along"), "{words:?}: {said}");
+    }
+}
