@@ -190,6 +190,9 @@ pub enum Command {
     /// Accept the trunk although it differs from the board.
     AcceptTrunk {
         project: ProjectName,
+        /// Where the trunk is now, if that is known.
+        #[serde(default)]
+        tip: Option<CommitId>,
     },
     ReleaseQueue {
         project: ProjectName,
@@ -665,8 +668,8 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::Revise { task, text } => done(landing::revise(draft, task, text)?),
         Command::Undo { done } => Outcome::Queued(landing::undo(draft, &done, &request.by, now)?),
         Command::HoldQueue { project, reason } => done(landing::hold(draft, &project, reason, &request.by, now)?),
-        Command::AcceptTrunk { project } => {
-            done(landing::trunk_check::accept(draft, &project, request.by.to_string())?)
+        Command::AcceptTrunk { project, tip } => {
+            done(landing::trunk_check::accept(draft, &project, tip, request.by.to_string())?)
         }
         Command::ReleaseQueue { project } => done(landing::release(draft, &project)?),
         Command::Tell { task, text } => Outcome::Told(steer::tell(draft, task, text)?),

@@ -275,11 +275,11 @@ fn lost(mission: &Mission, facts: &Facts) -> Option<Passage> {
     let lost = lost_landings(facts);
     let first = lost.first()?;
     let more = if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() };
+    let commit = &first.commit.as_str()[..10];
     let reason = format!(
-        "the trunk no longer contains {} of {}{more}, which {} builds on: bring it back, or stop {2} and start anew",
-        &first.commit.as_str()[..10],
-        first.task,
-        mission.id
+        "the trunk no longer contains {commit} of {}{more}, which {} builds on: bring it back (git merge {commit}), or go on \
+         without it: regatta queue accept",
+        first.task, mission.id
     );
     Some(match mission.mode {
         mission::Mode::Waves => Passage::block(Gate::BaseAncestry, WaitKind::Gate, reason),
@@ -303,9 +303,10 @@ fn without_blocker(board: &Board, mission: &Mission, facts: &Facts) -> Vec<Passa
 }
 
 fn lost_blocker(lost: &LostLanding) -> Passage {
+    let commit = &lost.commit.as_str()[..10];
     let reason = format!(
-        "the trunk no longer contains {} of {}, which it needs: bring it back, or take the blocker away",
-        &lost.commit.as_str()[..10],
+        "the trunk no longer contains {commit} of {}, which it needs: bring it back (git merge {commit}), or go on without \
+         it: regatta queue accept",
         lost.task
     );
     Passage::block(Gate::BaseAncestry, WaitKind::Gate, reason)

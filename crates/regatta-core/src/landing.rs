@@ -268,6 +268,9 @@ pub struct Record {
     /// How the trunk differs from the board, as of the last comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub differs: Option<trunk_check::TrunkDifference>,
+    /// Landed commits that the trunk lost and that a person accepted as lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub accepted: Vec<trunk_check::TrunkCommit>,
 }
 
 impl Record {
@@ -326,8 +329,8 @@ facts! {
     Pushed { project: ProjectName, commit: CommitId }
     /// The trunk differs from the board, or agrees with it again.
     TrunkCompared { project: ProjectName, differs: Option<trunk_check::TrunkDifference> }
-    /// A person accepts the trunk as it is.
-    TrunkAccepted { project: ProjectName, by: String }
+    /// A person accepts the trunk as it is, with this tip.
+    TrunkAccepted { project: ProjectName, by: String, tip: Option<CommitId> }
 }
 
 /// The landing of that number, while it is on its way.

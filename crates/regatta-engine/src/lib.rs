@@ -41,7 +41,7 @@ use regatta_core::claim::{Acquire, Acquired};
 use regatta_core::command::{Actor, Command, Outcome, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AttemptId, FiringId, RequestKey, TaskId, WaitId};
+use regatta_core::ids::{AttemptId, CommitId, FiringId, ProjectName, RequestKey, TaskId, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -51,7 +51,7 @@ pub use here::Here;
 pub use keep::{Evidence, prune_evidence};
 pub use perform::authorship;
 use ports::agents::Agents;
-use ports::git::Git;
+use ports::git::{Git, Repo};
 use ports::store::{History, Store, UnreadableRow};
 pub use retention_date::retention_date;
 pub use running_commands::{CommandOwner, RunningCommands};
@@ -417,6 +417,13 @@ impl Engine {
     /// The version-control port, for doors that only look.
     pub fn git(&self) -> &Arc<dyn Git> {
         &self.shared.git
+    }
+
+    /// Compares a project's trunk with the board and records the differences. Returns where the trunk is.
+    pub fn compare_trunk(&self, project: &ProjectName) -> Option<CommitId> {
+        perform::compare(self, project);
+        let repo = Repo::of(self.board().projects.get(project)?);
+        self.shared.git.tip(&repo).ok()
     }
 
     /// Where a live attempt works, made now if that has not been done yet.

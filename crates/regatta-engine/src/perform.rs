@@ -32,7 +32,7 @@ use crate::ports::git::{Authorship, Repo};
 use crate::ports::site::{Order, Site};
 use crate::there::There;
 use crate::{Engine, Failure};
-pub(crate) use landings::{Bench, Pushes, Releases, compare_all, landed_since};
+pub(crate) use landings::{Bench, Pushes, Releases, compare, compare_all, compare_with, landed_since};
 
 /// How often a thread that waits for a program looks up to see whether the engine stops.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(250);

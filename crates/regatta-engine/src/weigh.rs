@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use regatta_core::board::Board;
 use regatta_core::gates::{Base, Facts, LostLanding};
 use regatta_core::ids::{CommitId, MissionId, ProjectName, TaskId};
+use regatta_core::landing::trunk_check::{self, TrunkCommit};
 use regatta_core::mission::Mission;
+use regatta_core::project::Project;
 use regatta_core::task::{Status, Task};
 
 use crate::Engine;
-use crate::perform::workspaces;
+use crate::perform::{compare_with, workspaces};
 use crate::ports::git::{GitError, Repo};
 use crate::ports::store::{StoreError, TaskFilter};
 
@@ -38,8 +40,8 @@ struct Ancestry {
     /// The mission's last landing and the blockers of its open tasks when `landings` was read.
     read_at: (Option<CommitId>, BTreeSet<TaskId>),
     landings: Vec<Landing>,
-    /// The trunk's tip when `lost` was found out.
-    tip: Option<CommitId>,
+    /// The trunk's tip, and how many lost commits people had accepted, when `lost` was found out.
+    seen_at: Option<(CommitId, usize)>,
     lost: Vec<LostLanding>,
 }
 
@@ -100,13 +102,14 @@ impl Scales {
 
     fn base(&mut self, engine: &Engine, board: &Board, id: MissionId) -> Option<Base> {
         let mission = board.missions.get(&id)?;
-        let repo = Repo::of(board.projects.get(&mission.project)?);
+        let project = board.projects.get(&mission.project)?;
+        let repo = Repo::of(project);
         let ancestry = self.ancestry.entry(id).or_default();
         let mut look = || -> Result<Base, GitError> {
             // The landings are read before the tip, so that one that lands just now is not missed in an older trunk.
             ancestry.read(engine, board, mission);
             let trunk = engine.shared.git.trunk(&repo)?;
-            ancestry.look(engine, &repo, &trunk.tip)?;
+            ancestry.look(engine, project, (&repo, &trunk.tip))?;
             let lost = ancestry.lost.clone();
             Ok(Base::There { tip: trunk.tip, upstream: trunk.upstream, behind: trunk.behind, lost })
         };
@@ -124,15 +127,17 @@ impl Ancestry {
             return;
         }
         match landings(engine, board, mission, &now.1) {
-            Ok(landings) => (self.landings, self.read_at, self.tip) = (landings, now, None),
+            Ok(landings) => (self.landings, self.read_at, self.seen_at) = (landings, now, None),
             // The next look reads them again.
             Err(error) => tracing::warn!(mission = %mission.id, "could not read what landed: {error}"),
         }
     }
 
-    /// Finds out which landings the trunk's history up to `tip` no longer contains. What a person undid is not missed.
-    fn look(&mut self, engine: &Engine, repo: &Repo, tip: &CommitId) -> Result<(), GitError> {
-        if self.tip.as_ref() == Some(tip) {
+    /// Finds out which landings the trunk's history up to `tip` lost. What a person undid, rewrote or accepted as lost is
+    /// not missed.
+    fn look(&mut self, engine: &Engine, project: &Project, (repo, tip): (&Repo, &CommitId)) -> Result<(), GitError> {
+        let now = (tip.clone(), project.queue.accepted.len());
+        if self.seen_at.as_ref() == Some(&now) {
             return Ok(());
         }
         let commits: Vec<CommitId> = self.landings.iter().map(|landing| landing.commit.clone()).collect();
@@ -145,10 +150,28 @@ impl Ancestry {
                 !undone.contains(&landing.commit) && !landing.submitted.as_ref().is_some_and(|own| undone.contains(own))
             });
         }
+        if !lost.is_empty() {
+            let commits: Vec<CommitId> = lost.iter().map(|landing| landing.commit.clone()).collect();
+            match compare_with(engine, project, &commits) {
+                Ok(seen) => {
+                    let gone: Vec<&TrunkCommit> = trunk_check::lost(project, &seen).collect();
+                    lost.retain(|landing| gone.iter().any(|gone| landing.is(gone)));
+                }
+                // Whether the trunk has them rewritten is not known, so their dependants wait.
+                Err(error) => tracing::warn!(project = %project.name, %error, "could not look for rewritten landings"),
+            }
+        }
         self.lost =
             lost.iter().map(|landing| LostLanding { task: landing.task, commit: landing.commit.clone() }).collect();
-        self.tip = Some(tip.clone());
+        self.seen_at = Some(now);
         Ok(())
+    }
+}
+
+impl Landing {
+    /// Whether a commit of a trunk is this landing. The commit of a wave is several.
+    fn is(&self, commit: &TrunkCommit) -> bool {
+        commit.commit == self.commit && commit.task.is_none_or(|task| task == self.task)
     }
 }
 

@@ -133,9 +133,10 @@ impl Board {
             Event::TrunkCompared(event) => {
                 self.change_record(event.project(), rows, |record| record.differs = event.differs().clone());
             }
-            // The next landing records a tip that the trunk contains.
+            // Without a tip, the next landing records one that the trunk contains.
             Event::TrunkAccepted(event) => self.change_record(event.project(), rows, |record| {
-                (record.differs, record.tip) = (None, None);
+                record.accepted.extend(record.differs.take().into_iter().flat_map(|difference| difference.missing));
+                record.tip = event.tip().clone();
             }),
             Event::QueuePushed(it) => self.change_record(it.project(), rows, |record| record.unpushed = None),
             _ => {}

@@ -7,7 +7,8 @@
 //! - The trunk contains a landing's commit although the board has the task as open.
 //!
 //! A difference is announced once. It stays on the board until the trunk agrees again or a person accepts it, also when
-//! more work lands meanwhile. The queue goes on.
+//! more work lands meanwhile. The queue goes on. The base-ancestry gate asks here, too, so that `accept` also lets the
+//! tasks start that build on the lost work.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ use crate::refusal::Refusal;
 use super::report::announce;
 use super::{TrunkAccepted, TrunkCompared};
 
-/// How many commits of each kind a difference lists.
+/// How many commits of each kind a difference names to people.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
 /// A commit of the trunk, with what its trailers say.
@@ -70,12 +71,13 @@ pub fn compared(draft: &mut Draft, name: &ProjectName, seen: &TrunkSeen, now: No
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return Err(Refusal::NoSuchProject { project: name.clone() });
     };
-    if recorded(&project) != seen.recorded {
+    // The gate compares with more commits than these: all that landed of its mission.
+    if recorded(&project).iter().any(|commit| !seen.recorded.contains(commit)) {
         return Ok(());
     }
     let before = project.queue.differs.as_ref();
     let since_wall = before.map_or(now.wall, |before| before.since_wall);
-    let found = difference(draft.board(), seen, since_wall);
+    let found = difference(draft.board(), &project, seen, since_wall);
     if found.as_ref() == before {
         return Ok(());
     }
@@ -86,24 +88,45 @@ pub fn compared(draft: &mut Draft, name: &ProjectName, seen: &TrunkSeen, now: No
     Ok(())
 }
 
-/// Accepts the trunk as it is: its difference from the board is forgotten.
-pub fn accept(draft: &mut Draft, name: &ProjectName, by: String) -> Result<(), Refusal> {
+/// Accepts the trunk as it is, at `tip`: its difference from the board is forgotten, and nothing waits for the work that
+/// it lost.
+pub fn accept(draft: &mut Draft, name: &ProjectName, tip: Option<CommitId>, by: String) -> Result<(), Refusal> {
     let Some(project) = draft.board().projects.get(name) else {
         return Err(Refusal::NoSuchProject { project: name.clone() });
     };
     if project.queue.differs.is_some() {
-        draft.record(Event::TrunkAccepted(TrunkAccepted { project: name.clone(), by }));
+        draft.record(Event::TrunkAccepted(TrunkAccepted { project: name.clone(), by, tip }));
     }
     Ok(())
 }
 
-fn difference(board: &Board, seen: &TrunkSeen, since_wall: u64) -> Option<TrunkDifference> {
-    // A rewritten trunk has the same landing as another commit: nothing of it is missing.
-    let is_there = |missing: &TrunkCommit| seen.added.iter().any(|added| added.landing == missing.landing);
-    let missing = seen.missing.iter().filter(|commit| commit.landing.is_some() && !is_there(commit));
+/// Returns the commits that the trunk lost: it contains them neither as themselves nor rewritten, and no person accepted
+/// that.
+pub fn lost<'a>(project: &'a Project, seen: &'a TrunkSeen) -> impl Iterator<Item = &'a TrunkCommit> {
+    let is_there = |missing: &TrunkCommit| seen.added.iter().any(|added| is_same_change(added, missing));
+    let is_accepted = |missing: &TrunkCommit| {
+        let mut accepted = project.queue.accepted.iter();
+        accepted.any(|accepted| accepted.commit == missing.commit || is_same_change(accepted, missing))
+    };
+    seen.missing.iter().filter(move |missing| !is_there(missing) && !is_accepted(missing))
+}
+
+/// Whether two commits are the same change, before and after somebody rewrote the trunk. A rebase, an amended commit and
+/// a cherry-pick keep the trailers. A commit that has none is known by its subject.
+fn is_same_change(one: &TrunkCommit, other: &TrunkCommit) -> bool {
+    match (one.landing, other.landing) {
+        (Some(landing), Some(again)) => landing == again && one.task == other.task,
+        (None, None) => one.subject == other.subject,
+        _ => false,
+    }
+}
+
+fn difference(board: &Board, project: &Project, seen: &TrunkSeen, since_wall: u64) -> Option<TrunkDifference> {
+    let missing = lost(project, seen).filter(|commit| commit.landing.is_some());
     let unrecorded = seen.added.iter().filter(|commit| is_unrecorded(board, commit));
     let found = TrunkDifference {
-        missing: missing.take(MAX_LISTED_COMMITS).cloned().collect(),
+        // All of them: a person who accepts the trunk accepts every one.
+        missing: missing.cloned().collect(),
         unrecorded: unrecorded.take(MAX_LISTED_COMMITS).cloned().collect(),
         since_wall,
     };
@@ -130,11 +153,15 @@ pub fn told(project: &Project) -> Option<String> {
 fn sentence(project: &Project, found: &TrunkDifference) -> String {
     let trunk = &project.trunk;
     let named = |commits: &[TrunkCommit]| {
-        let name = |it: &TrunkCommit| match it.task {
-            Some(task) => format!("{} ({task})", short(&it.commit)),
-            None => short(&it.commit).to_owned(),
+        let name = |commit: &TrunkCommit| match commit.task {
+            Some(task) => format!("{} ({task})", short(&commit.commit)),
+            None => short(&commit.commit).to_owned(),
         };
-        commits.iter().map(name).collect::<Vec<_>>().join(", ")
+        let listed = commits.iter().take(MAX_LISTED_COMMITS).map(name).collect::<Vec<_>>().join(", ");
+        match commits.len().saturating_sub(MAX_LISTED_COMMITS) {
+            0 => listed,
+            more => format!("{listed} and {more} more"),
+        }
     };
     let mut said = Vec::new();
     if let [newest, ..] = found.missing.as_slice() {

@@ -2,7 +2,7 @@
 
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::{LandingId, TaskId};
-use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen, recorded, told};
+use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen, lost, recorded, told};
 
 use crate::world::{World, commit, shop};
 
@@ -89,11 +89,31 @@ fn q12_a_rewritten_trunk_that_has_the_landing_as_another_commit_is_complete() {
 fn q12_a_person_accepts_the_trunk_as_it_is() {
     let (mut world, gone) = landed();
     compare(&mut world, vec![gone], vec![]);
-    world.ask("ann", Command::AcceptTrunk { project: shop() });
+    world.ask("ann", Command::AcceptTrunk { project: shop(), tip: None });
     assert_eq!((sentence(&world).as_str(), world.count("trunk.accepted")), ("", 1));
     assert!(recorded(&world.board.projects[&shop()]).is_empty(), "the lost tip is no longer expected");
-    world.ask("ann", Command::AcceptTrunk { project: shop() });
+    world.ask("ann", Command::AcceptTrunk { project: shop(), tip: None });
     assert_eq!(world.count("trunk.accepted"), 1, "there is nothing more to accept");
+}
+
+/// Accepting covers every lost commit, also those that are not named, and only those: the next loss is told again.
+#[test]
+fn q12_what_was_accepted_is_not_lost_any_more() {
+    let (mut world, gone) = landed();
+    let many: Vec<TrunkCommit> = (0..30).map(|nth| on_trunk(100 + nth, 100 + nth, 100 + nth, "One of many")).collect();
+    compare(&mut world, [vec![gone.clone()], many.clone()].concat(), vec![]);
+    assert!(sentence(&world).contains("and 11 more"), "{}", sentence(&world));
+    world.ask("ann", Command::AcceptTrunk { project: shop(), tip: Some(commit(7)) });
+    assert_eq!(recorded(&world.board.projects[&shop()]), [commit(7)], "the trunk is compared with what was accepted");
+    // The gate still asks about every landing; as which commit it asks does not matter.
+    let replayed = TrunkCommit { commit: commit(61), ..gone.clone() };
+    let missing = [vec![gone, replayed], many].concat();
+    let later = on_trunk(8, 8, 8, "Landed later");
+    let seen = TrunkSeen { recorded: vec![commit(7)], missing: [missing, vec![later.clone()]].concat(), added: vec![] };
+    let project = world.board.projects[&shop()].clone();
+    assert_eq!(lost(&project, &seen).collect::<Vec<_>>(), [&later]);
+    report(&mut world, seen);
+    assert!(sentence(&world).contains("(T8)") && !sentence(&world).contains("(T1)"), "{}", sentence(&world));
 }
 
 /// A task that needs a person although its commit is on the trunk is named. One that is in the queue is not: its next

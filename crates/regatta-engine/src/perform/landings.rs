@@ -33,7 +33,7 @@ pub(crate) use ownership::landed_since;
 pub(crate) use push::Pushes;
 pub(super) use push::{push_branch, push_trunk};
 pub(crate) use release::Releases;
-pub(crate) use trunk_check::compare_all;
+pub(crate) use trunk_check::{compare, compare_all, compare_with};
 pub(crate) use validate::Bench;
 pub(super) use validate::examine_alone;
 use watch::Watch;

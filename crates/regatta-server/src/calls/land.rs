@@ -91,7 +91,10 @@ impl Caller<'_> {
 
     pub(super) async fn queue_accept(&self, ask: input::Scope) -> Json {
         let project = self.project(ask.project)?;
-        self.done(Command::AcceptTrunk { project }).await
+        // What is accepted is the trunk as it is now, not as it was when it was last compared.
+        let (engine, name) = (self.engine().clone(), project.clone());
+        let tip = blocking(move || engine.compare_trunk(&name)).await?;
+        self.done(Command::AcceptTrunk { project, tip }).await
     }
 
     pub(super) async fn queue_release(&self, ask: input::Scope) -> Json {

@@ -376,7 +376,7 @@ fn a_reset_trunk(teller: &mut Teller) {
     let recorded = trunk_check::recorded(&teller.board.projects[&project("shop")]);
     let seen = TrunkSeen { recorded, missing: vec![missing], added: vec![] };
     teller.shell(Command::ReportTrunk { project: project("shop"), seen });
-    teller.ann(Command::AcceptTrunk { project: project("shop") });
+    teller.ann(Command::AcceptTrunk { project: project("shop"), tip: Some(commit('5')) });
 }
 
 /// One mission is drained, goes on, and ends with what failed; the other stays.

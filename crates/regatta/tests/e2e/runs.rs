@@ -534,3 +534,67 @@ fn a_wave_waits_for_every_landing_that_was_taken_off_the_trunk() {
     assert!(until(LONG, || is_landed("T3")), "{}", world.ok(&["why", "T3"]));
     assert_eq!((world.read("one.txt"), world.read("three.txt")), ("1\n".into(), "3\n".into()));
 }
+
+/// T2 is blocked by T1, which has landed, and is paused. Returns the world and T1's commit.
+fn blocker_landed() -> (World, String) {
+    let world = World::set_up();
+    let gate = world.root.join("gate");
+    let plan = world.plan(&format!(
+        "[[task]]\nid = \"one\"\nsubject = \"One\"\nfiles = [\"one.txt\"]\n\
+         script = [{{ write = {{ path = \"one.txt\", text = \"1\\n\" }} }}, \
+         {{ run = \"while [ ! -e {} ]; do sleep 0.02; done\" }}]\n\
+         [[task]]\nid = \"two\"\nsubject = \"Two\"\nfiles = [\"two.txt\"]\nblocked_by = [\"one\"]\n\
+         script = [{{ write = {{ path = \"two.txt\", text = \"2\\n\" }} }}]\n",
+        gate.display()
+    ));
+    world.json(&["run", &plan, "--agents", "scripted"]);
+    world.ok(&["pause", "T2"]);
+    std::fs::write(&gate, "").unwrap();
+    assert!(until(LONG, || world.json(&["show", "T1"])["word"] == "landed"), "{}", world.ok(&["why", "T1"]));
+    let landed = world.json(&["show", "T1"])["landed"].as_str().unwrap().to_owned();
+    (world, landed)
+}
+
+fn has_started(world: &World, task: &str) -> bool {
+    world.events().iter().any(|event| event["kind"] == "task.started" && event["subject"] == task)
+}
+
+/// A blocker that somebody took off the trunk stops its dependant, until a person accepts the trunk without it.
+#[test]
+fn a_dependant_starts_when_the_trunk_is_accepted_without_its_blocker() {
+    let (world, landed) = blocker_landed();
+    world.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    // The next start looks at the trunk anew, however short ago the last look was.
+    world.ok(&["up", "--restart"]);
+    world.ok(&["resume", "T2"]);
+    let reason = format!("the trunk no longer contains {} of T1", &landed[..10]);
+    let waits = || world.ok(&["why", "T2"]).contains(&reason);
+    assert!(until(LONG, waits), "{}", world.ok(&["why", "T2"]));
+    let why = world.ok(&["why", "T2"]);
+    assert!(why.contains("regatta queue accept"), "it says what to type: {why}");
+    let is_told = || world.ok(&["queue"]).contains("no longer contains");
+    assert!(until(LONG, is_told), "the queue says the same: {}", world.ok(&["queue"]));
+    assert!(!has_started(&world, "T2"), "it builds on what is not there");
+
+    world.ok(&["queue", "accept"]);
+    assert!(!world.ok(&["queue"]).contains("no longer contains"));
+    assert!(until(LONG, || world.json(&["show", "T2"])["word"] == "landed"), "{}", world.ok(&["why", "T2"]));
+    assert!(world.read("two.txt") == "2\n" && !world.repo.join("one.txt").exists());
+    assert!(!world.ok(&["queue"]).contains("no longer contains"), "what was accepted is not told again");
+}
+
+/// A person who rebases or amends the trunk keeps what landed, as another commit: nothing is lost, and nothing waits.
+#[test]
+fn a_landing_that_was_rewritten_does_not_stop_its_dependant() {
+    let (world, landed) = blocker_landed();
+    world.write("ann.txt", "ann's\n");
+    world.git(&["add", "-A"]);
+    world.git(&["commit", "-q", "--amend", "--no-edit"]);
+    assert_ne!(world.git(&["rev-parse", "main"]), landed, "it is another commit now");
+    world.ok(&["up", "--restart"]);
+    world.ok(&["resume", "T2"]);
+    assert!(until(LONG, || world.json(&["show", "T2"])["word"] == "landed"), "{}", world.ok(&["why", "T2"]));
+    assert!(!world.ok(&["queue"]).contains("no longer contains"), "{}", world.ok(&["queue"]));
+    let shown = world.ok(&["show", "T2"]);
+    assert!(!shown.contains("no longer contains"), "no gate warned of it: {shown}");
+}

@@ -1,13 +1,14 @@
-//! Compares the trunk with the board after every move and at every start (Q12).
+//! Compares the trunk with the board after every move, at every start, and when a gate misses a landing (Q12).
 //!
 //! A comparison is not an effect of its own: a daemon that is killed before it can report compares again when it starts.
 
 use regatta_core::command::{Actor, Command, Request};
-use regatta_core::ids::ProjectName;
-use regatta_core::landing::trunk_check::recorded;
+use regatta_core::ids::{CommitId, ProjectName};
+use regatta_core::landing::trunk_check::{TrunkSeen, recorded};
+use regatta_core::project::Project;
 
 use crate::Engine;
-use crate::ports::git::Repo;
+use crate::ports::git::{GitError, Repo};
 
 /// Compares the trunk of every project.
 pub(crate) fn compare_all(engine: &Engine) {
@@ -18,22 +19,28 @@ pub(crate) fn compare_all(engine: &Engine) {
 }
 
 /// Compares the trunk of one project with its last recorded tip, and reports the differences.
-pub(super) fn compare(engine: &Engine, name: &ProjectName) {
+pub(crate) fn compare(engine: &Engine, name: &ProjectName) {
     let board = engine.board();
     let Some(project) = board.projects.get(name) else { return };
-    let recorded = recorded(project);
-    if recorded.is_empty() || engine.is_stopping() {
-        return;
+    if let Err(error) = compare_with(engine, project, &[]) {
+        tracing::warn!(project = %name, %error, "could not compare the trunk with the board");
     }
-    let seen = match engine.shared.git.compare_trunk(&Repo::of(project), &recorded) {
-        Ok(seen) => seen,
-        Err(error) => return tracing::warn!(project = %name, %error, "could not compare the trunk with the board"),
-    };
-    if seen.missing.is_empty() && seen.added.is_empty() && project.queue.differs.is_none() {
-        return;
+}
+
+/// Compares a trunk with its last recorded tip and with these landed commits, and reports the differences.
+pub(crate) fn compare_with(engine: &Engine, project: &Project, landed: &[CommitId]) -> Result<TrunkSeen, GitError> {
+    let mut recorded = recorded(project);
+    recorded.extend(landed.iter().filter(|commit| !recorded.contains(commit)).cloned().collect::<Vec<_>>());
+    if recorded.is_empty() {
+        return Ok(TrunkSeen::default());
     }
-    let command = Command::ReportTrunk { project: name.clone(), seen };
-    if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-        tracing::warn!(project = %name, ?failure, "could not record how the trunk differs from the board");
+    let seen = engine.shared.git.compare_trunk(&Repo::of(project), &recorded)?;
+    let is_news = !seen.missing.is_empty() || !seen.added.is_empty() || project.queue.differs.is_some();
+    if is_news && !engine.is_stopping() {
+        let command = Command::ReportTrunk { project: project.name.clone(), seen: seen.clone() };
+        if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
+            tracing::warn!(project = %project.name, ?failure, "could not record how the trunk differs from the board");
+        }
     }
+    Ok(seen)
 }
