@@ -625,6 +625,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
                     task,
                     task::Edit { paused: Some(task::Pause::Because(reason.clone())), ..task::Edit::default() },
                 )?;
+                landing::stop(draft, task, &reason, now)?;
             }
             done(attempt::stop_task(draft, task, &reason)?)
         }
@@ -704,6 +705,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             let tasks: Vec<TaskId> = draft.board().open_tasks_of(mission).map(|it| it.1).collect();
             for task in tasks {
                 attempt::stop_task(draft, task, &reason)?;
+                landing::stop(draft, task, &reason, now)?;
             }
             Outcome::Done
         }

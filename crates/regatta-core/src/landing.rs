@@ -26,12 +26,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::event::facts;
-use crate::ids::{AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, ProjectName, TaskId};
+use crate::ids::{AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
 use crate::refusal::Refusal;
 use crate::task::{SettledPath, Submission, Task};
 
 pub use people::{Place, hold, land, land_under, needs_person, release, revise, undo};
-pub(crate) use people::{begin_review, is_free_to_land, look_again, submit_edits};
+pub(crate) use people::{begin_review, go_on, is_free_to_land, look_again, stop, submit_edits};
 pub(crate) use queue::{advance, retry, submit, withdraw};
 pub use report::{Moved, Tried, moved, tried};
 pub(crate) use report::{announce, fence_fell, lent_fence_fell, waited_in_vain};
@@ -154,7 +154,7 @@ pub struct Landing {
     pub priority: u8,
     #[serde(flatten)]
     pub state: State,
-    /// Why it waits though it could be tried, until `retry_at` on the fleet clock.
+    /// Why it waits though it could be tried: until `retry_at` on the fleet clock, or until somebody asks for it.
     pub held: Option<String>,
     pub retry_at: Option<u64>,
     /// What it was held for last, from the first time on, until it has landed or left its place: while it is tried again
@@ -213,6 +213,11 @@ impl Landing {
     /// Its place among others: lower comes first, then the older.
     pub(crate) fn rank(&self) -> u8 {
         if self.first { 0 } else { self.priority.saturating_add(1) }
+    }
+
+    /// Whether it is held: until its time comes, or until somebody asks for it.
+    pub(crate) fn is_put_off(&self, now: Now) -> bool {
+        self.held.is_some() && self.retry_at.is_none_or(|at| at > now.at)
     }
 
     /// Everybody in the trial that ends in it, in order; itself last.
@@ -311,8 +316,8 @@ facts! {
     /// The trunk moved, so what was found out about the queue no longer counts.
     Overtaken { project: ProjectName }
     Moving { landing: LandingId, fence: u64 }
-    /// It goes back to the front of the queue and is tried again at `retry_at`.
-    Held { landing: LandingId, reason: String, retry_at: u64 }
+    /// It goes back to the front of the queue and is tried again at `retry_at`, or when somebody asks for it.
+    Held { landing: LandingId, reason: String, retry_at: Option<u64> }
     /// Somebody who may said that it lands.
     Approved { landing: LandingId, by: String }
     /// Somebody asked for it: it is held no longer.

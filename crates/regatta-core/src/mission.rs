@@ -10,6 +10,7 @@ use crate::event::{Event, facts};
 use crate::gates::Passage;
 use crate::graph::Step;
 use crate::ids::{AgentName, CommitId, MissionId, Now, ProjectName, TaskId, TeamName};
+use crate::landing;
 use crate::lead::{self, Lead};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
@@ -280,6 +281,10 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
     let waits = mission.lead.as_ref().is_some_and(|it| it.name.is_none());
     let state = if waits { State::Queued } else { State::Active };
     draft.record(Event::MissionChanged(Changed { mission: id, state }));
+    let tasks: Vec<TaskId> = draft.board().open_tasks_of(id).map(|(_, task)| task).collect();
+    for task in tasks {
+        landing::go_on(draft, task)?;
+    }
     if waits { lead::seat(draft, &mission.project, now) } else { Ok(()) }
 }
 

@@ -89,9 +89,10 @@ pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal>
     }
 }
 
-/// Lets a task go on.
+/// Lets a task go on, or its landing.
 pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
+    landing::go_on(draft, id)?;
     if task.paused.is_some() || task.not_before.is_some() {
         task::edit(draft, id, Edit { paused: Some(Pause::No), ..Edit::default() })?;
         task::due(draft, id);

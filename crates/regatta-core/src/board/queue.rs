@@ -94,7 +94,7 @@ impl Board {
                         since_wall: before.map_or(now.wall, |it| it.since_wall),
                     });
                     landing.held = Some(it.reason().clone());
-                    landing.retry_at = Some(*it.retry_at());
+                    landing.retry_at = *it.retry_at();
                 });
                 self.part(*it.landing(), None, rows);
             }

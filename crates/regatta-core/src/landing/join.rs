@@ -146,7 +146,7 @@ fn add(draft: &mut Draft, project: &ProjectName, remote: &str, now: Now) -> Resu
 pub(super) fn turn(board: &Board, project: &ProjectName, now: Now) -> Option<LandingId> {
     let lent = |it: &Landing| it.under.as_ref().is_some_and(|it| claim::lends_trunk(board, it, project).is_ok());
     let joins = board.queue_of(project).find(|it| it.submission.joins.is_some())?;
-    let waits = joins.retry_at.is_some_and(|at| at > now.at) || board.queue_of(project).any(|it| lent(it));
+    let waits = joins.is_put_off(now) || board.queue_of(project).any(|it| lent(it));
     (!waits).then_some(joins.id)
 }
 

@@ -14,8 +14,8 @@ use crate::task::{self, Expects, Status, Submission, Task};
 use crate::{approval, claim, manifest, steer};
 
 use super::guard::SpecialFile;
-use super::queue::{enter, fresh, order, regatta};
-use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, guard, join, review, wave, withdraw};
+use super::queue::{self, enter, fresh, order, regatta};
+use super::{Asked, GoneOn, Held, Hold, Landing, Stopped, Under, find, guard, join, review, verdict, wave, withdraw};
 
 /// What [`land`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,13 +92,39 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
     let_in(draft, &task, first, by, now)
 }
 
-/// Tries a held landing again at once: the checkout that was in its way has changed.
+/// Tries a landing again at once that was put off: the checkout that was in its way has changed.
 pub(crate) fn look_again(draft: &mut Draft, id: LandingId) {
-    let held = draft.board().landings.get(&id).filter(|landing| landing.held.is_some());
+    let held = draft.board().landings.get(&id).filter(|landing| landing.held.is_some() && landing.retry_at.is_some());
     if let Some(first) = held.map(|landing| landing.first) {
         draft.record(Event::LandingAsked(Asked { landing: id, first, under: None }));
         wave::ask_for_mates(draft, id);
     }
+}
+
+/// Keeps a task's landing from being tried until somebody asks for it. A trial of it is broken off; a move of the trunk
+/// that is under way goes on.
+pub(crate) fn stop(draft: &mut Draft, id: TaskId, reason: &str, now: Now) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    let Some(landing) = task.landing.filter(|landing| verdict::moving_with(draft.board(), *landing).is_none()) else {
+        return Ok(());
+    };
+    let reason = format!("{reason}; to land it: regatta land {id}");
+    // A wave lands as one.
+    for landing in wave::together(draft.board(), landing) {
+        draft.record(Event::LandingHeld(Held { landing, reason: reason.clone(), retry_at: None }));
+    }
+    queue::advance(draft, &task.project, now)
+}
+
+/// Lets a task's landing be tried again that [`stop`] kept from it.
+pub(crate) fn go_on(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    let landing = task.landing.and_then(|landing| draft.board().landings.get(&landing).cloned());
+    if let Some(landing) = landing.filter(|landing| landing.held.is_some() && landing.retry_at.is_none()) {
+        draft.record(Event::LandingAsked(Asked { landing: landing.id, first: landing.first, under: None }));
+        wave::ask_for_mates(draft, landing.id);
+    }
+    Ok(())
 }
 
 /// Puts finished work that was kept for somebody to look at into the queue, because they did.

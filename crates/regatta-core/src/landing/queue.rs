@@ -133,7 +133,7 @@ pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<Landi
         .queue_of(project)
         .map(|landing| &**landing)
         .filter(|landing| !order.contains(&landing.id))
-        .filter(|landing| landing.retry_at.is_none_or(|at| at <= now.at))
+        .filter(|landing| !landing.is_put_off(now))
         .filter(|landing| !is_behind(board, landing))
         .filter(|landing| waves.lets(landing))
         .collect();

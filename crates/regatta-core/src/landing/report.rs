@@ -378,7 +378,7 @@ fn put_off(draft: &mut Draft, id: LandingId, reason: String, now: Now) -> Result
     find(draft.board(), id)?;
     let all = wave::together(draft.board(), id);
     let tries = all.iter().filter_map(|it| draft.board().landings.get(it)).map(|it| it.tries).max().unwrap_or(0);
-    let retry_at = now.at + (HOLD_MS << tries.saturating_sub(1).min(4));
+    let retry_at = Some(now.at + (HOLD_MS << tries.saturating_sub(1).min(4)));
     for landing in all {
         draft.record(Event::LandingHeld(Held { landing, reason: reason.clone(), retry_at }));
     }

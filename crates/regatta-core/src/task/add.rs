@@ -8,6 +8,7 @@ use crate::budget::Spend;
 use crate::event::Event;
 use crate::graph::{self, Step};
 use crate::ids::{CommitId, MissionId, Now, ProjectName, TaskId};
+use crate::landing;
 use crate::launch::Standing;
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
@@ -275,13 +276,14 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
     task.validation = ask.validation.unwrap_or(task.validation);
     task.priority = ask.priority.unwrap_or(task.priority);
     task.script = ask.script.or(task.script);
+    let goes_on = ask.paused == Some(Pause::No);
     task.paused = match ask.paused {
         Some(Pause::Because(reason)) => Some(reason),
         Some(Pause::No) => None,
         None => task.paused,
     };
     draft.record(Event::TaskEdited(Edited { task: task.into() }));
-    Ok(())
+    if goes_on { landing::go_on(draft, id) } else { Ok(()) }
 }
 
 /// Records whose work a task looks at, and which commit of it.

@@ -643,4 +643,44 @@ fn a_changed_checkout_ends_the_wait() {
     world.ask("regatta", Command::ReportCheckout { landing: id });
     world.ask("regatta", Command::ReportCheckout { landing: LandingId(99) });
     assert_eq!(world.board.revision, before);
+
+    // What a person stopped stays stopped.
+    world.ask("ann", Command::StopTask { task: grant.task, reason: "stopped by ann".into(), pause: true });
+    world.ask("regatta", Command::ReportCheckout { landing: id });
+    assert!(world.board.landings[&id].held.is_some());
+}
+
+/// P11: a stop breaks a trial off and keeps the landing in the queue until somebody asks for it. The others go on.
+#[test]
+fn p11_a_stopped_landing_waits_until_somebody_asks_for_it() {
+    for asks in ["resume", "land"] {
+        let mut world = World::serial(&[("ada", 2)]);
+        for file in ["a", "b"] {
+            world.add_task(file, &[file]);
+        }
+        let (first, second) = (world.take("ada"), world.take("ada"));
+        let (stopped, other) = (world.submit(&first), world.submit(&second));
+        assert_eq!((world.landing(stopped), world.landing(other)), ("trying", "queued"));
+        world.ask("ann", Command::StopTask { task: first.task, reason: "stopped by ann".into(), pause: true });
+        world.ask(
+            "regatta",
+            Command::ReportTried { landing: stopped, found: Tried::Held { at: None, reason: "broken off".into() } },
+        );
+        let kept = &world.board.landings[&stopped];
+        assert!(
+            kept.held.as_ref().is_some_and(|it| it.contains("regatta land T1")) && kept.retry_at.is_none(),
+            "{kept:?}"
+        );
+        assert_eq!((world.landing(stopped), world.landing(other)), ("queued", "trying"), "the other goes on");
+        world.pass(60 * MINUTE);
+        world.ask("regatta", Command::Tick);
+        assert_eq!(world.landing(stopped), "queued", "no time brings it back");
+        world.land(other);
+        assert_eq!(world.landing(stopped), "queued");
+        match asks {
+            "resume" => world.ask("ann", Command::ResumeTask { task: first.task }),
+            _ => world.ask("ann", Command::Land { task: first.task, first: false }),
+        };
+        assert_eq!(world.landing(stopped), "trying", "{asks}");
+    }
 }

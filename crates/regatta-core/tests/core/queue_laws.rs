@@ -38,7 +38,7 @@ pub(super) fn check_order(board: &Board, last: &LandingId, ahead: &[LandingId]) 
     let under_way: BTreeSet<LandingId> = of_project().flat_map(|it| trains(it)).flatten().collect();
     for other in of_project().filter(|it| !all.contains(&it.id)) {
         let overtaken = train.iter().any(|id| !under_way.contains(id) && rank(other) < rank(&board.landings[id]));
-        let aside = other.retry_at.is_some()
+        let aside = other.held.is_some()
             || other.behind.iter().any(|it| board.landings.contains_key(it))
             || board.tasks[&other.task].blocked_by.iter().any(|it| board.tasks.contains_key(it));
         assert!(!overtaken || aside, "Q10: {train:?} overtook {}", other.id);
@@ -96,7 +96,10 @@ pub(super) fn check_landings(board: &Board) {
     for landing in board.landings.values() {
         let task = board.tasks.get(&landing.task).expect("a landing's task is open");
         assert_eq!(task.landing, Some(landing.id), "{} is not the landing of {}", landing.id, task.id);
-        assert_eq!(landing.held.is_some(), landing.retry_at.is_some(), "{} is held without an end", landing.id);
+        // A landing that a person stopped has no time at which it goes on; its reason says how it does.
+        let says_how = landing.held.as_ref().is_some_and(|reason| reason.contains("regatta land "));
+        assert!(landing.held.is_some() || landing.retry_at.is_none(), "{} has a time and no reason", landing.id);
+        assert!(landing.held.is_none() || landing.retry_at.is_some() || says_how, "{} is held for good", landing.id);
         check_files(board, &Owner::Landing(landing.id), &needs(board, task));
         let trunk = [Uri::of_trunk(&landing.project)];
         match &landing.state {
@@ -128,7 +131,7 @@ pub(super) fn check_landings(board: &Board) {
         assert!(queue.iter().map(|it| it.id).eq(board.queue_of(name).map(|it| it.id)), "Q10: the order is wrong");
         let stands = queue.iter().all(|it| it.state == State::Queued);
         let waits = |it: &Landing| {
-            it.retry_at.is_some()
+            it.held.is_some()
                 || it.behind.iter().any(|it| board.landings.contains_key(it))
                 || board.tasks[&it.task].blocked_by.iter().any(|it| board.tasks.contains_key(it))
                 || mates(board, it).any(comes)

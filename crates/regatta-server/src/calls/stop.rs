@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use regatta_core::attempt::Attempt;
-use regatta_core::ids::FiringId;
+use regatta_core::ids::{FiringId, LandingId};
+use regatta_core::landing::State;
 use regatta_core::reference::Reference;
 use regatta_engine::CommandOwner;
 
@@ -51,7 +52,7 @@ impl Caller<'_> {
             revision = one.ask(command).await?.0;
         }
         if !ask.drain {
-            self.until_gone(|attempt| attempt.mission.is_some_and(|mission| missions.contains(&mission))).await?;
+            self.until_gone(|_, mission| mission.is_some_and(|mission| missions.contains(&mission))).await?;
             self.end_commands_after_landings(&missions).await?;
         }
         answer(revision, &missions)
@@ -64,7 +65,7 @@ impl Caller<'_> {
             return answer(self.board().revision, &self.task_view(task).await?);
         }
         let answered = self.task(task, stop(task)).await?;
-        self.until_gone(|attempt| attempt.task == task).await?;
+        self.until_gone(|other, _| other == task).await?;
         Ok(answered)
     }
 
@@ -98,16 +99,26 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// Waits until the attempts that are being stopped are gone; names those that are not, when the time is over.
-    async fn until_gone(&self, is_meant: impl Fn(&Attempt) -> bool) -> Result<(), Problem> {
+    /// Waits until the attempts and the trials of the queue that are being stopped are gone; names those that are not, when
+    /// the time is over.
+    async fn until_gone(&self, is_meant: impl Fn(TaskId, Option<MissionId>) -> bool) -> Result<(), Problem> {
         let patience = self.engine().grace() + STOP_PATIENCE;
         let deadline = tokio::time::Instant::now() + patience;
         let mut bell = self.shared.hub.bell();
         loop {
             bell.mark_unchanged();
             let board = self.board();
-            let left = board.attempts.values().filter(|attempt| attempt.stopping.is_some() && is_meant(attempt));
-            let left: Vec<String> = left.map(|attempt| self.in_words(attempt)).collect();
+            let attempts = board.attempts.values().filter(|attempt| attempt.stopping.is_some());
+            let attempts = attempts.filter(|attempt| is_meant(attempt.task, attempt.mission));
+            let is_stopped = |id: &LandingId| {
+                let landing = board.landings.get(id);
+                landing.is_some_and(|landing| landing.held.is_some() && is_meant(landing.task, landing.mission))
+            };
+            // Also a trial of another landing, if a stopped one is merged in it.
+            let trials = board.landings.values().filter(|landing| matches!(landing.state, State::Trying { .. }));
+            let trials = trials.filter(|landing| landing.train().iter().any(is_stopped));
+            let trials = trials.map(|landing| format!("the checks of {} in the queue ({})", landing.task, landing.id));
+            let left: Vec<String> = attempts.map(|attempt| self.in_words(attempt)).chain(trials).collect();
             if left.is_empty() {
                 return Ok(());
             }
@@ -143,7 +154,7 @@ impl Caller<'_> {
             let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by, key, unless: None };
             revision = one.ask(stop(*task)).await?.0;
         }
-        self.until_gone(|attempt| tasks.contains(&attempt.task)).await?;
+        self.until_gone(|task, _| tasks.contains(&task)).await?;
         answer(revision, &tasks)
     }
 }

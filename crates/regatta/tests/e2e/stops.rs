@@ -187,3 +187,42 @@ fn p10_stop_answers_when_a_frozen_shims_agent_is_gone() {
     assert!(!agent.runs(), "P10: it said stopped, and the agent works");
     assert_slot_and_claims_are_free(&world);
 }
+
+/// P10, P11: `stop` of a mission ends the check that the queue runs for its work. The work stays in the queue, and lands
+/// when the mission goes on.
+#[test]
+fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
+    let (world, check) = (World::with_repo(), Hanging::new());
+    let go = world.root.join("go");
+    world.write(
+        "test.sh",
+        &format!("case $PWD in */staging*) [ -e {} ] || {};; esac\n[ ! -e bad ]\n", go.display(), check.command()),
+    );
+    // The check looks for a file outside, which one that is shut in does not see.
+    let settings =
+        "[project]\nname = \"shop\"\n[validation]\ncommands = [\"sh ./test.sh\"]\n[run]\nsandbox = \"off\"\n";
+    world.write("regatta.toml", settings);
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    for stop in ["M1", "T1"] {
+        if stop == "M1" {
+            start(&world, &task(&json!({})));
+        }
+        check.until_it_runs(&world);
+        world.ok(&["stop", stop]);
+        assert!(!check.runs(), "P10: it said stopped, and the check of the queue runs");
+        let why = world.ok(&["why", "T1"]);
+        assert!(why.contains("stopped by a person") && why.contains("regatta land T1"), "{why}");
+        let begun = || world.events().iter().filter(|event| event["kind"] == "landing.begun").count();
+        let before = begun();
+        world.ok(&["status"]);
+        assert_eq!(begun(), before, "it is not tried again by itself");
+        if stop == "M1" {
+            world.ok(&["run", "--resume", "M1"]);
+        }
+    }
+    std::fs::write(&go, "").unwrap();
+    world.ok(&["resume", "T1"]);
+    let landed = until(LONG, || world.json(&["show", "T1"])["word"] == "landed");
+    assert!(landed, "{}", world.ok(&["why", "T1"]));
+}
