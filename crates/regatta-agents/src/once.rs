@@ -90,6 +90,16 @@ pub(crate) fn end_all(adapter: &AgentsAdapter, attempt: AttemptId) -> Result<(),
     Ok(())
 }
 
+/// Ends a command that runs, and removes its record. The record of one that has ended stays.
+pub(crate) fn break_off(adapter: &AgentsAdapter, name: &str) -> Result<(), AgentError> {
+    let dir = RunDir(path(adapter, name)?);
+    if matches!(phase(&dir)?, Phase::Untouched | Phase::Ended(_)) {
+        return Ok(());
+    }
+    adapter.end(&dir, GRACE)?;
+    forget(adapter, name)
+}
+
 /// Removes the record of a command that has ended.
 pub(crate) fn forget(adapter: &AgentsAdapter, name: &str) -> Result<(), AgentError> {
     let dir = RunDir(path(adapter, name)?);

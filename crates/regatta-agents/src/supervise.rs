@@ -502,6 +502,10 @@ impl Agents for AgentsAdapter {
         once::end_all(self, attempt)
     }
 
+    fn break_off_command(&self, name: &str) -> Result<(), AgentError> {
+        once::break_off(self, name)
+    }
+
     fn forget_command(&self, name: &str) -> Result<(), AgentError> {
         once::forget(self, name)
     }

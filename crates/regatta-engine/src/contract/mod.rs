@@ -200,11 +200,16 @@ pub(crate) fn refused_by_ratchet(
         dir: place.dir.to_owned(),
         env: environment(task, project).into_iter().chain(place.env.iter().cloned()).collect(),
         timeout: Duration::from_millis(project.validation_timeout_ms),
-        once: Some(format!("ratchet-{attempt}")),
+        once: Some(ratchet_name(attempt)),
         shut_in: place.shut_in.clone(),
     };
     let result = run(agents, &check, place.wanted)?;
     Ok((!result.passed()).then(|| format!("its ratchet `{}` {}", argv.join(" "), verdict(&result))))
+}
+
+/// Returns the name under which the ratchet of an attempt runs once.
+pub(crate) fn ratchet_name(attempt: AttemptId) -> String {
+    format!("ratchet-{attempt}")
 }
 
 pub(crate) fn environment(task: &Task, project: &Project) -> Vec<(String, String)> {

@@ -19,7 +19,7 @@ use crate::result::Read;
 use crate::{Engine, contract, keep, knowledge};
 
 use super::attempts::{end_all, has_ended, settle_ended};
-use super::landings::examine_alone;
+use super::landings::Alone;
 use super::{Scene, authorship, isolation, outlasts_down, report, scene};
 
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
@@ -140,11 +140,12 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     if let Some(reason) = against_a_rule(engine, scene, &part, findings)? {
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
     }
-    // Files that are held back are still in the workspace, where a check would count on them.
+    // Files that are held back are still in the workspace, where a check or a ratchet would count on them.
     let held_back = &findings.outside;
-    let mut found = match held_back.is_empty() {
-        true => site.examine(&order)?,
-        false => examine_alone(engine, scene, &part.commit)?,
+    let alone = if held_back.is_empty() { None } else { Some(Alone::new(engine, scene, &part.commit)?) };
+    let mut found = match &alone {
+        None => site.examine(&order)?,
+        Some(alone) => alone.examine()?,
     };
     for it in &mut found {
         it.output = (engine.shared.settings.redact.0)(&it.output);
@@ -157,7 +158,11 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         }
         return Ok(Verdict::Failed { reason });
     }
-    Ok(match site.ratchet(&order)? {
+    let refused = match &alone {
+        None => site.ratchet(&order)?,
+        Some(alone) => alone.ratchet()?,
+    };
+    Ok(match refused {
         None => passed,
         Some(reason) => Verdict::Rejected { reason },
     })

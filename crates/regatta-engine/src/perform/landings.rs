@@ -34,8 +34,8 @@ pub(crate) use push::Pushes;
 pub(super) use push::{push_branch, push_trunk};
 pub(crate) use release::Releases;
 pub(crate) use trunk_check::{compare, compare_all, compare_with};
+pub(super) use validate::Alone;
 pub(crate) use validate::Bench;
-pub(super) use validate::examine_alone;
 use watch::Watch;
 
 /// One branch of a trial.

@@ -343,6 +343,12 @@ pub trait Agents: Send + Sync {
         let _ = attempt;
         Ok(())
     }
+    /// Ends a command that runs `once` under this name, also one that an earlier daemon started, and forgets it: asked
+    /// again, it runs again. The record of one that has ended is kept.
+    fn break_off_command(&self, name: &str) -> Result<(), AgentError> {
+        let _ = name;
+        Ok(())
+    }
     /// Forgets the record of a command that ran `once` and has ended: asked again under this name, it runs again.
     fn forget_command(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;

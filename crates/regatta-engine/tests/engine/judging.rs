@@ -102,6 +102,36 @@ fn q1_held_back_files_do_not_count_in_the_checks_of_an_attempt() {
     engine.shutdown();
 }
 
+/// Q1: a ratchet measures exactly what will land, so held-back files are not there.
+#[test]
+fn q1_held_back_files_do_not_count_for_a_ratchet() {
+    let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    world.agents.judge_by(move |command, files| {
+        if command == "measure" {
+            count.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(files.get("a").map(String::as_str), Some("mine"), "it sees the work");
+            return if files.contains_key("b") { Err("b counts".into()) } else { Ok(()) };
+        }
+        Ok(())
+    });
+    let engine = world.start_in(&life).unwrap();
+    let ratchet = Some(vec!["measure".into()]);
+    let (_, tasks) = launch(&engine, &["ann"], vec![with(task::Add { ratchet, ..task_on("a", "a") })]);
+    until_done(&engine, &life, &world);
+    let task = engine.history().task(tasks[0]).unwrap().unwrap();
+    assert_eq!(
+        (task.status, causes(&engine, tasks[0])),
+        (Status::Completed, vec![Cause::Submitted]),
+        "{:?}",
+        task.reason
+    );
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
 #[test]
 fn an_escape_needs_a_person_where_the_project_says_so() {
     let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());

@@ -1,10 +1,11 @@
 //! Is this tree green? Its checks are the trunk's own, never the branch's; what passed once is not run again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use regatta_core::agent::Level;
 use regatta_core::ids::{CommitId, ProjectName};
 use regatta_core::landing::plan;
 use regatta_core::project::Project;
@@ -131,25 +132,65 @@ pub(super) fn broken(
     Ok(found)
 }
 
-/// Checks an attempt's commit alone, in a slot's directory that holds exactly that commit.
-pub(in crate::perform) fn examine_alone(
-    engine: &Engine,
-    scene: &Scene,
-    commit: &CommitId,
-) -> Result<Vec<Evidence>, String> {
-    let Scene { attempt, task, project, repo } = scene;
-    let slot = engine.shared.bench.slot(&project.name);
-    let dir = engine.shared.git.stage(repo, slot.number, commit).map_err(|error| error.to_string())?;
-    let entry = engine.shared.commands.enter(CommandOwner::Attempt(attempt.id), "its checks");
-    let wanted = || entry.is_wanted() && engine.may_start() && !engine.is_ending(attempt.id);
-    if let Some(broken) = furnish(engine, repo, (task, project), (slot.number, commit), (&dir, &wanted))? {
-        let output = String::new();
-        return Ok(vec![Evidence { check: "setup".into(), passed: false, how: broken.reason, output, ms: 0 }]);
+/// An attempt's commit alone, in a slot's directory that holds exactly that commit and nothing that is held back.
+pub(in crate::perform) struct Alone<'a> {
+    engine: &'a Engine,
+    scene: &'a Scene,
+    commit: CommitId,
+    slot: Slot<'a>,
+    dir: PathBuf,
+}
+
+impl<'a> Alone<'a> {
+    pub(in crate::perform) fn new(
+        engine: &'a Engine,
+        scene: &'a Scene,
+        commit: &CommitId,
+    ) -> Result<Alone<'a>, String> {
+        // A ratchet that an earlier daemon started may run in a directory that is about to have another commit in it.
+        let ratchet = contract::ratchet_name(scene.attempt.id);
+        engine.shared.agents.break_off_command(&ratchet).map_err(contract::in_full)?;
+        let slot = engine.shared.bench.slot(&scene.project.name);
+        let dir = engine.shared.git.stage(&scene.repo, slot.number, commit).map_err(|error| error.to_string())?;
+        Ok(Alone { engine, scene, commit: commit.clone(), slot, dir })
     }
-    let shut_in = contract::shut_in(&*engine.shared.git, repo, project.settings.run.sandbox);
-    let env = contract::port_variables(&attempt.ports);
-    let place = Place { dir: &dir, shut_in, env, wanted: Some(&wanted), entry: Some(&entry) };
-    contract::examine(&*engine.shared.agents, task, project, &place).map_err(contract::in_full)
+
+    /// Checks the commit, up to the first check that fails.
+    pub(in crate::perform) fn examine(&self) -> Result<Vec<Evidence>, String> {
+        let Scene { task, project, repo, .. } = self.scene;
+        let (slot, level) = ((self.slot.number, &self.commit), project.settings.run.sandbox);
+        self.within(level, |place, wanted| {
+            if let Some(broken) = furnish(self.engine, repo, (task, project), slot, (&self.dir, wanted))? {
+                let output = String::new();
+                return Ok(vec![Evidence { check: "setup".into(), passed: false, how: broken.reason, output, ms: 0 }]);
+            }
+            contract::examine(&*self.engine.shared.agents, task, project, place).map_err(contract::in_full)
+        })
+    }
+
+    /// Lets the task's ratchet measure the commit, once; says why it refused.
+    pub(in crate::perform) fn ratchet(&self) -> Result<Option<String>, String> {
+        let Scene { attempt, task, project, .. } = self.scene;
+        let level = project.settings.run.ratchet_sandbox.unwrap_or(Level::Off);
+        self.within(Some(level), |place, _| {
+            contract::refused_by_ratchet(&*self.engine.shared.agents, (task, project), attempt.id, place)
+                .map_err(contract::in_full)
+        })
+    }
+
+    /// Runs commands for the attempt in the directory, for as long as they are wanted.
+    fn within<T>(
+        &self,
+        level: Option<Level>,
+        run: impl FnOnce(&Place<'_>, &dyn Fn() -> bool) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let (engine, Scene { attempt, repo, .. }) = (self.engine, self.scene);
+        let entry = engine.shared.commands.enter(CommandOwner::Attempt(attempt.id), "its checks");
+        let wanted = || entry.is_wanted() && engine.may_start() && !engine.is_ending(attempt.id);
+        let shut_in = contract::shut_in(&*engine.shared.git, repo, level);
+        let env = contract::port_variables(&attempt.ports);
+        run(&Place { dir: &self.dir, shut_in, env, wanted: Some(&wanted), entry: Some(&entry) }, &wanted)
+    }
 }
 
 /// Removes the directories of slots that the project no longer has.
