@@ -448,6 +448,9 @@ pub struct RunnerAnswer {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
+    /// Whose fault the error is, where a person must change something before it can be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<regatta_core::attempt::SetupFault>,
 }
 
 /// What a program at a runner said since.

@@ -110,7 +110,7 @@ pub struct Call {
 }
 
 /// What a runner answers: what the call gave, or why it could not be done.
-pub type CallAnswer = Result<Value, String>;
+pub type CallAnswer = Result<Value, SiteError>;
 
 /// What an attended program said since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -247,7 +247,7 @@ impl There {
         (!there).then(|| format!("the runner {} is not there", self.runner))
     }
 
-    fn call<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, String> {
+    fn call<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, SiteError> {
         let (sender, words) = mpsc::channel();
         let calls = &self.engine.shared.calls;
         let id = calls.open(&self.runner, ask, Some(sender));
@@ -255,11 +255,11 @@ impl There {
             match words.recv_timeout(LOOK_UP) {
                 Ok(Word::Answered(answer)) => return understand(answer),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err("the call was dropped".into()),
+                Err(RecvTimeoutError::Disconnected) => return Err("the call was dropped".to_owned().into()),
             }
             if let Some(why) = self.given_up() {
                 calls.close(&self.runner, id);
-                return Err(why);
+                return Err(why.into());
             }
         }
     }
@@ -271,7 +271,14 @@ impl There {
     }
 
     fn ask_agents<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, AgentError> {
-        self.call(ask).map_err(|what| self.unwell(what))
+        self.call(ask).map_err(|error| self.unwell(error.reason))
+    }
+
+    /// Returns the fault of the repository here that keeps a runner from fetching it, if that is why. A runner is told no
+    /// more than that the fetch failed.
+    fn fault_here(&self, order: &Order) -> Option<SiteError> {
+        let error = self.engine.shared.git.compare_trunk(&Repo::of(&order.project), &[]).err()?;
+        Some(SiteError::from(error)).filter(|error| error.fault.is_some())
     }
 
     fn unwell(&self, what: String) -> AgentError {
@@ -279,8 +286,9 @@ impl There {
     }
 }
 
-fn understand<T: DeserializeOwned>(answer: CallAnswer) -> Result<T, String> {
-    serde_json::from_value(answer?).map_err(|it| format!("the runner's answer is not understood: {it}"))
+fn understand<T: DeserializeOwned>(answer: CallAnswer) -> Result<T, SiteError> {
+    let read = serde_json::from_value(answer?);
+    read.map_err(|error| format!("the runner's answer is not understood: {error}").into())
 }
 
 fn boxed(order: &Order) -> Box<Order> {
@@ -289,16 +297,17 @@ fn boxed(order: &Order) -> Box<Order> {
 
 impl Site for There {
     fn taken(&self, ports: &[u16]) -> Result<Vec<u16>, String> {
-        self.call(Ask::Taken { ports: ports.to_vec() })
+        self.call(Ask::Taken { ports: ports.to_vec() }).map_err(String::from)
     }
 
     fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, SiteError> {
         let _entry = self.enter(order, "its setup commands");
-        self.call(Ask::Ready { order: boxed(order), ports: ports.to_vec() }).map_err(SiteError::from)
+        let ready = self.call(Ask::Ready { order: boxed(order), ports: ports.to_vec() });
+        ready.map_err(|error: SiteError| self.fault_here(order).filter(|_| error.fault.is_none()).unwrap_or(error))
     }
 
     fn brief(&self, order: &Order, briefing: Option<&str>) -> Result<bool, String> {
-        self.call(Ask::Brief { order: boxed(order), briefing: briefing.map(str::to_owned) })
+        self.call(Ask::Brief { order: boxed(order), briefing: briefing.map(str::to_owned) }).map_err(String::from)
     }
 
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
@@ -331,7 +340,7 @@ impl Site for There {
             }
             match words.recv_timeout(LOOK_UP) {
                 Ok(Word::Answered(answer)) => {
-                    break understand::<Option<Verdict>>(answer).map_err(|it| self.unwell(it));
+                    break understand::<Option<Verdict>>(answer).map_err(|error| self.unwell(error.reason));
                 }
                 Ok(Word::Said(words, heard)) => {
                     for (n, said) in words.heard {
@@ -362,7 +371,7 @@ impl Site for There {
     }
 
     fn hear(&self, order: &Order) -> Result<Heard, String> {
-        self.call(Ask::Hear { order: boxed(order) })
+        self.call(Ask::Hear { order: boxed(order) }).map_err(String::from)
     }
 
     /// The runner has handed it over by then; what counts is what arrived.
@@ -390,13 +399,13 @@ impl Site for There {
 
     fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String> {
         let _entry = self.enter(order, "its checks");
-        self.call(Ask::Examine { order: boxed(order) })
+        self.call(Ask::Examine { order: boxed(order) }).map_err(String::from)
     }
 
     fn ratchet(&self, order: &Order) -> Result<Option<String>, String> {
         let ratchet = order.task.ratchet.as_ref();
         let _entry = ratchet.map(|argv| self.enter(order, &format!("ratchet `{}`", argv.join(" "))));
-        self.call(Ask::Ratchet { order: boxed(order) })
+        self.call(Ask::Ratchet { order: boxed(order) }).map_err(String::from)
     }
 
     fn clear(&self, order: &Order, authorship: &Authorship) -> Result<(), String> {
@@ -405,7 +414,7 @@ impl Site for There {
             tracing::warn!(attempt = %id, "what is left of it stays at the runner {}, which was removed", self.runner);
             return Ok(());
         }
-        self.call(Ask::Clear { order: boxed(order), authorship: authorship.clone() })
+        self.call(Ask::Clear { order: boxed(order), authorship: authorship.clone() }).map_err(String::from)
     }
 
     fn place(&self, _order: &Order) -> Option<PathBuf> {

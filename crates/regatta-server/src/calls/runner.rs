@@ -5,6 +5,7 @@ use regatta_core::ids::RunnerName;
 use regatta_core::refusal::Refusal;
 use regatta_core::runner::{self, Runner};
 use regatta_engine::ports::agents::Record;
+use regatta_engine::ports::site::SiteError;
 use regatta_engine::there::Words;
 use tokio::time::Instant;
 
@@ -86,7 +87,7 @@ impl Caller<'_> {
     pub(super) async fn runner_answer(&self, ask: input::RunnerAnswer) -> Json {
         self.speaks_for_runner(&ask.runner)?;
         let answered = match ask.error {
-            Some(error) => Err(error),
+            Some(reason) => Err(SiteError { reason, fault: ask.fault }),
             None => Ok(ask.gave),
         };
         self.engine().runner_answered(&ask.runner, ask.session, ask.call, answered).map_err(|it| Problem::from(&it))?;

@@ -23,7 +23,7 @@ use regatta_core::runner::{BEAT_MS, FENCE_MS, Register};
 use regatta_engine::Here;
 use regatta_engine::ports::agents::{Agents, ProcessState, Wishes};
 use regatta_engine::ports::git::Git;
-use regatta_engine::ports::site::{Order, Site};
+use regatta_engine::ports::site::{Order, Site, SiteError};
 use regatta_engine::there;
 
 use crate::daemon;
@@ -330,13 +330,14 @@ impl Runner {
 
     /// Answers until the answer has arrived, or nobody wants it any more.
     fn answer(&self, call: u64, answer: there::CallAnswer) {
-        let (gave, error) = match answer {
-            Ok(gave) => (gave, None),
-            Err(error) => (serde_json::Value::Null, Some(error)),
+        let (gave, error, fault) = match answer {
+            Ok(gave) => (gave, None, None),
+            Err(SiteError { reason, fault }) => (serde_json::Value::Null, Some(reason), fault),
         };
         loop {
             let (runner, session) = (self.name(), self.session());
-            let ask = input::RunnerAnswer { runner, session, call, gave: gave.clone(), error: error.clone() };
+            let (gave, error) = (gave.clone(), error.clone());
+            let ask = input::RunnerAnswer { runner, session, call, gave, error, fault };
             match self.line.call::<String>(&Call::RunnerAnswer(ask)) {
                 Ok(_) => return self.in_contact(),
                 Err(Broken::Refused(problem)) if problem.code == "stale_runner" && session != self.session() => {}

@@ -9,7 +9,7 @@ use regatta_api::input;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{Launch, Verdict};
 use regatta_engine::ports::git::{Authorship, Capture};
-use regatta_engine::ports::site::{Order, Site};
+use regatta_engine::ports::site::{Order, Site, SiteError};
 use regatta_engine::there::{Ask, CallAnswer};
 use serde::Serialize;
 
@@ -48,13 +48,13 @@ impl Runner {
         &self,
         order: &Order,
         ports: &[(String, String)],
-    ) -> Result<regatta_engine::ports::git::Workspace, String> {
+    ) -> Result<regatta_engine::ports::git::Workspace, SiteError> {
         lock(&self.orders).insert(order.attempt.id, order.clone());
         let wants: Vec<_> = order.task.fixup.iter().map(|it| it.commit.clone()).collect();
         let from = self.line.repository(order.project.name.as_str());
         let repo = self.here.repo(&order.project);
-        self.git.take_in(&repo, &from, &wants).map_err(|it| format!("{it} {}", it.hint))?;
-        self.here.ready(order, ports).map_err(String::from)
+        self.git.take_in(&repo, &from, &wants)?;
+        self.here.ready(order, ports)
     }
 
     /// A launch as it must be on this machine: its homes, its way to the daemon, and what is hidden here.
@@ -140,7 +140,7 @@ impl Runner {
         }
     }
 
-    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, String> {
+    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, SiteError> {
         let captured = self.here.capture(order, authorship)?;
         self.hand_over(order)?;
         Ok(captured)
@@ -175,10 +175,11 @@ impl Runner {
         let Some(order) = lock(&self.orders).get(&id).cloned() else { return Ok(()) };
         let attempt = &order.attempt;
         let signed = regatta_engine::authorship(&order.task, attempt.agent.as_str(), attempt.started_wall);
-        self.capture(&order, &signed).map(drop)
+        self.capture(&order, &signed).map(drop).map_err(String::from)
     }
 }
 
-fn give<T: Serialize>(answer: Result<T, String>) -> CallAnswer {
-    answer.and_then(|it| serde_json::to_value(it).map_err(|it| it.to_string()))
+fn give<T: Serialize>(answer: Result<T, impl Into<SiteError>>) -> CallAnswer {
+    let given = answer.map_err(Into::into)?;
+    serde_json::to_value(given).map_err(|error| error.to_string().into())
 }

@@ -390,3 +390,24 @@ fn a_fix_up_is_worked_on_at_a_runner() {
     let said = world.json(&["audit", "--verb", "runner.drain"]);
     assert_eq!(said.as_array().map(Vec::len), Some(1), "{said}");
 }
+
+/// A fault of the set-up costs no attempt, also where the work is done at a runner: a person is told once, with the fix.
+#[test]
+fn a_git_fault_at_a_runner_costs_no_attempt() {
+    let (world, _) = remote();
+    world.write(".gitattributes", "*.utf16 working-tree-encoding=UTF-16\n");
+    world.commit("Keep some files in another encoding");
+    let _runner = Runner::start(&world, "box", &["--labels", "far"]);
+    start(
+        &world,
+        "[[task]]\nid = \"a\"\nsubject = \"Write it\"\nfiles = [\"note.utf16\"]\n\
+         script = [{ write = { path = \"note.utf16\", text = \"plain\\n\" } }]\n",
+    );
+    let needs_person = || world.json(&["show", "T1"])["word"] == "needs you";
+    assert!(until(LONG, needs_person), "{}", world.ok(&["why", "T1"]));
+    let task = world.json(&["show", "T1"]);
+    assert_eq!((&task["failures"], task["attempts"].as_array().map(Vec::len)), (&0.into(), Some(1)), "{task}");
+    let reason = task["reason"].as_str().unwrap();
+    assert!(reason.contains("note.utf16") && reason.contains("working-tree-encoding"), "{reason}");
+    assert_eq!(world.json(&["show", "A1"])["runner"], "box");
+}
