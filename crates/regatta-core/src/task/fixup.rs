@@ -104,7 +104,8 @@ impl Fixup {
 }
 
 impl Task {
-    /// What its next attempt may touch: the conflicting files alone, where there are any.
+    /// What its next attempt may touch: the conflicting files alone, where there are any. Where ownership settled the
+    /// conflicts before the checks failed, any of its own files may be at fault, so it may touch those, too.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|it| &it.paths);
         let mut literal: Vec<PathPattern> = paths.filter_map(|it| PathPattern::new(it).ok()).collect();
@@ -112,7 +113,15 @@ impl Task {
         let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
         let directories = conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);
         literal.extend(directories.filter_map(|conflict| PathPattern::new(&format!("{}/**", conflict.path)).ok()));
-        if literal.is_empty() { self.files.clone() } else { literal }
+        let is_settled = self.fixup.as_ref().is_some_and(|fixup| !fixup.settled.is_empty());
+        if literal.is_empty() || (is_settled && self.files.is_empty()) {
+            return self.files.clone();
+        }
+        if is_settled {
+            literal.retain(|pattern| !self.files.contains(pattern));
+            literal.splice(0..0, self.files.iter().cloned());
+        }
+        literal
     }
 }
 

@@ -91,8 +91,8 @@ fn settled(fixup: &Fixup) -> String {
     let mut text =
         "## FIX-UP\nThe work of this task is done. It conflicted with what landed since, and each conflict was \
                     settled by the ownership of the file. The tree that came of it fails its checks. It is in your \
-                    working directory. Make the checks pass by changing only the files below, and keep what both sides \
-                    meant. Do not do the task again.\n"
+                    working directory. Make the checks pass by changing only this task's own files and the files below, \
+                    and keep what both sides meant. Do not do the task again.\n"
             .to_owned();
     for SettledPath { path, is_trunks } in &fixup.settled {
         let (taken, other) = if *is_trunks { ("the trunk's", "this task's") } else { ("this task's", "the trunk's") };

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::lost_work::Work;
 use crate::world::{LONG, World, until};
 
 /// Fails like a program of Node's does, with the error long before the end of the output, where both files exist.
@@ -110,10 +111,10 @@ fn a_fixup_of_work_that_fails_is_told_the_first_error_and_what_landed_since() {
     assert!(reason.contains("Error: Cannot find module '../glue'"), "people see it too: {reason}");
 }
 
-/// A8: where ownership settled the conflict, the fix-up has the version that was taken, without marks, may change only the
-/// conflicting file, and is told whose versions there are.
+/// A8: where ownership settled the conflict, the fix-up has the version that was taken, without marks, and is told whose
+/// versions there are.
 #[test]
-fn q6_a_fixup_after_ownership_has_no_marks_and_only_the_conflicting_files() {
+fn q6_a_fixup_after_ownership_has_no_marks() {
     let world = world("on_conflict = \"ownership\"\n");
     let task = start(&world, "a.txt");
     world.write("a.txt", "ann's\n");
@@ -125,4 +126,29 @@ fn q6_a_fixup_after_ownership_has_no_marks_and_only_the_conflicting_files() {
     assert!(told.contains("Error: a.txt breaks the strict mode") && !told.contains("<<<<<<<"), "{told}");
     let workspace = world.json(&["show", &task])["workspace"].as_str().unwrap().to_owned();
     assert_eq!(fs::read_to_string(Path::new(&workspace).join("a.txt")).unwrap(), "the task's\n");
+}
+
+/// A8: ownership settled the conflict in one file, and the checks fail because of another file of the task. The fix-up may
+/// change both.
+#[test]
+fn q6_a_fixup_after_ownership_may_change_the_file_at_fault() {
+    let world = world("on_conflict = \"ownership\"\n");
+    world.write("b.txt", "one\n");
+    world.commit("Have a b");
+    let work = Work::begin(&world, "Write both", "a.txt,b.txt");
+    work.write("a.txt", "zoe's\n");
+    work.write("b.txt", "zoe's task\n");
+    world.write("a.txt", "ann's\n");
+    world.write("check.sh", "! [ -e strict ] || ! grep -q task b.txt || { echo 'b.txt: no task here'; exit 1; }\n");
+    world.write("strict", "yes\n");
+    world.commit("Be strict");
+    work.finish(&world);
+    let again = Work::again(&world);
+    assert_eq!(again.task, work.task, "it is a fix-up");
+    assert_eq!((again.read("a.txt"), again.read("b.txt")), ("zoe's\n".into(), "zoe's task\n".into()));
+    again.write("a.txt", "zoe's and ann's\n");
+    again.write("b.txt", "zoe's\n");
+    again.finish(&world);
+    again.until(&world, "landed");
+    assert_eq!((world.read("a.txt"), world.read("b.txt")), ("zoe's and ann's\n".into(), "zoe's\n".into()));
 }
