@@ -31,8 +31,8 @@ use crate::refusal::Refusal;
 use crate::task::{SettledPath, Submission, Task};
 
 pub use people::{Place, hold, land, land_under, needs_person, release, revise, undo};
-pub(crate) use people::{begin_review, go_on, is_free_to_land, look_again, stop, submit_edits};
-pub(crate) use queue::{advance, retry, submit, withdraw};
+pub(crate) use people::{begin_review, go_on, is_free_to_land, look_again, stop};
+pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
 pub use report::{Moved, Tried, moved, tried};
 pub(crate) use report::{announce, fence_fell, lent_fence_fell, waited_in_vain};
 pub(crate) use verdict::MAX_FAULTS;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::{Attempt, first_few};
+use crate::attempt::first_few;
 use crate::board::{Board, Draft};
 use crate::claim::WorkClaims;
 use crate::command::Actor;
@@ -162,43 +162,12 @@ pub fn land_under(draft: &mut Draft, id: TaskId, under: Under, by: &Actor, now: 
 }
 
 /// Returns what a landing of the task must hold, if all of it is free.
-fn free_claims(draft: &Draft, task: &Task, agent: &AgentName, now: Now) -> Result<WorkClaims, Refusal> {
+pub(super) fn free_claims(draft: &Draft, task: &Task, agent: &AgentName, now: Now) -> Result<WorkClaims, Refusal> {
     let board = draft.board();
     let (files, mode) = (manifest::claims(board, task), manifest::mode(board, task));
     let claims = WorkClaims { files, mode, identity: claim::of_task(task) };
     let holders = claim::work_conflicts(board, &claims, agent, now);
     if holders.is_empty() { Ok(claims) } else { Err(Refusal::ClaimHeld { holders }) }
-}
-
-/// Sends work through the queue that a lead did itself, under the same rules as a worker's. Returns whether it is
-/// queued; otherwise it waits for a person.
-pub(crate) fn submit_edits(
-    draft: &mut Draft,
-    id: TaskId,
-    attempt: &Attempt,
-    work: Submission,
-    now: Now,
-) -> Result<bool, Refusal> {
-    let task = task::find(draft.board(), id)?;
-    let held = || format!("its files are held by somebody: regatta land {id}, when they are free");
-    if let Some(reason) = guard::never_lands(&work.changed, &work.special) {
-        task::review(draft, id, work, format!("it cannot land: {reason}"))?;
-        return Ok(false);
-    }
-    let needs = needs_person(draft.board(), &task, &work);
-    let Ok(claims) = free_claims(draft, &task, &attempt.agent, now) else {
-        task::review(draft, id, work, needs.unwrap_or_else(held))?;
-        return Ok(false);
-    };
-    if let Some(reason) = needs {
-        task::review(draft, id, work, reason)?;
-        review::begin(draft, id, &attempt.agent, None, now)?;
-        return Ok(false);
-    }
-    let landing = fresh(draft, &task, attempt.agent.clone(), work, now);
-    let queued = enter(draft, landing, None)?;
-    claim::acquire_for_landing(draft, queued, claims, now);
-    Ok(true)
 }
 
 /// Begins the review of work that waited for something else before.

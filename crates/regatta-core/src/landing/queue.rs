@@ -8,22 +8,55 @@ use crate::board::{Board, Draft};
 use crate::claim::{self, Owner};
 use crate::command::Actor;
 use crate::event::Event;
-use crate::ids::{AgentName, CommitId, LandingId, Now, ProjectName};
+use crate::ids::{AgentName, CommitId, LandingId, Now, ProjectName, TaskId};
 use crate::pattern::Uri;
 use crate::project::{QueueMode, Verify};
 use crate::refusal::Refusal;
 use crate::task::{self, Status, Submission, Task};
 
-use super::people::{guarded, needs_person};
+use super::people::{free_claims, guarded, needs_person};
 use super::plan::{self, Known, Pace};
 use super::wave::{self, Waves};
 use super::{Begun, Ended, Landing, Moving, Queued, State, guard, join, verdict};
+
+/// Where a landing has the claims on its files from.
+enum Claims {
+    /// The attempt that did the work hands them over.
+    OfAttempt,
+    /// Nobody holds them for the work, so they must be free.
+    New,
+}
 
 /// Queues finished work and hands the attempt's claims to its landing; or keeps it for a person to look at.
 pub(crate) fn submit(
     draft: &mut Draft,
     task: &Task,
     attempt: &Attempt,
+    submission: Submission,
+    now: Now,
+) -> Result<Option<LandingId>, Refusal> {
+    pass_gates(draft, task, (attempt, Claims::OfAttempt), submission, now)
+}
+
+/// Sends work through the queue that a lead did itself, under the same rules as a worker's. Returns whether it is
+/// queued; otherwise it waits for a person.
+pub(crate) fn submit_edits(
+    draft: &mut Draft,
+    id: TaskId,
+    attempt: &Attempt,
+    work: Submission,
+    now: Now,
+) -> Result<bool, Refusal> {
+    let task = task::find(draft.board(), id)?;
+    Ok(pass_gates(draft, &task, (attempt, Claims::New), work, now)?.is_some())
+}
+
+/// Takes finished work through the gates before the queue, in their order: changes that never land, open questions, files
+/// that somebody else holds, a person's or a reviewer's word. Work that a gate stops is kept for a person.
+fn pass_gates(
+    draft: &mut Draft,
+    task: &Task,
+    (attempt, claims): (&Attempt, Claims),
     submission: Submission,
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {
@@ -43,14 +76,30 @@ pub(crate) fn submit(
             return Ok(None);
         }
     }
-    if let Some(reason) = needs_person(draft.board(), task, &submission) {
+    let needs = needs_person(draft.board(), task, &submission);
+    let acquired = match claims {
+        Claims::OfAttempt => None,
+        Claims::New => match free_claims(draft, task, &attempt.agent, now) {
+            Ok(free) => Some(free),
+            Err(_) => {
+                let id = task.id;
+                let held = || format!("its files are held by somebody: regatta land {id}, when they are free");
+                task::review(draft, id, submission, needs.unwrap_or_else(held))?;
+                return Ok(None);
+            }
+        },
+    };
+    if let Some(reason) = needs {
         task::review(draft, task.id, submission, reason)?;
         super::review::begin(draft, task.id, &attempt.agent, None, now)?;
         return Ok(None);
     }
     let landing = fresh(draft, task, attempt.agent.clone(), submission, now);
     let id = enter(draft, landing, None)?;
-    claim::transfer_all(draft, &Owner::Attempt(attempt.id), &Owner::Landing(id));
+    match acquired {
+        None => claim::transfer_all(draft, &Owner::Attempt(attempt.id), &Owner::Landing(id)),
+        Some(claims) => claim::acquire_for_landing(draft, id, claims, now),
+    }
     Ok(Some(id))
 }
 
