@@ -282,6 +282,31 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An entry of a member that is queued, has no lane yet, and of which nothing else is known.
+    fn new(team: &Team, name: &MemberName) -> Entry {
+        Entry {
+            name: name.clone(),
+            lead: *name == team.lead.name,
+            agent: team.agent(name),
+            lane: None,
+            asked: Identity::default(),
+            got: Identity::default(),
+            notes: vec![],
+            program: None,
+            prepared: false,
+            state: State::Queued,
+            cause: None,
+            evidence: vec![],
+            task: None,
+            attempt: None,
+            retries: 0,
+            started_wall: None,
+            alive_wall: None,
+            ended_wall: None,
+            extra: Extra::new(),
+        }
+    }
+
     /// Whether it is on a lane of its own, as far as that is known.
     pub fn is_aside(&self) -> bool {
         self.lane.as_ref().is_some_and(|it| it.kind == Kind::Secondary)

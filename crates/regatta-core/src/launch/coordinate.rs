@@ -128,27 +128,8 @@ fn entry(team: &Team, member: &Member, seat: &Seat, plan: &Plan) -> Entry {
         }
         (got.backend, got.fast_mode) = (shared, lead.fast_mode);
     }
-    Entry {
-        name: member.name.clone(),
-        lead: is_lead,
-        agent: team.agent(&member.name),
-        lane: lane.map(|it| Place { id: it.id.clone(), kind: it.kind, owner: it.owner.clone() }),
-        asked,
-        got,
-        notes,
-        program: None,
-        prepared: false,
-        state: State::Queued,
-        cause: None,
-        evidence: vec![],
-        task: None,
-        attempt: None,
-        retries: 0,
-        started_wall: None,
-        alive_wall: None,
-        ended_wall: None,
-        extra: Extra::new(),
-    }
+    let lane = lane.map(|lane| Place { id: lane.id.clone(), kind: lane.kind, owner: lane.owner.clone() });
+    Entry { lane, asked, got, notes, ..Entry::new(team, &member.name) }
 }
 
 fn supersede(draft: &mut Draft, team: &Team) {

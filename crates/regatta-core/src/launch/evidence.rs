@@ -77,25 +77,6 @@ fn lost(team: &Team, name: &MemberName, now: Now) -> Entry {
 
 fn unplaced(team: &Team, name: &MemberName) -> Entry {
     let provider = team.member(name).map(|member| team.provider(member).to_owned()).unwrap_or_default();
-    Entry {
-        name: name.clone(),
-        lead: *name == team.lead.name,
-        agent: team.agent(name),
-        lane: None,
-        asked: Identity { provider: provider.clone(), ..Identity::default() },
-        got: Identity { provider, ..Identity::default() },
-        notes: vec![],
-        program: None,
-        prepared: false,
-        state: State::Queued,
-        cause: None,
-        evidence: vec![],
-        task: None,
-        attempt: None,
-        retries: 0,
-        started_wall: None,
-        alive_wall: None,
-        ended_wall: None,
-        extra: Extra::new(),
-    }
+    let identity = Identity { provider, ..Identity::default() };
+    Entry { asked: identity.clone(), got: identity, ..Entry::new(team, name) }
 }
