@@ -10,6 +10,8 @@ use crate::shapes::Shape;
 
 /// How many bytes of a value are judged. A longer secret is taken out whole; see [`whole_value`].
 const MAX_VALUE: usize = 4_096;
+/// A host with its port is shorter: 253 bytes, a colon, five digits, and both percent-encoded at worst.
+const MAX_HOST: usize = 1_024;
 /// How far a name may reach to the left of its last word: `spring.datasource.primary.password`.
 const MAX_NAME: usize = 120;
 
@@ -646,16 +648,20 @@ fn user_info(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         return None;
     };
     let scheme = bytes[..at].last().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'%');
-    let rest = &text[open..text.len().min(open + MAX_VALUE)];
+    // The whole of it, however long: the slashes of the next URL end it, so no byte is looked at for two URLs.
+    let rest = &text[open..];
     let stops = |byte: u8| byte.is_ascii_whitespace() || b"\"'<>`\\/?#,(){}|".contains(&byte);
-    let length = rest.iter().position(|byte| stops(*byte)).unwrap_or(rest.len());
+    let is_slash = |at: usize| open == 8 && rest[at..].len() >= 3 && rest[at..at + 3].eq_ignore_ascii_case(b"%2F");
+    let length = (0..rest.len()).find(|at| stops(rest[*at]) || is_slash(*at)).unwrap_or(rest.len());
     let authority = &rest[..length];
     let find = |mark: &[u8], last: bool| {
         let same = |part: &[u8]| part.eq_ignore_ascii_case(mark);
         let mut found = authority.windows(mark.len());
         if last { found.rposition(same) } else { found.position(same) }
     };
-    let end = find(end_mark, true).filter(|_| scheme)?;
+    // The host of a line that was cut is missing. What is too long to be a host and a port is a password then.
+    let is_cut = length == rest.len() && length >= MAX_HOST;
+    let end = find(end_mark, true).or(is_cut.then_some(length)).filter(|_| scheme)?;
     let start = find(colon, false).filter(|start| *start < end).map(|start| start + colon.len());
     let (start, password) = match start {
         Some(start) => (start, &authority[start..end]),
@@ -687,10 +693,12 @@ fn curl_login(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     if !is_curl {
         return None;
     }
-    let (start, end, _) = value(bytes, at + flag.len(), Style::Space);
+    let from = at + flag.len();
+    let (start, end, _) = value(bytes, from, Style::Space);
     let colon = bytes[start..end].iter().position(|byte| *byte == b':')?;
     let password = &bytes[start + colon + 1..end];
-    (password.len() >= 3 && !is_placeholder(password)).then_some((start + colon + 1, end))
+    let is_secret = password.len() >= 3 && !is_placeholder(password);
+    is_secret.then(|| (start + colon + 1, whole_value(bytes, end, from + MAX_VALUE)))
 }
 
 /// The secret part of an address that is a secret: an incoming webhook.
@@ -743,9 +751,11 @@ pub(crate) fn variable_value(line: &str) -> Option<(usize, usize)> {
     let key = ["value:", "\"value\":", "- value:"].into_iter().find(|key| trimmed.starts_with(key))?;
     let from = start + key.len();
     let gap = line[from..].len() - line[from..].trim_start().len();
-    let (start, end, _) = value(line.as_bytes(), from + gap, Style::Colon);
-    let found = &line.as_bytes()[start..end];
-    (found.len() >= 3 && !is_placeholder(found)).then_some((start, end))
+    let bytes = line.as_bytes();
+    let (start, end, _) = value(bytes, from + gap, Style::Colon);
+    let found = &bytes[start..end];
+    let is_secret = found.len() >= 3 && !is_placeholder(found);
+    is_secret.then(|| (start, whole_value(bytes, end, from + gap + MAX_VALUE)))
 }
 
 /// Whether a text ends in a name that secrets have, quoted or not.

@@ -343,3 +343,59 @@ fn s4_a_long_secret_leaves_no_tail() {
         assert!(!clean.contains("q7Zk2Lx9"), "{filler}");
     }
 }
+
+/// S4: a password in a URL is taken out whatever its length, also in a line that was cut before the host, and so is the
+/// password of a login given to curl, or one in the line behind its name.
+#[test]
+fn s4_a_long_password_in_a_url_leaves_nothing() {
+    for times in [511, 512, 513, 625, 5_000] {
+        let long = "q7Zk2Lx9".repeat(times);
+        for line in [
+            format!("postgres://u:{long}@host/db end"),
+            format!("\"url\": \"https://u:{long}@host\" end"),
+            format!("postgres%3A%2F%2Fu%3A{long}%40host%2Fdb end"),
+            format!("https://{long}@host/ end"),
+            format!("curl -u bob:{long} https://host end"),
+            format!("curl -u 'bob:{long}' https://host end"),
+            format!("- name: DB_PASSWORD\n  value: {long} end"),
+            format!("- name: DB_PASSWORD\n  value: \"{long}\" end"),
+        ] {
+            let clean = redact_text(&line);
+            assert!(!clean.contains("q7Zk2Lx9"), "{} bytes of {:.40} are left", clean.len(), line);
+            assert!(clean.ends_with(" end") && clean.contains("[redacted]"), "{clean:.200}");
+        }
+    }
+    // A port and a host stay what they are, however long the text behind them is.
+    for line in [format!("http://localhost:8080/{}", "x/".repeat(4_000)), format!("http://host:{}", "8".repeat(5))] {
+        assert_eq!(redact_text(&line), line);
+    }
+}
+
+/// S4: the pieces of a long URL come in any size, and a line that is too long is cut within the password.
+#[test]
+fn s4_a_long_password_in_a_url_is_found_wherever_it_was_cut() {
+    let long = "q7Zk2Lx9".repeat(1_000);
+    let text = format!("log postgres://u:{long}@h/x end\n");
+    let read = |pieces: &[&[u8]], most: usize| {
+        let mut lines = crate::shim::flow::Lines::default();
+        let (redactor, mut written) = (Redactor::default(), String::new());
+        for piece in pieces {
+            let kept: Result<(), ()> = lines.take(piece, most, |line, _| {
+                written += &redactor.clean(&String::from_utf8_lossy(line));
+                written.push('\n');
+                Ok(())
+            });
+            kept.unwrap();
+        }
+        written
+    };
+    for size in [1, 7, 512, 4_095, 4_096, 4_097] {
+        let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+        assert_eq!(read(&pieces, 1 << 20), "log postgres://u:[redacted]@h/x end\n", "pieces of {size} bytes");
+    }
+    for most in [4_096, 4_120, 5_000, 8_000] {
+        let written = read(&[text.as_bytes()], most);
+        assert!(written.starts_with("log postgres://u:[redacted]"), "{most}: {written:.60}");
+        assert!(!written.contains("q7Zk2Lx9"), "{most}: {} bytes are left", written.len());
+    }
+}
