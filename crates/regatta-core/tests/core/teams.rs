@@ -5,6 +5,7 @@ use regatta_core::attempt::Exited;
 use regatta_core::bus::Post;
 use regatta_core::command::{Command, Outcome, PlannedTask};
 use regatta_core::effect::Effect;
+use regatta_core::extra::{Extra, Value};
 use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, ProjectName, TeamName};
 use regatta_core::lane::{Kind, Lanes};
 use regatta_core::launch::{self, Cause, Entry, Launch, Live, Phase, Program, Resolution, State, Summary, Why};
@@ -600,4 +601,29 @@ fn a_member_is_an_agent_with_its_own_name() {
     assert_eq!((tom.provider.as_deref(), tom.max_tasks), (Some("opencode"), 1));
     assert!(tom.offline.is_none());
     assert_eq!(world.board.attempts[&session(&world, "tom").0].agent, agent("harbour/tom"));
+}
+
+/// D9: an unknown field with the name of a stored one would be written beside it, and the row could not be read again. So
+/// such a field is refused, also in an edit; a field that really is unknown is kept.
+#[test]
+fn d9_an_unknown_field_of_a_team_has_no_stored_fields_name() {
+    let stored = ["launch", "again", "deleted_wall", "created_wall", "updated_wall"];
+    let extra = |name: &str| Extra::from([(name.to_owned(), Value::Whole(7))]);
+    let refused = |world: &mut World, ask: Ask, field: &str| {
+        let said = format!("{:?}", world.refused("ann", asks(ask)));
+        assert!(said.contains(&format!("{field} cannot be set")), "{field}: {said}");
+    };
+    let mut world = World::with(&[]);
+    for field in stored {
+        refused(&mut world, Ask::Create(Create { extra: extra(field), ..wanted("codex", &[]) }), field);
+    }
+    create(&mut world, Create { extra: extra("colour"), ..wanted("codex", &[]) });
+    for field in stored.into_iter().chain(["name", "project"]) {
+        let edit = Edit { extra: extra(field), ..Edit::default() };
+        refused(&mut world, Ask::Edit { team: harbour(), edit }, field);
+    }
+    let edit = Edit { extra: extra("weather"), ..Edit::default() };
+    world.ask("ann", asks(Ask::Edit { team: harbour(), edit }));
+    let kept: Vec<&String> = world.board.teams[&harbour()].extra.keys().collect();
+    assert_eq!(kept, ["colour", "weather"]);
 }

@@ -8,7 +8,9 @@
 use regatta_core::board::Board;
 use regatta_core::command::{Command, Request, decide};
 use regatta_core::event::Recorded;
-use regatta_core::ids::Now;
+use regatta_core::extra::{Extra, Real, Value as Extras};
+use regatta_core::ids::{MemberName, Now, ProjectName, TeamName};
+use regatta_core::team::{self, Environment, Member};
 use regatta_engine::ports::store::Store;
 use regatta_store::{Lag, SqliteStore, restore};
 use regatta_testkit::store_suite::story::{Teller, every_request};
@@ -248,4 +250,62 @@ fn d9_whatever_is_accepted_is_loaded_again() {
         assert!(board == last.board && restored.outbox == last.outbox, "seed {seed}: restored");
     }
     assert!(granted > 500, "only {granted} hostile values were granted: the test says little");
+}
+
+/// D9: fields of a team that nobody knows come back from the store as they were told, at every level and to the last bit
+/// of a number.
+#[test]
+fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
+    let mut dice = Dice(8);
+    let mut bits = || (dice.roll(1 << 31) as u64) << 33 ^ (dice.roll(1 << 31) as u64) << 8 ^ dice.roll(256) as u64;
+    let numbers: Vec<f64> = (0..2_000).map(|_| f64::from_bits(bits())).filter(|number| number.is_finite()).collect();
+    assert!(numbers.len() > 1_900, "{}", numbers.len());
+    let unknown = |level: &str| {
+        let mut fields = Extra::new();
+        fields.insert(
+            format!("{level}_numbers"),
+            Extras::List(numbers.iter().map(|it| Extras::Real(Real(*it))).collect()),
+        );
+        fields.insert(format!("{level}_nested"), Extras::Table(Extra::from([("x%y".into(), Extras::Nothing(()))])));
+        fields
+    };
+    let member = |name: &str| Member {
+        provider: Some("codex".into()),
+        extra: unknown(name),
+        ..Member::named(MemberName::new(name).unwrap())
+    };
+    let environment = Environment { extra: unknown("environment"), ..Environment::default() };
+    let wish = team::Create {
+        name: TeamName::new("keepers").unwrap(),
+        project: ProjectName::new("shop").unwrap(),
+        lead: member("amy"),
+        members: vec![member("tom")],
+        environments: [("usual".to_owned(), environment)].into(),
+        extra: unknown("team"),
+    };
+    let mut teller = Teller::default();
+    let (first, now) =
+        every_request().into_iter().find(|(it, _)| matches!(it.command, Command::AddProject(_))).unwrap();
+    teller.now = now;
+    teller.tell(&first.by, None, first.command);
+    teller.tell(&first.by, None, Command::Team(Box::new(team::Ask::Create(wish.clone()))));
+    let place = Place::behind(Lag::USUAL);
+    commit_all(&mut place.store(), &teller.steps);
+    let mut store = place.store();
+    let loaded = store.load().unwrap().board;
+    let kept = &loaded.teams[&wish.name];
+    for (kept, told) in [
+        (&kept.extra, &wish.extra),
+        (&kept.lead.extra, &wish.lead.extra),
+        (&kept.members[0].extra, &wish.members[0].extra),
+        (&kept.environments["usual"].extra, &wish.environments["usual"].extra),
+    ] {
+        let names: Vec<&String> = told.keys().collect();
+        assert_eq!(kept.keys().collect::<Vec<_>>(), names);
+        let name = names.into_iter().find(|name| name.ends_with("_numbers")).unwrap();
+        let (Extras::List(kept), Extras::List(told)) = (&kept[name], &told[name]) else { panic!("{name} is no list") };
+        let changed = kept.iter().zip(told).filter(|(kept, told)| kept != told).count();
+        assert_eq!((kept.len(), changed), (told.len(), 0), "{name}: numbers that changed");
+    }
+    assert_kept(&mut store, &teller, "unknown fields of a team");
 }
