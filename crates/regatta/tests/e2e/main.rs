@@ -33,6 +33,7 @@ mod coming_together; // landing as its settings say
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away
 mod doors; // who gets in
+mod environment; // faults of the repository that no attempt can help
 mod figures; // health, figures, traces
 mod fixups; // finished work that conflicts or fails
 mod hooks; // what starts when something happens
