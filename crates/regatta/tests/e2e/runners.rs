@@ -411,3 +411,24 @@ fn a_git_fault_at_a_runner_costs_no_attempt() {
     assert!(reason.contains("note.utf16") && reason.contains("working-tree-encoding"), "{reason}");
     assert_eq!(world.json(&["show", "A1"])["runner"], "box");
 }
+
+/// A runner only sees that its fetch fails. The daemon finds the grafts of its own repository and says how to go on.
+#[test]
+fn grafts_that_keep_a_runner_from_fetching_cost_no_attempt() {
+    let (world, gate) = remote();
+    world.write("b.txt", "b\n");
+    world.commit("Third");
+    let tip = world.git(&["rev-parse", "HEAD"]);
+    let info = world.repo.join(".git/info");
+    std::fs::create_dir_all(&info).unwrap();
+    std::fs::write(info.join("grafts"), format!("{tip} {}\n", "1".repeat(40))).unwrap();
+    std::fs::write(&gate, "").unwrap();
+    let _runner = Runner::start(&world, "box", &["--labels", "far"]);
+    start(&world, &waits("a", "one.txt", &gate));
+    let needs_person = || world.json(&["show", "T1"])["word"] == "needs you";
+    assert!(until(LONG, needs_person), "{}", world.ok(&["why", "T1"]));
+    let task = world.json(&["show", "T1"]);
+    assert_eq!((&task["failures"], task["attempts"].as_array().map(Vec::len)), (&0.into(), Some(1)), "{task}");
+    let reason = task["reason"].as_str().unwrap();
+    assert!(reason.contains("info/grafts") && reason.contains("git replace --convert-graft-file"), "{reason}");
+}
