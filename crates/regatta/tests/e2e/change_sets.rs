@@ -1,12 +1,15 @@
 //! Random sets of changes that interact, landed through the real queue while the daemon is killed.
 //!
-//! Each set is a handful of tasks and a list of rules. A rule names tasks whose combination is red, and tasks that make
+//! Each set is a handful of tasks and a list of rules. A rule names tasks whose combination is red, and files that make
 //! the combination green again. So there are sets in which every task is green alone and some together are red, sets in
-//! which a later task repairs an earlier one, and sets in which a task is red until another one has landed. All tasks are
-//! queued before the queue is released.
+//! which a later task repairs an earlier one, sets in which a task is red until another one has landed, and sets in
+//! which a fix-up repairs its own work. Some tasks change the same line, some only the same file, some wait for another
+//! task, and some commit in several steps, of which one may be red. Each set draws its landing style and how conflicts
+//! are settled. All tasks that wait for nobody are queued before the queue is released.
 //!
-//! Afterwards a plain shell script validates every first-parent commit of the trunk again (Q1, Q14), and the board is
-//! compared with the trunk (Q12).
+//! Afterwards a plain shell script validates every first-parent commit of the trunk again (Q1, Q14), the board is
+//! compared with the trunk (Q12), and each task that did not land must have a reason: a rule that it breaks on top of
+//! some commit of the trunk, a conflict, or a blocker that did not land (Q9).
 //!
 //! The default run has two sets per mode. `REGATTA_CHANGE_SETS=100` runs as many per mode, and
 //! `REGATTA_CHANGE_SETS_SEED=…` repeats a run. The table is printed with `--nocapture`.
@@ -26,24 +29,41 @@ use crate::world::{LONG, World, run, until};
 /// How long a set may take to come to rest before the test fails.
 const SETTLE_TIMEOUT: Duration = LONG;
 
-/// The project's check. A line of `rules` is `when: needed tasks ! tasks that excuse`. A rule that applies `late` is
+/// The project's check. A line of `rules` is `when: needed files ! files that excuse`. A rule that applies `late` is
 /// skipped in an agent's workspace, so that the agent's own validation passes.
+///
+/// `sh test.sh repair t3` creates `fix-t3` if a rule that it excuses is broken, and validates nothing.
 const CHECK: &str = r#"#!/bin/sh
 dir=$(cat current)
+if [ "$1" != repair ]; then
+  if grep -qs unfinished "$dir"/t*; then echo "broken rule: an unfinished step"; exit 1; fi
+  if grep -qs '^[<>]' "$dir"/shared "$dir"/line; then echo "broken rule: conflict marks"; exit 1; fi
+fi
 while read -r when rest; do
   if [ "$when" = late: ]; then
     case $PWD in */workspaces/*) continue;; esac
   fi
   broken=yes
   side=needed
-  for task in $rest; do
-    if [ "$task" = ! ]; then side=excuse; continue; fi
-    if [ $side = needed ] && [ ! -e "$dir/$task" ]; then broken=no; fi
-    if [ $side = excuse ] && [ -e "$dir/$task" ]; then broken=no; fi
+  for file in $rest; do
+    if [ "$file" = ! ]; then side=excuse; continue; fi
+    if [ $side = needed ] && [ ! -e "$dir/$file" ]; then broken=no; fi
+    if [ $side = excuse ] && [ -e "$dir/$file" ]; then broken=no; fi
   done
-  if [ $broken = yes ]; then echo "broken rule: $rest"; exit 1; fi
+  if [ $broken = yes ] && [ "$1" = repair ]; then
+    case " $rest " in *" fix-$2 "*) echo fixed > "$dir/fix-$2";; esac
+  elif [ $broken = yes ]; then
+    echo "broken rule: $rest"; exit 1
+  fi
 done < "$dir/rules"
 exit 0
+"#;
+
+/// Sets one line of `shared`, and takes conflict marks out of it.
+const EDIT: &str = r#"#!/bin/sh
+file=$(cat current)/shared
+{ grep -v '^[<=>]' "$file" | grep -v "^$1:"; echo "$1: $2"; } | sort -u > "$file.new"
+mv "$file.new" "$file"
 "#;
 
 /// A combination of tasks that fails the check.
@@ -52,66 +72,200 @@ struct Rule {
     is_late: bool,
     needed: Vec<usize>,
     excuses: Vec<usize>,
+    /// A task whose fix-up can repair the combination.
+    repairer: Option<usize>,
 }
+
+impl Rule {
+    fn excuse_files(&self) -> Vec<String> {
+        let fix = self.repairer.map(|nth| format!("fix-t{nth}"));
+        self.excuses.iter().map(|nth| format!("t{nth}")).chain(fix).collect()
+    }
+
+    /// Whether the rule is broken where these files and the file of `task` exist.
+    fn is_broken_by(&self, task: usize, files: &BTreeSet<String>) -> bool {
+        let exists = |nth: &usize| *nth == task || files.contains(&format!("t{nth}"));
+        self.needed.contains(&task)
+            && self.needed.iter().all(exists)
+            && !self.excuse_files().iter().any(|file| files.contains(file))
+    }
+}
+
+/// Whether an agent commits its work itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnCommits {
+    None,
+    Green,
+    /// One commit between the first and the last is red.
+    RedBetween,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SharedEdit {
+    None,
+    /// Adds `line` with a content of its own.
+    SameFile,
+    /// Changes the third line of `shared`.
+    SameLine,
+    /// Changes the last line of `shared`, which conflicts with no other edit but another one like it.
+    OtherLine,
+}
+
+struct TaskShape {
+    own_commits: OwnCommits,
+    edit: SharedEdit,
+    blocked_by: Option<usize>,
+}
+
+const STYLES: [&str; 3] = ["squash", "rebase", "merge"];
+const ON_CONFLICT: [&str; 3] = ["fail", "fixup", "ownership"];
 
 /// The tasks of one set, by number from 0, and how they interact.
 struct ChangeSet {
-    tasks: usize,
+    style: &'static str,
+    on_conflict: &'static str,
+    tasks: Vec<TaskShape>,
     rules: Vec<Rule>,
-    /// Tasks that all change the same line.
-    colliding: BTreeSet<usize>,
 }
 
 impl ChangeSet {
     fn random(dice: &mut Dice) -> ChangeSet {
-        let tasks = 3 + dice.below(4) as usize;
+        let (style, on_conflict) = (STYLES[dice.below(3) as usize], ON_CONFLICT[dice.below(3) as usize]);
+        let count = 3 + dice.below(4) as usize;
         let mut rules = Vec::new();
         for _ in 0..1 + dice.below(3) {
-            let mut order = shuffled(tasks, dice);
+            let mut order = shuffled(count, dice);
             let is_late = dice.below(3) == 0;
             // A task that is red alone must be excused by another one, or it could never land.
             let needed_count = if is_late { 1 } else { 2 + dice.below(2) as usize };
             let needed = order.split_off(order.len() - needed_count.min(order.len()));
             let excuse_count = if is_late { 1 } else { dice.below(2) as usize };
             order.truncate(excuse_count);
-            rules.push(Rule { is_late, needed, excuses: order });
+            let repairer = (!is_late && dice.below(2) == 0).then(|| needed[dice.below(2) as usize]);
+            rules.push(Rule { is_late, needed, excuses: order, repairer });
         }
-        let colliding =
-            if dice.below(3) == 0 { shuffled(tasks, dice).into_iter().take(2).collect() } else { [].into() };
-        ChangeSet { tasks, rules, colliding }
+        let own_commits = |dice: &mut Dice| match dice.below(4) {
+            0 => OwnCommits::Green,
+            1 => OwnCommits::RedBetween,
+            _ => OwnCommits::None,
+        };
+        let shape =
+            |dice: &mut Dice| TaskShape { own_commits: own_commits(dice), edit: SharedEdit::None, blocked_by: None };
+        let mut tasks: Vec<TaskShape> = (0..count).map(|_| shape(dice)).collect();
+        let edit = [SharedEdit::SameFile, SharedEdit::SameLine, SharedEdit::None][dice.below(3) as usize];
+        let editors = shuffled(count, dice);
+        let colliding = 2 + dice.below(2) as usize;
+        for nth in &editors[..colliding] {
+            tasks[*nth].edit = edit;
+        }
+        if let Some(other) = editors.get(colliding).filter(|_| edit == SharedEdit::SameLine) {
+            tasks[*other].edit = SharedEdit::OtherLine;
+        }
+        if dice.below(3) == 0 {
+            let blocked = 1 + dice.below(count as u64 - 1) as usize;
+            tasks[blocked].blocked_by = Some(dice.below(blocked as u64) as usize);
+        }
+        ChangeSet { style, on_conflict, tasks, rules }
     }
 
     fn rules_file(&self) -> String {
-        let names = |tasks: &[usize]| tasks.iter().map(|nth| format!(" t{nth}")).collect::<String>();
         let line = |rule: &Rule| {
             let when = if rule.is_late { "late:" } else { "always:" };
-            format!("{when}{} !{}\n", names(&rule.needed), names(&rule.excuses))
+            let needed: String = rule.needed.iter().map(|nth| format!(" t{nth}")).collect();
+            let excuses: String = rule.excuse_files().iter().map(|file| format!(" {file}")).collect();
+            format!("{when}{needed} !{excuses}\n")
         };
         self.rules.iter().map(line).collect()
     }
 
     fn plan(&self, dir: &str) -> String {
         let mut plan = String::new();
-        for nth in 0..self.tasks {
-            let mut files = format!("\"{dir}/t{nth}\"");
-            let mut script = format!("{{ write = {{ path = \"{dir}/t{nth}\", text = \"{nth}\\n\" }} }}");
-            if self.colliding.contains(&nth) {
-                files += &format!(", \"{dir}/line\"");
-                script += &format!(", {{ write = {{ path = \"{dir}/line\", text = \"line of {nth}\\n\" }} }}");
+        for (nth, task) in self.tasks.iter().enumerate() {
+            let mut files = format!("\"{dir}/t{nth}\", \"{dir}/t{nth}.more\", \"{dir}/fix-t{nth}\"");
+            let write =
+                |file: &str, text: &str| format!("{{ write = {{ path = \"{dir}/{file}\", text = \"{text}\\n\" }} }}");
+            let command = |command: &str| format!("{{ run = \"{command}\" }}");
+            let commit = command(
+                "git add -A; git diff --cached --quiet || git -c user.name=crew -c user.email=crew@example.invalid \
+                 commit -q -m 'A step'",
+            );
+            let own = format!("t{nth}");
+            let mut script = vec![write(&own, &nth.to_string())];
+            match task.own_commits {
+                OwnCommits::None => {}
+                OwnCommits::Green => {
+                    script.extend([commit.clone(), write(&format!("{own}.more"), "more"), commit.clone()]);
+                }
+                OwnCommits::RedBetween => {
+                    script.extend([commit.clone(), write(&own, "unfinished"), commit.clone()]);
+                    script.extend([
+                        write(&own, &nth.to_string()),
+                        write(&format!("{own}.more"), "more"),
+                        commit.clone(),
+                    ]);
+                }
             }
+            match task.edit {
+                SharedEdit::None => {}
+                SharedEdit::SameFile => {
+                    files += &format!(", \"{dir}/line\"");
+                    script.push(write("line", &format!("line of {nth}")));
+                }
+                SharedEdit::SameLine | SharedEdit::OtherLine => {
+                    let line = if task.edit == SharedEdit::SameLine { 3 } else { 9 };
+                    files += &format!(", \"{dir}/shared\"");
+                    script.push(command(&format!("sh edit.sh {line} 'line of {nth}'")));
+                }
+            }
+            if self.rules.iter().any(|rule| rule.repairer == Some(nth)) {
+                script.push(command(&format!("sh test.sh repair t{nth}")));
+            }
+            let blocker = task.blocked_by.map(|blocker| format!("blocked_by = [\"{dir}-{blocker}\"]\n"));
             let _infallible = writeln!(
                 plan,
-                "[[task]]\nid = \"{dir}-{nth}\"\nsubject = \"{dir} t{nth}\"\nfiles = [{files}]\nscript = [{script}]"
+                "[[task]]\nid = \"{dir}-{nth}\"\nsubject = \"{dir} t{nth}\"\nfiles = [{files}]\nscript = [{}]\n{}",
+                script.join(", "),
+                blocker.unwrap_or_default()
             );
         }
         plan
     }
 
-    /// Returns the tasks that no rule and no collision names. Nothing can keep them from landing.
-    fn independent(&self) -> Vec<usize> {
-        let named = |nth: &usize| self.rules.iter().any(|rule| rule.needed.contains(nth) || rule.excuses.contains(nth));
-        (0..self.tasks).filter(|nth| !named(nth) && !self.colliding.contains(nth)).collect()
+    fn is_colliding(&self, nth: usize) -> bool {
+        matches!(self.tasks[nth].edit, SharedEdit::SameFile | SharedEdit::SameLine)
     }
+
+    /// Returns why a task may have been left out. `trees` has the files of the set at each commit of the trunk.
+    fn reason_left_out(&self, nth: usize, landed: &BTreeSet<usize>, trees: &[BTreeSet<String>]) -> Option<LeftOut> {
+        if self.tasks[nth].blocked_by.is_some_and(|blocker| !landed.contains(&blocker)) {
+            return Some(LeftOut::Blocked);
+        }
+        let meets_another = |other: &usize| *other != nth && self.is_colliding(*other);
+        if self.on_conflict == "fail" && self.is_colliding(nth) && landed.iter().any(meets_another) {
+            return Some(LeftOut::Conflict);
+        }
+        // Its fix-up would have repaired the rule, unless fix-ups were used up, or bound to other files, by conflicts.
+        let is_repaired =
+            |rule: &Rule| self.on_conflict != "fail" && rule.repairer == Some(nth) && !self.is_colliding(nth);
+        let breaks = |rule: &&Rule| trees.iter().any(|files| rule.is_broken_by(nth, files));
+        self.rules.iter().filter(|rule| !is_repaired(rule)).find(breaks).map(|_| LeftOut::Rule)
+    }
+
+    fn described(&self) -> String {
+        let mut text = format!("style {}, on_conflict {}\n{}", self.style, self.on_conflict, self.rules_file());
+        for (nth, TaskShape { own_commits, edit, blocked_by }) in self.tasks.iter().enumerate() {
+            let _infallible = writeln!(text, "t{nth}: {own_commits:?}, edit {edit:?}, blocked by {blocked_by:?}");
+        }
+        text
+    }
+}
+
+/// Why a task did not land.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeftOut {
+    Rule,
+    Conflict,
+    Blocked,
 }
 
 fn shuffled(count: usize, dice: &mut Dice) -> Vec<usize> {
@@ -132,67 +286,111 @@ struct Mode {
 
 const EVERY: Mode = Mode {
     name: "every",
-    settings: "mode = \"speculative\"\nverify = \"every\"\nslots = 3\non_conflict = \"fail\"\n",
+    settings: "mode = \"speculative\"\nverify = \"every\"\nslots = 3\n",
     validates_every_commit: true,
 };
 const TIP: Mode = Mode {
     name: "tip",
-    settings: "mode = \"speculative\"\nverify = \"tip\"\nslots = 2\non_conflict = \"fail\"\n",
+    settings: "mode = \"speculative\"\nverify = \"tip\"\nslots = 2\n",
     validates_every_commit: false,
 };
-const SERIAL: Mode =
-    Mode { name: "serial", settings: "mode = \"serial\"\non_conflict = \"fail\"\n", validates_every_commit: true };
+const SERIAL: Mode = Mode { name: "serial", settings: "mode = \"serial\"\n", validates_every_commit: true };
 
-/// Counts over all sets of a mode.
-#[derive(Default)]
+/// Counts over all sets of a mode, or over those with one landing style and one way to settle conflicts.
+#[derive(Clone, Copy, Default)]
 struct Tally {
-    sets: u64,
+    sets: usize,
     tasks: usize,
     landed: usize,
-    kills: u64,
-    failed_trials: usize,
+    left_out_by_rule: usize,
+    left_out_by_conflict: usize,
+    left_out_by_blocker: usize,
+    fixups: usize,
+    kills: usize,
+    commits: usize,
     unvalidated_commits: usize,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.sets += other.sets;
+        self.tasks += other.tasks;
+        self.landed += other.landed;
+        self.left_out_by_rule += other.left_out_by_rule;
+        self.left_out_by_conflict += other.left_out_by_conflict;
+        self.left_out_by_blocker += other.left_out_by_blocker;
+        self.fixups += other.fixups;
+        self.kills += other.kills;
+        self.commits += other.commits;
+        self.unvalidated_commits += other.unvalidated_commits;
+    }
+
+    fn row(&self, name: &str) -> String {
+        format!(
+            "{name}: {} sets, {} tasks, {} landed, left out {} by a rule, {} by a conflict, {} by a blocker, {} fix-ups, \
+             {} kills, {} commits, {} of them claim no validation, 0 red",
+            self.sets,
+            self.tasks,
+            self.landed,
+            self.left_out_by_rule,
+            self.left_out_by_conflict,
+            self.left_out_by_blocker,
+            self.fixups,
+            self.kills,
+            self.commits,
+            self.unvalidated_commits,
+        )
+    }
 }
 
 struct Harness {
     world: World,
     mode: Mode,
-    tally: Tally,
+    /// The settings of the repository without those of `[landing]`.
+    settings: String,
+    /// By landing style and way to settle conflicts.
+    tallies: BTreeMap<(&'static str, &'static str), Tally>,
 }
 
 impl Harness {
     fn new(mode: Mode) -> Harness {
         let world = World::with_repo();
         world.write("test.sh", CHECK);
+        world.write("edit.sh", EDIT);
         world.write("current", "s0\n");
         world.write("s0/rules", "");
         world.ok(&["init", "--yes"]);
         let settings = world.read("regatta.toml");
-        let kept: String = settings
+        let settings: String = settings
             .lines()
             .take_while(|line| !line.starts_with("[landing]"))
             .map(|line| format!("{line}\n"))
             .collect();
-        world.write("regatta.toml", &format!("{kept}[landing]\n{}", mode.settings));
-        world.ok(&["init", "--yes"]);
         world.commit("Set up");
+        world.ok(&["config", "set", "retry", "10ms"]);
         world.ok(&["agent", "add", "crew", "--runtime", "scripted", "--max-tasks", "6"]);
-        Harness { world, mode, tally: Tally::default() }
+        Harness { world, mode, settings, tallies: BTreeMap::new() }
     }
 
     /// Lands one set and compares board and trunk afterwards.
     fn land(&mut self, nth: u64, set: &ChangeSet, dice: &mut Dice) {
         let (world, dir) = (&self.world, format!("s{nth}"));
+        let landing =
+            format!("{}style = \"{}\"\non_conflict = \"{}\"\n", self.mode.settings, set.style, set.on_conflict);
+        world.write("regatta.toml", &format!("{}[landing]\n{landing}", self.settings));
+        world.ok(&["init", "--yes"]);
         world.write("current", &format!("{dir}\n"));
         world.write(&format!("{dir}/rules"), &set.rules_file());
+        let shared: String = (1..=9).map(|line| format!("{line}: base\n")).collect();
+        world.write(&format!("{dir}/shared"), &shared);
         world.commit(&format!("Rules of {dir}"));
         let start = world.git(&["rev-parse", "main"]);
         world.ok(&["queue", "hold", "until", "all", "are", "queued"]);
         let plan = world.plan(&set.plan(&dir));
         world.ok(&["run", &plan, "--agents", "crew", "--yes", "--isolate"]);
-        let told = || format!("mode {}, {dir}\n{}\n{}", self.mode.name, set.rules_file(), world.run(&["status"]).out);
-        let count = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
-        let is_queued = until(SETTLE_TIMEOUT, || count(&world.json(&["status"]), "landing") == set.tasks as u64);
+        let told = || format!("mode {}, {dir}, {}\n{}", self.mode.name, set.described(), world.run(&["status"]).out);
+        let free = set.tasks.iter().filter(|task| task.blocked_by.is_none()).count();
+        let is_queued = until(SETTLE_TIMEOUT, || world.json(&["status"])["landing"].as_u64() == Some(free as u64));
         assert!(is_queued, "not all tasks were queued: {}", told());
         world.ok(&["queue", "release"]);
         let kills = dice.below(3);
@@ -201,59 +399,95 @@ impl Harness {
             kill_daemon(world);
             world.json(&["up"]);
         }
-        let settled = || {
-            let status = world.json(&["status"]);
-            count(&status, "landing") + count(&status, "working") + count(&status, "waiting") == 0
-        };
-        assert!(until(SETTLE_TIMEOUT, settled), "the queue does not come to rest: {}", told());
-        let (landed, unvalidated) = self.compare(&start, &dir, set);
-        for nth in set.independent() {
-            let subject = format!("{dir} t{nth}");
-            assert!(landed.contains(&subject), "Q9: t{nth} stands in no rule and did not land: {}", told());
-        }
-        let failed_trials = world.events().iter().filter(|event| event["kind"] == "landing.red").count();
-        self.tally.sets += 1;
-        self.tally.tasks += set.tasks;
-        self.tally.landed += landed.len();
-        self.tally.kills += kills;
-        self.tally.unvalidated_commits += unvalidated;
-        self.tally.failed_trials = failed_trials;
+        let at_rest = || is_at_rest(set, &self.board(&dir));
+        assert!(until(SETTLE_TIMEOUT, at_rest), "the queue does not come to rest: {}", told());
+        let tally = Tally { kills: kills as usize, ..self.compare(&start, &dir, set) };
+        self.tallies.entry((set.style, set.on_conflict)).or_default().add(tally);
+        self.cancel_follow_ups();
     }
 
-    /// Compares the commits since `start` with the board and validates them again. Returns the subjects that landed and
-    /// the number of commits that claim no validation.
-    fn compare(&self, start: &str, dir: &str, set: &ChangeSet) -> (BTreeSet<String>, usize) {
+    /// Returns the tasks of a set in the order of its plan.
+    fn board(&self, dir: &str) -> Vec<Value> {
+        let all = self.world.json(&["task", "list", "--all"]);
+        let prefix = format!("{dir} t");
+        let number = |task: &Value| task["subject"].as_str()?.strip_prefix(&prefix)?.parse::<usize>().ok();
+        let mut tasks: Vec<(usize, Value)> =
+            all.as_array().unwrap().iter().filter_map(|task| Some((number(task)?, task.clone()))).collect();
+        tasks.sort_by_key(|task| task.0);
+        tasks.into_iter().map(|task| task.1).collect()
+    }
+
+    /// Compares the commits since `start` with the board and validates them again.
+    fn compare(&self, start: &str, dir: &str, set: &ChangeSet) -> Tally {
         let world = &self.world;
         let format = "--format=%H%x09%(trailers:key=Regatta-Task,valueonly,separator=%x20)\
                       %x09%(trailers:key=Regatta-Validation,valueonly,separator=%x20)%x09%s";
         let listed = world.git(&["log", "--first-parent", "--reverse", format, &format!("{start}..main")]);
-        let mut on_trunk: BTreeMap<String, String> = BTreeMap::new();
-        let mut unvalidated = 0;
+        let told = || format!("mode {}, {dir}, {}\n{listed}", self.mode.name, set.described());
+        let mut tally = Tally { sets: 1, tasks: set.tasks.len(), ..Tally::default() };
+        let mut trees = vec![self.files(start, dir)];
+        // The last commit of each task, in the order of the trunk.
+        let mut on_trunk: Vec<(String, String)> = Vec::new();
         for line in listed.lines().filter(|line| !line.is_empty()) {
             let parts: Vec<&str> = line.split('\t').collect();
             let [commit, task, validation, subject] = parts[..] else { panic!("{line:?}") };
             let is_red = self.validate(commit);
             let must_be_green = self.mode.validates_every_commit || !validation.trim().is_empty();
-            assert!(!(must_be_green && is_red), "Q1, Q14: {commit} {subject} is red\n{}\n{listed}", set.rules_file());
-            unvalidated += usize::from(validation.trim().is_empty());
-            let twice = on_trunk.insert(task.trim().to_owned(), commit.to_owned());
-            assert_eq!(twice, None, "Q7: {task} landed twice\n{listed}");
+            assert!(!(must_be_green && is_red), "Q1, Q14: {commit} {subject} is red: {}", told());
+            tally.commits += 1;
+            tally.unvalidated_commits += usize::from(validation.trim().is_empty());
+            trees.push(self.files(commit, dir));
+            // The steps of one task stand together.
+            on_trunk.pop_if(|last| set.style == "rebase" && last.0 == task.trim());
+            let is_new = on_trunk.iter().all(|known| known.0 != task.trim());
+            assert!(is_new, "Q7: {task} landed twice: {}", told());
+            on_trunk.push((task.trim().to_owned(), commit.to_owned()));
         }
+        let on_trunk: BTreeMap<String, String> = on_trunk.into_iter().collect();
+        let board = self.board(dir);
+        assert_eq!(board.len(), set.tasks.len(), "{}", told());
         let mut landed = BTreeSet::new();
-        for task in world.json(&["task", "list", "--all"]).as_array().unwrap() {
-            let (id, subject) = (task["id"].as_str().unwrap(), task["subject"].as_str().unwrap());
-            if subject.split(' ').next() != Some(dir) {
-                continue;
-            }
+        for (nth, task) in board.iter().enumerate() {
+            let id = task["id"].as_str().unwrap();
             let shown = world.json(&["show", id]);
             let commit = shown["landed"].as_str().map(str::to_owned);
-            assert_eq!(commit.as_ref(), on_trunk.get(id), "Q12: {id} {subject}\n{shown}\n{listed}");
-            assert_eq!(task["status"] == "completed", commit.is_some(), "Q12: {task}\n{listed}");
+            assert_eq!(commit.as_ref(), on_trunk.get(id), "Q12: {id}: {shown}\n{}", told());
+            assert_eq!(task["status"] == "completed", commit.is_some(), "Q12: {task}\n{}", told());
+            tally.fixups += shown["fixups"].as_u64().unwrap_or(0) as usize;
             if commit.is_some() {
-                landed.insert(subject.to_owned());
+                landed.insert(nth);
             }
         }
-        (landed, unvalidated)
+        assert_eq!(landed.len(), on_trunk.len(), "Q12: the trunk has commits of other tasks: {}", told());
+        tally.landed = landed.len();
+        for nth in (0..set.tasks.len()).filter(|nth| !landed.contains(nth)) {
+            match set.reason_left_out(nth, &landed, &trees) {
+                Some(LeftOut::Rule) => tally.left_out_by_rule += 1,
+                Some(LeftOut::Conflict) => tally.left_out_by_conflict += 1,
+                Some(LeftOut::Blocked) => tally.left_out_by_blocker += 1,
+                None => {
+                    let id = board[nth]["id"].as_str().unwrap();
+                    let (why, shown) = (world.run(&["why", id]).out, world.run(&["show", id]).out);
+                    panic!("Q9: nothing kept t{nth} from landing: {why}\n{shown}\n{}", told());
+                }
+            }
+        }
+        tally
+    }
+
+    /// Returns the names of a set's files at a commit.
+    fn files(&self, commit: &str, dir: &str) -> BTreeSet<String> {
+        let tree = format!("{commit}:{dir}");
+        self.world.git(&["ls-tree", "--name-only", &tree]).lines().map(str::to_owned).collect()
+    }
+
+    /// Cancels the tasks that ask somebody to look at the side of a conflict that ownership dropped.
+    fn cancel_follow_ups(&self) {
+        for task in self.world.json(&["task", "list"]).as_array().unwrap() {
+            if task["subject"].as_str().unwrap().starts_with("Look at what") {
+                self.world.ok(&["task", "cancel", task["id"].as_str().unwrap()]);
+            }
+        }
     }
 
     /// Returns whether a commit fails the check in a clean export of its tree.
@@ -267,6 +501,17 @@ impl Harness {
         assert!(ran.code == 0 || ran.out.contains("broken rule"), "{ran:?}");
         ran.code != 0
     }
+}
+
+/// Whether each task of a set has landed, needs a person, or is blocked by one that does not land.
+fn is_at_rest(set: &ChangeSet, board: &[Value]) -> bool {
+    let is = |nth: usize, statuses: &[&str]| statuses.iter().any(|status| board[nth]["status"] == *status);
+    let is_over = |nth: usize| is(nth, &["completed", "needs_human", "failed"]);
+    let is_stuck = |nth: usize| {
+        let Some(blocker) = set.tasks[nth].blocked_by else { return false };
+        is(nth, &["pending", "unassigned"]) && is(blocker, &["needs_human", "failed"])
+    };
+    board.len() == set.tasks.len() && (0..board.len()).all(|nth| is_over(nth) || is_stuck(nth))
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -284,18 +529,17 @@ fn land_sets(mode: Mode) {
         let set = ChangeSet::random(&mut dice);
         harness.land(nth, &set, &mut dice);
     }
-    let Harness { mode, tally, .. } = &harness;
-    let _shown = writeln!(
-        std::io::stdout(),
-        "{}, seed {seed}: {} sets, {} tasks, {} landed, {} kills, {} failed trials, {} unvalidated commits, 0 red",
-        mode.name,
-        tally.sets,
-        tally.tasks,
-        tally.landed,
-        tally.kills,
-        tally.failed_trials,
-        tally.unvalidated_commits,
-    );
+    let Harness { world, mode, tallies, .. } = &harness;
+    let (mut table, mut total) = (String::new(), Tally::default());
+    for ((style, on_conflict), tally) in tallies {
+        let _infallible = writeln!(table, "{}", tally.row(&format!("  {style}, {on_conflict}")));
+        total.add(*tally);
+    }
+    let events = world.events();
+    let count = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
+    let (red, squashed) = (count("landing.red"), count("landing.squashed"));
+    let total = total.row(&format!("{}, seed {seed}", mode.name));
+    let _shown = writeln!(std::io::stdout(), "{total}; {red} failed trials, {squashed} made one commit\n{table}");
 }
 
 /// Q1, Q12: with `verify = "every"` no commit of the trunk is red, and board and trunk agree.
