@@ -338,9 +338,10 @@ impl Engine {
     /// Acquires a claim, standing in line as long as was asked. A caller that stops waiting leaves no wait behind.
     pub async fn acquire(&self, by: Actor, key: Option<RequestKey>, ask: Acquire) -> Answer {
         let asked = ask.clone();
-        let request = Box::new(Request { by, key, command: Command::Acquire(ask) });
+        let mut request = Request { by, key, command: Command::Acquire(ask) };
+        redact::clean(&self.shared.settings.redact, &mut request);
         let (answer, reply) = oneshot::channel();
-        let note = Note::Submit { request, performed: None, unless: None, answer };
+        let note = Note::Submit { request: Box::new(request), performed: None, unless: None, answer };
         self.shared.notes.send(note).await.map_err(|_| Failure::Stopping)?;
         let mut told = Told { engine: self, reply };
         let reply = (&mut told.reply).await.map_err(|_| Failure::Stopping)??;

@@ -1,8 +1,8 @@
 //! Takes secrets out of the texts that commands bring to the store.
 //!
-//! The words of agents and programs reach the store by a few commands: messages, questions, what a check printed. They are
-//! cleaned here, before anything is decided, because an event is kept for good. The plan of a person is left as it was
-//! typed; prompts and briefings are cleaned when they are made of it.
+//! The words of agents and programs reach the store by a few commands: messages, questions, progress, results, what a
+//! check printed. They are cleaned here, before anything is decided, because an event is kept for good. The plan of a
+//! person is left as it was typed; prompts and briefings are cleaned when they are made of it.
 
 use regatta_core::command::{Command, Request};
 use regatta_core::landing::Tried;
@@ -20,7 +20,16 @@ pub(crate) fn clean(redact: &Redact, request: &mut Request) {
     };
     match &mut request.command {
         Command::Post(post) | Command::PostWith { post, .. } => clean(&mut post.text),
-        Command::Tell { text, .. } => clean(text),
+        Command::Tell { text, .. }
+        | Command::Progress { text, .. }
+        | Command::GoOn { assumed: text, .. }
+        | Command::FinishMission { report: text, .. }
+        | Command::Revise { text, .. } => clean(text),
+        Command::Finish { output: text, .. } | Command::GiveUp { reason: text, .. } => {
+            text.iter_mut().for_each(clean);
+        }
+        Command::ReportEscape { finding, .. } => clean(&mut finding.finding),
+        Command::Acquire(acquire) => clean(&mut acquire.memo),
         Command::Ask { ask, .. } => match &mut ask.want {
             Want::Question { text, choices, .. } => {
                 clean(text);
@@ -35,5 +44,64 @@ pub(crate) fn clean(redact: &Redact, request: &mut Request) {
         }
         Command::ReportTried { found: Tried::Held { reason, .. } | Tried::RedStep { reason }, .. } => clean(reason),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use regatta_core::command::Actor;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const SECRET: &str = "hunter2secret";
+
+    /// Every command with which an agent or a program brings words, as the doors send it.
+    fn commands() -> Vec<Value> {
+        let words = format!("words with {SECRET} inside");
+        let of_attempt = |command: &str, more: Value| {
+            let mut whole = json!({ "command": command, "task": "T1", "attempt": "A1", "token": 1 });
+            whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            whole
+        };
+        let post = json!({ "channel": "dev", "text": words, "labels": [], "reply_to": null });
+        let mut posted = post.clone();
+        posted["command"] = json!("post");
+        let tried = |found: Value| json!({ "command": "report_tried", "landing": "L1", "found": found });
+        let question = json!({ "id": "1", "want": "question", "text": words, "choices": [words] });
+        vec![
+            posted,
+            json!({ "command": "post_with", "post": post, "extra": {} }),
+            json!({ "command": "tell", "task": "T1", "text": words }),
+            json!({ "command": "revise", "task": "T1", "text": words }),
+            of_attempt("ask", json!({ "ask": question })),
+            of_attempt("go_on", json!({ "approval": "Q1", "assumed": words })),
+            of_attempt("progress", json!({ "text": words })),
+            of_attempt("report_escape", json!({ "finding": { "finding": words, "suggested_files": [] } })),
+            of_attempt("finish", json!({ "output": words })),
+            of_attempt("give_up", json!({ "reason": words })),
+            of_attempt("finish_mission", json!({ "report": words })),
+            json!({ "command": "acquire", "owner": { "agent": "ann" }, "uris": ["port://1"], "mode": "exclusive",
+                "ttl_ms": 1, "wait_ms": 0, "memo": words }),
+            tried(json!({ "red": { "reason": words, "output": words } })),
+            tried(json!({ "red_step": { "reason": words } })),
+            tried(json!({ "held": { "at": null, "reason": words } })),
+        ]
+    }
+
+    /// S4: no words of an agent or a program reach the store with a secret in them.
+    #[test]
+    fn s4_every_command_that_brings_words_is_cleaned() {
+        let redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));
+        for sent in commands() {
+            let command: Command =
+                serde_json::from_value(sent.clone()).unwrap_or_else(|error| panic!("{sent}: {error}"));
+            let mut request = Request { by: Actor::Regatta, key: None, command };
+            clean(&redact, &mut request);
+            let kept = serde_json::to_string(&request.command).unwrap();
+            assert!(kept.contains("words with [redacted] inside") && !kept.contains(SECRET), "{kept}");
+        }
     }
 }

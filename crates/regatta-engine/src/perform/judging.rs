@@ -54,10 +54,11 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     crate::failpoint::at("submit.recorded");
 }
 
-/// What the agent said of its work, if it left a result that can be read.
+/// Returns what the agent said of its work, without secrets, if it left a result that can be read.
 pub(super) fn detail(engine: &Engine, scene: &Scene) -> Option<String> {
     let heard = engine.site(scene).hear(&scene.order()).ok()?;
-    Some(heard.result?.ok()?.result.detail).filter(|it| !it.trim().is_empty())
+    let detail = heard.result?.ok()?.result.detail;
+    Some(engine.redact(&detail)).filter(|detail| !detail.trim().is_empty())
 }
 
 /// Judges what an attempt left; `Err` says why that could not be done.

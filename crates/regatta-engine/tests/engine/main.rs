@@ -11,6 +11,7 @@ mod judging;
 mod landings; // from a task to the trunk
 mod past; // the board at any revision, and what a task was at
 mod radar; // collisions of work in progress
+mod redaction; // secrets in what is stored or handed on
 mod restarts; // shutdown, stop, and going on
 mod support;
 mod talks;

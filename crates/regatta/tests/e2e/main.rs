@@ -60,6 +60,7 @@ mod routes; // every address beside the verbs
 mod runners; // other machines that work for the daemon
 mod runs; // a plan on the user's own repository
 mod scopes; // who may do what
+mod secrets; // what a run leaves has none
 mod seed; // the surface that older clients know
 mod sign_off; // the live sign-off list of mixed teams
 mod stops; // commands that hang are ended, and a stop is true

@@ -1,0 +1,125 @@
+//! Secrets in what agents, checks and plans bring are in nothing that the engine stores or hands on (S4).
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use regatta_core::command::{Command, PlannedTask};
+use regatta_core::ids::TaskId;
+use regatta_core::task::{self, Status};
+use regatta_engine::ports::agents::Exit;
+use regatta_engine::{Engine, Redact};
+use regatta_testkit::fake_agents::Program;
+
+use crate::support::*;
+
+const SECRET: &str = "hunter2secret";
+
+/// A data directory of a test's own. It goes when this does.
+struct DataDir(PathBuf);
+
+impl DataDir {
+    fn new(name: &str) -> DataDir {
+        let dir = std::env::temp_dir().join(format!("regatta-redaction-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        DataDir(dir)
+    }
+
+    /// Returns every file below it as one text.
+    fn text(&self) -> String {
+        let (mut text, mut dirs) = (String::new(), vec![self.0.clone()]);
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap().flatten() {
+                match entry.path().is_dir() {
+                    true => dirs.push(entry.path()),
+                    false => text += &String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()),
+                }
+            }
+        }
+        text
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A world whose redactor knows one secret.
+fn world(script: impl Fn(&Program) -> Exit + Send + Sync + 'static) -> World {
+    let mut world = World::new(script);
+    world.settings.redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));
+    world
+}
+
+fn log(engine: &Engine) -> String {
+    format!("{:?}", engine.history().events(0, usize::MAX).unwrap())
+}
+
+/// S4: requests are cleaned on both ways into the writer.
+#[test]
+fn s4_requests_are_cleaned_before_they_are_decided() {
+    let world = world(append_own_name);
+    let engine = world.start();
+    say(&engine, add_project());
+    say(&engine, register_outside("ann"));
+    say(&engine, post(&format!("said {SECRET}")));
+    block_on(engine.ask(ask(post(&format!("asked {SECRET}"))))).unwrap();
+    let mut claim = acquire("ann", "port://1", 0);
+    claim.memo = format!("held {SECRET}");
+    block_on(engine.acquire(person(), None, claim)).unwrap();
+    let kept = log(&engine);
+    for words in ["said [redacted]", "asked [redacted]", "held [redacted]"] {
+        assert!(kept.contains(words), "{words}: {kept}");
+    }
+    assert!(!kept.contains(SECRET));
+    engine.shutdown();
+}
+
+/// S4: what the check of an attempt printed is in no event, no file and no later prompt; nor is a secret of the plan in a
+/// prompt.
+#[test]
+fn s4_checks_and_plans_bring_no_secret_into_files_and_prompts() {
+    let data = DataDir::new("checks");
+    let prompts = Arc::new(Mutex::new(Vec::new()));
+    let seen = prompts.clone();
+    let mut world = world(move |program| {
+        seen.lock().unwrap().push(program.launch().prompt.clone());
+        append_own_name(program)
+    });
+    world.settings.data_dir = Some(data.0.clone());
+    world.agents.judge_by(|_, _| Err(format!("Error: {SECRET} is not the password")));
+    let engine = world.start();
+    let mut task = task_on("a", "a");
+    task.description += &format!("\nThe password is {SECRET}.");
+    let (_, tasks) = launch(&engine, &["ann"], vec![PlannedTask { task, after: vec![], assign: None }]);
+    until(&engine, "it has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
+    let task = engine.history().task(tasks[0]).unwrap().unwrap();
+    assert!(task.reason.as_ref().is_some_and(|reason| reason.contains("[redacted] is not")), "{:?}", task.reason);
+    let prompts = prompts.lock().unwrap();
+    assert!(prompts.iter().all(|prompt| prompt.contains("The password is [redacted].")), "{prompts:?}");
+    assert!(prompts[1..].iter().all(|prompt| prompt.contains("Error: [redacted] is not")), "{prompts:?}");
+    assert!(prompts.len() > 1 && !prompts.iter().any(|prompt| prompt.contains(SECRET)), "{prompts:?}");
+    let files = data.text();
+    assert!(files.contains("[redacted] is not the password") && !files.contains(SECRET), "{files}");
+    engine.shutdown();
+}
+
+/// S4: the checks of work that needs no change are cleaned, too.
+#[test]
+fn s4_checks_of_unneeded_work_are_cleaned() {
+    let data = DataDir::new("unneeded");
+    let mut world = world(append_own_name);
+    world.settings.data_dir = Some(data.0.clone());
+    world.agents.judge_by(|_, _| Err(format!("Error: {SECRET} is not the password")));
+    let engine = world.start();
+    say(&engine, add_project());
+    say(&engine, register_outside("ann"));
+    say(&engine, Command::AddTask { task: task_on("a", "a"), assign: None, how: task::How::Direct });
+    let (attempt, token) = polled(&say(&engine, poll_for("ann")));
+    say(&engine, Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: true });
+    until(&engine, "it was judged", |board| !board.attempts.contains_key(&attempt));
+    let kept = log(&engine) + &data.text();
+    assert!(kept.contains("[redacted] is not the password") && !kept.contains(SECRET), "{kept}");
+    engine.shutdown();
+}
