@@ -20,7 +20,7 @@ use regatta_core::task::Status;
 use regatta_core::{agent, project};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Engine, Ports, Settings};
+use regatta_engine::{Engine, Ports, Redact, Settings};
 use regatta_testkit::fake_agents::{FakeAgents, Program};
 use regatta_testkit::fake_git::FakeGit;
 use regatta_testkit::memory::MemoryStore;
@@ -34,6 +34,8 @@ type Seen<'a> = View<'a, github::World>;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const REPO: &str = "/nowhere/shop";
+/// The one secret that the redactor of this world knows.
+const SECRET: &str = "hunter2secret";
 const SHOP: &str = "acme/shop";
 
 /// Everything outside of what is tested; it outlives every life of it.
@@ -89,6 +91,11 @@ fn talks(program: &Program) -> Exit {
     if prompt.contains("change") {
         program.append("README", &format!("by {}\n", program.task()));
     }
+    if prompt.contains("leak") {
+        let detail = format!("Done. The password is {SECRET}.");
+        program.say(Said::TurnEnded { stop: Stop::EndTurn, class: None, detail });
+        return Exit::Code(0);
+    }
     let detail = "Done, @ann.\n\n| a | b |\n|---|---|\n| 1 | `@x` |\n\n```rust\n// @ann\n```".to_owned();
     program.say(Said::TurnEnded { stop: Stop::EndTurn, class: None, detail });
     Exit::Code(0)
@@ -140,7 +147,8 @@ impl World {
             agents: Arc::new(self.agents.in_life(&life)),
             clock: Arc::new(MachineClock),
         };
-        let settings = Settings { grace: Some(Duration::from_millis(300)), ..Settings::default() };
+        let redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));
+        let settings = Settings { grace: Some(Duration::from_millis(300)), redact, ..Settings::default() };
         let start = tokio::task::spawn_blocking(move || Engine::start(ports, settings).map(|it| it.0));
         let engine = start.await.unwrap().unwrap();
         if engine.board().projects.is_empty() {
@@ -585,6 +593,23 @@ async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
     here.until_health("claude", |it| it.connected).await;
     assert_eq!(world.github.checks(SHOP).len(), 1, "a restart makes no other");
     world.github.assert_well_behaved();
+}
+
+/// S4: neither the title nor the text of a pull request has a secret in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_pull_request_shows_no_secret() {
+    let mut world = World::new().await;
+    world.config.deliver = Deliver::Pull;
+    let here = world.start().await;
+    let number =
+        world.github.open_issue("ann", SHOP, &format!("Log in with {SECRET}"), "@claude-bot change it, then leak it");
+    world.comment("claude-bot", number, |it| it.body.contains("The password is [redacted].")).await;
+    pushed(&world, &here).await;
+    here.until(|board| board.conversations.values().next()?.pull.clone()).await;
+    here.all_shown().await;
+    let pull = world.github.pulls(SHOP).remove(0);
+    assert_eq!(pull.title, "Log in with [redacted]");
+    assert!(pull.text.body.starts_with("Done. The password is [redacted]."), "{}", pull.text.body);
 }
 
 /// A landing that fails is a check that fails, with a way to have it tried again; by somebody who may.

@@ -7,7 +7,7 @@ mod world;
 use regatta_core::conversation::TurnState;
 use regatta_testkit::services::telegram::{Message, Telegram};
 use regatta_testkit::services::{Fault, Scale};
-use world::{SOON, World};
+use world::{SECRET, SOON, World};
 
 /// Two bots of ours and two people in a group; only ann may ask.
 async fn setting() -> (Telegram, World) {
@@ -66,6 +66,20 @@ async fn a_mention_in_a_group_is_seen_worked_on_and_answered_in_one_message() {
     assert_eq!((all[1].agent.as_str(), &all[1].thread), ("codex", &all[0].thread));
     telegram.wait_for(|view| view.unconfirmed("claude_bot") == 0 && view.unconfirmed("codex_bot") == 0, SOON).await;
     telegram.assert_well_behaved();
+}
+
+/// S4: neither a plan nor an answer leaves the machine with a secret in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_card_shows_no_secret() {
+    let (telegram, mut world) = setting().await;
+    world.start().await;
+    telegram.say("ann", "dev", "@claude_bot leak it and wait", None);
+    let working = until_said(&telegram, "dev", "use [redacted]").await;
+    assert!(!working.text.contains(SECRET), "{}", working.text);
+    world.agents.let_go("go");
+    let done = until_said(&telegram, "dev", "The password is [redacted].").await;
+    assert!(!done.text.contains(SECRET), "{}", done.text);
+    world.until_quiet(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -379,6 +379,19 @@ fn s4_a_token_that_is_said_is_filled_in_behind_the_journal() {
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
 }
 
+/// S4: the program gets what was said to it, the journal only what is no secret.
+#[test]
+fn s4_a_secret_that_is_said_to_a_program_is_not_in_its_journal() {
+    let world = World::new();
+    start_talking(&world, "read -r line; printf '%s' \"$line\" | tr a-z A-Z > heard; echo done");
+    assert_eq!(Wire::open(&world).ask(json!({"do": "say", "k": 1, "line": "password=hunter2secret"}))["it"], "ok");
+    assert_eq!(world.wait(), Exit::Code(0));
+    assert_eq!(world.file("heard"), "PASSWORD=HUNTER2SECRET");
+    assert_eq!(world.lines(Stream::In), ["password=[redacted]"]);
+    let found = std::process::Command::new("grep").arg("-r").arg("hunter2secret").arg(world.data()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
 #[test]
 fn a_transcript_is_read_in_parts_while_it_grows() {
     let world = World::new();

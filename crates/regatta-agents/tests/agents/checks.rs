@@ -36,6 +36,19 @@ fn a_check_passes_or_fails_with_what_it_printed() {
     assert_eq!(check(&world, "kill -SEGV $$", LONG).exit, Exit::Signal(11));
 }
 
+/// S4: what a check printed is stored and shown, so it has no secrets; a command that runs once leaves none on the disk.
+#[test]
+fn s4_what_a_check_prints_has_no_secret() {
+    let world = World::new();
+    // Written so that the command does not look like what it prints.
+    let command = "echo \"pass\"\"word=hunter2\"\"secret is wrong\"; exit 1";
+    let printed = "password=[redacted] is wrong\n";
+    assert_eq!(check(&world, command, LONG).output, printed);
+    assert_eq!(once(&world, "say-it", command, LONG).output, printed);
+    let found = Command::new("grep").arg("-r").arg("hunter2secret").arg(world.data()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
 #[test]
 fn a_check_without_its_directory_says_so() {
     let world = World::new();

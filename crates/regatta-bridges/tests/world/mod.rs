@@ -16,7 +16,7 @@ use regatta_core::session::{Ask, AskOption, OptionKind, PlanEntry, Said, Stop, T
 use regatta_core::{agent, project};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Engine, Ports, Settings};
+use regatta_engine::{Engine, Ports, Redact, Settings};
 use regatta_testkit::fake_agents::{FakeAgents, Program};
 use regatta_testkit::fake_git::FakeGit;
 use regatta_testkit::memory::MemoryStore;
@@ -27,6 +27,8 @@ use tokio::task::JoinHandle;
 /// How long anything may take: the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
 const REPO: &str = "/nowhere/shop";
+/// The one secret that the redactor of this world knows.
+pub(crate) const SECRET: &str = "hunter2secret";
 
 pub(crate) struct World {
     pub(crate) agents: FakeAgents,
@@ -51,7 +53,8 @@ fn told(program: &Program) -> String {
     prompt.rsplit("```text\n").next().unwrap_or_default().split("\n```").next().unwrap_or_default().to_owned()
 }
 
-/// Does as it is told: `wait` waits to be let go, `plan` says a plan, `ask` wants a permission, `fix` changes a file.
+/// Does as it is told: `wait` waits to be let go, `plan` says a plan, `ask` wants a permission, `fix` changes a file,
+/// `leak` says a secret in its plan and in its answer.
 fn work(program: &Program) -> Exit {
     program.say(Said::Started { session: Some("s-1".into()), model: None });
     program.say(Said::TurnStarted { n: 0 });
@@ -61,6 +64,11 @@ fn work(program: &Program) -> Exit {
         let entry = |text: &str, status| PlanEntry { text: text.into(), status };
         let entries = vec![entry("look", ToolStatus::Completed), entry("mend", ToolStatus::InProgress)];
         program.say(Said::Plan { entries });
+    }
+    if told.contains("leak") {
+        let entry = PlanEntry { text: format!("use {SECRET}"), status: ToolStatus::InProgress };
+        program.say(Said::Plan { entries: vec![entry] });
+        answer = format!("The password is {SECRET}.");
     }
     if told.contains("wait")
         && let Err(exit) = program.wait_for("go")
@@ -127,7 +135,8 @@ impl World {
             agents: Arc::new(self.agents.in_life(&Life::new())),
             clock: Arc::new(MachineClock),
         };
-        let settings = Settings { grace: Some(Duration::from_millis(300)), ..Settings::default() };
+        let redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));
+        let settings = Settings { grace: Some(Duration::from_millis(300)), redact, ..Settings::default() };
         let begun = tokio::task::spawn_blocking(move || Engine::start(ports, settings).unwrap().0);
         let engine = begun.await.unwrap();
         if engine.board().projects.is_empty() {

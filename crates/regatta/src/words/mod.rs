@@ -243,9 +243,9 @@ fn log(verbose: u8, daemon: bool) {
 }
 
 /// Writes log lines without secrets (S4).
-struct RedactedLog(std::io::Stderr);
+struct RedactedLog<W>(W);
 
-impl std::io::Write for RedactedLog {
+impl<W: std::io::Write> std::io::Write for RedactedLog<W> {
     /// Each call is one whole event.
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let cleaned = crate::wire::redact(&String::from_utf8_lossy(event));
@@ -364,4 +364,22 @@ pub(crate) use team::draw as team_text;
 /// Tasks as rows of a table.
 pub(crate) fn task_rows(out: &Out, tasks: &[regatta_api::view::TaskView]) -> Vec<Vec<String>> {
     task::rows(out, tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// S4: a line of the daemon's log is written without its secrets, and counts as written whole.
+    #[test]
+    fn s4_a_log_line_has_no_secret() {
+        let mut log = RedactedLog(Vec::new());
+        let line = b"WARN could not push to https://ann:s3cretPass@example.invalid/shop: password=hunter2secret\n";
+        log.write_all(line).unwrap();
+        let written = String::from_utf8(log.0).unwrap();
+        assert!(written.contains("https://ann:[redacted]@example.invalid/shop: password=[redacted]"), "{written}");
+        assert!(written.ends_with('\n') && written.lines().count() == 1, "{written:?}");
+    }
 }
