@@ -168,6 +168,37 @@ mod tests {
         assert!(!Cgroup::all().iter().any(|(known, _)| *known == mark));
     }
 
+    /// P12: the control group of a live shim stays, also before anybody is in it.
+    #[test]
+    fn p12_the_control_group_of_a_live_shim_stays() {
+        use std::os::unix::process::CommandExt;
+        let mark = crate::rundir::fresh_mark().unwrap();
+        let Some(group) = Cgroup::create(&mark) else {
+            eprintln!("not run: this machine lets us make no control group");
+            return;
+        };
+        // A process that looks like a shim: `regatta shim DIR`, with its mark.
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("shim"), "read line\n").unwrap();
+        let mut shim = std::process::Command::new("sh")
+            .arg0("regatta")
+            .arg("shim")
+            .arg(dir.path())
+            .env(crate::process::MARK, &mark)
+            .current_dir(dir.path())
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert_eq!(shim_dir(shim.id()).as_deref(), Some(dir.path()));
+        sweep_control_groups().unwrap();
+        assert!(Cgroup::all().iter().any(|(known, _)| *known == mark), "its shim lives");
+        drop(shim.stdin.take());
+        shim.wait().unwrap();
+        sweep_control_groups().unwrap();
+        assert!(!Cgroup::all().iter().any(|(known, _)| *known == mark));
+        drop(group);
+    }
+
     #[test]
     fn p12_what_checks_of_a_dead_daemon_left_is_swept() {
         let data = tempfile::tempdir().unwrap();

@@ -189,4 +189,26 @@ fn a_request_shows_the_files_the_host_and_the_permissions() {
     let wider = json!({ "itemId": "i3", "reason": "to build", "permissions": { "fileSystem": { "write": ["/opt"] } } });
     let wider = requested(&mut stage, "item/permissions/requestApproval", wider);
     assert!(wider.describe().contains("/opt") && wider.paths == ["/opt"], "{wider:?}");
+    // What no path says is shown as it came.
+    let network = json!({ "itemId": "i4", "permissions": { "network": { "enabled": true } } });
+    let network = requested(&mut stage, "item/permissions/requestApproval", network);
+    assert!(network.arguments.as_ref().is_some_and(|asked| asked.contains("network")), "{network:?}");
+    assert_eq!(network.hides_its_object(), None);
+}
+
+/// S13: a command that was announced with its call is shown where the request repeats only its id, and a root that would
+/// be writable for the whole session is one of the files.
+#[test]
+fn a_request_shows_the_announced_command_and_the_root_it_would_open() {
+    let mut stage = working();
+    note(
+        &mut stage,
+        "item/started",
+        json!({ "item": { "type": "commandExecution", "id": "c1", "status": "inProgress", "command": "rm -r build" } }),
+    );
+    let command = requested(&mut stage, "item/commandExecution/requestApproval", json!({ "itemId": "c1" }));
+    assert_eq!((command.command.as_deref(), command.hides_its_object()), (Some("rm -r build"), None));
+    let root = json!({ "itemId": "i9", "grantRoot": "/opt/shared" });
+    let root = requested(&mut stage, "item/fileChange/requestApproval", root);
+    assert_eq!((root.paths.as_slice(), root.hides_its_object()), (["/opt/shared".to_owned()].as_slice(), None));
 }

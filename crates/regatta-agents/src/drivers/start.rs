@@ -265,6 +265,18 @@ mod tests {
         assert!(line(&server).starts_with("codex app-server -c "));
     }
 
+    /// S4: a snapshot of the shell would hold every key of the environment in clear.
+    #[test]
+    fn s4_codex_keeps_no_snapshot_of_its_shell() {
+        for app_server in [false, true] {
+            let codex = setup(Runtime::Codex { argv: words(&["codex"]), app_server });
+            assert!(line(&codex).contains("features.shell_snapshot=false"), "{}", line(&codex));
+        }
+        let acp = setup(Runtime::Acp { argv: words(&["codex-acp"]) });
+        let written = files(&acp);
+        assert!(written.iter().any(|(_, text)| text.contains("shell_snapshot = false")), "{written:?}");
+    }
+
     #[test]
     fn fast_mode_is_switched_on_where_there_is_a_switch_and_only_when_asked() {
         for (runtime, switch) in [
