@@ -3,8 +3,8 @@
 use regatta_core::command::Command;
 use regatta_core::event::Event;
 use regatta_core::ids::LandingId;
-use regatta_core::landing::{Carried, Moved, NothingNew, State, Tried};
-use regatta_core::task::Status;
+use regatta_core::landing::{Carried, Moved, NothingNew, Red, State, Tried};
+use regatta_core::task::{SettledPath, Status};
 
 use crate::speculation::{held_queue, landed, passed, red, release, trying};
 use crate::world::{World, commit};
@@ -122,9 +122,13 @@ fn q12_no_report_changes_a_landing_that_a_move_carries() {
         assert_eq!(world.landing(it[1]), "moving");
         let mut alone = (*world.board.landings[&it[0]]).clone();
         alone.state = State::Trying { ahead: vec![], base: None, unverified: vec![], void: false };
+        // It was at fault before, so a second fault would take it out of the queue.
+        alone.faults = 1;
         world.plant(alone);
         world.tried(it[0], found.clone());
         assert_eq!(world.landing(it[0]), "queued", "{found:?}");
+        let (faults, is_red) = (world.board.landings[&it[0]].faults, world.board.landings[&it[0]].red.is_some());
+        assert_eq!((faults, is_red), (1, false), "nothing is recorded of it: {found:?}");
         assert_eq!(world.board.landings[&it[0]].held, None, "{found:?}");
         let task = world.board.landings[&it[0]].task;
         let drop = Command::CancelTask { task, reason: "changed my mind".into() };
@@ -133,6 +137,43 @@ fn q12_no_report_changes_a_landing_that_a_move_carries() {
         assert_eq!(world.status(task), Status::Completed, "{found:?}");
         assert_eq!(landed(&world), [(1, commit(11)), (2, commit(12))], "{found:?}");
     }
+}
+
+/// Q12: a trial that failed before the move began is no verdict while the move carries its landing.
+#[test]
+fn q12_no_verdict_is_made_of_a_landing_that_a_move_carries() {
+    let (mut world, it) = held_queue(3);
+    world.speculate(2, Some(2));
+    release(&mut world);
+    passed(&mut world, it[1], 10, 12);
+    assert_eq!(world.landing(it[1]), "moving");
+    let mut failed = (*world.board.landings[&it[0]]).clone();
+    failed.faults = 1;
+    failed.red = Some(Red { ahead: vec![], reason: "make test".into(), output: None, settled: vec![] });
+    let task = failed.task;
+    world.plant(failed);
+    // Whatever is reported of others lets the queue go on.
+    world.tried(it[2], Tried::Held { at: Some(it[2]), reason: "git failed".into() });
+    assert_eq!(world.status(task), Status::Landing);
+    world.moved(it[1], Moved::Moved);
+    assert_eq!(world.status(task), Status::Completed);
+    assert_eq!(landed(&world), [(1, commit(11)), (2, commit(12))]);
+}
+
+/// Q6: work whose conflict was settled by ownership, and which then fails, is mended in the conflicting files alone.
+#[test]
+fn q6_a_fixup_after_ownership_may_change_only_the_conflicting_files() {
+    let (mut world, it) = queue(1, 1);
+    let task = world.board.landings[&it[0]].task;
+    for _ in 0..2 {
+        let settled = vec![SettledPath { path: "src/shared.rs".into(), is_trunks: false }];
+        world.tried(it[0], Tried::Red { reason: "make test".into(), output: None, settled });
+    }
+    let task = world.board.tasks[&task].clone();
+    let fixup = task.fixup.as_ref().expect("it goes back to be mended");
+    assert_eq!((fixup.paths.as_slice(), fixup.settled.len()), (["src/shared.rs".to_owned()].as_slice(), 1));
+    let open: Vec<String> = task.manifest().iter().map(ToString::to_string).collect();
+    assert_eq!(open, ["src/shared.rs"]);
 }
 
 /// Q2: a trial that was merged onto other commits than those that landed stands on nothing.
