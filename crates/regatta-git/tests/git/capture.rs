@@ -135,6 +135,35 @@ fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
     }
 }
 
+/// Q3: a submodule that the agent added and committed is captured as one; a repository that it did not commit is kept as
+/// plain files.
+#[test]
+fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
+    for is_committed in [true, false] {
+        let world = World::new();
+        let sub = world.home.path().join("library");
+        init(&sub, &[]);
+        write(sub.join("inner"), "one\n");
+        let first = commit_all(&sub, "first");
+        let workspace = world.prepare(A1).path;
+        if is_committed {
+            let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", sub.to_str().unwrap(), "lib"];
+            git(&workspace, &add);
+            git(&workspace, &["commit", "-q", "-m", "with a library"]);
+        } else {
+            git(&workspace, &["clone", "-q", sub.to_str().unwrap(), "lib"]);
+        }
+        let capture = world.capture(A1);
+        let entry = git(&world.vault(), &["ls-tree", capture.commit.as_str(), "lib"]);
+        if is_committed {
+            assert_eq!(capture.changed, [".gitmodules", "lib"]);
+            assert!(entry.starts_with(&format!("160000 commit {first}")), "{entry}");
+        } else {
+            assert_eq!(capture.changed, ["lib/inner"]);
+        }
+    }
+}
+
 /// S5: a submodule's git directory elsewhere is not followed.
 #[test]
 fn s5_a_submodules_git_file_that_points_outside_names_nothing() {

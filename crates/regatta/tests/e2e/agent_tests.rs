@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::stops::Hanging;
-use crate::world::{LONG, Ran, World, finish, kill, until};
+use crate::world::{LONG, Ran, World, alive, finish, kill, text, until};
 
 /// Starts a test of an agent whose program hangs, and waits until the program runs.
 fn begin(world: &World, program: &Hanging) -> Child {
@@ -62,23 +62,90 @@ fn p12_a_killed_agent_test_ends_its_program() {
     assert_eq!(left(&world), [] as [PathBuf; 0]);
 }
 
+/// Leaves what a test leaves whose process was killed: its directory and its book.
+fn leave_test(world: &World) {
+    let place = world.root.join("tmp/regatta-test-0123456789abcdef");
+    std::fs::create_dir(&place).unwrap();
+    let books = world.data.join("trials");
+    std::fs::create_dir_all(&books).unwrap();
+    std::fs::write(books.join("left.book"), text(&place)).unwrap();
+}
+
+/// P12: a start removes what a killed test and the checks of a killed daemon left.
+#[test]
+fn p12_a_start_removes_what_tests_and_checks_left() {
+    let world = World::set_up();
+    world.ok(&["down"]);
+    leave_test(&world);
+    let check = world.data.join("checks/0123456789abcdef0123456789abcdef");
+    std::fs::create_dir_all(check.join("tmp")).unwrap();
+    std::fs::write(check.join("launch.json"), "{}").unwrap();
+    world.ok(&["up"]);
+    assert!(until(LONG, || left(&world).is_empty()), "{:?}", left(&world));
+    assert!(!check.exists(), "what a check left stays");
+}
+
+/// P12: the next test removes what an earlier one left.
+#[test]
+fn p12_a_test_removes_what_an_earlier_one_left() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    leave_test(&world);
+    world.ok(&["agent", "test", "bob"]);
+    assert_eq!(left(&world), [] as [PathBuf; 0]);
+}
+
+/// Has a scripted agent run a program that hangs.
+fn run_hanging(world: &World, program: &Hanging) {
+    world.ok(&["agent", "add", "robot", "--runtime", "scripted"]);
+    let path = world.plan(&format!(
+        "[[task]]\nid = \"a\"\nsubject = \"Wait\"\nfiles = [\"a.md\"]\nscript = [{{ run = \"{}\" }}]\n",
+        program.command()
+    ));
+    world.ok(&["run", &path, "--agents", "robot", "--yes"]);
+    assert!(until(LONG, || program.runs()), "{}", world.json(&["status"]));
+}
+
+/// P12: no daemon can find an agent whose data directory was deleted, so `doctor` ends it, whosever it was.
+#[test]
+fn p12_an_agent_whose_data_directory_was_deleted_is_ended() {
+    let (world, other, program) = (World::set_up(), World::set_up(), Hanging::new());
+    run_hanging(&other, &program);
+    let daemon = other.card().unwrap()["pid"].as_u64().unwrap() as u32;
+    kill(daemon);
+    assert!(until(LONG, || !alive(daemon)));
+    // A journal may grow meanwhile.
+    assert!(until(LONG, || std::fs::remove_dir_all(&other.data).is_ok()));
+    world.run(&["doctor"]);
+    assert!(until(LONG, || !program.runs()), "the program outlives its directory");
+}
+
+/// P12: a program whose attempt the board does not know, because an older copy of the store was put back, is ended by the
+/// next start.
+#[test]
+fn p12_a_start_ends_a_program_that_its_board_does_not_know() {
+    let (world, program) = (World::set_up(), Hanging::new());
+    let copy = world.root.join("copy.db");
+    world.ok(&["backup", text(&copy)]);
+    run_hanging(&world, &program);
+    world.ok(&["down", "--keep-agents"]);
+    assert!(program.runs(), "P1");
+    world.ok(&["restore", text(&copy)]);
+    world.ok(&["up"]);
+    assert!(until(LONG, || !program.runs()), "{}", world.ok(&["status"]));
+}
+
 /// P12: `doctor` names agents that run without a daemon, of whatever data directory, and ends them when told to.
 #[test]
 fn p12_doctor_ends_agents_that_nobody_looks_after() {
     let (world, other, program) = (World::set_up(), World::set_up(), Hanging::new());
-    other.ok(&["agent", "add", "robot", "--runtime", "scripted"]);
-    let path = other.plan(&format!(
-        "[[task]]\nid = \"a\"\nsubject = \"Wait\"\nfiles = [\"a.md\"]\nscript = [{{ run = \"{}\" }}]\n",
-        program.command()
-    ));
-    other.ok(&["run", &path, "--agents", "robot", "--yes"]);
-    assert!(until(LONG, || program.runs()), "{}", other.json(&["status"]));
+    run_hanging(&other, &program);
     let watched = world.run(&["doctor"]);
     assert!(!watched.out.contains(other.data.to_str().unwrap()), "it has a daemon: {watched:?}");
 
     let daemon = other.card().unwrap()["pid"].as_u64().unwrap() as u32;
     kill(daemon);
-    assert!(until(LONG, || !crate::world::alive(daemon)));
+    assert!(until(LONG, || !alive(daemon)));
     let found = world.run(&["doctor"]);
     assert!(found.out.contains(&format!("1 of {} run without a daemon", other.data.display())), "{found:?}");
     assert!(program.runs(), "P1: a daemon that is down is no reason to end its agents");

@@ -307,20 +307,28 @@ fn a_fault_of_the_setup_is_told_once_and_costs_no_attempt() {
     }
 }
 
-/// What git cannot store hands the task to a person at once.
+/// Q3: what cannot be captured whole hands the task to a person at once, and nothing of it lands.
 #[test]
-fn a_name_that_git_cannot_store_needs_a_person_at_once() {
-    let script = json!([{ "run": "mkdir -p sub/.GIT && echo a > sub/.GIT/x && echo a > out.txt" }]);
-    let world = started(&script);
-    assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "needs_human"), "{}", world.ok(&["why", "T1"]));
-    let task = world.json(&["show", "T1"]);
-    assert_eq!(
-        (task["attempts"].as_array().map(Vec::len), task["failures"].as_u64().unwrap_or(0)),
-        (Some(1), 0),
-        "{task}"
-    );
-    let why = world.ok(&["why", "T1"]);
-    assert!(why.contains("git does not store") && why.contains("Rename"), "{why}");
+fn q3_files_that_cannot_be_captured_need_a_person_at_once() {
+    let deep = "d=$(printf 'd%.0s' $(seq 240)); p=.; for n in $(seq 13); do p=$p/$d; done; mkdir -p $p; echo a > $p/x";
+    for (made, words, way) in [
+        ("mkdir -p sub/.GIT && echo a > sub/.GIT/x", "git does not store", "Rename"),
+        (deep, "which cannot be stored: ddd", "Move or remove it"),
+    ] {
+        let world = started(&json!([{ "run": format!("echo a > out.txt; {made}") }]));
+        let before = world.trunk();
+        let needs_person = || world.json(&["show", "T1"])["status"] == "needs_human";
+        assert!(until(LONG, needs_person), "{}", world.ok(&["why", "T1"]));
+        let task = world.json(&["show", "T1"]);
+        assert_eq!(
+            (task["attempts"].as_array().map(Vec::len), task["failures"].as_u64().unwrap_or(0)),
+            (Some(1), 0),
+            "{task}"
+        );
+        let why = world.ok(&["why", "T1"]);
+        assert!(why.contains(words) && why.contains(way), "{why}");
+        assert_eq!(world.trunk(), before);
+    }
 }
 
 /// An agent that finds nothing to do says so, and the task is done if its checks agree.

@@ -146,11 +146,18 @@ fn q12_landed_work_that_left_the_trunk_is_told() {
 /// itself, they land as one commit.
 #[test]
 fn q1_a_red_commit_of_an_agent_does_not_land_by_itself() {
+    // A serial queue validates every commit, whatever `verify` says.
+    for settings in ["", "mode = \"serial\"\nverify = \"tip\"\n"] {
+        land_steps(settings);
+    }
+}
+
+fn land_steps(settings: &str) {
     let world = with_zoe();
     let kept = world.read("regatta.toml");
     let kept: String =
         kept.lines().take_while(|line| !line.starts_with("[landing]")).map(|line| format!("{line}\n")).collect();
-    world.write("regatta.toml", &format!("{kept}[landing]\nstyle = \"rebase\"\n"));
+    world.write("regatta.toml", &format!("{kept}[landing]\nstyle = \"rebase\"\n{settings}"));
     world.write("test.sh", "#!/bin/sh\n! grep -qs broken three.txt\n");
     world.ok(&["init", "--yes"]);
     world.commit("Keep the agents' commits");
