@@ -309,6 +309,8 @@ struct Tally {
     kills: usize,
     commits: usize,
     unvalidated_commits: usize,
+    /// Red commits that claim no validation. Others must not be red.
+    red_unvalidated_commits: usize,
 }
 
 impl Tally {
@@ -323,12 +325,13 @@ impl Tally {
         self.kills += other.kills;
         self.commits += other.commits;
         self.unvalidated_commits += other.unvalidated_commits;
+        self.red_unvalidated_commits += other.red_unvalidated_commits;
     }
 
     fn row(&self, name: &str) -> String {
         format!(
             "{name}: {} sets, {} tasks, {} landed, left out {} by a rule, {} by a conflict, {} by a blocker, {} fix-ups, \
-             {} kills, {} commits, {} of them claim no validation, 0 red",
+             {} kills, {} commits, {} of them claim no validation, {} of these red",
             self.sets,
             self.tasks,
             self.landed,
@@ -339,6 +342,7 @@ impl Tally {
             self.kills,
             self.commits,
             self.unvalidated_commits,
+            self.red_unvalidated_commits,
         )
     }
 }
@@ -436,6 +440,7 @@ impl Harness {
             assert!(!(must_be_green && is_red), "Q1, Q14: {commit} {subject} is red: {}", told());
             tally.commits += 1;
             tally.unvalidated_commits += usize::from(validation.trim().is_empty());
+            tally.red_unvalidated_commits += usize::from(is_red);
             trees.push(self.files(commit, dir));
             // The steps of one task stand together.
             on_trunk.pop_if(|last| set.style == "rebase" && last.0 == task.trim());

@@ -125,6 +125,23 @@ fn a_release_waits_for_its_own_claim_and_the_queue_does_not() {
     assert!(until(LONG, || is_covered(&world, &feature, &chore)), "the channel says which release covers {feature}");
 }
 
+/// A release that somebody made meanwhile, under the claim, is not made again.
+#[test]
+fn a_release_that_was_made_meanwhile_is_not_made_again() {
+    let notes = tempfile::NamedTempFile::new().unwrap();
+    let world = with_landing(&format!("release = \"echo $REGATTA_TASK >> {}\"\n", notes.path().display()));
+    let held = world.json(&["claim", "acquire", "release://shop", "--ttl", "300s", "--as", "ann"]);
+    let (claim, token) = (held["claim"].as_str().unwrap().to_owned(), held["token"].to_string());
+    let feature = land(&world, "feature", ("one.txt", "1\n"), || {});
+    assert!(until(LONG, || waiting_releases(&world) == 1), "it stands in line: {}", world.json(&["claim", "list"]));
+    world.git(&["tag", "v1.0.0"]);
+    world.ok(&["claim", "release", &claim, "--token", &token]);
+    let told = || world.ok(&["msg", "history", "shop", "-L", "coord:release"]);
+    let words = format!("{feature} is in a release that was made in the meantime");
+    assert!(until(LONG, || told().contains(&words)), "{}", told());
+    assert_eq!(std::fs::read_to_string(notes.path()).unwrap(), "");
+}
+
 /// How many releases stand in line for their claim.
 fn waiting_releases(world: &World) -> usize {
     let listed = world.json(&["claim", "list"]);

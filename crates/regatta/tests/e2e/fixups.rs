@@ -111,6 +111,19 @@ fn a_fixup_of_work_that_fails_is_told_the_first_error_and_what_landed_since() {
     assert!(reason.contains("Error: Cannot find module '../glue'"), "people see it too: {reason}");
 }
 
+/// The prompt says how a path conflicts, not only that it does.
+#[test]
+fn a_fixup_of_a_conflict_is_told_its_kind() {
+    let world = world("");
+    let task = start(&world, "a.txt");
+    std::fs::remove_file(world.repo.join("a.txt")).unwrap();
+    world.commit("Do without it");
+    let told = prompt(&world, &fixup(&world, &task));
+    assert!(told.contains("- a.txt: the trunk deleted it and this task changed it"), "{told}");
+    let reason = world.ok(&["show", &task]);
+    assert!(reason.contains("a.txt (deleted on the trunk, changed by this task)"), "{reason}");
+}
+
 /// A8: where ownership settled the conflict, the fix-up has the version that was taken, without marks, and is told whose
 /// versions there are.
 #[test]
