@@ -193,6 +193,35 @@ fn land_steps(settings: &str) {
     world.assert_green_everywhere();
 }
 
+/// Q14: of a batch that is validated as one tree, only the last commit claims the validation; the others name it.
+#[test]
+fn q14_only_the_tip_of_a_batch_claims_a_validation() {
+    let world = with_zoe();
+    let kept = world.read("regatta.toml");
+    let kept: String =
+        kept.lines().take_while(|line| !line.starts_with("[landing]")).map(|line| format!("{line}\n")).collect();
+    world.write("regatta.toml", &format!("{kept}[landing]\nverify = \"tip\"\nbatch = 2\nslots = 1\n"));
+    world.ok(&["init", "--yes"]);
+    world.commit("Validate batches");
+    let start = world.git(&["rev-parse", "main"]);
+    world.ok(&["queue", "hold", "until", "both", "are", "there"]);
+    let works = ["one.txt", "two.txt"].map(|file| {
+        let work = Work::begin(&world, &format!("Write {file}"), file);
+        work.write(file, "x\n");
+        work.finish(&world);
+        work.until(&world, "landing");
+        work
+    });
+    world.ok(&["queue", "release"]);
+    works.iter().for_each(|work| work.until(&world, "landed"));
+    let format = "--format=%(trailers:key=Regatta-Validation,valueonly,separator=%x20)|\
+                  %(trailers:key=Regatta-Validation-Tip,valueonly,separator=%x20)";
+    let log = world.git(&["log", "--reverse", format, &format!("{start}..main")]);
+    let claims: Vec<(bool, &str)> =
+        log.lines().filter_map(|line| line.split_once('|')).map(|(own, tip)| (!own.is_empty(), tip)).collect();
+    assert_eq!(claims, [(false, "L2"), (true, "")], "{log}");
+}
+
 /// Two sides of one line: the person's is on the trunk, zoe's comes after it.
 fn conflicting(world: &World) -> Work {
     let work = Work::begin(world, "Change the first line", "a.txt,b.txt");

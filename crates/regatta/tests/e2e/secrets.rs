@@ -37,7 +37,7 @@ fn s4_no_file_and_no_event_of_a_run_has_a_secret() {
     world.commit("Check it so");
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     let hook = world.root.join("hook.sh");
-    std::fs::write(&hook, "echo \"pass\"\"word=hunter2\"\"hook\"\n").unwrap();
+    std::fs::write(&hook, "echo \"hooked: pass\"\"word=hunter2\"\"hook\"\n").unwrap();
     world.ok(&["hook", "add", "--channel", "dev", "--prefix", "!go", "--", "sh", text(&hook)]);
     world.ok(&["msg", "send", "dev", "!go password=hunter2message"]);
     let script = json!([
@@ -70,7 +70,7 @@ fn s4_no_file_and_no_event_of_a_run_has_a_secret() {
     world.ok(&["allow", &asked().unwrap()]);
     let reason = || world.json(&["show", "T1"])["reason"].as_str().unwrap_or_default().to_owned();
     assert!(until(LONG, || reason().contains("password=[redacted] is wrong")), "{}", reason());
-    let fired = || world.ok(&["hook", "log", "--json"]).contains("password=[redacted]");
+    let fired = || world.ok(&["hook", "log", "--json"]).contains("hooked: password=[redacted]");
     assert!(until(LONG, fired), "{}", world.ok(&["hook", "log", "--json"]));
     world.ok(&["down"]);
     for secret in ["plan", "message", "printed", "check", "hook"].map(|end| format!("hunter2{end}")) {
