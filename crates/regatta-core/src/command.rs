@@ -754,7 +754,10 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ReportPushed { project, remote, commit, trouble } => {
             done(landing::join::pushed(draft, &project, (remote, commit), trouble, now)?)
         }
-        Command::ReportCheckout { landing } => done(landing::look_again(draft, landing)),
+        Command::ReportCheckout { landing } => {
+            landing::look_again(draft, landing);
+            Outcome::Done
+        }
         Command::ReportDiverged { project, commit, found } => {
             done(landing::join::diverged(draft, &project, commit, found, now)?)
         }
