@@ -77,6 +77,7 @@ fn s4_no_file_and_no_event_of_a_run_has_a_secret() {
         assert_eq!(files_with(&world.data, &secret), [] as [PathBuf; 0], "{secret}");
     }
     assert_ne!(files_with(&world.data, "password=[redacted]"), [] as [PathBuf; 0]);
+    world.ok(&["up"]);
     let events = world.ok(&["events", "--json"]);
     for secret in ["hunter2check", "hunter2hook", "hunter2message", "hunter2printed"] {
         assert!(!events.contains(secret), "{secret}");
