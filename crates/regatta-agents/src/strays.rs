@@ -189,7 +189,12 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        assert_eq!(shim_dir(shim.id()).as_deref(), Some(dir.path()));
+        // The kernel lets the parent go on a moment before the new program has its command line.
+        let patience = Instant::now() + Duration::from_secs(60);
+        while shim_dir(shim.id()).as_deref() != Some(dir.path()) {
+            assert!(Instant::now() < patience, "its command line never came");
+            std::thread::yield_now();
+        }
         sweep_control_groups().unwrap();
         assert!(Cgroup::all().iter().any(|(known, _)| *known == mark), "its shim lives");
         drop(shim.stdin.take());

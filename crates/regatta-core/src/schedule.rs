@@ -3,6 +3,8 @@
 //! [`poll`] is the only way work leaves the board. [`wait_reasons`] asks the same questions in the same
 //! order and writes the answers down for people (W1: whoever waits has a reason).
 
+mod wait; // what a task can wait for, by name
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -22,42 +24,7 @@ use crate::{
     agent, approval, attempt, budget, claim, launch, manifest, mission, provider, radar, runner, standing, task,
 };
 
-/// The closed set of things a task can wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum WaitKind {
-    Dep,
-    Claim,
-    Slot,
-    Machine,
-    Gate,
-    Wave,
-    Lane,
-    RateLimit,
-    Budget,
-    Policy,
-    Review,
-    Question,
-    Permission,
-    Queue,
-    Conflict,
-    Provider,
-    Runner,
-    Backoff,
-    Offer,
-    Lead,
-    Disk,
-    Paused,
-}
-
-/// One reason why a task waits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct WaitReason {
-    pub kind: WaitKind,
-    pub text: String,
-}
+pub use wait::{WaitKind, WaitReason};
 
 /// What is asked of [`poll`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -711,36 +678,6 @@ pub struct Outlook {
     pub stuck: usize,
     /// Landings that wait for a person to clean up the checkout.
     pub held: usize,
-}
-
-impl WaitKind {
-    /// Its word, as it is typed and written.
-    pub fn word(self) -> &'static str {
-        match self {
-            WaitKind::Dep => "dep",
-            WaitKind::Claim => "claim",
-            WaitKind::Slot => "slot",
-            WaitKind::Machine => "machine",
-            WaitKind::Gate => "gate",
-            WaitKind::Wave => "wave",
-            WaitKind::Lane => "lane",
-            WaitKind::RateLimit => "rate_limit",
-            WaitKind::Budget => "budget",
-            WaitKind::Policy => "policy",
-            WaitKind::Review => "review",
-            WaitKind::Question => "question",
-            WaitKind::Permission => "permission",
-            WaitKind::Queue => "queue",
-            WaitKind::Conflict => "conflict",
-            WaitKind::Provider => "provider",
-            WaitKind::Runner => "runner",
-            WaitKind::Backoff => "backoff",
-            WaitKind::Offer => "offer",
-            WaitKind::Lead => "lead",
-            WaitKind::Disk => "disk",
-            WaitKind::Paused => "paused",
-        }
-    }
 }
 
 impl Outlook {
