@@ -448,7 +448,7 @@ pub struct RunnerAnswer {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
-    /// Whose fault the error is, where a person must change something before it can be done.
+    /// The part of the set-up at fault, if a person must change something before the order can be carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<regatta_core::attempt::SetupFault>,
 }

@@ -325,7 +325,7 @@ pub struct AgentView {
     /// When its program last said something, where one runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// What keeps the daemon from starting it, and what to do about it. Only where one agent is shown.
+    /// The reason why the daemon cannot start the agent, with the fix. Only set when one agent is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<AgentProblem>,
 }

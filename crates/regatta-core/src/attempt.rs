@@ -467,7 +467,7 @@ pub enum Exited {
     },
 }
 
-/// Whose set-up is at fault when a program could not be run. It is told once, and costs no attempt.
+/// The part of the set-up that kept a program from running. The user is told once, and no attempt is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

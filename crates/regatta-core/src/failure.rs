@@ -231,7 +231,7 @@ fn last_chars(text: &str, max: usize) -> String {
 mod tests {
     use super::*;
 
-    /// What each language's tools print, and the error and place in it.
+    /// Output of each language's tools, with the error and the place that must be found in it.
     const OUTPUTS: &[(&str, &str, &str, &str)] = &[
         (
             "node",

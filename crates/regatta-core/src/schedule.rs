@@ -3,7 +3,7 @@
 //! [`poll`] is the only way work leaves the board. [`wait_reasons`] asks the same questions in the same
 //! order and writes the answers down for people (W1: whoever waits has a reason).
 
-mod wait; // what a task can wait for, by name
+mod wait; // the kinds of reasons for which a task waits
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
 pub fn would_grant(board: &Board, ask: &Poll, now: Now) -> bool {
     let Some(agent) = board.agents.get(&ask.agent) else { return true }; // it is told so
     if agent.is_run_by_regatta() && !ask.by_hand {
-        return true; // this, too
+        return true; // the poll is refused, which the caller should hear at once
     }
     agent.offline.is_none()
         && board.ready_count() > 0

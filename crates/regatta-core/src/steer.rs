@@ -146,7 +146,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
         if let Some(mission) = old.mission.filter(|it| draft.board().missions.contains_key(it)) {
             task::adopt(draft, again, (mission, old.step()), &old.project)?;
         }
-        // Whoever was given the old one without a run is given this one.
+        // A person's assignment of the old task holds for the new one.
         let agent =
             old.assignee.as_ref().filter(|name| old.mission.is_none() && draft.board().agents.contains_key(*name));
         if let Some(agent) = agent {

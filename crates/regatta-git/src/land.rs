@@ -285,7 +285,7 @@ impl GitAdapter {
         Ok((said.status, said.stderr))
     }
 
-    /// Brings a checkout from the old commit to the new one. What is changed in other files stays.
+    /// Brings a checkout from the old commit to the new one. Changes in other files stay.
     fn advance(&self, step: &Step<'_>, checkout: &Checkout) -> Result<(), GitError> {
         let since = Instant::now();
         let mut refreshed = false;

@@ -493,7 +493,7 @@ pub(crate) enum Word {
 }
 
 impl Word {
-    /// Whether it only looks: such a word does not start a daemon that a person has stopped.
+    /// Whether the command only looks. Such a command starts no daemon that a person has stopped.
     pub(crate) fn only_looks(&self) -> bool {
         match self {
             Word::Status

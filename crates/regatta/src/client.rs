@@ -30,7 +30,7 @@ pub(crate) struct Client {
     server: Option<String>,
     token: String,
     timeout: Option<Duration>,
-    /// It starts no daemon that a person has stopped.
+    /// Whether it may not start a daemon that a person has stopped.
     only_looks: bool,
 }
 
@@ -138,7 +138,7 @@ impl Client {
             .header("x-regatta-person", std::env::var("USER").unwrap_or_else(|_| "operator".into()))
     }
 
-    /// The same daemon, which is not started again where a person has stopped it.
+    /// Returns a client that does not start a daemon which a person has stopped.
     pub(crate) fn only_looking(self) -> Client {
         Client { only_looks: true, ..self }
     }
@@ -415,7 +415,7 @@ fn problem(status: u16, body: &[u8]) -> Problem {
     })
 }
 
-/// What is said where a person has stopped the daemon and nothing may start it again by itself.
+/// The error for a command that may not start a daemon which a person has stopped.
 pub(crate) fn stopped() -> Failed {
     let what = "the daemon is down: somebody stopped it with regatta down";
     failed("down", what, "start it, and its agents go on: regatta up")

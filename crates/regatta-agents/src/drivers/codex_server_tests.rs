@@ -189,7 +189,7 @@ fn a_request_shows_the_files_the_host_and_the_permissions() {
     let wider = json!({ "itemId": "i3", "reason": "to build", "permissions": { "fileSystem": { "write": ["/opt"] } } });
     let wider = requested(&mut stage, "item/permissions/requestApproval", wider);
     assert!(wider.describe().contains("/opt") && wider.paths == ["/opt"], "{wider:?}");
-    // What no path says is shown as it came.
+    // Text that names no path is shown unchanged.
     let network = json!({ "itemId": "i4", "permissions": { "network": { "enabled": true } } });
     let network = requested(&mut stage, "item/permissions/requestApproval", network);
     assert!(network.arguments.as_ref().is_some_and(|asked| asked.contains("network")), "{network:?}");

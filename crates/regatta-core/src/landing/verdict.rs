@@ -85,7 +85,7 @@ fn eject(draft: &mut Draft, landing: &Landing, red: Red, of_wave: bool, now: Now
     let with = if of_wave { "the rest of its wave" } else { "what landed since" };
     let reason = format!("merged with {with}, it fails: {}", red.reason);
     let output = red.output.unwrap_or_else(|| reason.clone());
-    // Work whose conflicts were settled by ownership may also be mended where it conflicted, whoever owns that.
+    // A fix-up after ownership may also change the conflicting files, even if another task owns them.
     let paths = red.settled.iter().map(|settled| settled.path.clone()).collect();
     let commit = landing.submission.commit.clone();
     let fixup = Fixup { paths, output: Some(output), settled: red.settled, ..Fixup::new(commit) };

@@ -258,7 +258,7 @@ pub enum Commits {
     Wave,
 }
 
-/// What becomes of a task whose agent says that nothing has to be changed, and whose checks pass as it is.
+/// The outcome of a task if its agent says that no change is needed and its checks pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -285,7 +285,7 @@ pub struct Run {
     /// Packages whose tasks run one after the other; `!PATH` for one that need not, though it looks so.
     pub serial_packages: Vec<String>,
     pub on_scope_escape: OnEscape,
-    /// What becomes of a task whose agent says that nothing has to be changed.
+    /// The outcome of a task if its agent says that no change is needed.
     pub not_needed: NotNeeded,
     /// Whether new test files must be named as their language does.
     pub test_names: bool,

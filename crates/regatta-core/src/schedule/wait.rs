@@ -1,4 +1,4 @@
-//! What a task can wait for, by name.
+//! The kinds of reasons for which a task waits.
 
 use serde::{Deserialize, Serialize};
 

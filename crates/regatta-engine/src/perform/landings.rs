@@ -1,7 +1,7 @@
 //! A landing: merged onto the trunk's tip behind those before it, validated as that exact tree, and the trunk moved.
 
 mod after; // what follows a landing outside
-mod checkout; // has a person finished with the files in the way
+mod checkout; // notices changes to the files that hold a landing
 mod join; // what a remote has comes in
 mod ownership; // whose version of a conflicting file is taken
 mod push; // where the project says

@@ -201,7 +201,7 @@ fn existing(dir: &Path) -> &Path {
     dir.ancestors().find(|it| it.exists()).unwrap_or(dir)
 }
 
-/// What can be said while no daemon runs. None is started.
+/// Checks that need no daemon. None is started.
 fn without_daemon(dir: &Path) -> Vec<CheckLine> {
     let mut checks = vec![check("daemon", Level::Ok, "not running", "regatta up")];
     let store = dir.join(wire::STORE);

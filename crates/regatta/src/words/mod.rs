@@ -62,7 +62,7 @@ use crate::{client, daemon, settings};
 pub(crate) struct App {
     pub(crate) out: Out,
     pub(crate) global: Global,
-    /// What was typed only looks, and starts no daemon that a person has stopped.
+    /// The command only looks, so it starts no daemon that a person has stopped.
     pub(crate) only_looks: bool,
 }
 

@@ -14,7 +14,7 @@ use regatta_core::ids::LandingId;
 use crate::Engine;
 use crate::perform::LOOK_UP;
 
-/// What changes about a file when somebody writes, replaces, makes or removes it.
+/// Properties of a file that differ after somebody writes, replaces, makes or removes it.
 type Sign = Option<(u64, u64, i64, i64)>;
 
 fn sign(path: &Path) -> Sign {
