@@ -18,6 +18,21 @@ impl Mount {
         Mount(at.to_owned())
     }
 
+    /// Makes the file system as small as what is in it; `remount` with a size makes room again.
+    ///
+    /// A file that fills it would not do: a process that another test starts at that moment inherits the open file, so
+    /// there is no room until it has become its program, although the file is gone.
+    #[track_caller]
+    fn fill(&self) {
+        let shrunk = || {
+            let it = rustix::fs::statvfs(&self.0).unwrap();
+            let used = (it.f_blocks - it.f_bfree) * it.f_frsize;
+            Command::new("mount").args(["-o", &format!("remount,size={used}")]).arg(&self.0).output()
+        };
+        // It is refused when more was written meanwhile.
+        assert!(until(LONG, || shrunk().unwrap().status.success()), "{:?}", shrunk());
+    }
+
     /// A process that has just ended may hold a file for a moment more.
     #[track_caller]
     fn remount(&self, options: &str) {
@@ -110,7 +125,6 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     world.data = mount.0.join("data");
     world.ok(&["up"]);
     let pid = world.card().unwrap()["pid"].clone();
-    let filler = world.root.join("small/filler");
     let door = crate::http::Door::of(&world.data);
     let send = |nth: usize| {
         let text = format!("{nth} {}", "x".repeat(2_000));
@@ -118,11 +132,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     };
     (0..20).for_each(|nth| assert_eq!(send(nth).status, 200));
     // Fill what is left, so that the store is what runs out.
-    let fill = || {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&filler).unwrap();
-        while std::io::Write::write_all(&mut file, &[0; 4096]).is_ok() {}
-    };
-    fill();
+    mount.fill();
     let mut sent = 20;
     let refused = loop {
         let reply = send(sent);
@@ -130,7 +140,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
             break reply.json();
         }
         sent += 1;
-        fill();
+        mount.fill();
         assert!(sent < 5_000, "the disk never became full");
     };
     assert_eq!((&refused["code"], &refused["retryable"]), (&json!("disk_full"), &json!(true)), "{refused}");
@@ -139,20 +149,20 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     assert_eq!(error["code"], "disk_full");
     assert_eq!(world.json(&["up"])["pid"], pid, "the daemon lives on a full disk");
     assert_eq!(history(&world), sent, "and can be read (D1)");
-    std::fs::remove_file(&filler).unwrap();
+    mount.remount("size=3m");
     assert!(until(LONG, || send(sent).status == 200), "it goes on when there is room");
     sent += 1;
     assert_eq!(history(&world), sent);
     world.json(&["claim", "acquire", "port://1", "--as", "ann"]);
     // A start on a full disk says so as well, and loses nothing.
     world.ok(&["down"]);
-    fill();
+    mount.fill();
     let error = world.refused(&["up"], 1);
     assert_eq!(error["code"], "disk_full", "{error}");
     assert!(error["hint"].as_str().unwrap().contains("free some space"), "{error}");
     let ran = world.run(&["doctor"]);
     assert!(ran.code == 1 && ran.out.contains("0 MB free"), "{ran:?}");
-    std::fs::remove_file(&filler).unwrap();
+    mount.remount("size=3m");
     world.ok(&["up"]);
     assert_eq!(history(&world), sent);
     // So small a disk is never well, but the store on it is.
@@ -290,10 +300,7 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     world.ok(&["run", &plan, "--agents", "scripted"]);
     let working = || world.json(&["status"])["working"].as_u64() == Some(1) && !world.programs().is_empty();
     assert!(until(LONG, working), "{}", world.json(&["status"]));
-    let mut filler = std::fs::File::create(mount.0.join("filler")).unwrap();
-    for chunk in [1 << 20, 1 << 10] {
-        while std::io::Write::write_all(&mut filler, &vec![0; chunk]).is_ok() {}
-    }
+    mount.fill();
     // What is started on such a disk and what was killed there leaves attempts behind that cannot be ended on the board.
     for pid in world.programs() {
         kill(pid);
@@ -301,8 +308,7 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     let ran = world.run(&["down", "--timeout", "300s"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(until(LONG, || world.processes().is_empty()), "P3: {:?}", world.left());
-    drop(filler);
-    std::fs::remove_file(mount.0.join("filler")).unwrap();
+    mount.remount("size=320m");
     world.ok(&["up"]);
     assert_eq!(world.json(&["task", "list"]).as_array().unwrap().len(), 1, "J1: nothing is lost");
     world.ok(&["down", "--timeout", "300s"]);
