@@ -119,11 +119,11 @@ impl Place {
 
     /// Notes that a person has stopped the daemon, or that one runs. Where there is no data directory there is nothing to
     /// note.
-    pub(crate) fn note_stopped(&self, is_stopped: bool) -> Result<(), Failed> {
+    pub(crate) fn note_stopped(&self, is_stopped: bool) -> std::io::Result<()> {
         let file = self.stopped();
         let noted = if is_stopped { std::fs::write(file, "") } else { std::fs::remove_file(file) };
         match noted {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.broken(&error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
@@ -334,7 +334,9 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
         regatta_engine::Failure::Store(error) => wire::from_store(error),
         other => failed("io", other.to_string(), "see what is wrong: regatta doctor"),
     })?;
-    place.note_stopped(false)?;
+    if let Err(error) = place.note_stopped(false) {
+        tracing::warn!("{} cannot be removed: {error}", place.stopped().display());
+    }
     if recovered.effects > 0 {
         tracing::info!(
             "recovered: {} tasks open, {} attempts live, {} landings, {} claims, {} effects to perform",

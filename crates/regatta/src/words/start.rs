@@ -283,19 +283,30 @@ fn named(all: &[String]) -> String {
 pub(super) fn down(app: &App, keep_agents: bool) -> Said {
     let place = daemon::Place::new(&app.data_dir()?);
     let Some(client) = Client::find(&place.dir, app.timeout())? else {
-        place.note_stopped(true)?;
+        note_stopped(app, &place);
         return app.out.answer("down", &serde_json::json!({ "was_up": false }), &["regatta up".into()], |_| {
             "the daemon was not running\n".into()
         });
     };
     // Before it ends: nobody who looks at it meanwhile starts it again.
-    place.note_stopped(true)?;
+    note_stopped(app, &place);
     if let Err(error) = stop_daemon(&client, keep_agents) {
-        place.note_stopped(false)?;
+        if let Err(error) = place.note_stopped(false) {
+            app.out.note(&format!("could not note that the daemon is still up: {error}"));
+        }
         return Err(error);
     }
     let told = if keep_agents { "down; the agents go on\n" } else { "down; all work is kept\n" };
     app.out.answer("down", &serde_json::json!({ "was_up": true }), &["regatta up".into()], |_| told.into())
+}
+
+/// Notes that a person has stopped the daemon. It stops also where that cannot be noted, on a full disk for example.
+fn note_stopped(app: &App, place: &daemon::Place) {
+    if let Err(error) = place.note_stopped(true) {
+        app.out.note(&format!(
+            "could not note that the daemon was stopped, so the next regatta command starts it again: {error}"
+        ));
+    }
 }
 
 /// Tells the daemon to stop and waits until it has let go of its data directory and is gone.

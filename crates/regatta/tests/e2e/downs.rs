@@ -48,6 +48,22 @@ fn looking_does_not_undo_a_down() {
     assert_eq!(world.json(&["show", "T2"])["status"], "unassigned");
 }
 
+/// Where the file that notes a `down` cannot be written, as on a full disk, the daemon stops all the same.
+#[test]
+fn down_stops_where_it_cannot_be_noted() {
+    let world = World::set_up();
+    std::fs::create_dir(world.data.join("stopped")).unwrap();
+    for what in ["down; all work is kept", "the daemon was not running"] {
+        let ran = world.run(&["down"]);
+        assert!(ran.code == 0 && ran.out.contains(what), "{ran:?}");
+        assert!(ran.err.contains("could not note"), "{ran:?}");
+        assert!(world.processes().is_empty(), "{:?}", world.left());
+    }
+    // Nor does it keep a daemon from starting.
+    world.ok(&["up"]);
+    world.ok(&["status"]);
+}
+
 /// Somebody who looks while the daemon ends does not start another.
 #[test]
 fn a_look_during_a_down_starts_nothing() {
