@@ -33,8 +33,24 @@ pub(crate) struct Ends<'a> {
     pub(crate) answer: &'a mut dyn Write,
 }
 
-/// Carries everything between a git process and the other side, until it has said all. One that is given up is told to
-/// end, so that it removes what it began, and after `grace` ended.
+/// How far the end of a git process was forced after a fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forced {
+    No,
+    /// Its input was closed.
+    Closed,
+    /// It was sent SIGTERM.
+    Terminated,
+    /// It was sent SIGKILL.
+    Killed,
+}
+
+/// Carries everything between a git process and the other side, until it has said all.
+///
+/// After a fault the process gets `grace` for each step: SIGTERM, then SIGKILL. When the request was cut off, closing
+/// the input comes first. A receive-pack that reads the end of its input waits for the program that unpacks, and then
+/// removes the objects that it had put aside. SIGTERM reaches both programs at once, so the first may fail to remove
+/// the directory in which the second still writes.
 pub(crate) fn carry(
     child: &Child,
     (stdin, mut stdout): (ChildStdin, ChildStdout),
@@ -44,7 +60,7 @@ pub(crate) fn carry(
     if let Err(error) = ioctl_fionbio(&stdin, true) {
         return Some(Fault::Kernel(error.into()));
     }
-    let (mut stdin, mut fault, mut told) = (Some(stdin), None, 0);
+    let (mut stdin, mut fault, mut forced) = (Some(stdin), None, Forced::No);
     let (mut piece, mut pending, mut left) = (vec![0; PIECE], vec![0; PIECE], 0..0);
     loop {
         let ready = wait(&stdout, stdin.as_ref(), until);
@@ -80,19 +96,29 @@ pub(crate) fn carry(
                 }
             }
         } else {
-            match told {
-                0 => failed = Some(Fault::Slow),
-                1 => {
-                    (told, until) = (2, Instant::now() + grace);
+            match forced {
+                Forced::No => failed = Some(Fault::Slow),
+                Forced::Closed => {
+                    (forced, until) = (Forced::Terminated, Instant::now() + grace);
+                    signal(child, Signal::TERM);
+                }
+                Forced::Terminated => {
+                    (forced, until) = (Forced::Killed, Instant::now() + grace);
                     signal(child, Signal::KILL);
                 }
-                _ => return fault, // somebody else holds its output open
+                Forced::Killed => return fault, // somebody else holds its output open
             }
         }
         if let Some(failed) = failed {
+            let is_cut_off = matches!(failed, Fault::Request(_));
             give_up(&mut fault, failed);
-            (stdin, told, until) = (None, 1, Instant::now() + grace);
-            signal(child, Signal::TERM);
+            (stdin, until) = (None, Instant::now() + grace);
+            if is_cut_off {
+                forced = Forced::Closed;
+            } else {
+                forced = Forced::Terminated;
+                signal(child, Signal::TERM);
+            }
         }
     }
 }
@@ -123,4 +149,52 @@ fn wait(stdout: &ChildStdout, stdin: Option<&ChildStdin>, until: Instant) -> io:
 fn signal(child: &Child, signal: Signal) {
     // It leads a group of its own; one that has just ended is no trouble.
     let _gone = kill_process_group(Pid::from_child(child), signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A request that breaks off after its first bytes.
+    struct CutOff(bool);
+
+    impl Read for CutOff {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if std::mem::replace(&mut self.0, true) {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            buffer[0] = b'x';
+            Ok(1)
+        }
+    }
+
+    /// Runs a script whose request is cut off. Returns its exit code, or `None` when a signal ended it.
+    fn exit_code_when_cut_off(script: &str, grace: Duration) -> Option<i32> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let pipes = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let ends = Ends { request: &mut CutOff(false), answer: &mut io::sink() };
+        let fault = carry(&child, pipes, ends, (Instant::now() + Duration::from_secs(3_600), grace));
+        assert!(matches!(fault, Some(Fault::Request(_))), "{fault:?}");
+        child.wait().unwrap().code()
+    }
+
+    /// D2: a process that removes what it began when its input ends is not disturbed at that.
+    #[test]
+    fn d2_a_cut_request_closes_the_input_before_any_signal() {
+        let cleans_up = "trap 'exit 9' TERM; cat > /dev/null; exit 3";
+        assert_eq!(exit_code_when_cut_off(cleans_up, Duration::from_secs(3_600)), Some(3));
+    }
+
+    #[test]
+    fn a_process_that_ignores_the_end_of_its_input_is_ended() {
+        let short = Duration::from_millis(1);
+        for script in ["exec sleep 3600", "trap '' TERM; exec sleep 3600"] {
+            assert_eq!(exit_code_when_cut_off(script, short), None, "{script}");
+        }
+    }
 }
