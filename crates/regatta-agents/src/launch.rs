@@ -112,7 +112,7 @@ fn ours(dir: &RunDir, launch: &Launch, workspace: &Path, mark: &str) -> Vec<(&'s
         (MARK, mark.into()),
     ];
     if launch.script.is_some() {
-        ours.push(("REGATTA_SCRIPT_FILE", dir.script_file().into()));
+        ours.push((regatta_core::agent::SCRIPT_FILE, dir.script_file().into()));
     }
     ours
 }

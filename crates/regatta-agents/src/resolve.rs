@@ -70,38 +70,38 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
 
 /// Returns what keeps an agent from being started on this machine: keys that the environment lacks, and a program that
 /// is not there. A program that is named by a path may lie in the workspace, so it is not looked for.
-pub fn problems(runtime: &Runtime, profile: &Profile, machine: &Machine) -> Vec<AgentError> {
+pub fn problems(runtime: &Runtime, profile: &Profile, machine: &Machine) -> Vec<(Problem, AgentError)> {
     let missing = profile.keys.iter().filter_map(|key| match &key.from {
-        KeySource::Env(name) if !machine.variables.iter().any(|known| known == name) => Some(keys::not_set(key, name)),
+        KeySource::Env(name) if !machine.variables.iter().any(|known| known == name) => {
+            Some((Problem::SignIn, keys::not_set(key, name)))
+        }
         _ => None,
     });
-    let mut found: Vec<AgentError> = missing.collect();
+    let mut found: Vec<(Problem, AgentError)> = missing.collect();
     let program = runtime.argv().and_then(|argv| argv.first()).filter(|name| !name.contains(['/', '{']));
     let has_own_path = profile.env.iter().any(|(name, _)| name == "PATH");
     if let Some(program) = program.filter(|name| !has_own_path && discover::on_path(name, &machine.path).is_none()) {
         let preset = profile.preset.as_deref().and_then(presets::find).map(|found| found.0);
-        found.push(
-            match preset.or_else(|| presets::PRESETS.iter().find(|it| it.programs.contains(&program.as_str()))) {
-                Some(preset) => {
-                    with_other_way(words::not_installed(preset.name, program, preset.install), preset, machine)
-                }
-                None => words::missing_program(program),
-            },
-        );
+        let of_program = || PRESETS.iter().find(|preset| preset.programs.contains(&program.as_str()));
+        let error = match preset.or_else(of_program) {
+            Some(preset) => with_other_way(words::not_installed(preset.name, program, preset.install), preset, machine),
+            None => words::missing_program(program),
+        };
+        found.push((Problem::Missing, error));
     }
     found
 }
 
-/// Names another preset of the same provider whose program is there.
+/// Adds what would work now: a preset whose program is installed, of the same provider if possible, or a rehearsal.
 fn with_other_way(error: AgentError, preset: &Preset, machine: &Machine) -> AgentError {
     let is_there = |other: &&Preset| other.programs.iter().any(|it| discover::on_path(it, &machine.path).is_some());
-    let other = PRESETS.iter().filter(|it| it.provider == preset.provider && it.name != preset.name).find(is_there);
-    match other {
-        Some(other) => {
-            AgentError { hint: format!("{}. Or use what is installed: --preset {}", error.hint, other.name), ..error }
-        }
-        None => error,
-    }
+    let others = || PRESETS.iter().filter(|other| other.name != preset.name && is_there(other));
+    let other = others().find(|other| other.provider == preset.provider).or_else(|| others().next());
+    let now = match other {
+        Some(other) => format!("Or use what is installed: --preset {}", other.name),
+        None => "Or rehearse a plan that has scripts: regatta run PLAN --agents scripted".to_owned(),
+    };
+    AgentError { hint: format!("{}. {now}", error.hint), ..error }
 }
 
 /// Whether the program has the fast mode that is asked for, and what is said if not.
@@ -194,17 +194,17 @@ mod tests {
         let (runtime, profile) = agent("claude", &["claude-agent-acp"]);
         let found = problems(&runtime, &profile, &with_claude);
         let [missing] = found.as_slice() else { panic!("{found:?}") };
-        assert!(missing.what.contains("claude-agent-acp") && missing.what.contains("not installed"), "{missing:?}");
-        assert!(missing.hint.contains("npm install -g") && missing.hint.contains("claude-native"), "{missing:?}");
+        assert!(missing.1.what.contains("claude-agent-acp") && missing.1.what.contains("not installed"), "{missing:?}");
+        assert!(missing.1.hint.contains("npm install -g") && missing.1.hint.contains("claude-native"), "{missing:?}");
         let (_dir, bare) = machine(&[], &[]);
         let alone = problems(&runtime, &profile, &bare);
-        assert!(!alone[0].hint.contains("claude-native"), "{alone:?}");
+        assert!(!alone[0].1.hint.contains("claude-native"), "{alone:?}");
 
         let key = |from: &str| Key { name: "K".into(), from: KeySource::Env(from.into()) };
         let keyed = Profile { keys: vec![key("A"), key("B")], ..Profile::default() };
         let found = problems(&Runtime::Command { argv: vec!["sh".into()] }, &keyed, &with_claude);
         let [lacking] = found.as_slice() else { panic!("{found:?}") };
-        assert!(lacking.hint.contains("B=… regatta up --restart"), "{lacking:?}");
+        assert!(lacking.1.hint.contains("B=… regatta up --restart"), "{lacking:?}");
         for argv in ["./agent.sh", "/opt/agent", "{regatta}", "sh"] {
             let found = problems(&Runtime::Command { argv: vec![argv.into()] }, &Profile::default(), &bare);
             assert_eq!(found, [], "{argv}");

@@ -92,7 +92,7 @@ trait Voice {
 
 /// Reads the script.
 fn steps(script_file: Option<PathBuf>) -> Result<Vec<Step>, String> {
-    let named = || std::env::var_os("REGATTA_SCRIPT_FILE").map(PathBuf::from);
+    let named = || std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
     let Some(file) = script_file.or_else(named) else {
         let why = "The scripted agent has no script: give the task one (`script = [{say = \"hello\"}]` in its plan).";
         return Err(why.to_owned());

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessIdentity, ProcessState, Record, Resolved,
-    Started, Verdict, Wanted,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, Problem, ProcessIdentity, ProcessState, Record,
+    Resolved, Started, Verdict, Wanted,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -404,7 +404,7 @@ impl Agents for AgentsAdapter {
         crate::memory::free_mb()
     }
 
-    fn problems(&self, runtime: &Runtime, profile: &Profile) -> Vec<AgentError> {
+    fn problems(&self, runtime: &Runtime, profile: &Profile) -> Vec<(Problem, AgentError)> {
         crate::resolve::problems(runtime, profile, &Machine::here())
     }
 

@@ -169,6 +169,8 @@ inputs! {
         #[serde(default)] description: String,
         #[serde(default = "one")] max_tasks: u32,
         #[serde(default)] profile: Profile,
+        /// Register the agent although its program is not installed where the daemon runs.
+        #[serde(default)] anyway: bool,
     }
 
     TaskAdd {

@@ -213,6 +213,15 @@ impl Agent {
     }
 }
 
+/// The variable that names the script of a scripted agent, where the script is not the task's.
+pub const SCRIPT_FILE: &str = "REGATTA_SCRIPT_FILE";
+
+/// Whether an agent can do a task at all: a scripted one follows the task's script, or one of its own.
+pub fn can_follow(agent: &Agent, has_script: bool) -> bool {
+    let has_own = || agent.profile.env.iter().any(|(name, _)| name == SCRIPT_FILE);
+    agent.runtime != Runtime::Scripted || has_script || has_own()
+}
+
 facts! {
     Registered { agent: Arc<Agent> }
     Removed { agent: AgentName }

@@ -326,6 +326,19 @@ pub(crate) fn goes_on(board: &Board, task: &Task) -> bool {
     task.status.is_running() || !(rests || task.asleep || for_a_person(board, task) || stuck(board, task))
 }
 
+/// Whether a task waits to be started, and a person must first do something about each agent that could start it.
+fn are_agents_parked(board: &Board, mission: &Mission, task: &Task) -> bool {
+    let needs_person = |name: &AgentName| {
+        let parked = board.agents.get(name).and_then(|agent| provider::parked(board, agent));
+        parked.is_some_and(|parked| parked.until_at.is_none())
+    };
+    task.status.is_waiting()
+        && match &task.assignee {
+            Some(name) => needs_person(name),
+            None => !mission.agents.is_empty() && mission.agents.iter().all(needs_person),
+        }
+}
+
 /// Whether a mission starts nothing until somebody does something about it.
 fn starts_nothing(mission: &Mission) -> bool {
     let stops_all = |passage: &Passage| passage.kind == Some(WaitKind::Gate) && passage.tasks.is_empty();
@@ -516,7 +529,14 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             if let Some(short) = ports_short(&Draft::of(board, now), &task.project, now) {
                 say(WaitKind::Claim, format!("it needs ports: {}", short.message()));
             }
-            waits_for_agent(board, task, now, &mut say);
+            if let Some(who) = waits_for_agent(board, task, now, &mut say) {
+                let text = if reasons.is_empty() {
+                    format!("{who} is about to start on it")
+                } else {
+                    format!("{who} has a free slot and starts on it when the reasons above are gone")
+                };
+                reasons.push(WaitReason { kind: WaitKind::Runner, text });
+            }
         }
     }
     reasons
@@ -587,7 +607,8 @@ fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
     }
 }
 
-fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(WaitKind, String)) {
+/// Reports what keeps the agents of a task from starting on it. Returns who has a free slot for it, if anybody.
+fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(WaitKind, String)) -> Option<String> {
     let candidates: Vec<&AgentName> = match (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) {
         (Some(name), _) => vec![name],
         (None, Some(mission)) => mission.agents.iter().collect(),
@@ -642,7 +663,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         (Some(name), _) => match slots(name) {
             Some((true, text)) => say(WaitKind::Slot, format!("its agent is at capacity: {text}")),
             _ if mission.is_some() || task.duty.is_some() || starts_by_assignment(board, task) => {
-                say(WaitKind::Runner, format!("{name} has room and will take it when nothing above holds it"))
+                return Some(name.to_string());
             }
             _ if let Some(team) = launch::team_of(board, name) => {
                 say(WaitKind::Lane, format!("{name} is a member of team {team}, and works while the team is up"))
@@ -657,7 +678,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
             if full.len() == mission.agents.len() {
                 say(WaitKind::Slot, format!("its agents are at capacity: {}", full.join(", ")));
             } else {
-                say(WaitKind::Runner, "an agent has room and will take it when nothing above holds it".into());
+                return Some("an agent".into());
             }
         }
         (None, None) => say(
@@ -665,6 +686,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
             format!("nobody was told to start it: regatta run, or regatta assign {} NAME", task.id),
         ),
     }
+    None
 }
 
 /// How a mission stands.
@@ -715,7 +737,9 @@ fn lands_by_hand(board: &Board, task: &Task) -> bool {
 /// Which of a mission's open tasks do not go on by themselves.
 fn dead(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
     let Some(mission) = board.missions.get(&mission) else { return BTreeSet::new() };
-    let hopeless = |task: &Task| task.status != Status::Landing && !goes_on(board, task);
+    let hopeless = |task: &Task| {
+        task.status != Status::Landing && (!goes_on(board, task) || are_agents_parked(board, mission, task))
+    };
     let mut dead: BTreeSet<TaskId> = open.iter().filter(|it| hopeless(it)).map(|it| it.id).collect();
     // What waits for a landing that a person holds up waits for that person, and so does what waits for that.
     let by_hand: BTreeSet<TaskId> = open.iter().filter(|it| lands_by_hand(board, it)).map(|it| it.id).collect();

@@ -14,7 +14,7 @@ use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{Now, ProjectName, TaskId};
 use regatta_core::inbox::Item;
 use regatta_core::project::Notify;
-use regatta_core::session::Want;
+use regatta_core::session::{Class, Want};
 use regatta_engine::Engine;
 use regatta_engine::ports::agents::Check;
 use serde::Serialize;
@@ -142,7 +142,8 @@ fn all_of(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notice> {
                 return everywhere(board, ("credential", title, &it.reason, "regatta bridge test".into()));
             }
             let agent = it.name.strip_prefix("agent:").unwrap_or(&it.name);
-            ("credential", format!("{agent} - cannot work"), it.reason.clone(), format!("regatta resume {agent}"))
+            let kind = if it.class == Class::Auth { "credential" } else { "setup" };
+            (kind, format!("{agent} - cannot work"), it.reason.clone(), format!("regatta resume {agent}"))
         }
         _ => return of(event, board).into_iter().collect(),
     };

@@ -213,7 +213,8 @@ impl Server<'_> {
         let Some(agent) = &mut self.agent else {
             return Err(Fault { code: -32002, message: "No session is open".to_owned(), data: Value::Null });
         };
-        let steps = self.script.as_ref().map_err(|why| fault(Class::BadConfig, why, None))?;
+        // The task is at fault, so the agent stays free for others.
+        let steps = self.script.as_ref().map_err(|why| fault(Class::Refused, why, None))?;
         if self.voice.session.position >= steps.len() && !steps.is_empty() {
             self.voice.tell(agent.step, "say", json!({ "text": "Nothing is left of the script." }));
         }

@@ -181,7 +181,7 @@ fn ways(board: &Board, it: &Open) -> Vec<Way> {
             vec![way(&format!("raise to {says}"), "budget.set", input, line), leave("leave", A_DAY)]
         }
         Kind::Credential if matches!(it.item, Item::Bridge(_)) => vec![leave("leave", A_DAY)],
-        Kind::Credential => {
+        Kind::Credential | Kind::Setup => {
             let Some(agent) = &it.agent else { return vec![] };
             vec![way("resume", "resume", json!({ "id": agent }), format!("regatta resume {agent}"))]
         }
@@ -276,6 +276,7 @@ mod tests {
             (Kind::Stuck, "A5", vec!["wait", "tell", "stop"]),
             (Kind::Budget, "budget:day", vec!["raise to $5.00, 3 min", "leave"]),
             (Kind::Credential, "agent:ada", vec!["resume"]),
+            (Kind::Setup, "agent:ada", vec!["resume"]),
             (Kind::Credential, "bridge:slack:ada", vec!["leave"]),
             (Kind::Request, "V3", vec!["accept", "refuse"]),
             (Kind::Permission, "Q7", vec![]),

@@ -33,14 +33,16 @@ pub enum Kind {
     Stuck,
     /// A budget is nearly or wholly used up.
     Budget,
-    /// An agent is not signed in, its settings cannot work, or an outside service does not let it in.
+    /// An agent is not signed in, or an outside service does not let it in.
     Credential,
+    /// An agent's program is missing, or its settings cannot work.
+    Setup,
     /// Somebody outside who is on no list asks for something.
     Request,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Permission,
         Kind::Question,
         Kind::Review,
@@ -50,6 +52,7 @@ impl Kind {
         Kind::Stuck,
         Kind::Budget,
         Kind::Credential,
+        Kind::Setup,
         Kind::Request,
     ];
 
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Stuck => "stuck",
             Kind::Budget => "budget",
             Kind::Credential => "credential",
+            Kind::Setup => "setup",
             Kind::Request => "request",
         }
     }
@@ -270,7 +274,7 @@ fn of_agent(name: &AgentName, it: &Parked) -> Open {
     let what = if signs_in { "is not signed in" } else { "cannot work as it is set up" };
     Open {
         item: Item::Agent(name.clone()),
-        kind: Kind::Credential,
+        kind: if signs_in { Kind::Credential } else { Kind::Setup },
         task: None,
         project: None,
         agent: Some(name.clone()),

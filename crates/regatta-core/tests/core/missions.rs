@@ -6,6 +6,7 @@ use regatta_core::ids::{AgentName, MissionId, TaskId};
 use regatta_core::landing::Moved;
 use regatta_core::mission::{Mode, Start};
 use regatta_core::schedule::{Poll, WaitKind, outlook};
+use regatta_core::session::Class;
 use regatta_core::task::{Edit, How, Status};
 
 use crate::golden::auth_plan;
@@ -159,6 +160,23 @@ fn what_a_person_put_by_leaves_the_barrier() {
     assert_eq!(takes(&mut world), [3]);
     world.finish_and_land(&grant(&world, 3));
     assert!(outlook(&world.board, id).is_settled());
+}
+
+/// A mission whose agents are all parked until somebody acts goes on by itself only when a limit ends.
+#[test]
+fn a_mission_is_settled_when_a_person_must_mend_every_agent() {
+    for (class, is_settled) in [(Class::BadConfig, true), (Class::Auth, true), (Class::RateLimit, false)] {
+        let mut world = World::with(&[("ada", 1), ("bob", 1)]);
+        let plan = vec![planned("one", &["a"], &[]), planned("two", &["b"], &[]), planned("three", &["c"], &[0])];
+        let id = start(&mut world, Mode::Flow, 5, plan);
+        for agent in ["ada", "bob"] {
+            assert!(!outlook(&world.board, id).is_settled(), "{class:?}: {agent} can go on");
+            let grant = world.take(agent);
+            world.ask("regatta", exits(&grant, Exited::Failed { reason: "no".into(), class: Some(class) }));
+        }
+        let left = outlook(&world.board, id);
+        assert_eq!(left.is_settled(), is_settled, "{class:?}: {left:?}");
+    }
 }
 
 /// A landing that a person holds up keeps its wave: what comes after it waits for that person, and nothing else.

@@ -129,7 +129,7 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
         let problems = engine.shared.agents.problems(&agent.runtime, &agent.profile);
         if !problems.is_empty() {
             let words: Vec<String> =
-                problems.iter().map(|problem| format!("{} {}", problem.what, problem.hint)).collect();
+                problems.iter().map(|(_, error)| format!("{} {}", error.what, error.hint)).collect();
             return Err(SiteError { reason: words.join(" "), fault: Some(SetupFault::Agent) });
         }
     }

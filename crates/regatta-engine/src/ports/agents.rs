@@ -241,7 +241,7 @@ pub struct Wanted {
 pub enum Problem {
     /// There is no such program.
     Missing,
-    /// Nobody is signed in.
+    /// Nobody is signed in, or a key is missing.
     SignIn,
 }
 
@@ -294,7 +294,7 @@ impl AgentError {
 pub trait Agents: Send + Sync {
     /// Returns what keeps an agent's program from being started here, found without starting anything: a missing
     /// program, or a key that this process's environment lacks.
-    fn problems(&self, _runtime: &Runtime, _profile: &Profile) -> Vec<AgentError> {
+    fn problems(&self, _runtime: &Runtime, _profile: &Profile) -> Vec<(Problem, AgentError)> {
         vec![]
     }
     /// How many mebibytes of memory the machine could give to more programs, if that can be known.

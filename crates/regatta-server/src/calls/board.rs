@@ -4,6 +4,7 @@ use regatta_api::page::MissionLine;
 use regatta_api::view::{AgentProblem, GraphView, UnreadableView};
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
+use regatta_engine::ports::agents::Problem as SetupProblem;
 use regatta_engine::ports::store::UnreadableRow;
 
 use super::*;
@@ -222,6 +223,15 @@ impl Caller<'_> {
             RuntimeName::Codex => Runtime::Codex { argv: ask.command, app_server: false },
             RuntimeName::CodexServer => Runtime::Codex { argv: ask.command, app_server: true },
         };
+        // An agent with labels works at runners, whose programs the daemon does not see.
+        if !ask.anyway && ask.profile.labels.is_empty() {
+            let (agents, runtime, profile) = (self.engine().agents().clone(), runtime.clone(), ask.profile.clone());
+            let found = blocking(move || agents.problems(&runtime, &profile)).await?;
+            if let Some((_, error)) = found.into_iter().find(|(problem, _)| *problem == SetupProblem::Missing) {
+                let hint = format!("{}. Or register it all the same: --anyway", error.hint.trim_end_matches('.'));
+                return Err(Problem::new(422, "no_provider", error.what, hint));
+            }
+        }
         let register = agent::Register {
             name: ask.name.clone(),
             runtime,
@@ -245,7 +255,8 @@ impl Caller<'_> {
         let agents = self.engine().agents().clone();
         let (runtime, profile) = (agent.runtime.clone(), agent.profile.clone());
         let found = blocking(move || agents.problems(&runtime, &profile)).await?;
-        view.problems = found.into_iter().map(|error| AgentProblem { what: error.what, hint: error.hint }).collect();
+        view.problems =
+            found.into_iter().map(|(_, error)| AgentProblem { what: error.what, hint: error.hint }).collect();
         Ok(view)
     }
 

@@ -16,6 +16,7 @@ mod refer; // which thing an id names
 mod replay; // missions looked back at
 mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said
+mod startable; // refuses work that nobody could start
 mod stop; // ends programs and commands
 mod talk; // claims
 mod teams; // teams and their launches

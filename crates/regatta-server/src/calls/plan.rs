@@ -6,9 +6,10 @@
 use regatta_api::page::Action;
 use regatta_api::plan::{self, OwnedView, PlanState, PlanView};
 use regatta_core::manifest::{Because, Owned, Part};
+use regatta_core::planning::{self, title};
 use regatta_core::project::{Commits, Project};
+use regatta_core::shell;
 use regatta_core::task::Status;
-use regatta_core::{planning, shell};
 use serde_json::json;
 
 use super::*;
@@ -31,6 +32,9 @@ impl Caller<'_> {
                 "add one: regatta provider; or regatta agent add",
             )
         })?;
+        let planners = std::slice::from_ref(&planner);
+        self.check_programs(planners).await?;
+        self.check_scripts(planners, [(&*title(&ask.goal), None, ask.script.is_some())].into_iter())?;
         let ask = planning::Ask {
             project,
             brief: plan::brief(ask.goal.trim(), &ask.wrong),

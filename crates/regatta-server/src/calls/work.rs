@@ -154,6 +154,15 @@ impl Caller<'_> {
         ask: input::MissionStart,
     ) -> Result<(u64, MissionId, Vec<TaskId>), Problem> {
         let project = self.project(ask.project.clone())?;
+        self.check_programs(&ask.agents).await?;
+        let board = self.board();
+        let planned = ask.tasks.iter().map(|it| (&*it.task.subject, it.task.assign.as_ref(), it.task.script.is_some()));
+        self.check_scripts(&ask.agents, planned)?;
+        // Tasks on the board may be of many kinds, so one that can be done is enough.
+        let adopted = || ask.adopt.iter().filter_map(|id| board.tasks.get(id));
+        if ask.tasks.is_empty() && adopted().all(|it| it.script.is_none()) {
+            self.check_scripts(&ask.agents, adopted().map(|it| (&*it.subject, it.assignee.as_ref(), false)))?;
+        }
         let serial = self.serial_packages(&project, &ask).await?;
         let tasks = ask
             .tasks

@@ -94,6 +94,9 @@ pub(crate) struct AgentAdd {
     /// One more path it may write
     #[arg(long = "write", value_name = "PATH")]
     pub(crate) write: Vec<String>,
+    /// Register the agent although its program is not installed here
+    #[arg(long)]
+    pub(crate) anyway: bool,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

@@ -138,6 +138,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
         description: ask.description,
         max_tasks: ask.max_tasks,
         profile,
+        anyway: ask.anyway,
     })
 }
 

@@ -187,6 +187,7 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
             description: "follows each task's script".into(),
             max_tasks: 1,
             profile: Default::default(),
+            anyway: false,
         };
         let _added: Got<AgentView> = client.call(&Call::AgentAdd(add))?;
         agents.push(name);

@@ -337,7 +337,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
             ended(regatta_agents::scripted::acp(None, input, &mut std::io::stdout()))
         }
         Some(Word::ScriptedAgent { acp: false }) => {
-            let script = std::env::var_os("REGATTA_SCRIPT_FILE").map(PathBuf::from);
+            let script = std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
             ended(regatta_agents::scripted::main(script, &mut std::io::stdout()))
         }
         Some(Word::GcWorker { gc, alias }) => {

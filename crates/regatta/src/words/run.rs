@@ -414,6 +414,7 @@ fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> 
                 description: "follows each task's script".into(),
                 max_tasks: 3,
                 profile: Default::default(),
+                anyway: false,
             };
             let _added: Got<AgentView> = client.call(&Call::AgentAdd(add))?;
         }

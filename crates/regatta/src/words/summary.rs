@@ -55,7 +55,12 @@ impl Summary {
         let landed = count(&["landed", "done"]);
         let failed = count(&["failed", "cancelled"]);
         let asking = it.tasks.iter().filter(|it| it.asks.is_some()).count();
-        let escalated = count(&["needs you", "review"]) + asking + it.outlook.held;
+        // Where nothing goes on by itself, a person must act on the agents that are parked.
+        let is_parked = |task: &&TaskView| {
+            it.settled && task.word == "waiting" && task.waits.iter().any(|wait| wait.kind == WaitKind::Provider)
+        };
+        let parked = it.tasks.iter().filter(is_parked).count();
+        let escalated = count(&["needs you", "review"]) + asking + it.outlook.held + parked;
         let last = it.tasks.iter().map(|it| it.task.updated_wall).max().unwrap_or(0);
         let sum = |of: fn(&TaskView) -> u64| it.tasks.iter().map(of).sum();
         let priced: Vec<u64> = it.tasks.iter().filter_map(|it| it.task.spent.usage.micro_usd).collect();

@@ -246,7 +246,7 @@ fn an_agent_is_tested_without_a_task() {
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     let said = world.ok(&["agent", "test", "bob"]);
     assert!(said.contains("READY") && said.contains("bob works"), "{said}");
-    world.ok(&["agent", "add", "gone", "--runtime", "acp", "--command", "no-such-program-here acp"]);
+    world.ok(&["agent", "add", "gone", "--runtime", "acp", "--command", "no-such-program-here acp", "--anyway"]);
     let ran = world.run(&["agent", "test", "gone"]);
     assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
     assert!((ran.out + &ran.err).contains("no-such-program-here"));
@@ -279,12 +279,17 @@ fn a_program_that_hangs_is_ended_and_the_cause_is_kept() {
     assert!(until(LONG, || world.programs().is_empty()), "only the daemon is left");
 }
 
-/// A missing program or key is told when the agent is added and tested, and once when it is to work: no attempt is used
-/// up. The daemon's environment counts, whatever the shell has.
+/// A missing program or key is reported when the agent is added and tested, and once when it is to work: no attempt is
+/// used up. The daemon's environment counts, whatever the shell has.
 #[test]
 fn a_fault_of_the_setup_is_told_once_and_costs_no_attempt() {
     let world = World::set_up();
-    let gone = world.ok(&["agent", "add", "gone", "--runtime", "acp", "--command", "no-such-program-here acp"]);
+    let add = ["agent", "add", "gone", "--runtime", "acp", "--command", "no-such-program-here acp"];
+    let refused = world.refused(&add, 4);
+    assert!(refused["message"].as_str().unwrap().contains("`no-such-program-here`"), "{refused}");
+    assert!(refused["hint"].as_str().unwrap().contains("--anyway"), "{refused}");
+    assert_eq!(world.json(&["agent", "list"]), json!([]), "nothing was created");
+    let gone = world.ok(&[&add[..], &["--anyway"]].concat());
     assert!(gone.contains("! The program `no-such-program-here`") && gone.contains("hint: Install it"), "{gone}");
     let key = ["agent", "add", "keyless", "--runtime", "command", "--command", "true", "--key", "K=env:NOT_SET_HERE"];
     let fix = "NOT_SET_HERE=… regatta up --restart";
@@ -295,8 +300,8 @@ fn a_fault_of_the_setup_is_told_once_and_costs_no_attempt() {
     assert!(!tested.status.success() && said.contains(fix), "what the daemon lacks is not there: {said}");
     world.ok(&["add", "One", "--files", "one.txt", "--assign", "gone"]);
     world.ok(&["add", "Two", "--files", "two.txt", "--assign", "keyless"]);
-    world.ok(&["run", "--agents", "gone,keyless", "--yes"]);
-    let parked = || inbox(&world).iter().filter(|item| item["kind"] == "credential").count() == 2;
+    // Their assignment is a start; a run of them would be refused.
+    let parked = || inbox(&world).iter().filter(|item| item["kind"] == "setup").count() == 2;
     assert!(until(LONG, parked), "{}", world.ok(&["inbox"]));
     assert!(world.ok(&["inbox"]).contains(fix), "{}", world.ok(&["inbox"]));
     for id in ["T1", "T2"] {
@@ -305,6 +310,61 @@ fn a_fault_of_the_setup_is_told_once_and_costs_no_attempt() {
         assert_eq!(task["attempts"].as_array().map(Vec::len), Some(1), "it is not tried again by itself: {task}");
         assert_eq!(task["attempts"][0]["ended"]["cause"], "bad_config", "{task}");
     }
+}
+
+/// A run that nobody could do is refused before anything of it is created.
+#[test]
+fn a_run_whose_agents_cannot_start_is_refused() {
+    let world = World::set_up();
+    let add = |name: &str, program: &str| {
+        world.ok(&["agent", "add", name, "--runtime", "command", "--command", program, "--anyway"]);
+    };
+    add("gone", "no-such-program-here");
+    let plan = world.plan("[[task]]\nsubject = \"Add a limiter\"\nfiles = [\"limit.rs\"]\n");
+    let refused = world.refused(&["run", &plan, "--agents", "gone", "--wait"], 4);
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("gone cannot be started") && message.contains("`no-such-program-here`"), "{refused}");
+    assert!(refused["hint"].as_str().unwrap().contains("Install it"), "{refused}");
+    // The same for a plan that has no scripts, and for a goal in words.
+    let refused = world.refused(&["run", &plan, "--agents", "scripted", "--wait"], 4);
+    assert!(refused["message"].as_str().unwrap().contains("\"Add a limiter\" has no script"), "{refused}");
+    let refused = world.refused(&["run", "Add a limiter", "--agents", "scripted", "--no-input"], 4);
+    assert!(refused["message"].as_str().unwrap().contains("has no script"), "{refused}");
+    assert_eq!(world.json(&["task", "list"]), json!([]), "nothing was created");
+    assert_eq!(world.json(&["mission", "list"]), json!([]));
+    // One that can start is enough.
+    add("here", "true");
+    world.ok(&["run", &plan, "--agents", "gone,here"]);
+}
+
+/// A task without a script is its own fault: the scripted agent goes on with the next one.
+#[test]
+fn a_scripted_agent_is_not_parked_for_a_task_without_a_script() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "bot", "--runtime", "scripted"]);
+    world.ok(&["add", "No script", "--files", "a.txt", "--assign", "bot"]);
+    let needs_person = || world.json(&["show", "T1"])["status"] == "needs_human";
+    assert!(until(LONG, needs_person), "{}", world.ok(&["why", "T1"]));
+    let why = world.ok(&["why", "T1"]);
+    assert!(why.contains("no script"), "{why}");
+    assert!(world.json(&["agent", "show", "bot"])["parked"].is_null());
+    let plan = world
+        .plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \"x\" } }]\n");
+    world.ok(&["run", &plan, "--agents", "bot", "--wait"]);
+}
+
+/// `--wait` ends when only a person can go on, because every agent is parked.
+#[test]
+fn a_wait_ends_when_every_agent_needs_a_person() {
+    let world = World::set_up();
+    // 127 is what a shell says of a program that is not there.
+    world.ok(&["agent", "add", "broken", "--runtime", "command", "--command", "sh -c 'exit 127'"]);
+    let plan =
+        world.plan("[[task]]\nsubject = \"One\"\nfiles = [\"a\"]\n[[task]]\nsubject = \"Two\"\nfiles = [\"b\"]\n");
+    let ran = world.run(&["run", &plan, "--agents", "broken", "--wait"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let items = inbox(&world);
+    assert!(items.iter().any(|item| item["kind"] == "setup"), "{items:?}");
 }
 
 /// Q3: what cannot be captured whole hands the task to a person at once, and nothing of it lands.

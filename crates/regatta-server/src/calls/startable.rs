@@ -1,0 +1,62 @@
+//! Checks that work can be started before anything is created for it.
+
+use regatta_core::agent::{Agent, can_follow};
+
+use super::*;
+
+impl Caller<'_> {
+    /// Refuses agents of which none can be started here: its program or its key is missing.
+    ///
+    /// One that can be started is enough, because it takes all the work.
+    pub(super) async fn check_programs(&self, names: &[AgentName]) -> Result<(), Problem> {
+        let board = self.board();
+        let agents: Vec<Arc<Agent>> = names.iter().filter_map(|name| board.agents.get(name)).cloned().collect();
+        // An agent with labels works at runners, whose programs the daemon does not see.
+        if agents.is_empty() || agents.len() < names.len() || agents.iter().any(|it| !it.profile.labels.is_empty()) {
+            return Ok(());
+        }
+        let port = self.engine().agents().clone();
+        let found = blocking(move || {
+            let problems = agents.iter().map(|agent| {
+                let first = port.problems(&agent.runtime, &agent.profile).into_iter().next();
+                first.map(|(_, error)| (agent.name.clone(), error))
+            });
+            problems.collect::<Option<Vec<_>>>()
+        });
+        let Some(problems) = found.await? else { return Ok(()) };
+        let Some((name, first)) = problems.first() else { return Ok(()) };
+        let what = match problems.len() {
+            1 => format!("{name} cannot be started: {}", first.what),
+            many => format!("none of the {many} agents can be started; {name}: {}", first.what),
+        };
+        Err(Problem::new(422, "no_provider", what, first.hint.clone()))
+    }
+
+    /// Refuses tasks that only scripted agents would do and that have no script for them.
+    pub(super) fn check_scripts<'t>(
+        &self,
+        agents: &[AgentName],
+        tasks: impl Iterator<Item = (&'t str, Option<&'t AgentName>, bool)>,
+    ) -> Result<(), Problem> {
+        let board = self.board();
+        let can = |name: &AgentName, has_script| board.agents.get(name).is_none_or(|it| can_follow(it, has_script));
+        let lacks_script = |assignee: Option<&AgentName>, has_script: bool| match assignee {
+            Some(name) => !can(name, has_script),
+            None => !agents.is_empty() && !agents.iter().any(|name| can(name, has_script)),
+        };
+        let lacking: Vec<&str> = tasks
+            .filter(|(_, assignee, has_script)| lacks_script(*assignee, *has_script))
+            .map(|(subject, ..)| subject)
+            .collect();
+        let Some(first) = lacking.first() else { return Ok(()) };
+        let what = match lacking.len() {
+            1 => format!("\"{first}\" has no script, and its agent is a scripted one"),
+            many => {
+                format!("{many} tasks have no script, and their agents are scripted ones; the first is \"{first}\"")
+            }
+        };
+        let hint =
+            "give each task a script, as in script = [{ say = \"hello\" }], or choose another agent: regatta provider";
+        Err(Problem::new(422, "no_provider", what, hint))
+    }
+}
