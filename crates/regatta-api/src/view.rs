@@ -595,6 +595,16 @@ pub struct StatusView {
     /// Rows of the store that cannot be read; everything shown is without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableView>,
+    /// Projects whose settings file cannot be applied; the settings before it stay in force.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub config_faults: Vec<ConfigFault>,
+}
+
+/// A settings file that cannot be applied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigFault {
+    pub project: ProjectName,
+    pub why: String,
 }
 
 /// A row of the store that cannot be read.

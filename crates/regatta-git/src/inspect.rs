@@ -173,6 +173,32 @@ impl GitAdapter {
         }
     }
 
+    /// Whether a file in the checkout of the trunk has an edit that is not staged.
+    ///
+    /// A staged file is not looked at, because the index is behind the trunk for a moment whenever work lands.
+    pub(crate) fn is_edited_by_hand(&self, repo: &Repo, path: &str, committed: &[u8]) -> Result<bool, GitError> {
+        const DOING: &str = "look for an edit in the checkout";
+        match fs::read(repo.path.join(path)) {
+            Ok(saved) if saved != committed => {}
+            _ => return Ok(false),
+        }
+        let head = self.git.users(&repo.path, DOING).args(["symbolic-ref", "--quiet", "HEAD"]).run()?;
+        if String::from_utf8_lossy(&head.stdout).trim_end() != format!("refs/heads/{}", repo.trunk) {
+            return Ok(false);
+        }
+        let listed = self.git.users(&repo.path, DOING).args([
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--untracked-files=no",
+            "--no-renames",
+            "--",
+            path,
+        ]);
+        // The second letter is about the working tree.
+        Ok(listed.list()?.iter().any(|entry| entry.get(1).is_some_and(|letter| *letter != b' ')))
+    }
+
     /// Tracked files of a checkout that differ from HEAD or from the index.
     ///
     /// Submodules are left out: moving the trunk never touches their files.

@@ -318,6 +318,9 @@ impl Git for GitAdapter {
     fn file_at(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
         self.file_of(repo, commit, path)
     }
+    fn is_edited(&self, repo: &Repo, path: &str, committed: &[u8]) -> Result<bool, GitError> {
+        self.is_edited_by_hand(repo, path, committed)
+    }
     fn tree(&self, repo: &Repo, commit: &CommitId) -> Result<CommitId, GitError> {
         let vault = self.vault_with(repo, commit)?;
         self.tree_of(&vault, commit)

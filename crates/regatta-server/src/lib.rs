@@ -83,6 +83,8 @@ pub struct Doors {
     pub doctor: Doctor,
     /// Reads plans.
     pub plans: Plans,
+    /// Applies the settings files of projects.
+    pub config: Config,
 }
 
 /// What the doors need of the bridges.
@@ -106,6 +108,9 @@ pub struct Patient {
     pub projects: Vec<(regatta_core::ids::ProjectName, PathBuf)>,
     pub bridges: Vec<regatta_api::view::BridgeView>,
 }
+
+/// Applies the settings files of projects that have changed, and returns the files that cannot be applied.
+pub type Config = Arc<dyn Fn() -> Vec<regatta_api::view::ConfigFault> + Send + Sync>;
 
 /// Reads the plan in what an agent said, or says what is wrong with it.
 pub type Plans = Arc<dyn Fn(&str) -> Result<PlanRead, String> + Send + Sync>;
@@ -165,6 +170,7 @@ pub(crate) struct Shared {
     pub(crate) bridges: Option<Box<dyn Bridges>>,
     pub(crate) doctor: Doctor,
     pub(crate) plans: Plans,
+    pub(crate) config: Config,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -194,6 +200,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         bridges: doors.bridges,
         doctor: doors.doctor,
         plans: doors.plans,
+        config: doors.config,
     });
     let router = router(shared.clone());
     tokio::spawn(async move {

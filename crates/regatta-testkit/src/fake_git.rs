@@ -579,6 +579,11 @@ impl Git for FakeGit {
         self.call("git.file_at", |world| Ok(world.get(commit)?.files.get(path).map(|it| it.clone().into_bytes())))
     }
 
+    /// Nobody edits files in this checkout.
+    fn is_edited(&self, _: &Repo, _: &str, _: &[u8]) -> Result<bool, GitError> {
+        self.call("git.is_edited", |_| Ok(false))
+    }
+
     fn tree(&self, _: &Repo, commit: &CommitId) -> Result<CommitId, GitError> {
         self.call("git.tree", |world| {
             world.get(commit)?;

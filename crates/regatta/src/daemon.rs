@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::Listen;
 use crate::bind::{self, Bound};
 use crate::out::{Failed, Out, Said, failed};
+use crate::project_files::ProjectFiles;
 use crate::settings;
 use crate::wire;
 
@@ -362,7 +363,9 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     };
     let found = (unclean || recovered.effects > 0).then_some(takeover);
     set_limits(&engine)?;
-    let entrance = Entrance { keyring, tcp, outside, traces, found, web_dir: wished.web_dir.clone() };
+    let files = Arc::new(ProjectFiles::new(engine.clone()));
+    runtime.spawn(files.clone().watch());
+    let entrance = Entrance { keyring, tcp, outside, traces, found, web_dir: wished.web_dir.clone(), files };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(crate::notices::tell(engine.clone()));
     let (sweeper, own) = (engine.clone(), data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned()));
@@ -422,10 +425,11 @@ struct Entrance {
     traces: Option<Collector>,
     found: Option<Takeover>,
     web_dir: Option<PathBuf>,
+    files: Arc<ProjectFiles>,
 }
 
 async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
-    let Entrance { keyring, tcp, outside, traces, found, web_dir } = entrance;
+    let Entrance { keyring, tcp, outside, traces, found, web_dir, files } = entrance;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     // Before anybody is told that we are ready: what is wrong with them is said to who starts us.
     let bridges = crate::bridges::Running::start(&engine, &place.dir).await?;
@@ -459,7 +463,9 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
     let dir = place.dir.clone();
     let doctor = crate::words::doctor::of_daemon(dir.clone());
     let plans = std::sync::Arc::new(crate::words::goal::read);
-    let doors = Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges, doctor, plans };
+    let config: regatta_server::Config = Arc::new(move || files.apply());
+    let doors =
+        Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges, doctor, plans, config };
     regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
 }
 

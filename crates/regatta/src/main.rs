@@ -16,6 +16,7 @@ mod notices; // what interrupts a person
 mod out; // how everything is said
 mod pager; // long answers, page by page
 mod plan; // reading plan files
+mod project_files; // regatta.toml, applied when it is saved
 mod runner; // working for a daemon elsewhere
 mod schema; // JSON Schema of what goes in and comes out
 mod secure; // TLS to a daemon elsewhere

@@ -247,11 +247,20 @@ pub(crate) fn value(settings: &[Setting], name: &str) -> String {
     settings.iter().find(|it| it.name == name).map(|it| it.value.clone()).unwrap_or_default()
 }
 
+/// Returns the `regatta.toml` that counts for a directory, if there is one.
+pub(crate) fn nearest(dir: &Path) -> Option<PathBuf> {
+    dir.ancestors().map(|parent| parent.join("regatta.toml")).find(|path| path.is_file())
+}
+
+/// Whether a settings file gives a value to a setting.
+pub(crate) fn names(repo: &Path, setting: &str) -> Result<bool, Failed> {
+    Ok(layers(repo)?.iter().any(|(_, _, table)| pick(table, setting).is_some()))
+}
+
 /// The settings files that count here, nearest first.
 fn layers(repo: &Path) -> Result<Vec<(PathBuf, File, toml::Table)>, Failed> {
     let mut found = Vec::new();
-    let near = repo.ancestors().map(|it| it.join("regatta.toml")).find(|it| it.is_file());
-    for path in near.into_iter().chain(user_file()) {
+    for path in nearest(repo).into_iter().chain(user_file()) {
         if let Some((file, table)) = layer(&path)? {
             found.push((path, file, table));
         }

@@ -556,6 +556,9 @@ pub trait Git: Send + Sync {
     ) -> Result<Trial, GitError>;
     /// A file's content in a commit, if it is there and is a file.
     fn file_at(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError>;
+    /// Whether a person has edited a file in the checkout of the trunk, where its content is not `committed`, and has not
+    /// staged the edit.
+    fn is_edited(&self, repo: &Repo, path: &str, committed: &[u8]) -> Result<bool, GitError>;
     /// The tree of a commit: the same for the same content, whoever made it.
     fn tree(&self, repo: &Repo, commit: &CommitId) -> Result<CommitId, GitError>;
     /// What changed from `base` to `commit`, as a patch.

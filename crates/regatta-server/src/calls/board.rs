@@ -1,7 +1,7 @@
 //! Verbs that look at or set up the fleet: status, projects, agents.
 
 use regatta_api::page::MissionLine;
-use regatta_api::view::{AgentProblem, GraphView, UnreadableView};
+use regatta_api::view::{AgentProblem, ConfigFault, GraphView, UnreadableView};
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 use regatta_engine::ports::agents::Problem as SetupProblem;
@@ -22,6 +22,7 @@ impl Caller<'_> {
 
     pub(super) async fn status(&self, ask: input::Scope) -> Json {
         self.known(ask.project.as_ref())?;
+        let config_faults = self.apply_config().await?;
         let board = self.board();
         let now = self.engine().now();
         let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
@@ -64,6 +65,7 @@ impl Caller<'_> {
             url: format!("http://{}/", self.shared.address),
             tasks,
             unreadable: self.engine().unreadable().iter().map(unreadable_view).collect(),
+            config_faults,
         };
         answer(board.revision, &view)
     }
@@ -138,6 +140,12 @@ impl Caller<'_> {
         let mut all = self.project_views(&board, None).await?;
         order::sort(&mut all, |it| it.name.as_str());
         answer(board.revision, &all)
+    }
+
+    /// Applies settings files that were saved a moment ago. Returns the files that cannot be applied.
+    pub(super) async fn apply_config(&self) -> Result<Vec<ConfigFault>, Problem> {
+        let config = self.shared.config.clone();
+        blocking(move || config()).await
     }
 
     pub(super) async fn project_add(&self, ask: input::ProjectAdd) -> Json {

@@ -88,6 +88,7 @@ impl App {
         let data_dir = self.data_dir()?;
         let connect = || Client::connect(&data_dir, self.global.server.clone(), self.timeout());
         if !self.only_looks || self.global.server.is_some() {
+            self.note_broken_settings();
             return connect();
         }
         let client = match Client::find(&data_dir, self.timeout())? {
@@ -96,6 +97,18 @@ impl App {
             None => connect()?,
         };
         Ok(client.only_looking())
+    }
+
+    /// Says once that the settings file of the user's repository cannot be used. A command that only looks says it where
+    /// it shows the settings.
+    fn note_broken_settings(&self) {
+        static SAID: std::sync::Once = std::sync::Once::new();
+        let Ok(here) = self.here() else { return };
+        if let Some(Err(error)) = settings::nearest(&here).map(|path| settings::read(&path)) {
+            let said =
+                format!("the settings before it stay in force: {}", crate::project_files::in_one_line(&error.words()));
+            SAID.call_once(|| self.out.note(&said));
+        }
     }
 
     /// Carries out one call.

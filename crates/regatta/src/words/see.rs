@@ -80,6 +80,13 @@ pub(super) fn status(app: &App) -> Said {
                 line(&row.why)
             );
         }
+        for fault in &it.config_faults {
+            text += &format!(
+                "! the settings of {} stay as they were, because its file cannot be used: {}\n",
+                fault.project,
+                line(&fault.why)
+            );
+        }
         for it in it.projects.iter().flat_map(|it| &it.radar.collisions) {
             let other = it.other.map_or_else(|| "the trunk".to_owned(), |it| it.to_string());
             text += &format!("! {} and {other} will collide in {}\n", it.one, it.paths.join(", "));

@@ -158,7 +158,7 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
     app.out.answer("init", &done, &next, |_| {
         let it = &done.project;
         let checks = if it.validation.is_empty() {
-            "nothing checks it yet: set [validation] commands in regatta.toml and run regatta init again".into()
+            "nothing checks it yet: set [validation] commands in regatta.toml".into()
         } else {
             it.validation.join(" · ")
         };

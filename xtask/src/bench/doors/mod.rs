@@ -60,6 +60,7 @@ impl Server {
             bridges: None,
             doctor: std::sync::Arc::new(|_| Default::default()),
             plans: std::sync::Arc::new(|_| Ok(Default::default())),
+            config: std::sync::Arc::new(Vec::new),
         };
         runtime.spawn(async move {
             let signal = async move {

@@ -1,0 +1,86 @@
+//! `regatta.toml` applies when it is saved, and a broken one is named where it matters.
+
+use serde_json::json;
+
+use crate::world::{LONG, World, until};
+
+fn plan(world: &World, name: &str) -> String {
+    world.plan(&format!(
+        "[[task]]\nsubject = \"Add {name}\"\nfiles = [\"{name}\"]\n\
+         script = [{{ write = {{ path = \"{name}\", text = \"x\" }} }}]\n"
+    ))
+}
+
+fn save(world: &World, text: &str) {
+    std::fs::write(world.repo.join("regatta.toml"), text).unwrap();
+}
+
+fn checks(world: &World) -> serde_json::Value {
+    world.json(&["status"])["projects"][0]["validation"].clone()
+}
+
+/// Whether the file was never committed, is committed and edited, or is committed as it is: the saved checks count for
+/// the next run, without another `init`.
+#[test]
+fn checks_count_as_soon_as_they_are_saved() {
+    let world = World::with_repo();
+    world.ok(&["init", "--yes", "--validate", "true"]);
+    // Not committed: the trunk has no such file.
+    save(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
+    let ran = world.run(&["run", &plan(&world, "one"), "--agents", "scripted", "--wait"]);
+    assert_ne!(ran.code, 0, "the saved check holds it: {ran:?}");
+    assert_eq!(checks(&world), json!(["test -e allowed"]));
+    save(&world, "[validation]\ncommands = [\"true\"]\n");
+    world.ok(&["run", &plan(&world, "two"), "--agents", "scripted", "--wait"]);
+    // Committed, then edited: the edit counts, not the trunk's version.
+    world.commit("Use regatta");
+    save(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
+    let ran = world.run(&["run", &plan(&world, "three"), "--agents", "scripted", "--wait"]);
+    assert_ne!(ran.code, 0, "the edited check holds it: {ran:?}");
+    assert_eq!(checks(&world), json!(["test -e allowed"]));
+    // Without a command too: the daemon looks by itself.
+    save(&world, "[validation]\ncommands = [\"true\"]\n[landing]\nreview = \"human\"\n");
+    let changed = || world.events().iter().any(|it| it["data"].to_string().contains("\"human\""));
+    assert!(until(LONG, changed), "{:?}", world.events().last());
+    let ran = world.run(&["run", &plan(&world, "four"), "--agents", "scripted", "--wait"]);
+    assert_eq!(ran.code, 3, "it waits for a review: {ran:?}");
+}
+
+/// The daemon goes on with the settings before, and says so; commands that need the file are refused.
+#[test]
+fn a_broken_settings_file_changes_nothing_and_is_named() {
+    let world = World::with_repo();
+    world.ok(&["init", "--yes", "--validate", "true"]);
+    let before = checks(&world);
+    save(&world, "[validation\ncommands = [\"false\"]\n");
+    let status = world.run(&["status"]);
+    assert!(status.code == 0 && status.out.contains("! the settings of"), "{status:?}");
+    assert!(status.out.contains("regatta.toml"), "{status:?}");
+    let faults = world.json(&["status"])["config_faults"].clone();
+    assert_eq!(faults.as_array().map(Vec::len), Some(1), "{faults}");
+    assert_eq!(checks(&world), before, "the checks stay");
+    let refused = world.refused(&["run", &plan(&world, "one"), "--agents", "scripted"], 1);
+    assert_eq!(refused["code"], "bad_config", "{refused}");
+    let added = world.run(&["add", "One", "--files", "one"]);
+    assert!(added.code == 0 && added.err.contains("the settings before it stay in force"), "{added:?}");
+    // Unknown words are as bad as bad syntax.
+    save(&world, "[validation]\ncomands = [\"true\"]\n");
+    assert!(world.ok(&["status"]).contains("comands"), "{}", world.ok(&["status"]));
+    save(&world, "[validation]\ncommands = [\"true\", \"true\"]\n");
+    assert_eq!(checks(&world), json!(["true", "true"]));
+    assert!(world.json(&["status"])["config_faults"].is_null());
+}
+
+/// A branch that a person has checked out does not decide about the trunk.
+#[test]
+fn the_file_of_another_branch_does_not_count() {
+    let world = World::with_repo();
+    world.ok(&["init", "--yes", "--validate", "true"]);
+    world.commit("Use regatta");
+    let before = checks(&world);
+    world.git(&["switch", "-q", "-c", "old"]);
+    save(&world, "[validation]\ncommands = [\"false\"]\n");
+    assert_eq!(checks(&world), before);
+    world.git(&["switch", "-q", "main"]);
+    assert_eq!(checks(&world), json!(["false"]), "the edit came along to the trunk's checkout");
+}
