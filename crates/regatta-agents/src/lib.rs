@@ -54,6 +54,7 @@ pub mod scripted;
 mod shapes;
 pub mod shim;
 mod shut_in;
+pub mod sign_in; // what a known program signs in with
 mod socket;
 pub mod strays;
 pub mod supervise;

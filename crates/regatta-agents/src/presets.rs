@@ -366,8 +366,13 @@ pub fn find(name: &str) -> Option<(&'static Preset, bool)> {
 /// The preset that an agent was made with, or whose program it runs.
 pub fn of(agent: &Agent) -> Option<&'static Preset> {
     let named = agent.profile.preset.as_deref().and_then(find).map(|it| it.0);
-    let program = agent.runtime.argv().and_then(|it| it.first()).map(|it| it.rsplit('/').next().unwrap_or(it));
-    named.or_else(|| PRESETS.iter().find(|it| program.is_some_and(|program| it.programs.contains(&program))))
+    named.or_else(|| agent.runtime.argv().and_then(|argv| argv.first()).and_then(|program| of_program(program)))
+}
+
+/// Returns the preset whose program this is, by the file name of its path.
+pub fn of_program(path: &str) -> Option<&'static Preset> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    PRESETS.iter().find(|preset| preset.programs.contains(&name))
 }
 
 impl Preset {

@@ -7,6 +7,7 @@ use crate::discover::{self, Machine, SignIn};
 use crate::keys;
 use crate::models;
 use crate::presets::{self, Drive, Models, PRESETS, Preset};
+use crate::sign_in;
 use crate::words;
 
 /// The provider whose agent is this program itself.
@@ -36,7 +37,8 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
         (None, SignIn::NotNeeded) => Some("no sign-in is needed".to_owned()),
         (None, SignIn::None) => None,
     };
-    let is_set = |key: &&&str| machine.variables.iter().any(|it| it == **key);
+    let mut lent = Profile::default();
+    sign_in::lend(&mut lent, preset, machine);
     let missing = preset.needs.filter(|it| discover::on_path(it, &machine.path).is_none());
     let problem = match (&found.program, missing, &sign_in) {
         (None, ..) => Some((Problem::Missing, words::not_installed(preset.name, preset.programs[0], preset.install))),
@@ -62,8 +64,8 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
         fast_mode,
         models,
         notes,
-        keys: preset.keys.iter().filter(|it| is_set(it)).map(|it| (*it).to_owned()).collect(),
-        files: preset.credentials.iter().map(|it| format!("~/{it}")).collect(),
+        keys: lent.keys.into_iter().map(|key| key.name).collect(),
+        files: lent.write,
         problem,
     }
 }

@@ -115,7 +115,7 @@ impl Bridges {
                 waiting: own().flat_map(|it| &it.posts).filter(|it| it.is_due()).count(),
             }
         });
-        let off = self.registry.off.iter().map(|Off { agent, service, why }| BridgeView {
+        let off = self.registry.off.iter().map(|Off { agent, service, why, .. }| BridgeView {
             name: format!("{service}:{agent}"),
             agent: agent.clone(),
             service: *service,

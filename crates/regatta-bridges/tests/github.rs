@@ -203,7 +203,7 @@ impl World {
                 _ => None,
             })
         };
-        registry::read(&agents, self.config.clone(), &variable).unwrap()
+        registry::read(registry::Settings::new(&agents, self.config.clone()), &variable)
     }
 
     /// Waits for a comment of an app's.

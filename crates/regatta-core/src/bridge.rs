@@ -1,4 +1,5 @@
-//! Bridges whose credential does not work: missing, unreadable, or refused by the service.
+//! Bridges whose credential does not work: missing, unreadable, or refused by the service; and settings of bridges
+//! that cannot be understood.
 //!
 //! A bridge is one agent at one outside service, or a webhook that is told what happens. Nobody hears or answers there
 //! until a person has mended its credential, so it is in the inbox as long as that lasts. What is kept are words for
@@ -16,7 +17,7 @@ use crate::conversation::Service;
 use crate::ids::{AgentName, BadName, Now};
 use crate::provider::{self, Parked};
 
-/// A way out. Written as `slack:claude`, or `webhook:HOST`.
+/// A way out. Written as `slack:claude`, `webhook:HOST`, or `setting:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Bridge {
@@ -24,6 +25,8 @@ pub enum Bridge {
     At { service: Service, agent: AgentName },
     /// Whoever is told what happens, by its host.
     Webhook { webhook: String },
+    /// Every bridge that depends on a setting, by the name of its variable or of its place in the settings file.
+    Setting { setting: String },
 }
 
 /// How a bridge's credential is.
@@ -47,7 +50,7 @@ impl Bridge {
     pub fn agent(&self) -> Option<&AgentName> {
         match self {
             Bridge::At { agent, .. } => Some(agent),
-            Bridge::Webhook { .. } => None,
+            Bridge::Webhook { .. } | Bridge::Setting { .. } => None,
         }
     }
 
@@ -62,6 +65,7 @@ impl fmt::Display for Bridge {
         match self {
             Bridge::At { service, agent } => write!(f, "{service}:{agent}"),
             Bridge::Webhook { webhook } => write!(f, "webhook:{webhook}"),
+            Bridge::Setting { setting } => write!(f, "setting:{setting}"),
         }
     }
 }
@@ -72,6 +76,9 @@ impl FromStr for Bridge {
         let (service, agent) = text.split_once(':').unwrap_or((text, ""));
         if service == "webhook" && !agent.is_empty() {
             return Ok(Bridge::Webhook { webhook: agent.to_owned() });
+        }
+        if service == "setting" && !agent.is_empty() {
+            return Ok(Bridge::Setting { setting: agent.to_owned() });
         }
         let known = Service::ALL.into_iter().find(|it| it.name() == service);
         let service = known.ok_or_else(|| BadName::new("a bridge", text, "it is SERVICE:AGENT, as in slack:claude"))?;

@@ -80,6 +80,7 @@ pub enum FollowUps {
     #[default]
     Mention,
     /// To the one that was spoken to last.
+    #[serde(alias = "last_active")]
     Last,
     /// To every agent in the thread.
     All,

@@ -1,93 +1,89 @@
 //! Bridges, as the daemon starts them: who is there by the settings and the environment, and what each is on the board.
 
-use regatta_agents::presets;
-use regatta_bridges::registry::{self, AgentEntry, Registry};
-use regatta_core::agent::{Key, KeySource, Register, Role, Runtime};
+use regatta_agents::discover::Machine;
+use regatta_agents::{presets, sign_in};
+use regatta_bridges::registry::{self, AgentEntry, Off, Registry};
+use regatta_core::agent::{Agent, Profile, Register, Role, Runtime};
 use regatta_core::bridge;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
 
+use crate::bridge_sources::Environment;
 use crate::out::{Failed, failed};
 use crate::settings;
 
-/// Who is there. Nothing in the settings and no variable: nobody.
-pub(crate) fn read() -> Result<Registry, Failed> {
-    let (agents, config) = settings::bridges()?;
-    registry::read(&agents, config, &variable).map_err(|it| failed("bad_config", it.what, it.hint))
-}
+/// The description of an agent that the bridges made. Such an agent is theirs to set up; every other one is a person's.
+const DESCRIPTION: &str = "talks to people in outside services";
 
-/// A variable's value: as it is, from the file that `…_FILE` names, or what the command in `…_COMMAND` prints.
-fn variable(name: &str) -> Result<Option<String>, String> {
-    let own = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
-    if let Some(value) = own(name) {
-        return Ok(Some(value));
-    }
-    // `VAR__AGENT_FILE` and `VAR_FILE__AGENT` mean the same.
-    let spelt = |ending: &str| {
-        let inner = name.split_once("__").map(|(variable, agent)| format!("{variable}{ending}__{agent}"));
-        std::iter::once(format!("{name}{ending}")).chain(inner)
-    };
-    let file = spelt("_FILE").find_map(|it| own(&it)).map(KeySource::File);
-    let Some(from) = file.or_else(|| spelt("_COMMAND").find_map(|it| own(&it)).map(KeySource::Command)) else {
-        return Ok(None);
-    };
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from).unwrap_or_default();
-    let key = Key { name: name.to_owned(), from };
-    let found = regatta_agents::keys::resolve(&[key], own, &home, regatta_agents::keys::PATIENCE);
-    let found = found.map_err(|it| format!("{it} {}", it.hint))?;
-    found.warnings.iter().for_each(|it| tracing::warn!("{it}"));
-    Ok(found.values.into_iter().next().map(|it| it.1))
-}
-
-/// Makes the agents that people are to talk to known, where the settings say how they are started. One that is known
-/// already and has no command in the settings is taken as it is.
-async fn register(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
+/// Makes the agents that people are to talk to known, where the settings say how they are started. An agent that is
+/// already known and has no command in the settings is taken as it is. Returns the agents that cannot be started.
+async fn register(engine: &Engine, registry: &Registry) -> Vec<(AgentName, String)> {
+    let mut failures = Vec::new();
     for (name, entry) in &registry.agents {
-        let wanted = registry.instances.iter().any(|it| it.agent == *name);
-        let known = engine.board().agents.contains_key(name);
-        // One that nobody says how to start is taken as a person added it, before or after.
-        if !wanted || (entry.command.is_none() && entry.preset.is_none()) {
+        let is_wanted = registry.instances.iter().any(|instance| instance.agent == *name);
+        if !is_wanted || (entry.command.is_none() && entry.preset.is_none()) {
             continue;
         }
-        let ask = made(name, entry)?;
-        if known && engine.board().agents.get(name).is_some_and(|it| it.runtime == ask.runtime) {
-            continue; // its other settings are a person's
-        }
+        let known = engine.board().agents.get(name).cloned();
+        let ask = match registration(name, entry, known.as_deref(), &Machine::here()) {
+            Ok(Some(ask)) => ask,
+            Ok(None) => continue,
+            Err(why) => {
+                failures.push((name.clone(), why));
+                continue;
+            }
+        };
         let request = Request { by: Actor::Regatta, key: None, command: Command::RegisterAgent(ask) };
-        let refused = |it: regatta_engine::Failure| failed("bad_config", format!("{name}: {it}"), "mend [agents]");
-        engine.ask(request).await.map_err(refused)?;
+        if let Err(error) = engine.ask(request).await {
+            failures.push((name.clone(), format!("{name} could not be registered: {error}")));
+        }
     }
-    Ok(())
+    failures
 }
 
-fn made(name: &AgentName, entry: &AgentEntry) -> Result<Register, Failed> {
-    let bad = |what: String| failed("bad_config", what, "see docs/bridges.md");
-    let words = entry.command.as_deref().map(|it| it.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-    let called = entry.preset.clone().or_else(|| match words.as_deref() {
-        // A program that is known by name is started as that name says.
-        Some([one]) => Some(one.clone()),
-        _ => None,
-    });
-    let preset = called.as_deref().and_then(presets::find).map(|it| it.0);
-    let (runtime, provider) = match (words, preset) {
-        _ if entry.command.as_deref() == Some("scripted") => (Runtime::Scripted, None),
-        (_, Some(preset)) => (preset.runtime(None), Some(preset.provider.to_owned())),
-        (Some(argv), None) if !argv.is_empty() => (Runtime::Acp { argv }, None),
-        _ => return Err(bad(format!("[agents.{name}] has neither a command nor a preset that is known"))),
+/// Returns how to register an agent of the settings, or nothing if it is registered already.
+fn registration(
+    name: &AgentName,
+    entry: &AgentEntry,
+    known: Option<&Agent>,
+    machine: &Machine,
+) -> Result<Option<Register>, String> {
+    let argv: Vec<String> =
+        entry.command.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    // A program that is known by name is started as its preset says.
+    let called = entry.preset.as_deref().or(if let [only] = argv.as_slice() { Some(only.as_str()) } else { None });
+    let preset = called.and_then(presets::find).map(|found| found.0);
+    let signs_in_as = preset.or_else(|| argv.first().and_then(|program| presets::of_program(program)));
+    let runtime = match preset {
+        _ if entry.command.as_deref() == Some("scripted") => Runtime::Scripted,
+        Some(preset) => preset.runtime(None),
+        None if !argv.is_empty() => Runtime::Acp { argv },
+        None => return Err(format!("[agents.{name}] has neither a command nor a preset that is known")),
     };
-    Ok(Register {
+    // An agent that a person added with the same program is the person's to set up.
+    let own = known.filter(|agent| agent.description == DESCRIPTION && agent.runtime == runtime);
+    if own.is_none() && known.is_some_and(|agent| agent.runtime == runtime) {
+        return Ok(None);
+    }
+    let mut profile = own.map_or_else(Profile::default, |agent| agent.profile.clone());
+    profile.preset = preset.map(|preset| preset.name.to_owned());
+    if let Some(preset) = signs_in_as {
+        sign_in::lend(&mut profile, preset, machine);
+    }
+    if own.is_some_and(|agent| agent.profile == profile || agent.offline.is_some()) {
+        return Ok(None);
+    }
+    Ok(Some(Register {
         name: name.clone(),
         runtime,
         role: Role::Worker,
-        provider,
-        profile: preset
-            .map(|it| regatta_core::agent::Profile { preset: Some(it.name.into()), ..Default::default() })
-            .unwrap_or_default(),
-        description: "talks to people in outside services".into(),
-        max_tasks: 5,
-    })
+        provider: signs_in_as.map(|preset| preset.provider.to_owned()).filter(|provider| !provider.is_empty()),
+        profile,
+        description: DESCRIPTION.into(),
+        max_tasks: own.map_or(5, |agent| agent.max_tasks),
+    }))
 }
 
 /// Says which bridges there are, and what is wrong with the credentials of some: that is a person's to mend.
@@ -97,12 +93,17 @@ async fn report(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
         broken,
     };
     let on = registry.instances.iter().map(|it| standing(it.service, &it.agent, it.warning.clone()));
-    let off = registry.off.iter().map(|it| standing(it.service, &it.agent, Some(it.why.clone())));
+    let off = registry.off.iter().filter(|off| !off.is_reported);
+    let off = off.map(|off| standing(off.service, &off.agent, Some(off.why.clone())));
+    let faults = registry.faults.iter().map(|fault| bridge::Standing {
+        bridge: bridge::Bridge::Setting { setting: fault.setting.clone() },
+        broken: Some(format!("{}; {}", fault.what, fault.hint)),
+    });
     let told = registry.receivers.iter().map(|it| bridge::Standing {
         bridge: bridge::Bridge::Webhook { webhook: it.host().to_owned() },
         broken: it.trouble(),
     });
-    let all: Vec<bridge::Standing> = on.chain(off).chain(told).collect();
+    let all: Vec<bridge::Standing> = on.chain(off).chain(told).chain(faults).collect();
     if all.is_empty() && bridge::broken(&engine.board()).next().is_none() {
         return Ok(());
     }
@@ -115,16 +116,31 @@ async fn report(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
 pub(crate) struct Running(regatta_bridges::Bridges);
 
 impl Running {
-    /// Starts what is whole; nothing when nobody is wanted anywhere.
+    /// Starts every bridge that can be started, and reports the others; nothing if no bridge is wanted.
     pub(crate) async fn start(engine: &Engine, dir: &std::path::Path) -> Result<Option<Running>, Failed> {
-        let registry = read()?;
-        report(engine, &registry).await?;
-        let talks = !registry.instances.is_empty() || !registry.off.is_empty();
-        if !talks && registry.receivers.is_empty() {
-            return Ok(None);
+        let environment = Environment::read(dir);
+        let mut registry = registry::read(settings::bridges(), &environment);
+        for fault in &registry.faults {
+            tracing::warn!("bridges: {}; {}", fault.what, fault.hint);
         }
-        if talks {
-            register(engine, &registry).await?;
+        if let Err(error) = environment.remember(&registry) {
+            tracing::warn!("the sources of the bridges' variables could not be stored: {error}");
+        }
+        for (agent, why) in register(engine, &registry).await {
+            let of_agent = |instance: &registry::Instance| instance.agent == agent;
+            let (off, on) = registry.instances.into_iter().partition(of_agent);
+            registry.instances = on;
+            let off: Vec<registry::Instance> = off;
+            registry.off.extend(off.into_iter().map(|instance| Off {
+                agent: instance.agent,
+                service: instance.service,
+                why: why.clone(),
+                is_reported: false,
+            }));
+        }
+        report(engine, &registry).await?;
+        if registry.instances.is_empty() && registry.off.is_empty() && registry.receivers.is_empty() {
+            return Ok(None);
         }
         let bad = |what: String| failed("bad_config", what, "see docs/bridges.md");
         let mut bridges = regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;

@@ -6,6 +6,7 @@
 
 mod args; // what may be typed
 mod bind; // where the daemon listens
+mod bridge_sources; // where the variables of bridges come from
 mod bridges; // agents in outside services
 mod client; // talking to the daemon
 mod daemon; // being it

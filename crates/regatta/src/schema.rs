@@ -153,7 +153,7 @@ fn config() -> Value {
 fn bridges(text: &Value, strings: &Value) -> Value {
     let table =
         |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
-    let follow_ups = json!({ "enum": ["mention", "last", "all", "never"] });
+    let follow_ups = json!({ "enum": ["mention", "last", "last_active", "all", "never"] });
     let (deliver, context) = (json!({ "enum": ["review", "land", "pull"] }), json!({ "enum": ["none", "thread"] }));
     let map = table(json!({
         "slack": text, "github": text, "linear": text, "telegram": text, "project": text, "directory": text,

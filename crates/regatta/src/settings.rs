@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use regatta_bridges::registry::AgentEntry;
+use regatta_bridges::registry;
 use regatta_core::lane::Lanes;
 use regatta_core::project;
 use regatta_engine::prices::{self, Price};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::out::{Failed, failed};
 
 /// What a settings file may say. Unknown fields are kept out with a clear error.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct File {
     pub(crate) project: Project,
@@ -26,11 +26,35 @@ pub(crate) struct File {
     pub(crate) notify: project::Notify,
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: Daemon,
-    /// Agents that people talk to in outside services, and how. Only the user's own file is asked.
-    pub(crate) agents: std::collections::BTreeMap<String, AgentEntry>,
-    pub(crate) bridges: regatta_bridges::registry::Config,
+    /// Agents that people talk to in outside services, and how. Only the user's own file is asked. The two sections are
+    /// read by [`bridges`]: a mistake in them switches bridges off, and must not keep the daemon from starting.
+    pub(crate) agents: toml::Table,
+    pub(crate) bridges: toml::Table,
     /// What models cost, before the table of this version. Only the user's own file is asked.
     pub(crate) price: Vec<Price>,
+}
+
+impl Default for File {
+    fn default() -> File {
+        let bridges = toml::Table::try_from(registry::Config::default());
+        File {
+            project: Default::default(),
+            validation: Default::default(),
+            run: Default::default(),
+            landing: Default::default(),
+            workspace: Default::default(),
+            knowledge: Default::default(),
+            leads: Default::default(),
+            router: Default::default(),
+            lanes: Default::default(),
+            notify: Default::default(),
+            rule: vec![],
+            daemon: Default::default(),
+            agents: toml::Table::new(),
+            bridges: bridges.expect("settings are tables of plain values"),
+            price: vec![],
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -121,14 +145,18 @@ pub(crate) fn prices() -> Result<Vec<Price>, Failed> {
     Ok([own, prices::defaults()].concat())
 }
 
-/// What the user's own file says of agents in outside services, in the order in which it names them.
-pub(crate) fn bridges() -> Result<(Vec<(String, AgentEntry)>, regatta_bridges::registry::Config), Failed> {
-    let Some((file, table)) = user_file().map(|it| layer(&it)).transpose()?.flatten() else {
-        return Ok(Default::default());
+/// Reads what the user's own file says of agents in outside services, in the order in which it names them.
+pub(crate) fn bridges() -> registry::Settings {
+    let file = match user_file().map(|path| layer(&path)).transpose() {
+        Ok(file) => file.flatten().map(|(file, _)| file).unwrap_or_default(),
+        Err(error) => return registry::Settings { agents: vec![], config: Err(error.words()) },
     };
-    let named = table.get("agents").and_then(toml::Value::as_table).into_iter().flat_map(|it| it.keys());
-    let agents = named.filter_map(|name| Some((name.clone(), file.agents.get(name)?.clone()))).collect();
-    Ok((agents, file.bridges))
+    let agents = file.agents.into_iter().map(|(name, entry)| {
+        let entry = entry.try_into::<registry::AgentEntry>().map_err(|error| error.message().to_owned());
+        (name, entry)
+    });
+    let config = file.bridges.try_into::<registry::Config>().map_err(|error| error.message().to_owned());
+    registry::Settings { agents: agents.collect(), config }
 }
 
 /// Where everything Regatta keeps is: `REGATTA_DATA_DIR`, or the XDG data directory.

@@ -148,7 +148,8 @@ impl World {
             .map(|it| (it.clone(), AgentEntry { command: Some("talks".into()), ..AgentEntry::default() }))
             .collect();
         let vars = self.vars.clone();
-        let registry = registry::read(&listed, self.config.clone(), &|name| Ok(vars.get(name).cloned())).unwrap();
+        let settings = registry::Settings::new(&listed, self.config.clone());
+        let registry = registry::read(settings, &|name: &str| Ok(vars.get(name).cloned()));
         let bridges = Bridges::start(engine.clone(), registry, None).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
         let router = bridges.router();

@@ -297,6 +297,7 @@ fn of_bridge(bridge: Bridge, it: &Parked) -> Open {
         subject: match &bridge {
             Bridge::At { service, agent } => format!("{agent} is not let in at {service}: {why}"),
             Bridge::Webhook { webhook } => format!("{webhook} is told nothing: {why}"),
+            Bridge::Setting { .. } => why.to_owned(),
         },
         why: match &bridge {
             Bridge::At { .. } => {
@@ -305,6 +306,10 @@ fn of_bridge(bridge: Bridge, it: &Parked) -> Open {
             }
             Bridge::Webhook { .. } => {
                 "what happens meanwhile is told when its secret is there; then: regatta up --restart"
+            }
+            Bridge::Setting { .. } => {
+                "the bridges that depend on this setting are off; correct it, then: regatta up --restart, and regatta \
+                 bridge test"
             }
         }
         .into(),

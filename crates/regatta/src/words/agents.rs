@@ -2,11 +2,12 @@
 
 use regatta_agents::discover::{self, Found, Machine, SignIn};
 use regatta_agents::presets::{self, Drive, Preset};
+use regatta_agents::sign_in;
 use regatta_api::Call;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::page::ProviderLine;
 use regatta_api::view::{AgentProblem, AgentView};
-use regatta_core::agent::{Key, KeySource, Level, Profile, Role, Runtime};
+use regatta_core::agent::{KeySource, Level, Profile, Role, Runtime};
 
 use crate::args::{AgentAdd, AgentWord, LevelArg, RuntimeArg};
 use crate::client::Got;
@@ -72,7 +73,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
             Some(found.0)
         }
         // A known program gets what it needs of the user's home, whoever names it.
-        (None, Some(command)) => command.first().and_then(|it| of_program(it)),
+        (None, Some(command)) => command.first().and_then(|program| presets::of_program(program)),
         (None, None) => None,
     };
     let chosen = ask.preset.is_some();
@@ -118,7 +119,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
         ..Profile::default()
     };
     if let Some(preset) = preset {
-        lend(&mut profile, preset);
+        sign_in::lend(&mut profile, preset, &Machine::here());
     }
     let provider = ask.provider.or_else(|| preset.map(|it| it.provider.to_owned()).filter(|it| !it.is_empty()));
     Ok(input::AgentAdd {
@@ -140,29 +141,6 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
         profile,
         anyway: ask.anyway,
     })
-}
-
-fn of_program(path: &str) -> Option<&'static Preset> {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    presets::PRESETS.iter().find(|it| it.programs.contains(&name))
-}
-
-/// A program signs in with what its user has: the files, and the keys that are set. Nothing else of the home is shown.
-fn lend(profile: &mut Profile, preset: &Preset) {
-    for file in preset.credentials {
-        let path = format!("~/{file}");
-        if !profile.read.contains(&path) && !profile.write.contains(&path) {
-            // Sign-ins are renewed by the program itself.
-            profile.write.push(path);
-        }
-    }
-    let machine = Machine::here();
-    for name in preset.keys {
-        let known = profile.keys.iter().any(|it| it.name == *name) || profile.env.iter().any(|it| it.0 == *name);
-        if !known && machine.variables.iter().any(|it| it == name) {
-            profile.keys.push(Key { name: (*name).to_owned(), from: KeySource::Env((*name).to_owned()) });
-        }
-    }
 }
 
 fn drive(preset: &Preset) -> RuntimeArg {

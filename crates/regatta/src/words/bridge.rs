@@ -19,7 +19,9 @@ pub(super) fn bridge(app: &App, word: BridgeWord) -> Said {
     match word {
         BridgeWord::List => {
             let all = list(app)?;
-            let none = ["see .env.example and docs/bridges.md for the variables that switch them on".to_owned()];
+            let none =
+                ["see .env.example and docs/bridges.md for the variables that switch them on, and regatta inbox"
+                    .to_owned()];
             app.out.answer("bridge.list", &all, if all.is_empty() { &none } else { &[] }, |_| draw(&all))
         }
         BridgeWord::Test { agent } => test(app, agent.as_ref()),

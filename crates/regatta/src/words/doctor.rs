@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use regatta_agents::discover::{self, Found, Machine, SignIn};
 use regatta_agents::presets;
+use regatta_agents::sign_in;
 use regatta_agents::strays::RunningShim;
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::page::{CheckLine, DoctorView, Level};
-use regatta_api::view::{AgentView, BridgeView};
+use regatta_api::view::{AgentView, BridgeView, InboxView};
 use regatta_core::agent::Level as Confined;
 use regatta_engine::ports::git::{Git, RepoFacts};
 
@@ -238,6 +239,14 @@ fn store_and_agents(client: &Client) -> Vec<CheckLine> {
         Err(error) => checks.push(from_failed("bridges", &error)),
         Ok(got) => checks.extend(got.data.iter().map(of_bridge)),
     }
+    // Settings that cannot be understood belong to no pair of agent and service, so only the inbox has them.
+    match client.call::<Vec<InboxView>>(&Call::InboxList(input::Scope { project: None })) {
+        Err(error) => checks.push(from_failed("bridges", &error)),
+        Ok(got) => {
+            let faults = got.data.iter().filter(|item| item.id.starts_with("bridge:setting:"));
+            checks.extend(faults.map(|item| check("bridges", Level::Bad, item.subject.clone(), item.why.clone())));
+        }
+    }
     checks
 }
 
@@ -300,7 +309,9 @@ fn of_agent(it: &AgentView) -> Vec<CheckLine> {
 /// Whether an agent's program is there and somebody is signed in to it.
 fn program_of(it: &AgentView, program: &str) -> CheckLine {
     let preset = it.agent.profile.preset.as_deref().and_then(presets::find).map(|it| it.0);
-    let seen = preset.map(|it| discover::find(it, &Machine::here()));
+    let machine = Machine::here();
+    let seen = preset.map(|it| discover::find(it, &machine));
+    let available = |profile, preset| sign_in::available(profile, preset, &machine);
     match (&seen, found(program)) {
         (_, false) => {
             let fix = preset.map_or_else(
@@ -309,9 +320,14 @@ fn program_of(it: &AgentView, program: &str) -> CheckLine {
             );
             check("agent", Level::Bad, format!("{}: {program} is not installed", it.agent.name), fix)
         }
-        (Some(seen), true) if seen.sign_in == SignIn::None && it.agent.profile.keys.is_empty() => {
-            let text = format!("{}: no sign of a sign-in for {program}", it.agent.name);
-            check("agent", Level::Warn, text, seen.fix.clone().unwrap_or_else(|| seen.preset.sign_in.to_owned()))
+        // The user may be signed in and the agent still get nothing of it.
+        (Some(seen), true)
+            if it.agent.profile.keys.is_empty() && available(&it.agent.profile, seen.preset) == SignIn::None =>
+        {
+            let text = format!("{}: {program} gets no sign-in", it.agent.name);
+            let again =
+                || format!("add the agent again: regatta agent add {} --preset {}", it.agent.name, seen.preset.name);
+            check("agent", Level::Warn, text, seen.fix.clone().unwrap_or_else(again))
         }
         (Some(seen), true) => {
             let version = seen.version.clone().unwrap_or_default();

@@ -19,6 +19,7 @@ mod agent_tests; // `agent test` and strays: nothing is left behind
 mod agents; // programs that talk: asked, told, held, limited, shut in
 mod audit; // who asked for what
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
+mod bridge_start; // sign-ins, missing variables and wrong settings of bridges
 mod bridges; // agents in Slack and elsewhere
 mod bridges_again; // deliveries that come again and again, while the daemon is killed
 mod bridges_load; // forged deliveries, many conversations

@@ -1,0 +1,636 @@
+//! Makes the registry from the settings and the environment.
+//!
+//! Reading never fails as a whole: a value that cannot be understood switches off the bridges that
+//! depend on it and is reported as a [`Fault`], and everything else starts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use regatta_core::conversation::Service;
+use regatta_core::ids::AgentName;
+use serde::Deserialize;
+
+use super::{AgentEntry, Config, Credentials, Instance, Off, Receiver, Registry, Secret, Webhook};
+
+/// The settings of the user's own file, section by section as far as each can be understood.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `[agents.NAME]`, in the order of the file.
+    pub agents: Vec<(String, Result<AgentEntry, String>)>,
+    /// `[bridges]`
+    pub config: Result<Config, String>,
+}
+
+impl Settings {
+    pub fn new(agents: &[(String, AgentEntry)], config: Config) -> Settings {
+        let agents = agents.iter().map(|(name, entry)| (name.clone(), Ok(entry.clone()))).collect();
+        Settings { agents, config: Ok(config) }
+    }
+}
+
+/// The variables of the daemon, and those of earlier daemons whose source is still known.
+pub trait Variables {
+    /// Returns the value that the environment gives now, directly or through `…_FILE` or `…_COMMAND`.
+    fn now(&self, name: &str) -> Result<Option<String>, String>;
+
+    /// Returns the value from the source that an earlier daemon used. An error says that the
+    /// source is gone.
+    fn remembered(&self, _name: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
+    /// Returns whether the variable is set and empty, which says that it is no longer wanted.
+    fn is_emptied(&self, _name: &str) -> bool {
+        false
+    }
+}
+
+impl<F: Fn(&str) -> Result<Option<String>, String>> Variables for F {
+    fn now(&self, name: &str) -> Result<Option<String>, String> {
+        self(name)
+    }
+}
+
+/// A setting that cannot be used, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The variable, or the setting's name in the settings file.
+    pub setting: String,
+    pub what: String,
+    pub hint: String,
+}
+
+/// Where the value of a variable in use comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The daemon's environment.
+    Now,
+    /// The source that an earlier daemon used, whether or not it still gives the value.
+    Remembered,
+}
+
+/// The successor of the program that an older bridge started when nothing was configured.
+pub const USUAL_COMMAND: &str = "claude-agent-acp";
+
+/// The credentials of each service: the variable, and whether the pair is off without it.
+const VARIABLES: &[(Service, &str, bool)] = &[
+    (Service::Slack, "SLACK_BOT_TOKEN", true),
+    (Service::Slack, "SLACK_APP_TOKEN", false),
+    (Service::Slack, "SLACK_SIGNING_SECRET", false),
+    (Service::Github, "GITHUB_APP_ID", true),
+    (Service::Github, "GITHUB_PRIVATE_KEY", true),
+    (Service::Github, "GITHUB_WEBHOOK_SECRET", false),
+    (Service::Linear, "LINEAR_ACCESS_TOKEN", true),
+    (Service::Linear, "LINEAR_AGENT_ID", true),
+    (Service::Linear, "LINEAR_WEBHOOK_SECRET", false),
+    (Service::Telegram, "TELEGRAM_BOT_TOKEN", true),
+];
+
+/// The variables that say which agents and services there are.
+pub const SETTING_VARIABLES: &[&str] = &["AGENTS_JSON", "ACP_AGENT_COMMAND", "ENABLED_SERVICES"];
+
+/// Returns whether a variable of this name is about bridges, for whichever agent and source.
+pub fn is_bridge_variable(name: &str) -> bool {
+    let base = name.split_once("__").map_or(name, |(base, _)| base);
+    let base = base.strip_suffix("_FILE").or_else(|| base.strip_suffix("_COMMAND")).unwrap_or(base);
+    // `ACP_AGENT_COMMAND` ends like a source.
+    SETTING_VARIABLES.contains(&name) || VARIABLES.iter().any(|(_, variable, _)| *variable == base)
+}
+
+/// Reads which agents are at which services, with which credentials.
+pub fn read(settings: Settings, variables: &dyn Variables) -> Registry {
+    let mut reader = Reader { variables, faults: Vec::new(), used: BTreeMap::new() };
+    let (agents, from) = reader.agents(settings.agents);
+    let default = reader.default_agent(&agents, from);
+    let (config, unusable) = match settings.config {
+        Ok(config) => (config, None),
+        Err(why) => {
+            reader.fault("bridges", format!("[bridges] cannot be understood: {why}"), "see docs/bridges.md");
+            (Config { allow: vec![], ..Config::default() }, Some(why))
+        }
+    };
+    let services = reader.services(&config);
+    let receivers = reader.receivers(&config);
+    let mut found = Registry { config, receivers, ..Registry::default() };
+    for (name, entry) in agents {
+        let Ok(agent) = AgentName::new(&name) else {
+            reader.fault(from, format!("{name:?} is no name for an agent"), "give the agent another name");
+            continue;
+        };
+        let is_default = default.as_deref() == Some(&*name);
+        for service in &services {
+            let broken = entry.as_ref().err().map(|why| format!("{from}: {name}: {why}"));
+            let broken =
+                broken.or_else(|| unusable.as_ref().map(|why| format!("[bridges] cannot be understood: {why}")));
+            let off = |why, is_reported| Off { agent: agent.clone(), service: *service, why, is_reported };
+            match (reader.instance(&agent, is_default, *service), broken) {
+                (Ok(_) | Err(Some(_)), Some(why)) => found.off.push(off(why, true)),
+                (Ok(instance), None) => found.instances.push(instance),
+                (Err(Some(why)), None) => found.off.push(off(why, false)),
+                (Err(None), _) => {}
+            }
+        }
+        if let Ok(entry) = entry {
+            found.agents.push((agent, AgentEntry { default: is_default, ..entry }));
+        }
+    }
+    (found.faults, found.used) = (reader.faults, reader.used);
+    found
+}
+
+/// Every agent that is named, with what is wrong with its entry.
+type Entries = Vec<(String, Result<AgentEntry, String>)>;
+
+struct Reader<'a> {
+    variables: &'a dyn Variables,
+    faults: Vec<Fault>,
+    used: BTreeMap<String, Origin>,
+}
+
+impl Reader<'_> {
+    fn fault(&mut self, setting: &str, what: impl Into<String>, hint: &str) {
+        self.faults.push(Fault { setting: setting.into(), what: what.into(), hint: hint.into() });
+    }
+
+    /// Returns a variable's value from the environment, or from where an earlier daemon had it.
+    fn ask(&mut self, name: &str) -> Result<Option<String>, String> {
+        let found = self.ask_now(name)?;
+        if found.is_some() || self.variables.is_emptied(name) {
+            return Ok(found);
+        }
+        self.ask_remembered(name)
+    }
+
+    fn ask_now(&mut self, name: &str) -> Result<Option<String>, String> {
+        let found = self.variables.now(name).map(trimmed).map_err(|why| format!("{name} cannot be read: {why}"));
+        if !matches!(found, Ok(None)) {
+            self.used.insert(name.to_owned(), Origin::Now);
+        }
+        found
+    }
+
+    fn ask_remembered(&mut self, name: &str) -> Result<Option<String>, String> {
+        let found = self.variables.remembered(name).map(trimmed);
+        if !matches!(found, Ok(None)) {
+            self.used.insert(name.to_owned(), Origin::Remembered);
+        }
+        found
+    }
+
+    /// Like [`Reader::ask`] for a variable that is a setting: an error becomes a fault.
+    fn ask_setting(&mut self, name: &str) -> Option<String> {
+        self.ask(name).unwrap_or_else(|why| {
+            self.fault(name, why, "correct it, then: regatta up --restart");
+            None
+        })
+    }
+
+    /// Returns the agents and the setting that names them.
+    fn agents(&mut self, listed: Entries) -> (Entries, &'static str) {
+        let (mut entries, from) = match listed.is_empty() {
+            false => (listed, "agents"),
+            true => (self.agents_of_variables(), "AGENTS_JSON"),
+        };
+        let mut suffixes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, _) in &entries {
+            suffixes.entry(suffix_of(name)).or_default().push(name.clone());
+        }
+        for (suffix, names) in suffixes.into_iter().filter(|(_, names)| names.len() > 1) {
+            let why = format!("{} would have the same variables (…__{suffix})", names.join(" and "));
+            for (_, entry) in entries.iter_mut().filter(|(name, _)| names.contains(name)) {
+                *entry = Err(why.clone());
+            }
+        }
+        for (name, entry) in &entries {
+            if let Err(why) = entry {
+                let hint = if from == "AGENTS_JSON" { SHAPE } else { "see docs/bridges.md" };
+                self.fault(from, format!("{from}: {name}: {why}"), hint);
+            }
+        }
+        (entries, from)
+    }
+
+    fn agents_of_variables(&mut self) -> Entries {
+        let Some(text) = self.ask_setting("AGENTS_JSON") else {
+            if self.faults.iter().any(|fault| fault.setting == "AGENTS_JSON") {
+                return vec![];
+            }
+            let command = self.ask_setting("ACP_AGENT_COMMAND").unwrap_or_else(|| USUAL_COMMAND.to_owned());
+            return vec![("default".into(), Ok(AgentEntry { command: Some(command), preset: None, default: true }))];
+        };
+        let named = match serde_json::from_str(&text) {
+            Ok(Listed(named)) if named.is_empty() => Err("it names no agent".to_owned()),
+            Ok(Listed(named)) => Ok(named),
+            Err(error) => Err(error.to_string()),
+        };
+        let named = named.unwrap_or_else(|why| {
+            self.fault("AGENTS_JSON", format!("AGENTS_JSON cannot be understood: {why}"), SHAPE);
+            vec![]
+        });
+        let entry = |value: serde_json::Value| {
+            let entry: AgentEntry = serde_json::from_value(value).map_err(|error| error.to_string())?;
+            match entry.command.as_deref().is_none_or(|command| command.trim().is_empty()) {
+                true => Err("it has no command".to_owned()),
+                false => Ok(entry),
+            }
+        };
+        named.into_iter().map(|(name, value)| (name, entry(value))).collect()
+    }
+
+    /// Returns the agent that variables without a suffix belong to. A broken entry might have been
+    /// marked as the default, so next to one the first agent does not count.
+    fn default_agent(&mut self, entries: &Entries, from: &str) -> Option<String> {
+        let good = || entries.iter().filter_map(|(name, entry)| Some((name, entry.as_ref().ok()?)));
+        let marked: Vec<&String> = good().filter(|(_, entry)| entry.default).map(|(name, _)| name).collect();
+        match marked.as_slice() {
+            [one] => Some((*one).clone()),
+            [] if entries.iter().any(|(_, entry)| entry.is_err()) => None,
+            [] => entries.first().map(|(name, _)| name.clone()),
+            [one, other, ..] => {
+                let what = format!("{one} and {other} are both marked as the default, so neither is");
+                self.fault(from, what, "mark only one of them");
+                None
+            }
+        }
+    }
+
+    fn services(&mut self, config: &Config) -> Vec<Service> {
+        let (names, from) = match self.ask_setting("ENABLED_SERVICES") {
+            Some(text) => {
+                let names =
+                    text.split(',').map(|name| name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty());
+                (names.collect(), "ENABLED_SERVICES")
+            }
+            None => (config.services.clone(), "bridges.services"),
+        };
+        if names.is_empty() {
+            // A limit that cannot be read is still a limit.
+            let is_broken = self.faults.iter().any(|fault| fault.setting == "ENABLED_SERVICES");
+            return if is_broken { vec![] } else { Service::ALL.to_vec() };
+        }
+        let mut found = Vec::new();
+        for name in &names {
+            match Service::ALL.into_iter().find(|service| service.name() == name) {
+                Some(service) if !found.contains(&service) => found.push(service),
+                Some(_) => {}
+                None => {
+                    let what = format!("{from}: there is no service {name:?}");
+                    self.fault(from, what, "the services are slack, github, linear and telegram");
+                }
+            }
+        }
+        found
+    }
+
+    fn receivers(&mut self, config: &Config) -> Vec<Receiver> {
+        let mut receivers = Vec::new();
+        for Webhook { url, secret: variable, events } in config.webhook.clone() {
+            if !url.starts_with("https://") && !url.starts_with("http://") {
+                self.fault("bridges.webhook", "a [[bridges.webhook]] has no url", "write url = \"https://…\"");
+                continue;
+            }
+            // A secret that cannot be read keeps no other receiver from its events.
+            let found = if variable.is_empty() { Ok(None) } else { self.ask(&variable) };
+            let (secret, unreadable) = match found {
+                Ok(found) => (found.map(Secret), None),
+                Err(why) => (None, Some(why)),
+            };
+            receivers.push(Receiver { url, events, variable, secret, unreadable });
+        }
+        receivers
+    }
+
+    /// Looks for a pair's credentials in the environment, or, if it has none of them, where an
+    /// earlier daemon had them. Returns those found and the needed ones that are missing.
+    fn credentials(
+        &mut self,
+        agent: &AgentName,
+        is_default: bool,
+        service: Service,
+    ) -> Result<(BTreeMap<&'static str, String>, Vec<String>), String> {
+        for origin in [Origin::Now, Origin::Remembered] {
+            let (mut found, mut lacks) = (BTreeMap::new(), Vec::new());
+            for (_, variable, is_needed) in VARIABLES.iter().filter(|known| known.0 == service) {
+                let mut value = None;
+                for name in names_of(variable, agent, is_default) {
+                    if value.is_none() {
+                        value = match origin {
+                            Origin::Now => self.ask_now(&name)?,
+                            Origin::Remembered => self.ask_remembered(&name)?,
+                        };
+                    }
+                }
+                match value {
+                    Some(value) => _ = found.insert(*variable, value),
+                    None if *is_needed => lacks.push(variable_of(variable, agent, is_default)),
+                    None => {}
+                }
+            }
+            let mut names = VARIABLES.iter().filter(|known| known.0 == service);
+            let is_given_up = names.any(|(_, variable, _)| {
+                names_of(variable, agent, is_default).iter().any(|name| self.variables.is_emptied(name))
+            });
+            if !found.is_empty() || is_given_up {
+                return Ok((found, lacks));
+            }
+        }
+        Ok((BTreeMap::new(), vec![]))
+    }
+
+    /// Makes one pair of agent and service: complete, off for a reason, or not wanted at all. It
+    /// looks at no other agent's variables.
+    fn instance(&mut self, agent: &AgentName, is_default: bool, service: Service) -> Result<Instance, Option<String>> {
+        let (mut found, lacks) = self.credentials(agent, is_default, service).map_err(Some)?;
+        if found.is_empty() {
+            return Err(None);
+        }
+        let name = |variable: &str| variable_of(variable, agent, is_default);
+        if !lacks.is_empty() {
+            return Err(Some(format!("{} is not set, and no other agent's is used for it", lacks.join(" and "))));
+        }
+        let mut needed = |variable: &str| found.remove(variable).unwrap_or_default();
+        let without_route =
+            |variable: &str| format!("{} is not set: its route answers 503 and takes nothing", name(variable));
+        let mut warning = None;
+        let credentials = match service {
+            Service::Slack => {
+                let bot_token = Secret(needed("SLACK_BOT_TOKEN"));
+                let app_token = found.remove("SLACK_APP_TOKEN").map(Secret);
+                let signing_secret = found.remove("SLACK_SIGNING_SECRET").map(Secret);
+                if app_token.is_none() && signing_secret.is_none() {
+                    return Err(Some(format!(
+                        "{} is not set (nor {} for events over HTTP), so nothing could be heard",
+                        name("SLACK_APP_TOKEN"),
+                        name("SLACK_SIGNING_SECRET")
+                    )));
+                }
+                Credentials::Slack { bot_token, app_token, signing_secret }
+            }
+            Service::Github => {
+                let app_id = needed("GITHUB_APP_ID");
+                // A key in one line has its line breaks written out.
+                let private_key = Secret(needed("GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
+                let webhook_secret = found.remove("GITHUB_WEBHOOK_SECRET").map(Secret);
+                warning = webhook_secret.is_none().then(|| without_route("GITHUB_WEBHOOK_SECRET"));
+                Credentials::Github { app_id, private_key, webhook_secret }
+            }
+            Service::Linear => {
+                let access_token = Secret(needed("LINEAR_ACCESS_TOKEN"));
+                let agent_id = needed("LINEAR_AGENT_ID");
+                let webhook_secret = found.remove("LINEAR_WEBHOOK_SECRET").map(Secret);
+                warning = webhook_secret.is_none().then(|| without_route("LINEAR_WEBHOOK_SECRET"));
+                Credentials::Linear { access_token, agent_id, webhook_secret }
+            }
+            Service::Telegram => Credentials::Telegram { bot_token: Secret(needed("TELEGRAM_BOT_TOKEN")) },
+        };
+        let has_route = match &credentials {
+            Credentials::Slack { signing_secret, .. } => signing_secret.is_some(),
+            Credentials::Github { .. } | Credentials::Linear { .. } => true,
+            Credentials::Telegram { .. } => false,
+        };
+        let route = has_route.then(|| {
+            let base = format!("/webhooks/{service}");
+            if is_default { base } else { format!("{base}/{agent}") }
+        });
+        Ok(Instance { agent: agent.clone(), service, route, credentials, warning })
+    }
+}
+
+fn trimmed(value: Option<String>) -> Option<String> {
+    value.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+const SHAPE: &str =
+    r#"write {"claude": {"command": "claude-agent-acp", "default": true}, "codex": {"command": "codex-acp"}}"#;
+
+/// A JSON object in the order in which it is written, because without a default the first entry counts.
+struct Listed(Vec<(String, serde_json::Value)>);
+
+impl<'de> Deserialize<'de> for Listed {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Listed, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Listed;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of agents")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Listed, A::Error> {
+                let mut found: Vec<(String, serde_json::Value)> = Vec::new();
+                while let Some((name, entry)) = map.next_entry::<String, serde_json::Value>()? {
+                    if found.iter().any(|(known, _)| *known == name) {
+                        return Err(serde::de::Error::custom(format!("{name} is there twice")));
+                    }
+                    found.push((name, entry));
+                }
+                Ok(Listed(found))
+            }
+        }
+        from.deserialize_map(Visitor)
+    }
+}
+
+/// Returns what an agent's variables end with: upper case, with an underscore for other characters.
+fn suffix_of(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+/// Returns the usual name of an agent's own variable.
+fn variable_of(variable: &str, agent: &AgentName, is_default: bool) -> String {
+    if is_default { variable.to_owned() } else { format!("{variable}__{}", suffix_of(agent.as_str())) }
+}
+
+/// Returns every name of an agent's own variable, the most specific first. The default agent's
+/// variables may have its suffix, too.
+fn names_of(variable: &str, agent: &AgentName, is_default: bool) -> Vec<String> {
+    let own = format!("{variable}__{}", suffix_of(agent.as_str()));
+    if is_default { vec![own, variable.to_owned()] } else { vec![own] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_env(vars: &[(&str, &str)]) -> Registry {
+        let vars: BTreeMap<String, String> = vars.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
+        read(Settings::new(&[], Config::default()), &|name: &str| Ok(vars.get(name).cloned()))
+    }
+
+    fn faults(registry: &Registry) -> String {
+        registry.faults.iter().map(|fault| fault.what.clone()).collect::<Vec<_>>().join("; ")
+    }
+
+    fn on(it: &Registry) -> Vec<String> {
+        it.instances.iter().map(|it| format!("{}:{}", it.service, it.agent)).collect()
+    }
+
+    const TWO: (&str, &str) =
+        ("AGENTS_JSON", r#"{"my-claude": {"command": "claude-agent-acp"}, "codex": {"command": "codex-acp"}}"#);
+
+    #[test]
+    fn nothing_set_is_one_agent_called_default_and_nobody_anywhere() {
+        let it = read_env(&[]);
+        assert_eq!(it.agents[0].0.as_str(), "default");
+        assert_eq!(it.agents[0].1.command.as_deref(), Some(USUAL_COMMAND));
+        assert!(it.instances.is_empty() && it.off.is_empty());
+        let it = read_env(&[("ACP_AGENT_COMMAND", "my-agent --acp"), ("TELEGRAM_BOT_TOKEN", "1:x")]);
+        assert_eq!(it.agents[0].1.command.as_deref(), Some("my-agent --acp"));
+        assert_eq!(on(&it), ["telegram:default"]);
+    }
+
+    #[test]
+    fn without_a_default_the_first_counts_and_two_are_an_error() {
+        let it = read_env(&[TWO, ("TELEGRAM_BOT_TOKEN", "1:x")]);
+        assert_eq!(on(&it), ["telegram:my-claude"]);
+        let both = r#"{"a": {"command": "x", "default": true}, "b": {"command": "y", "default": true}}"#;
+        let it = read_env(&[("AGENTS_JSON", both), ("TELEGRAM_BOT_TOKEN", "1:x"), ("TELEGRAM_BOT_TOKEN__B", "2:y")]);
+        assert!(faults(&it).contains("a and b"), "{}", faults(&it));
+        assert_eq!(on(&it), ["telegram:b"], "the plain variable is nobody's, a suffixed one still is");
+        for bad in ["", "{}", "[]", "{\"a\": {}}", "{\"a\": {\"comand\": \"x\"}}", "{\"../a\": {\"command\": \"x\"}}"] {
+            let it = read_env(&[("AGENTS_JSON", bad), ("TELEGRAM_BOT_TOKEN", "1:x")]);
+            assert_eq!(it.faults.is_empty(), bad.is_empty(), "{bad}");
+            assert_eq!(on(&it).is_empty(), !bad.is_empty(), "{bad}");
+        }
+        let twins = r#"{"my-a": {"command": "x"}, "my_a": {"command": "y"}}"#;
+        assert!(faults(&read_env(&[("AGENTS_JSON", twins)])).contains("MY_A"));
+    }
+
+    /// A fault switches off what depends on it and nothing else.
+    #[test]
+    fn a_broken_entry_is_off_and_the_others_are_on() {
+        let one = r#"{"a": {"comand": "x"}, "b": {"command": "y"}}"#;
+        let vars = [("TELEGRAM_BOT_TOKEN__A", "1:x"), ("TELEGRAM_BOT_TOKEN__B", "2:y"), ("TELEGRAM_BOT_TOKEN", "3:z")];
+        let it = read_env(&[&[("AGENTS_JSON", one)], &vars[..]].concat());
+        assert_eq!(on(&it), ["telegram:b"], "and b has not got the default's token");
+        let Credentials::Telegram { bot_token } = &it.instances[0].credentials else { panic!() };
+        assert_eq!(bot_token.reveal(), "2:y");
+        assert!(it.off[0].why.contains("comand") && it.off[0].is_reported, "{:?}", it.off);
+        // A section that cannot be understood switches every pair off: who may ask is not known.
+        let settings = Settings { agents: vec![], config: Err("unknown variant `x`".into()) };
+        let it = read(settings, &|name: &str| Ok((name == "TELEGRAM_BOT_TOKEN").then(|| "1:x".to_owned())));
+        assert!(on(&it).is_empty() && it.config.allow.is_empty());
+        assert!(it.off[0].why.contains("unknown variant"), "{:?}", it.off);
+        assert_eq!(it.faults.len(), 1);
+    }
+
+    #[test]
+    fn the_default_agents_variables_may_have_its_suffix() {
+        let it = read_env(&[TWO, ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x")]);
+        assert_eq!(on(&it), ["telegram:my-claude"]);
+        let it = read_env(&[TWO, ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x"), ("TELEGRAM_BOT_TOKEN", "2:y")]);
+        let Credentials::Telegram { bot_token } = &it.instances[0].credentials else { panic!() };
+        assert_eq!(bot_token.reveal(), "1:x", "the more specific one counts");
+    }
+
+    /// Variables of which an earlier daemon knew the source.
+    #[derive(Default)]
+    struct Remembering {
+        now: BTreeMap<&'static str, &'static str>,
+        before: BTreeMap<&'static str, Result<&'static str, &'static str>>,
+    }
+
+    impl Variables for Remembering {
+        fn now(&self, name: &str) -> Result<Option<String>, String> {
+            Ok(self.now.get(name).map(|value| (*value).to_owned()))
+        }
+        fn remembered(&self, name: &str) -> Result<Option<String>, String> {
+            let found = self.before.get(name).map(|value| value.map(str::to_owned).map_err(str::to_owned));
+            found.transpose()
+        }
+        fn is_emptied(&self, name: &str) -> bool {
+            self.now.get(name) == Some(&"")
+        }
+    }
+
+    #[test]
+    fn a_pair_without_any_variable_now_is_looked_for_where_it_was() {
+        let settings = || Settings::new(&[], Config::default());
+        let before = BTreeMap::from([("SLACK_BOT_TOKEN", Ok("b")), ("SLACK_APP_TOKEN", Err("it is gone"))]);
+        let it = read(settings(), &Remembering { before: before.clone(), ..Remembering::default() });
+        assert_eq!(it.off.iter().map(|off| off.why.as_str()).collect::<Vec<_>>(), ["it is gone"]);
+        assert_eq!(it.used.get("SLACK_APP_TOKEN"), Some(&Origin::Remembered), "it stays remembered");
+        // The environment names the pair: what it does not name is no longer wanted.
+        let now = BTreeMap::from([("SLACK_BOT_TOKEN", "c"), ("SLACK_SIGNING_SECRET", "s")]);
+        let it = read(settings(), &Remembering { now, before: before.clone() });
+        assert_eq!(on(&it), ["slack:default"]);
+        assert_eq!(it.used.get("SLACK_APP_TOKEN"), None);
+        // A variable that is set to nothing says that the pair is not wanted.
+        let it = read(settings(), &Remembering { now: BTreeMap::from([("SLACK_BOT_TOKEN", "")]), before });
+        assert!(on(&it).is_empty() && it.off.is_empty() && it.used.is_empty(), "{:?}", it.off);
+    }
+
+    #[test]
+    fn variables_about_bridges_are_known_by_name() {
+        for name in ["SLACK_BOT_TOKEN", "SLACK_BOT_TOKEN_FILE__CODEX", "GITHUB_APP_ID__A", "ACP_AGENT_COMMAND"] {
+            assert!(is_bridge_variable(name), "{name}");
+        }
+        assert!(!is_bridge_variable("GITHUB_TOKEN") && !is_bridge_variable("PATH"));
+    }
+
+    /// What cannot be read switches its own pair off, and says which; the others go on.
+    #[test]
+    fn a_credential_that_cannot_be_read_is_its_pairs_alone() {
+        let it = read(Settings::new(&[], Config::default()), &|name: &str| match name {
+            "SLACK_BOT_TOKEN" => Err("the file gives nothing".into()),
+            "TELEGRAM_BOT_TOKEN" => Ok(Some("1:x".into())),
+            _ => Ok(None),
+        });
+        assert_eq!(on(&it), ["telegram:default"]);
+        let off: Vec<String> = it.off.iter().map(|it| format!("{}: {}", it.service, it.why)).collect();
+        assert_eq!(off, ["slack: SLACK_BOT_TOKEN cannot be read: the file gives nothing"]);
+    }
+
+    /// A service may give back what it was sent: it is not in the words that people see.
+    #[test]
+    fn words_never_hold_a_secret() {
+        let it = read_env(&[("SLACK_BOT_TOKEN", "xoxb-1"), ("SLACK_APP_TOKEN", "xapp-2")]);
+        let words =
+            it.instances[0].credentials.kept_out_of("xoxb-1 is no token, nor is xapp-2; look at SLACK_BOT_TOKEN");
+        assert_eq!(words, "… is no token, nor is …; look at SLACK_BOT_TOKEN");
+    }
+
+    /// What an older bridge got wrong: an agent without its own token answered under another one's name.
+    #[test]
+    fn a_missing_token_for_the_second_agent_never_falls_back_to_the_first_ones() {
+        let all = [
+            TWO,
+            ("SLACK_BOT_TOKEN", "xoxb-1"),
+            ("SLACK_APP_TOKEN", "xapp-1"),
+            ("SLACK_APP_TOKEN__CODEX", "xapp-2"),
+            ("LINEAR_ACCESS_TOKEN", "t"),
+            ("LINEAR_AGENT_ID", "i"),
+            ("LINEAR_WEBHOOK_SECRET", "s"),
+            ("LINEAR_AGENT_ID__CODEX", "i2"),
+        ];
+        let it = read_env(&all);
+        assert_eq!(on(&it), ["slack:my-claude", "linear:my-claude"]);
+        let off: Vec<&str> = it.off.iter().map(|it| it.why.as_str()).collect();
+        assert!(off[0].starts_with("SLACK_BOT_TOKEN__CODEX is not set"), "{off:?}");
+        assert!(off[1].starts_with("LINEAR_ACCESS_TOKEN__CODEX is not set"), "{off:?}");
+        // The suffix of a name with a hyphen has an underscore.
+        let swapped = r#"{"codex": {"command": "y"}, "my-claude": {"command": "x"}}"#;
+        let it = read_env(&[("AGENTS_JSON", swapped), ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "2:y")]);
+        assert_eq!(on(&it), ["telegram:my-claude"]);
+    }
+
+    /// What an older bridge got wrong: a route without a secret took everything.
+    #[test]
+    fn an_absent_secret_is_said_and_the_route_stays() {
+        let it = read_env(&[("GITHUB_APP_ID", "1"), ("GITHUB_PRIVATE_KEY", "a\\nb")]);
+        let Credentials::Github { private_key, webhook_secret, .. } = &it.instances[0].credentials else { panic!() };
+        assert_eq!((private_key.reveal(), webhook_secret), ("a\nb", &None));
+        assert!(it.instances[0].warning.as_ref().unwrap().contains("503"));
+        assert_eq!(it.instances[0].route.as_deref(), Some("/webhooks/github"));
+    }
+
+    #[test]
+    fn services_can_be_limited_and_a_wrong_name_is_said() {
+        let vars = [("TELEGRAM_BOT_TOKEN", "1:x"), ("SLACK_BOT_TOKEN", "b"), ("SLACK_APP_TOKEN", "a")];
+        let limited = [&vars[..], &[("ENABLED_SERVICES", "slack, ")]].concat();
+        assert_eq!(on(&read_env(&limited)), ["slack:default"]);
+        let wrong = [&vars[..], &[("ENABLED_SERVICES", "slakc")]].concat();
+        let it = read_env(&wrong);
+        assert!(faults(&it).contains("slakc") && on(&it).is_empty(), "a wrong limit lets nothing in");
+        let partly = [&vars[..], &[("ENABLED_SERVICES", "slakc,telegram")]].concat();
+        assert_eq!(on(&read_env(&partly)), ["telegram:default"]);
+    }
+}
