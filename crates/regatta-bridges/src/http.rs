@@ -20,6 +20,7 @@ const LARGEST: usize = 8 * 1024 * 1024;
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
+    /// JSON, or the text if it is none.
     pub(crate) body: Value,
 }
 
@@ -43,12 +44,14 @@ pub(crate) struct Call<'a> {
     pub(crate) url: String,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Option<&'a Value>,
+    /// Arguments as a form, for methods that do not take JSON.
+    pub(crate) form: Option<&'a [(&'a str, &'a str)]>,
     pub(crate) patience: Option<Duration>,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(method: Method, url: impl Into<String>) -> Call<'a> {
-        Call { method, url: url.into(), headers: vec![], body: None, patience: None }
+        Call { method, url: url.into(), headers: vec![], body: None, form: None, patience: None }
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Call<'a> {
@@ -58,6 +61,11 @@ impl<'a> Call<'a> {
 
     pub(crate) fn json(mut self, body: &'a Value) -> Call<'a> {
         self.body = Some(body);
+        self
+    }
+
+    pub(crate) fn form(mut self, arguments: &'a [(&'a str, &'a str)]) -> Call<'a> {
+        self.form = Some(arguments);
         self
     }
 }
@@ -89,6 +97,9 @@ impl Http {
         if let Some(body) = call.body {
             request = request.header("content-type", "application/json; charset=utf-8").body(body.to_string());
         }
+        if let Some(arguments) = call.form {
+            request = request.header("content-type", "application/x-www-form-urlencoded").body(form_encoded(arguments));
+        }
         // An address may hold a secret (Telegram's does): it is never part of a message.
         let unknown = |it: reqwest::Error| {
             Trouble::Unknown(format!("the service cannot be reached: {}", cause(&it.without_url())))
@@ -102,9 +113,23 @@ impl Http {
                 return Err(Trouble::Never("the service's answer is too large".into()));
             }
         }
-        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
+        let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
         Ok(Answer { status, headers, body })
     }
+}
+
+/// Encodes arguments as `application/x-www-form-urlencoded`.
+fn form_encoded(arguments: &[(&str, &str)]) -> String {
+    let pairs = arguments.iter().map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+/// Escapes every byte that has a meaning of its own in a URL or a form.
+pub(crate) fn percent_encoded(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let escaped = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(escaped).collect()
 }
 
 /// The innermost reason, which is the one that helps.
@@ -114,4 +139,17 @@ fn cause(error: &dyn std::error::Error) -> String {
         at = inner;
     }
     at.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_escapes_names_and_values() {
+        assert_eq!(
+            form_encoded(&[("cursor", "dGVhbTpD=="), ("q", "a b&c+ä")]),
+            "cursor=dGVhbTpD%3D%3D&q=a%20b%26c%2B%C3%A4"
+        );
+    }
 }

@@ -372,8 +372,6 @@ pub fn may(config: &Config, service: Service, who: &Standing) -> bool {
 mod tests {
     use super::*;
 
-    use super::*;
-
     #[test]
     fn who_may_ask() {
         let config = |allow: &[&str], bots: &[&str]| Config {

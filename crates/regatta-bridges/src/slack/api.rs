@@ -51,21 +51,27 @@ impl Api {
         }
     }
 
-    /// Calls a method with the bot's token.
-    pub(crate) async fn call(&self, method: &str, body: &Value) -> Result<Value, Trouble> {
-        self.call_with(method, body, &self.bot_token, None).await
+    /// Calls a method that writes, with the bot's token. Slack takes JSON for these.
+    pub(crate) async fn write(&self, method: &str, body: &Value) -> Result<Value, Trouble> {
+        let call = Call::new(Method::POST, format!("{}/{method}", self.url)).json(body);
+        self.send(method, call, &self.bot_token).await
     }
 
-    async fn call_with(
+    /// Calls a method that only reads, with the bot's token. Slack ignores JSON for these: `users.info` would know no
+    /// user and `conversations.replies` no channel, so the arguments are a form.
+    async fn read(
         &self,
         method: &str,
-        body: &Value,
-        token: &Secret,
+        arguments: &[(&str, &str)],
         patience: Option<Duration>,
     ) -> Result<Value, Trouble> {
-        let mut call = Call::new(Method::POST, format!("{}/{method}", self.url)).json(body);
-        call = call.header("authorization", format!("Bearer {}", token.reveal()));
+        let mut call = Call::new(Method::POST, format!("{}/{method}", self.url)).form(arguments);
         call.patience = patience;
+        self.send(method, call, &self.bot_token).await
+    }
+
+    async fn send(&self, method: &str, call: Call<'_>, token: &Secret) -> Result<Value, Trouble> {
+        let call = call.header("authorization", format!("Bearer {}", token.reveal()));
         let answer = self.http.call(call).await?;
         if answer.status == 429 {
             return Err(Trouble::Later(answer.retry_after().unwrap_or(Duration::from_secs(1))));
@@ -103,7 +109,7 @@ impl Api {
         if let Some(me) = known {
             return Ok(me);
         }
-        let said = self.call("auth.test", &json!({})).await?;
+        let said = self.read("auth.test", &[], None).await?;
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
         let me = Me { user: text("user_id"), bot: text("bot_id"), team: text("team_id"), name: text("user") };
         *self.me.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
@@ -113,7 +119,8 @@ impl Api {
     /// A fresh address for Socket Mode.
     pub(crate) async fn open_socket(&self) -> Result<String, Trouble> {
         let Some(token) = &self.app_token else { return Err(Trouble::Locked("there is no app token".into())) };
-        let said = self.call_with("apps.connections.open", &json!({}), token, None).await?;
+        let call = Call::new(Method::POST, format!("{}/apps.connections.open", self.url)).form(&[]);
+        let said = self.send("apps.connections.open", call, token).await?;
         said["url"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack gave no address".into()))
     }
 
@@ -133,7 +140,7 @@ impl Api {
         }
         let asked = match self.me().await {
             Ok(me) => {
-                let asked = self.call_with("users.info", &json!({"user": user}), &self.bot_token, Some(LOOK_UP)).await;
+                let asked = self.read("users.info", &[("user", user)], Some(LOOK_UP)).await;
                 asked.map(|said| (me, said))
             }
             Err(trouble) => Err(trouble),
@@ -174,10 +181,14 @@ impl Api {
         if let Some(known) = known() {
             return known;
         }
-        let ask = json!({"channel": channel});
-        let asked = self.call_with("conversations.info", &ask, &self.bot_token, Some(LOOK_UP)).await;
-        let Ok(said) = asked else { return channel.to_owned() };
-        let name = said["channel"]["name"].as_str().map_or_else(|| channel.to_owned(), |it| format!("#{it}"));
+        let asked = self.read("conversations.info", &[("channel", channel)], Some(LOOK_UP)).await;
+        let name = match asked {
+            Ok(said) => said["channel"]["name"].as_str().map(|name| format!("#{name}")),
+            Err(trouble) if trouble.passes() => return channel.to_owned(),
+            // The app may lack the scope for this channel: one such answer is enough.
+            Err(_) => None,
+        };
+        let name = name.unwrap_or_else(|| channel.to_owned());
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         if channels.len() >= MOST_KNOWN {
             channels.clear();
@@ -191,11 +202,11 @@ impl Api {
         let mut found = Vec::new();
         let mut cursor = String::new();
         for _ in 0..10 {
-            let mut ask = json!({"channel": channel, "ts": root, "limit": 200, "include_all_metadata": true});
+            let mut ask = vec![("channel", channel), ("ts", root), ("limit", "200"), ("include_all_metadata", "true")];
             if !cursor.is_empty() {
-                ask["cursor"] = json!(cursor);
+                ask.push(("cursor", &cursor));
             }
-            let said = self.call("conversations.replies", &ask).await?;
+            let said = self.read("conversations.replies", &ask, None).await?;
             found.extend(said["messages"].as_array().cloned().unwrap_or_default());
             cursor = said["response_metadata"]["next_cursor"].as_str().unwrap_or_default().to_owned();
             if cursor.is_empty() {

@@ -48,14 +48,14 @@ impl Slack {
         match known {
             Some(ts) => {
                 body["ts"] = json!(ts);
-                self.api.call("chat.update", &body).await?;
+                self.api.write("chat.update", &body).await?;
                 Ok(ts)
             }
             None => {
                 body["thread_ts"] = json!(thread);
                 body["unfurl_links"] = json!(false);
                 body["unfurl_media"] = json!(false);
-                let said = self.api.call("chat.postMessage", &body).await?;
+                let said = self.api.write("chat.postMessage", &body).await?;
                 said["ts"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack named no message".into()))
             }
         }
@@ -97,7 +97,7 @@ impl Outbound for Slack {
                 Sight::Seen { source } => {
                     let channel = shot.place.get("channel").cloned().unwrap_or_default();
                     let body = json!({"channel": channel, "timestamp": source, "name": "eyes"});
-                    match self.api.call("reactions.add", &body).await {
+                    match self.api.write("reactions.add", &body).await {
                         Err(Trouble::Never(why)) if why.ends_with("already_reacted") => Ok(String::new()),
                         other => other.map(|_| String::new()),
                     }

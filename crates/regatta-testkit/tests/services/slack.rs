@@ -11,6 +11,52 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use crate::hook::Hook;
 use crate::plain::{Got, PATIENCE, ask, call};
 
+/// Calls a method that reads, with a form.
+async fn read(slack: &Slack, token: &str, method: &str, form: &str) -> Got {
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/x-www-form-urlencoded")];
+    let url = format!("{}/api/{method}", slack.base_url());
+    ask("POST", &url, &headers, form.to_owned()).await.expect("it is answered")
+}
+
+/// As the real service answers it: a method that reads does not see a JSON body, and a cursor is what was given.
+#[tokio::test]
+async fn methods_that_read_take_forms_only() {
+    let (slack, claude, _, dev) = two().await;
+    let ann = slack.person("bea");
+    let root = slack.say("ann", "dev", "hello", None);
+    for n in 0..3 {
+        slack.say("ann", "dev", &n.to_string(), Some(&root));
+    }
+    let token = &claude.bot_token;
+    let error = |got: Got| got.body["error"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(error(api(&slack, token, "users.info", json!({"user": ann})).await), "user_not_found");
+    let thread = json!({"channel": dev, "ts": root});
+    assert_eq!(error(api(&slack, token, "conversations.replies", thread).await), "invalid_arguments");
+    assert_eq!(error(api(&slack, token, "conversations.info", json!({"channel": dev})).await), "invalid_arguments");
+    assert_eq!(read(&slack, token, "users.info", &format!("user={ann}")).await.body["ok"], true);
+    let page = |cursor: &str| format!("channel={dev}&ts={root}&limit=2{cursor}");
+    let first = read(&slack, token, "conversations.replies", &page("")).await.body;
+    let cursor = first["response_metadata"]["next_cursor"].as_str().unwrap().to_owned();
+    let rest = page(&format!("&cursor={}", cursor.replace('=', "%3D")));
+    let second = read(&slack, token, "conversations.replies", &rest).await.body;
+    assert_eq!(second["messages"][1]["text"], "2", "{second}");
+    let made_up = read(&slack, token, "conversations.replies", &page("&cursor=2")).await;
+    assert_eq!(error(made_up), "invalid_cursor");
+    assert_eq!(error(read(&slack, token, "chat.postMessage", "text=hi").await), "invalid_arguments");
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let url = format!("{}/api/chat.postMessage", slack.base_url());
+    for (body, why) in [("{", "invalid_json"), ("[]", "json_not_object")] {
+        assert_eq!(error(ask("POST", &url, &headers, body.to_owned()).await.unwrap()), why);
+    }
+    let plain = [("authorization", bearer.as_str()), ("content-type", "text/plain")];
+    assert_eq!(error(ask("POST", &url, &plain, "hi".to_owned()).await.unwrap()), "invalid_post_type");
+    let in_body = json!({"token": token, "channel": dev, "text": "hi"}).to_string();
+    let without = [("content-type", "application/json")];
+    assert_eq!(error(ask("POST", &url, &without, in_body).await.unwrap()), "not_authed");
+}
+
 async fn api(slack: &Slack, token: &str, method: &str, body: Value) -> Got {
     call("POST", &format!("{}/api/{method}", slack.base_url()), token, &body).await.expect("it is answered")
 }
@@ -194,8 +240,8 @@ async fn messages_are_posted_edited_found_and_deleted() {
     let foreign = api(&slack, &codex.bot_token, "chat.update", body.clone()).await.body;
     assert_eq!(foreign["error"], "cant_update_message");
     assert_eq!(api(&slack, &claude.bot_token, "chat.update", body).await.body["ok"], true);
-    let query = json!({"channel": dev, "ts": root, "include_all_metadata": true});
-    let found = api(&slack, &codex.bot_token, "conversations.replies", query).await.body;
+    let query = format!("channel={dev}&ts={root}&include_all_metadata=true");
+    let found = read(&slack, &codex.bot_token, "conversations.replies", &query).await.body;
     assert_eq!(found["messages"][1]["metadata"], mark, "a poster finds its own mark");
     assert_eq!(found["messages"][1]["text"], "Done.");
     let react = json!({"channel": dev, "timestamp": root, "name": "eyes"});

@@ -180,6 +180,25 @@ fn operation(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
     })
 }
 
+/// Versions of the API that a client may name.
+const API_VERSIONS: [&str; 2] = ["2022-11-28", "2026-03-10"];
+
+/// Says why a request cannot be read, whatever it asks for.
+fn malformed(asked: &Asked) -> Option<String> {
+    let version = asked.header("x-github-api-version").unwrap_or(API_VERSIONS[0]);
+    if !API_VERSIONS.contains(&version) {
+        return Some(format!("The version {version:?} is not supported"));
+    }
+    if asked.body.is_empty() {
+        return None;
+    }
+    match serde_json::from_slice::<Value>(&asked.body) {
+        Ok(Value::Object(_)) => None,
+        Ok(_) => Some("Body should be a JSON object".into()),
+        Err(_) => Some("Problems parsing JSON".into()),
+    }
+}
+
 pub(crate) async fn handle(desk: Arc<Desk<World>>, asked: Asked) -> Reply {
     let path = asked.path.clone();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -205,6 +224,10 @@ pub(crate) async fn handle(desk: Arc<Desk<World>>, asked: Asked) -> Reply {
         };
         if let Err(refused) = rate(world, ledger, caller, &name, (&asked.method, known.is_some_and(|it| it.1))) {
             return refused;
+        }
+        if let Some(message) = malformed(&asked) {
+            let slip = Slip { status: 400, message, errors: Value::Null, wrong: Some(Wrong::Field) };
+            return refuse(ledger, &by, &name, slip);
         }
         let mut turn = Turn { world, ledger, caller, asked: &asked, input: &input };
         let done = match (asked.method.as_str(), &parts[..]) {

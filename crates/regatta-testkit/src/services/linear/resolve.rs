@@ -98,6 +98,12 @@ pub(crate) async fn handle(desk: Arc<Desk<World>>, asked: Asked) -> Reply {
                 let slip = Slip { status: 404, code: "NOT_FOUND", message, wrong: Some(Wrong::Unknown) };
                 return refuse(ledger, slip);
             }
+            // The server refuses what a browser could send from another site without asking.
+            _ if !asked.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) => {
+                let message = "This operation has been blocked as a potential Cross-Site Request Forgery (CSRF)".into();
+                let slip = Slip { status: 400, code: "BAD_REQUEST", message, wrong: Some(Wrong::Field) };
+                return refuse(ledger, slip);
+            }
             Some((at, _)) if proper => *at,
             _ => {
                 let message = "Authentication required, not authenticated".into();

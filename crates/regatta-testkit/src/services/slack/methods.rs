@@ -49,7 +49,24 @@ fn fault(error: &'static str, wrong: Wrong, what: impl Into<String>) -> Slip {
 
 type Done = Result<Value, Slip>;
 
-/// The arguments: a JSON object, or a form whose structured fields are JSON in text.
+/// Methods that take a JSON body. Slack documents that for methods that write; a method that reads ignores the body and
+/// answers as if no argument had been sent.
+const TAKES_JSON: [&str; 9] = [
+    "chat.postMessage",
+    "chat.postEphemeral",
+    "chat.update",
+    "chat.delete",
+    "chat.startStream",
+    "chat.appendStream",
+    "chat.stopStream",
+    "reactions.add",
+    "reactions.remove",
+];
+
+/// The most messages of a page.
+const MAX_PAGE: usize = 1000;
+
+/// The arguments: a JSON object where the method takes one, or a form whose structured fields are JSON in text.
 struct Arguments(Map<String, Value>);
 
 impl Arguments {
@@ -85,8 +102,13 @@ pub(crate) async fn handle(desk: Arc<Desk<Workspace>>, asked: Asked) -> Reply {
         return super::socket::open(desk, asked).await;
     }
     let method = asked.path.strip_prefix("/api/").unwrap_or(&asked.path).to_owned();
-    let arguments = arguments(&asked);
-    let token = asked.bearer().map(str::to_owned).or_else(|| arguments.text("token").map(str::to_owned));
+    let (arguments, unreadable) = match arguments(&asked, &method) {
+        Ok(arguments) => (arguments, None),
+        Err(slip) => (Arguments(Map::new()), Some(slip)),
+    };
+    // With a JSON body the token must be in the header.
+    let in_form = arguments.text("token").filter(|_| !is_json(&asked)).map(str::to_owned);
+    let token = asked.bearer().map(str::to_owned).or(in_form);
     let by = desk.view(|view| {
         let of = |it: &&super::world::AppState| {
             token.as_deref().is_some_and(|token| it.app.bot_token == token || it.app.app_token == token)
@@ -108,6 +130,12 @@ pub(crate) async fn handle(desk: Arc<Desk<Workspace>>, asked: Asked) -> Reply {
             Ok(at) => at,
             Err(slip) => return refuse(ledger, &by, &method, slip),
         };
+        if let Some(slip) = unreadable {
+            return refuse(ledger, &by, &method, slip);
+        }
+        if is_json(&asked) && !TAKES_JSON.contains(&method.as_str()) && asked.body.len() > 2 {
+            ledger.wrong(&by, Wrong::Field, format!("{method}: a JSON body is ignored by a method that reads"));
+        }
         if let Err(refused) = ledger.take(&by, &method, &rules(&method, &by, &arguments)) {
             return limited::<Workspace>(&method, refused.seconds);
         }
@@ -151,16 +179,26 @@ fn refuse(ledger: &mut Ledger, by: &str, method: &str, slip: Slip) -> Answer {
     Answer::error(200, slip.error, body)
 }
 
-fn arguments(asked: &Asked) -> Arguments {
+fn is_json(asked: &Asked) -> bool {
+    asked.header("content-type").is_some_and(|kind| kind.starts_with("application/json"))
+}
+
+fn arguments(asked: &Asked, method: &str) -> Result<Arguments, Slip> {
     let mut all: Map<String, Value> = asked.query.iter().map(|it| (it.0.clone(), json!(it.1))).collect();
-    if asked.header("content-type").is_some_and(|it| it.starts_with("application/json")) {
-        if let Ok(Value::Object(body)) = serde_json::from_slice(&asked.body) {
-            all.extend(body);
+    let kind = asked.header("content-type").unwrap_or_default();
+    let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"].iter().any(|it| kind.starts_with(it));
+    if is_json(asked) && TAKES_JSON.contains(&method) {
+        match serde_json::from_slice(&asked.body) {
+            Ok(Value::Object(body)) => all.extend(body),
+            Ok(_) => return Err(fault("json_not_object", Wrong::Field, "the body is no object")),
+            Err(error) => return Err(fault("invalid_json", Wrong::Field, error.to_string())),
         }
-    } else {
+    } else if is_form {
         all.extend(pairs(&String::from_utf8_lossy(&asked.body)).into_iter().map(|it| (it.0, json!(it.1))));
+    } else if !is_json(asked) && !asked.body.is_empty() {
+        return Err(fault("invalid_post_type", Wrong::Field, format!("a body of the type {kind:?}")));
     }
-    Arguments(all)
+    Ok(Arguments(all))
 }
 
 fn authorized(world: &Workspace, method: &str, token: &str) -> Result<usize, Slip> {
@@ -186,6 +224,15 @@ fn rules(method: &str, by: &str, arguments: &Arguments) -> Vec<Rule> {
         rules.push(Rule::bucket(format!("posts of {by} in {channel}"), Duration::from_secs(1), BURST));
     }
     rules
+}
+
+/// Makes the cursor of the page that begins there. As the real ones, it has characters that a form must escape.
+fn cursor_at(place: usize) -> String {
+    format!("bmV4dF90czo{place}==")
+}
+
+fn place_of(cursor: &str) -> Option<usize> {
+    cursor.strip_prefix("bmV4dF90czo")?.strip_suffix("==")?.parse().ok()
 }
 
 struct Turn<'a> {
@@ -401,13 +448,20 @@ impl Turn<'_> {
         };
         let number = |name: &str| self.arguments.text(name).and_then(|it| it.parse::<usize>().ok());
         let numeric = |name: &str| self.arguments.0.get(name).and_then(Value::as_u64).and_then(|it| it.try_into().ok());
-        let limit = number("limit").or_else(|| numeric("limit")).unwrap_or(1000).clamp(1, 1000);
-        let from = number("cursor").unwrap_or(0);
+        let limit = number("limit").or_else(|| numeric("limit")).unwrap_or(MAX_PAGE);
+        if !(1..=MAX_PAGE).contains(&limit) {
+            return Err(fault("invalid_limit", Wrong::Field, format!("a page of {limit}")));
+        }
+        let from = match self.arguments.text("cursor") {
+            None => 0,
+            Some(cursor) => place_of(cursor)
+                .ok_or_else(|| fault("invalid_cursor", Wrong::Field, format!("{cursor:?} was never given")))?,
+        };
         let oldest = self.arguments.text("oldest").unwrap_or("0").to_owned();
         let all: Vec<&Message> = visible.into_iter().filter(|it| it.ts > oldest || it.thread_ts.is_none()).collect();
         let page: Vec<Value> = all.iter().skip(from).take(limit).map(|it| self.world.json(it, with_metadata)).collect();
         let more = from + page.len() < all.len();
-        let cursor = if more { (from + page.len()).to_string() } else { String::new() };
+        let cursor = if more { cursor_at(from + page.len()) } else { String::new() };
         Ok(json!({"messages": page, "has_more": more, "response_metadata": {"next_cursor": cursor}}))
     }
 

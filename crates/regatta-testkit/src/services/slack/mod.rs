@@ -19,7 +19,8 @@
 //!
 //! And everything that all doubles have (see [`super`]); an operation's name is the method's: `chat.postMessage`.
 //!
-//! What it holds clients to: tokens of the right kind; the tiers ([`tier`]), one post each second into a channel
+//! What it holds clients to: forms for methods that read, which ignore a JSON body, and a form or JSON for methods that
+//! write; cursors as they were given; tokens of the right kind, in the header of a JSON request; the tiers ([`tier`]), one post each second into a channel
 //! with bursts of [`BURST`], all with `Retry-After`; 3 s for every acknowledgement ([`ACKNOWLEDGE`]); ten sockets;
 //! 4,000 characters in `chat.update`, 12,000 in `markdown_text`; Block Kit; metadata; own messages only. An
 //! unacknowledged event comes again with the same `event_id` and a new `envelope_id` (`retry_attempt`,

@@ -78,6 +78,22 @@ impl Arguments {
     }
 }
 
+/// Says why a body cannot be read.
+fn malformed(asked: &Asked) -> Option<&'static str> {
+    let kind = asked.header("content-type").unwrap_or_default();
+    let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"].iter().any(|it| kind.starts_with(it));
+    if asked.body.is_empty() || is_form {
+        return None;
+    }
+    if !kind.starts_with("application/json") {
+        return Some("Bad Request: unsupported content type");
+    }
+    match serde_json::from_slice::<Value>(&asked.body) {
+        Ok(Value::Object(_)) => None,
+        _ => Some("Bad Request: can't parse JSON object"),
+    }
+}
+
 fn arguments(asked: &Asked) -> Arguments {
     let mut all: Map<String, Value> = asked.query.iter().map(|it| (it.0.clone(), json!(it.1))).collect();
     if asked.header("content-type").is_some_and(|it| it.starts_with("application/json")) {
@@ -104,6 +120,10 @@ pub(crate) async fn handle(desk: Arc<Desk<World>>, asked: Asked) -> Reply {
     desk.call(method, &by, input, |world, ledger| {
         let done = match at {
             None => Err(Slip { status: 401, description: "Unauthorized".into(), wrong: Some(Wrong::Auth) }),
+            Some(_) if malformed(&asked).is_some() => {
+                let description = malformed(&asked).unwrap_or_default().to_owned();
+                Err(Slip { status: 400, description, wrong: Some(Wrong::Field) })
+            }
             Some(_) if overtaken => {
                 let description =
                     "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
