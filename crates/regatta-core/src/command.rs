@@ -726,7 +726,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::PostWith { post, extra } => Outcome::Message(bus::post_with(draft, post, extra, request.by, now)?),
         Command::AddHook(ask) => Outcome::Hook(hook::add(draft, *ask, &request.by, now)?),
         Command::PauseHook { hook, reason } => done(hook::pause(draft, hook, reason)?),
-        Command::ResumeHook { hook } => done(hook::resume(draft, hook)?),
+        Command::ResumeHook { hook } => done(hook::resume(draft, hook, now)?),
         Command::RemoveHook { hook } => done(hook::remove(draft, hook)?),
         Command::MarkRead { agent, channel, read } => done(bus::mark_read(draft, agent, channel, read)?),
         Command::Resume { pid } => {

@@ -158,6 +158,7 @@ events! {
     HookRemoved(hook::Removed) "hook.removed" |it| it.hook().to_string();
     HookFired(hook::Fired) "hook.fired" |it| it.firing().hook.to_string();
     HookSkipped(hook::Skipped) "hook.skipped" |it| it.hook().to_string();
+    HookQueued(hook::Queued) "hook.queued" |it| it.hook().to_string();
     FiringEnded(hook::FiringEnded) "hook.ended" |it| it.firing().to_string();
     ConversationChanged(conversation::Changed) "conversation.changed" |it| it.conversation().id.to_string();
     ConversationExpired(conversation::Expired) "conversation.expired" |it| it.conversation().to_string();

@@ -29,6 +29,8 @@ pub const MOST_IN_SPAN: usize = 20;
 pub const SPAN_MS: u64 = 60_000;
 /// How many hooks there may be.
 pub const MOST: usize = 1_000;
+/// How many triggers wait for a hook's claim at most.
+pub const MAX_WAITING: usize = 500;
 /// How long a command may take if nothing is said, and at most.
 pub const TIMEOUT_MS: u64 = 600_000;
 pub const LONGEST_TIMEOUT_MS: u64 = 24 * 3_600_000;
@@ -140,6 +142,18 @@ pub struct Hook {
     /// The last time that happened: by what, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_skip: Option<(Cause, String)>,
+    /// What triggered it while its claim was held, oldest first: it fires for each when the claim is free.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
+}
+
+/// A trigger that waits until the hook's claim is free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Waiting {
+    pub cause: Cause,
+    /// How many hooks led to it.
+    pub depth: u32,
 }
 
 impl Hook {
@@ -147,6 +161,13 @@ impl Hook {
     pub fn identity(&self) -> AgentName {
         let own = || AgentName::new(&format!("hook/{}", self.id)).expect("a number makes a name");
         self.agent.clone().unwrap_or_else(own)
+    }
+
+    /// Takes the oldest trigger of this cause out of those that wait.
+    pub(crate) fn forget_waiting(&mut self, cause: &Cause) {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.cause == *cause) {
+            self.waiting.remove(at);
+        }
     }
 
     /// Whether what somebody says or does is the hook's own doing.
@@ -251,6 +272,7 @@ facts! {
     Removed { hook: HookId }
     Fired { firing: Arc<Firing>, at: u64 }
     Skipped { hook: HookId, cause: Cause, why: String }
+    Queued { hook: HookId, waiting: Waiting }
     FiringEnded { firing: FiringId, ended: Ended, output: String, shut_in: Option<String> }
 }
 
@@ -303,6 +325,7 @@ pub fn add(draft: &mut Draft, ask: Add, by: &Actor, now: Now) -> Result<HookId, 
         recent: vec![],
         skipped: 0,
         last_skip: None,
+        waiting: vec![],
     };
     let id = hook.id;
     draft.record(Event::HookAdded(Added { hook: hook.into() }));
@@ -400,10 +423,11 @@ pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusa
     Ok(())
 }
 
-/// Lets a hook fire again, with a clean slate.
-pub fn resume(draft: &mut Draft, id: HookId) -> Result<(), Refusal> {
+/// Lets a hook fire again, with a clean slate. It fires for what waited before it was paused.
+pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_some() {
         draft.record(Event::HookChanged(Changed { hook: id, paused: None }));
+        fire_waiting(draft, id, now);
     }
     Ok(())
 }
@@ -445,6 +469,7 @@ pub fn depth_of(board: &Board, by: &Actor) -> u32 {
 
 /// Looks whether something that happened fires a hook. What hooks themselves do, and what they hold, fires none.
 pub(crate) fn look(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
+    fire_freed(draft, before, event, now);
     // Most events are nothing to any hook: that must cost next to nothing.
     let waits = draft.board().hooks.values().filter(|it| it.trigger.waits_for(event));
     let mut hooks: Vec<(u8, HookId)> = waits.map(|it| (it.priority, it.id)).collect();
@@ -462,9 +487,49 @@ pub(crate) fn look(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
             // That it rests is known; each message that it does not see need not be written down.
             Verdict::Held { .. } if hook.paused.is_some() => {}
             Verdict::Held { why } => skip(draft, id, occasion.cause(), why),
+            Verdict::Queues { why } => queue(draft, &hook, &occasion, why, now),
             Verdict::Cut { why } => cut(draft, &hook, &occasion, &why, now),
             Verdict::Fires => fire(draft, &hook, &occasion, now),
         }
+    }
+}
+
+/// Keeps a trigger until the hook's claim is free.
+fn queue(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, why: String, now: Now) {
+    let cause = occasion.cause();
+    if hook.waiting.len() >= MAX_WAITING {
+        return skip(draft, hook.id, cause, format!("{why}, and {MAX_WAITING} others already wait for it"));
+    }
+    let waiting = Waiting { cause, depth: occasion.depth() };
+    draft.record(Event::HookQueued(Queued { hook: hook.id, waiting }));
+    // Only earlier triggers may be in the way of a claim that is free.
+    fire_waiting(draft, hook.id, now);
+}
+
+/// Fires the hooks whose claim an event may have freed, each for the oldest trigger that waits.
+fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
+    let waits = draft.board().hooks.values().filter(|hook| !hook.waiting.is_empty());
+    let mut waits: Vec<(u8, HookId)> = waits.map(|hook| (hook.priority, hook.id)).collect();
+    if waits.is_empty() {
+        return;
+    }
+    let Some(freed) = freed_by(before, event) else { return };
+    waits.sort_unstable();
+    for (_, id) in waits {
+        let claim = draft.board().hooks.get(&id).and_then(|hook| hook.when.claim.clone());
+        if claim.is_some_and(|claim| freed.iter().any(|uri| uri.overlaps(&claim))) {
+            fire_waiting(draft, id, now);
+        }
+    }
+}
+
+/// Fires a hook for the oldest trigger that waits, if its claim is free. The next one follows when that command ends.
+fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
+    let board = draft.board();
+    let Some(hook) = board.hooks.get(&id).filter(|hook| hook.paused.is_none()).cloned() else { return };
+    let Some(next) = hook.waiting.first().cloned() else { return };
+    if judge::claim_holder(board, &hook, now).is_none() {
+        start(draft, &hook, next.cause, next.depth, now);
     }
 }
 
@@ -549,16 +614,20 @@ fn cut(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, why: &str, now: 
 
 fn fire(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, now: Now) {
     let cause = occasion.cause();
-    let (argv, cwd) = match (&hook.action, occasion) {
-        (Action::Run { argv, cwd }, _) => (argv.clone(), cwd.clone()),
+    match (&hook.action, occasion) {
+        (Action::Run { .. }, _) => start(draft, hook, cause, occasion.depth(), now),
         (Action::Route, Occasion::Message(message)) => {
             if let Err(refusal) = route(draft, hook, message, now) {
                 skip(draft, hook.id, cause, refusal.message());
             }
-            return;
         }
-        (Action::Route, _) => return,
-    };
+        (Action::Route, _) => {}
+    }
+}
+
+/// Starts a hook's command for something that `depth` hooks led to.
+fn start(draft: &mut Draft, hook: &Hook, cause: Cause, depth: u32, now: Now) {
+    let Action::Run { argv, cwd } = hook.action.clone() else { return };
     let id = FiringId(draft.board().counters.firing + 1);
     let claim = match take_claim(draft, hook, id, now) {
         Ok(claim) => claim,
@@ -571,7 +640,7 @@ fn fire(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, now: Now) {
         agent: hook.identity(),
         token: draft.next_revision(),
         cause,
-        depth: occasion.depth() + 1,
+        depth: depth + 1,
         argv,
         cwd,
         timeout_ms: hook.timeout_ms,

@@ -587,6 +587,12 @@ fn say(draft: &mut Draft, id: MissionId, label: &str, text: String, now: Now) ->
     post(draft, &mission, &lead, label, text, now)
 }
 
+/// Returns the labels by which a mission's messages are found: its id, and its lead.
+pub(crate) fn mission_labels(mission: &Mission) -> Vec<Label> {
+    let lead = mission.lead.as_ref().and_then(|lead| lead.name.as_ref()).and_then(label_of);
+    Label::new(&mission.id.to_string()).ok().into_iter().chain(lead).collect()
+}
+
 fn post(draft: &mut Draft, mission: &Mission, lead: &Lead, label: &str, text: String, now: Now) -> Result<(), Refusal> {
     let own = [Label::new(label).ok(), Label::new(&mission.id.to_string()).ok(), lead.name.as_ref().and_then(label_of)];
     let labels = own.into_iter().flatten().collect();
@@ -709,13 +715,13 @@ pub fn hand_over(draft: &mut Draft, id: MissionId, to: Option<AgentName>, now: N
 /// A mission has ended: what it came to is said, and its lead's place goes to the next in line.
 pub(crate) fn over(draft: &mut Draft, before: &Mission, end: Option<&mission::End>, now: Now) -> Result<(), Refusal> {
     let Some(lead) = before.lead.clone() else { return Ok(()) };
-    let (how, report) = match end {
-        Some(end) if end.how == mission::How::Cancelled => ("was cancelled", end.report.as_str()),
-        Some(end) => ("is done", end.report.as_str()),
-        None => ("is over", ""),
+    let (how, label, report) = match end {
+        Some(end) if end.how == mission::How::Cancelled => ("was cancelled", "mission:cancelled", end.report.as_str()),
+        Some(end) => ("is done", "mission:done", end.report.as_str()),
+        None => ("is over", "mission:done", ""),
     };
     let text = format!("{} \"{}\" {how}.{} {report}", before.id, before.title, cost(&before.spent));
-    post(draft, before, &lead, "mission:done", text, now)?;
+    post(draft, before, &lead, label, text, now)?;
     leave(draft, before, &lead, now)
 }
 

@@ -51,7 +51,7 @@ const MOST_WAITING: usize = 500;
 const MOST_AT_ONCE: u32 = 10;
 
 /// Labels of what agents and tools tell each other: nobody asks for anything with these.
-const COORDINATION: [&str; 15] = [
+const COORDINATION: [&str; 16] = [
     "answer",
     "answer:failed",
     "claim",
@@ -61,6 +61,7 @@ const COORDINATION: [&str; 15] = [
     "handoff",
     "hook",
     "merge",
+    "mission:cancelled",
     "mission:done",
     "mission:lost",
     "release",

@@ -513,6 +513,7 @@ impl Board {
                     (hook.fired, hook.fired_wall) = (hook.fired + 1, Some(now.wall));
                     hook.recent.retain(|at| *at + hook::SPAN_MS > now.at);
                     hook.recent.push(*it.at());
+                    hook.forget_waiting(&firing.cause);
                 });
                 self.firings.insert(firing.id, firing.clone());
                 rows.insert(RowKey::Firing(firing.id), Some(Row::Firing(firing)));
@@ -520,7 +521,9 @@ impl Board {
             Event::HookSkipped(it) => self.change_hook(*it.hook(), rows, |hook| {
                 hook.skipped += 1;
                 hook.last_skip = Some((it.cause().clone(), it.why().clone()));
+                hook.forget_waiting(it.cause());
             }),
+            Event::HookQueued(it) => self.change_hook(*it.hook(), rows, |hook| hook.waiting.push(it.waiting().clone())),
             Event::FiringEnded(it) => {
                 if let Some(firing) = self.firings.remove(it.firing()) {
                     let firing = Firing {

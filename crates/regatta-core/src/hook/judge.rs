@@ -58,6 +58,10 @@ pub enum Verdict {
     Held {
         why: String,
     },
+    /// The hook's claim is held: it fires when the claim is free.
+    Queues {
+        why: String,
+    },
     /// The hook is paused for it: hooks lead to each other, or it fires too often.
     Cut {
         why: String,
@@ -76,11 +80,17 @@ pub fn judge(board: &Board, hook: &Hook, occasion: &Occasion<'_>, now: Now) -> V
             None => Verdict::Fires,
         };
     }
-    if let Some(why) = held(board, hook, occasion, now) {
+    if let Some(why) = held(hook, occasion, now) {
         return Verdict::Held { why };
     }
     if occasion.depth() >= DEEPEST {
         return Verdict::Cut { why: format!("{DEEPEST} hooks led to each other") };
+    }
+    if let Some(holder) = claim_holder(board, hook, now) {
+        return Verdict::Queues { why: holder };
+    }
+    if let Some(waiting) = hook.waiting.first() {
+        return Verdict::Queues { why: format!("{} waits before it", waiting.cause) };
     }
     if hook.recent.iter().filter(|it| **it + SPAN_MS > now.at).count() >= MOST_IN_SPAN {
         return Verdict::Cut { why: format!("it fired {MOST_IN_SPAN} times within a minute") };
@@ -149,7 +159,7 @@ fn silenced(text: &str, on_mention: bool) -> Option<&'static str> {
 }
 
 /// Why it does not fire though it was meant.
-fn held(board: &Board, hook: &Hook, occasion: &Occasion<'_>, now: Now) -> Option<String> {
+fn held(hook: &Hook, occasion: &Occasion<'_>, now: Now) -> Option<String> {
     if let Some(reason) = &hook.paused {
         return Some(format!("it is paused: {reason}"));
     }
@@ -164,6 +174,11 @@ fn held(board: &Board, hook: &Hook, occasion: &Occasion<'_>, now: Now) -> Option
         let left = crate::refusal::seconds(last + cooldown - now.at);
         return Some(format!("it fired just before and rests for another {left}"));
     }
+    None
+}
+
+/// Says who holds the claim that the hook needs; nothing if it is free or the hook needs none.
+pub(super) fn claim_holder(board: &Board, hook: &Hook, now: Now) -> Option<String> {
     let uri = hook.when.claim.as_ref()?;
     let holders = claim::in_the_way_on(board, std::slice::from_ref(uri), claim::Mode::Exclusive, None, now);
     let holder = holders.first()?;

@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope::{Escape, Found};
 use crate::task::{Again, Conflict, Expects, Fixup, SettledPath};
-use crate::{radar, steer, task};
+use crate::{lead, radar, steer, task};
 
 use super::{
     Carried, Deferred, Dropped, Ended, Held, Landed, Landing, NothingNew, Overtaken, Reddened, Returned, Squashed,
@@ -300,10 +300,13 @@ fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, carried: &Carried
     draft.record(Event::LandingLanded(event));
     claim::release_all(draft, &Owner::Landing(landing.id));
     let subject = task::find(draft.board(), landing.task)?.subject.clone();
+    // Completing its last task ends a mission, so the labels are read before.
+    let mission = landing.mission.and_then(|id| draft.board().missions.get(&id));
+    let labels = mission.map_or_else(Vec::new, |mission| lead::mission_labels(mission));
     task::complete(draft, landing.task, own.clone())?;
     let Some(commit) = own else {
         let text = format!("{} ({}): {subject}: nothing to merge, the trunk contains it", landing.branch, landing.task);
-        return announce(draft, &landing.project, "coord:merge", text, now);
+        return announce_with(draft, &landing.project, "coord:unchanged", labels, text, now);
     };
     let files: Vec<&str> = landing.submission.changed.iter().map(String::as_str).collect();
     let text = format!(
@@ -313,7 +316,7 @@ fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, carried: &Carried
         first_few(&files),
         &commit.as_str()[..10]
     );
-    announce(draft, &landing.project, "coord:merge", text, now)?;
+    announce_with(draft, &landing.project, "coord:merge", labels, text, now)?;
     tell_siblings(draft, landing, &commit)
 }
 
@@ -346,7 +349,20 @@ pub(crate) fn announce(
     text: String,
     now: Now,
 ) -> Result<(), Refusal> {
-    let labels = vec![Label::new(label).expect("our own labels are well formed")];
+    announce_with(draft, project, label, vec![], text, now)
+}
+
+/// Like [`announce`], with more labels.
+fn announce_with(
+    draft: &mut Draft,
+    project: &ProjectName,
+    label: &str,
+    more: Vec<Label>,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    let label = Label::new(label).expect("our own labels are well formed");
+    let labels = std::iter::once(label).chain(more).collect();
     bus::say(draft, bus::channel_of(project), text, (labels, None), now).map(|_| ())
 }
 
@@ -365,7 +381,7 @@ pub(crate) fn waited_in_vain(draft: &mut Draft, wait: &claim::Wait, now: Now) ->
             "{} waited {waited} s for the trunk of {name}{held}; its merge is left for later, and it takes other work",
             wait.owner
         );
-        announce(draft, &name, "coord:merge", text, now)?;
+        announce(draft, &name, "coord:wait", text, now)?;
     }
     Ok(())
 }

@@ -162,15 +162,14 @@ fn a_claim_is_held_until_the_command_ends() {
     let firing = world.live(hook).remove(0);
     assert!(firing.claim.is_some());
     world.says("eve", "shop", "two");
-    assert_eq!((world.fired(hook), world.board.hooks[&hook].skipped), (1, 1));
-    let (cause, why) = world.board.hooks[&hook].last_skip.clone().unwrap();
-    assert!(why.contains("respond://shop-dev is held by hook/H1"), "{why}");
-    assert!(cause.to_string().starts_with("B2 "), "{cause}");
+    assert_eq!((world.fired(hook), world.board.hooks[&hook].skipped), (1, 0));
+    let waiting = world.board.hooks[&hook].waiting.clone();
+    assert!(waiting[0].cause.to_string().starts_with("B2 "), "{waiting:?}");
     let mine = crate::world::acquire(regatta_core::claim::Owner::Agent(agent("eve")), &["respond://shop-dev"]);
     assert_eq!(world.refused("eve", Command::Acquire(mine.clone())).code(), "claim_held");
     world.end(firing.id);
-    world.says("eve", "shop", "three");
-    assert_eq!(world.fired(hook), 2);
+    assert_eq!(world.fired(hook), 2, "it fires for what waited");
+    assert!(world.board.hooks[&hook].waiting.is_empty());
     // A TTL ends it too, while the command goes on; its end then frees nothing that is another's (L6).
     world.advance(61 * SECOND);
     world.ask("eve", Command::Acquire(mine));
@@ -182,6 +181,41 @@ fn a_claim_is_held_until_the_command_ends() {
     let first = world.hook(Add { when, priority: 1, ..on(in_channel("shop")) });
     world.says("eve", "shop", "one");
     assert_eq!((world.fired(first), world.fired(last)), (1, 0));
+    world.end_all();
+    assert_eq!((world.fired(first), world.fired(last)), (1, 1), "and the other follows");
+}
+
+/// Messages that come while the claim is held wait and are handled one after the other, whoever held it.
+#[test]
+fn messages_wait_for_the_claim_in_order() {
+    let mut world = World::with(&[("ada", 1)]);
+    let when = Conditions { claim: Some(uri("respond://shop-dev")), ..Conditions::default() };
+    let hook = world.hook(Add { when, ..on(in_channel("shop")) });
+    let mine = crate::world::acquire(regatta_core::claim::Owner::Agent(agent("eve")), &["respond://shop-dev"]);
+    world.ask("eve", Command::Acquire(mine));
+    for text in ["one", "two", "three"] {
+        world.says("eve", "shop", text);
+    }
+    assert_eq!((world.fired(hook), world.board.hooks[&hook].waiting.len()), (0, 3));
+    let held = world.board.claims.values().next().cloned().unwrap();
+    world.ask("eve", Command::Release { claim: held.id, token: held.token });
+    let mut causes = vec![];
+    for _ in 0..3 {
+        let firing = world.live(hook).remove(0);
+        causes.push(firing.cause.to_string().split(' ').next().unwrap().to_owned());
+        world.end(firing.id);
+    }
+    assert_eq!(causes, ["B1", "B2", "B3"]);
+    assert!(world.live(hook).is_empty());
+    // A paused hook keeps what waits, and goes on with it.
+    world.says("eve", "shop", "four");
+    world.says("eve", "shop", "five");
+    world.ask("ann", Command::PauseHook { hook, reason: "enough".into() });
+    world.end_all();
+    assert_eq!((world.fired(hook), world.board.hooks[&hook].waiting.len()), (4, 1));
+    world.ask("ann", Command::ResumeHook { hook });
+    assert_eq!((world.fired(hook), world.board.hooks[&hook].waiting.len()), (5, 0));
+    world.end_all();
 }
 
 #[test]

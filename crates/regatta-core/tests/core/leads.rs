@@ -223,6 +223,9 @@ fn a_lead_rests_between_turns_and_begins_the_next_with_what_happened() {
     assert!(world.board.missions.is_empty());
     let said = after(&world, MessageId(0)).into_iter().rfind(|it| has(it, "mission:done")).unwrap();
     assert!(said.text.contains("Logins are limited."), "{}", said.text);
+    let merged = after(&world, MessageId(0)).into_iter().find(|message| has(message, "coord:merge")).unwrap();
+    let of_lead = said.labels.iter().find(|label| label.as_str().starts_with("lead:")).unwrap();
+    assert!(has(&merged, "M1") && merged.labels.contains(of_lead), "{:?}", merged.labels);
     assert!(world.board.agents.keys().all(|it| it.as_str() == "ada"), "who was named for it is forgotten");
     assert!(world.board.claims.is_empty());
 }
@@ -503,6 +506,9 @@ fn what_is_cancelled_ends_with_all_its_tasks() {
     let work = works(&mut world, 1);
     world.ask("ann", Command::CancelMission { mission: MissionId(1), reason: "not wanted".into() });
     assert_eq!(world.status(task), Status::Cancelled);
+    let said = after(&world, MessageId(0));
+    assert!(said.iter().any(|message| has(message, "mission:cancelled")), "{said:?}");
+    assert!(!said.iter().any(|message| has(message, "mission:done")), "a cancelled mission is not done");
     for attempt in [grant.attempt, work.attempt] {
         assert!(world.board.attempts[&attempt].stopping.is_some(), "{attempt} is stopped");
     }

@@ -94,6 +94,7 @@ impl Caller<'_> {
         let (fires, why) = match verdict {
             Verdict::Fires => (true, runs(&found.action)),
             Verdict::Unmoved { why } | Verdict::Held { why } => (false, why),
+            Verdict::Queues { why } => (false, format!("{why}: it fires when that is free")),
             Verdict::Cut { why } => (false, format!("it would be paused: {why}")),
         };
         answer(board.revision, &HookTestView { hook: ask.hook, fires, why })

@@ -528,7 +528,7 @@ fn talk(it: &mut Teller) {
     }
 }
 
-/// A hook that fires, is kept from it, is paused and goes; and one that stays, with a command that runs.
+/// A hook that fires, waits for its claim, is paused and goes; and one that stays, with a command that runs, and rests.
 fn hooks(it: &mut Teller) {
     let add = |prefix: &str, claim: Option<&str>| hook::Add {
         project: Some(project("shop")),
@@ -550,11 +550,16 @@ fn hooks(it: &mut Teller) {
     it.post(person("ann"), "shop", "!go twice", &[]);
     let firing = *it.board.firings.keys().next().expect("it fired");
     let (ended, output) = (hook::Ended::Exited(0), "hi\n".to_owned());
+    it.shell(Command::ReportHook { firing, ended: ended.clone(), output: output.clone(), shut_in: None });
+    let firing = *it.board.firings.keys().next().expect("it fired for the message that waited");
     it.shell(Command::ReportHook { firing, ended, output, shut_in: None });
     it.ann(Command::PauseHook { hook: HookId(1), reason: "for now".into() });
     it.ann(Command::ResumeHook { hook: HookId(1) });
-    it.ann(Command::AddHook(Box::new(add("!stay", None))));
+    let mut stays = add("!stay", None);
+    stays.when.cooldown_ms = Some(60_000);
+    it.ann(Command::AddHook(Box::new(stays)));
     it.post(person("ann"), "shop", "!stay", &[]);
+    it.post(person("ann"), "shop", "!stay again", &[]);
     it.ann(Command::RemoveHook { hook: HookId(1) });
 }
 

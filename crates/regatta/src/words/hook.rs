@@ -98,6 +98,10 @@ fn draw(hooks: &[HookView]) -> String {
             Some(wall) => format!("fired {} times, last {}", hook.fired, ago(wall)),
             None => "never fired".into(),
         };
+        let fired = match hook.waiting.len() {
+            0 => fired,
+            waiting => format!("{fired}, {waiting} waiting for its claim"),
+        };
         vec![hook.id.to_string(), when(&hook.trigger, &hook.when), what(it), fired, state]
     };
     table(&hooks.iter().map(row).collect::<Vec<_>>())
