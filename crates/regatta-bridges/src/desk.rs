@@ -266,6 +266,8 @@ impl Desk {
             deliver: rules.deliver,
             prompt: rules.prompt,
             context: said.context,
+            attachments: said.attachments,
+            pull: said.pull,
             idle_ms: rules.idle_ms,
         };
         match self.converse(Ask::Hear(hear)).await? {

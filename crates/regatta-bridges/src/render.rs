@@ -67,7 +67,19 @@ pub fn card(
             let waits = it.turns.iter().any(|it| it.n == *turn && it.state == TurnState::Queued);
             let others = if *ahead == 1 { "one message".to_owned() } else { format!("{ahead} messages") };
             let text = format!("I will get to this next: {others} before it. Say `stop` to drop what is under way.");
-            waits.then(|| Card { tone: Tone::Waiting, text, ..Card::default() })
+            if waits {
+                return Some(Card { tone: Tone::Waiting, text, ..Card::default() });
+            }
+            // Nobody saw that it waited: there is nothing to take back.
+            if !post.begun && post.refs.is_empty() {
+                return None;
+            }
+            let state = it.turns.iter().find(|it| it.n == *turn).map(|turn| turn.state);
+            let text = match state {
+                Some(TurnState::Stopped) => "This message waited, and was dropped.",
+                _ => "This message waited, and had its turn.",
+            };
+            Some(Card { tone: Tone::Answered, text: text.into(), ..Card::default() })
         }
         What::Note { tone, text } => {
             let tone = if *tone == NoteTone::Trouble { Tone::Failed } else { Tone::Note };

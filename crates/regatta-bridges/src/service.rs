@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use regatta_core::conversation::review::PullRequest;
 use regatta_core::ids::ApprovalId;
 use regatta_core::session::ToolStatus;
 
@@ -80,9 +81,14 @@ pub struct Said {
     pub text: String,
     pub source: String,
     pub called: bool,
+    /// It is addressed to another agent or to a person.
     pub calls_another: bool,
     /// The visible thread, if it was asked for.
     pub context: Option<String>,
+    /// The names of attached files.
+    pub attachments: Vec<String>,
+    /// The pull request that a review is asked for.
+    pub pull: Option<PullRequest>,
 }
 
 /// What becomes of a request to a route.

@@ -8,6 +8,7 @@
 //! What came in is known by its delivery: it is taken in the same commit as what follows from it, or not at all (B1).
 
 mod post; // what people are to see
+pub mod review; // what a message wants looked at
 mod turn; // one prompt and what came of it
 
 use std::collections::BTreeMap;
@@ -275,7 +276,7 @@ pub struct Hear {
     pub text: String,
     /// The message itself, as the service knows it.
     pub source: String,
-    /// Whether this agent was named, and whether another one was.
+    /// Whether this agent was named, and whether it is addressed to another agent or to a person.
     pub called: bool,
     pub calls_another: bool,
     pub follow_ups: FollowUps,
@@ -283,6 +284,12 @@ pub struct Hear {
     pub prompt: Option<String>,
     /// The visible thread, where it is to be handed along.
     pub context: Option<String>,
+    /// Names of attached files. Their content is not handed along.
+    #[serde(default)]
+    pub attachments: Vec<String>,
+    /// The pull request that a review is asked for, if Regatta did not open it.
+    #[serde(default)]
+    pub pull: Option<review::PullRequest>,
     pub idle_ms: u64,
 }
 
@@ -447,6 +454,7 @@ fn of_task(board: &Board, task: TaskId) -> Option<Conversation> {
 
 pub(super) fn change(draft: &mut Draft, mut it: Conversation, now: Now) {
     it.updated_wall = now.wall;
+    post::restage_queued(&mut it);
     turn::trim(&mut it);
     post::trim(&mut it);
     let busy = it.turns.iter().any(|it| matches!(it.state, TurnState::Working | TurnState::Queued));
@@ -532,7 +540,7 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         change(draft, it, now);
         return Ok(Heard::Commanded { conversation: id });
     }
-    let text = ask.text.trim().to_owned();
+    let mut text = ask.text.trim().to_owned();
     match command(&text) {
         Some(Word::Stop) => {
             change(draft, it, now);
@@ -562,16 +570,33 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         return Ok(Heard::Commanded { conversation: id });
     }
     if text.is_empty() && ask.context.is_none() {
-        post::note(&mut it, Tone::Plain, "Say what is to be done, in the same message.".into());
+        let note = match ask.attachments.is_empty() {
+            true => "Say what is to be done, in the same message.",
+            false => "I cannot open attachments. Say in words what is to be done.",
+        };
+        post::note(&mut it, Tone::Plain, note.into());
         change(draft, it, now);
         return Ok(Heard::Commanded { conversation: id });
+    }
+    if !ask.attachments.is_empty() {
+        let names = task::one_line(&ask.attachments.join(", "), 300);
+        text += &format!("\n\n(Attached to this message, and not readable for you: {names})");
+        let note = format!("I cannot open attachments, so I go on without {names}. Paste what matters as text.");
+        post::note(&mut it, Tone::Plain, note);
     }
     if it.queued() >= MOST_QUEUED {
         post::note(&mut it, Tone::Trouble, format!("{MOST_QUEUED} messages wait here already; this one is not taken."));
         change(draft, it, now);
         return Ok(Heard::Commanded { conversation: id });
     }
-    let said = turn::Said { by: ask.author, text, source: ask.source, place: ask.place, context: ask.context };
+    let has_work = turn::looks_at(draft.board(), &it, &text).is_some();
+    if let Some(why) = review::nothing_to_review(&it, &ask, has_work) {
+        post::note(&mut it, Tone::Trouble, why);
+        change(draft, it, now);
+        return Ok(Heard::Commanded { conversation: id });
+    }
+    let (by, source, place, context) = (ask.author, ask.source, ask.place, ask.context);
+    let said = turn::Said { by, text, source, place, context, pull: ask.pull };
     let (n, ahead) = turn::queue(draft, it, said, now)?;
     Ok(Heard::Prompted { conversation: id, turn: n, ahead })
 }
@@ -685,7 +710,7 @@ fn accept(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal
     it.addressed = draft.next_revision();
     for held in std::mem::take(&mut it.held) {
         let (place, context) = (BTreeMap::new(), None);
-        let said = turn::Said { by: held.by, text: held.text, source: held.source, place, context };
+        let said = turn::Said { by: held.by, text: held.text, source: held.source, place, context, pull: None };
         turn::queue(draft, it, said, now)?;
         it = find(draft.board(), id)?;
     }

@@ -19,6 +19,8 @@ mod assignments;
 mod budgets;
 #[path = "core/claims.rs"]
 mod claims;
+#[path = "core/conversation_requests.rs"]
+mod conversation_requests;
 #[path = "core/conversation_text.rs"]
 mod conversation_text;
 #[path = "core/conversations.rs"]

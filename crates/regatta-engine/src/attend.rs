@@ -233,10 +233,13 @@ pub(crate) fn how_it_ended(verdict: Verdict, said: Option<String>, tail: &str) -
     }
 }
 
+/// The most that is kept of what a program said last. No answer that a driver keeps is longer.
+const MAX_OUTPUT_BYTES: usize = 48 * 1024;
+
 fn some(text: &str) -> Option<String> {
     let mut text = text.trim().to_owned();
-    if text.len() > 16 * 1024 {
-        let end = (0..=16 * 1024).rev().find(|it| text.is_char_boundary(*it)).unwrap_or(0);
+    if text.len() > MAX_OUTPUT_BYTES {
+        let end = (0..=MAX_OUTPUT_BYTES).rev().find(|it| text.is_char_boundary(*it)).unwrap_or(0);
         text.truncate(end);
     }
     (!text.is_empty()).then_some(text)

@@ -84,7 +84,7 @@ impl Claude {
             refused: Vec::new(),
             books,
             size: None,
-            words: Tail::default(),
+            words: Tail::of_answer(),
             errors: Tail::default(),
             closed: false,
         }

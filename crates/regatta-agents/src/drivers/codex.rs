@@ -38,7 +38,7 @@ impl Codex {
             last: None,
             trouble: None,
             books: Ledger::from(setup.used),
-            words: Tail::default(),
+            words: Tail::of_answer(),
             errors: Tail::default(),
             closed: false,
         }

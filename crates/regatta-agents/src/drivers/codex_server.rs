@@ -99,7 +99,7 @@ impl Server {
             limits: Value::Null,
             asks: Asks::default(),
             refused: Vec::new(),
-            words: Tail::default(),
+            words: Tail::of_answer(),
             errors: Tail::default(),
             closed: false,
         }

@@ -23,7 +23,7 @@ impl AnyProgram {
     pub(super) fn new(setup: &Setup) -> AnyProgram {
         let argv = setup.runtime.argv().unwrap_or_default();
         let by_argument = argv.iter().chain(&setup.profile.args).any(|it| it.contains(PROMPT));
-        AnyProgram { by_argument, said: false, closed: false, output: Tail::default(), errors: Tail::default() }
+        AnyProgram { by_argument, said: false, closed: false, output: Tail::of_answer(), errors: Tail::default() }
     }
 
     fn started(&mut self) -> Vec<Said> {

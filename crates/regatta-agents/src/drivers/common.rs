@@ -9,19 +9,43 @@ use serde_json::Value;
 use super::verdict::Trouble;
 use crate::driver::{Judgement, Record, Stream};
 
-/// The most that is kept of a text for people to read.
+/// The most that is kept of complaints and logs, for people to read.
 const LAST_WORDS: usize = 4000;
+/// The most that is kept of an answer. It is shown in outside threads, so it is kept whole if it can be.
+const MAX_ANSWER_BYTES: usize = 47_000;
+/// How much of an answer is kept if it is longer than that.
+const CUT_ANSWER_BYTES: usize = 40_000;
+/// Stands for the beginning of an answer that is too long.
+const CUT: &str = "[The beginning is left out here. The transcript has all of it.]\n\n";
 
 /// The end of a text that may be long.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tail(String);
+#[derive(Clone, Debug)]
+pub(super) struct Tail {
+    text: String,
+    /// The longest it may become, and how much is left of it then.
+    max: usize,
+    cut_to: usize,
+    mark: &'static str,
+}
+
+impl Default for Tail {
+    fn default() -> Tail {
+        Tail { text: String::new(), max: 2 * LAST_WORDS, cut_to: LAST_WORDS, mark: "" }
+    }
+}
 
 impl Tail {
+    /// Makes a tail for what an agent answers.
+    pub(super) fn of_answer() -> Tail {
+        Tail { text: String::new(), max: MAX_ANSWER_BYTES, cut_to: CUT_ANSWER_BYTES, mark: CUT }
+    }
+
     pub(super) fn add(&mut self, text: &str) {
-        self.0.push_str(text);
-        if self.0.len() > 2 * LAST_WORDS {
-            let from = (self.0.len() - LAST_WORDS..).find(|it| self.0.is_char_boundary(*it)).unwrap_or(0);
-            self.0.drain(..from);
+        self.text.push_str(text);
+        if self.text.len() > self.max {
+            let least = self.text.len() - self.cut_to;
+            let from = (least..).find(|at| self.text.is_char_boundary(*at)).unwrap_or(0);
+            self.text.replace_range(..from, self.mark);
         }
     }
 
@@ -40,12 +64,19 @@ impl Tail {
         vec![Said::Notice { text: words.unwrap_or_else(|| record.line.clone()) }]
     }
 
+    /// Returns the end of the text, for a sentence about what went wrong.
+    pub(super) fn last_words(&self) -> &str {
+        let text = self.text();
+        let from = (text.len().saturating_sub(LAST_WORDS)..).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        &text[from..]
+    }
+
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.text.clear();
     }
 
     pub(super) fn text(&self) -> &str {
-        self.0.trim()
+        self.text.trim()
     }
 }
 
@@ -221,7 +252,7 @@ pub(super) fn broke_off(exit: &Exit, errors: &Tail, doing: &str) -> Trouble {
         Exit::Signal(signal) => format!("Signal {signal} ended it {doing}."),
         Exit::Lost => format!("Its supervisor vanished {doing}."),
     };
-    let words = errors.text();
+    let words = errors.last_words();
     let class = match exit {
         // 126 and 127 are a shell's words for a program that cannot be run.
         Exit::Code(126 | 127) => Some(Class::BadConfig),
@@ -297,5 +328,11 @@ mod tests {
         }
         tail.add("end");
         assert!(tail.text().ends_with("ä€end") && tail.text().len() <= 2 * LAST_WORDS);
+        let mut answer = Tail::of_answer();
+        answer.add("begins");
+        answer.add(&"ä".repeat(15_000));
+        assert!(answer.text().starts_with("begins") && answer.text().len() > 30_000, "an answer is kept whole");
+        answer.add(&"ä".repeat(15_000));
+        assert!(answer.text().starts_with("[The beginning is left out") && answer.text().len() <= MAX_ANSWER_BYTES);
     }
 }

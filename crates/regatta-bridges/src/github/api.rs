@@ -121,14 +121,35 @@ impl Api {
         judged(answer, &method, &path)
     }
 
+    /// Returns the diff of a pull request.
+    pub(crate) async fn pull_diff(&self, repo: &str, number: u64) -> Result<String, Trouble> {
+        let path = format!("/repos/{}/pulls/{number}", checked(repo)?);
+        let token = self.repo_token(repo).await?;
+        let answer = self.once_as(&token, Method::GET, &path, None, "application/vnd.github.diff").await?;
+        let answer = judged(answer, &Method::GET, &path)?;
+        Ok(answer.body.as_str().unwrap_or_default().to_owned())
+    }
+
     async fn once(&self, token: &str, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Trouble> {
+        self.once_as(token, method, path, body, "application/vnd.github+json").await
+    }
+
+    /// Makes one call and asks for an answer of the type `accept`.
+    async fn once_as(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        accept: &str,
+    ) -> Result<Answer, Trouble> {
         let shut = self.state().shut_until.map(|it| it.saturating_duration_since(Instant::now()));
         if let Some(pause) = shut.filter(|it| !it.is_zero()) {
             return Err(Trouble::Later(pause));
         }
         let mut call = Call::new(method, format!("{}{path}", self.url))
             .header("authorization", format!("Bearer {token}"))
-            .header("accept", "application/vnd.github+json")
+            .header("accept", accept)
             .header("x-github-api-version", "2022-11-28");
         call.body = body;
         let answer = self.http.call(call).await?;
@@ -294,11 +315,7 @@ fn checked(repo: &str) -> Result<&str, Trouble> {
     }
 }
 
-/// What goes into a query.
-pub(crate) fn escaped(text: &str) -> String {
-    let plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.~".contains(&it);
-    text.bytes().map(|it| if plain(it) { char::from(it).to_string() } else { format!("%{it:02X}") }).collect()
-}
+pub(crate) use crate::http::percent_encoded as escaped;
 
 /// What GitHub says of why.
 fn said(answer: &Answer) -> String {

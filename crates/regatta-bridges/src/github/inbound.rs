@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use regatta_core::conversation::review::{self, PullRequest};
 use reqwest::Method;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -26,6 +27,8 @@ const READ_WITHIN: Duration = Duration::from_millis(2_200);
 /// The most of a thread that is handed along.
 const LONGEST_CONTEXT: usize = 16_000;
 const LONGEST_HUNK: usize = 2_000;
+/// The most of a pull request's diff that is handed along, in characters.
+const LONGEST_DIFF: usize = 60_000;
 /// How often what did not arrive is looked for; and how soon again after some of it was asked for.
 const LOOK_EVERY: Duration = Duration::from_secs(300);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -142,6 +145,13 @@ impl GitHub {
             true => timeout_at(until, self.context(it.repo, number, &it.source)).await.ok().flatten(),
             false => None,
         };
+        let pull = match desk.may(&by) {
+            true => match timeout_at(until, self.reviewed(desk, &it, number)).await {
+                Ok(found) => found?,
+                Err(_) => return Err(Trouble::Unknown("GitHub took too long to show a pull request".into())),
+            },
+            false => None,
+        };
         let context: Vec<String> = context.into_iter().chain(it.about).collect();
         let number = number.to_string();
         let place = [("repo", it.repo), ("number", &number), ("kind", it.kind), ("reply_to", &it.reply_to)];
@@ -161,9 +171,50 @@ impl GitHub {
             text: markup::plain(&it.text, &me.slug),
             source: it.source,
             called,
-            calls_another: !called && mentions.iter().any(|name| desk.is_another(name)),
+            // A comment that begins with somebody's name is for them.
+            calls_another: !called
+                && (is_addressed(&it.text, &mentions) || mentions.iter().any(|name| desk.is_another(name))),
             context: (!context.is_empty()).then(|| context.join("\n\n")),
+            // A file on GitHub is a link in the text.
+            attachments: vec![],
+            pull,
         }))
+    }
+
+    /// Returns the pull request that a message wants reviewed, unless an agent of ours opened it: its work is on the board.
+    async fn reviewed(&self, desk: &Desk, it: &Spoken<'_>, thread: u64) -> Result<Option<PullRequest>, Trouble> {
+        if !review::asks_for_review(&it.text) {
+            return Ok(None);
+        }
+        let is_pull = matches!(it.kind, "pull" | "review_comment");
+        let Some(number) = review::number_in(&it.text).or(is_pull.then_some(thread)) else { return Ok(None) };
+        let board = desk.board();
+        let is_ours = |pull: &regatta_core::conversation::Pull| {
+            pull.number == number && pull.thread.as_deref() == Some(&format!("github:{}:{number}", it.repo))
+        };
+        if board.conversations.values().any(|other| other.pull.as_ref().is_some_and(is_ours)) {
+            return Ok(None);
+        }
+        let pull = match self.api.repo(it.repo, Method::GET, &format!("/pulls/{number}"), None).await {
+            Ok(answer) => answer.body,
+            Err(Trouble::Never(_)) => return Ok(None), // there is no such pull request
+            Err(trouble) => return Err(trouble),
+        };
+        let diff = match self.api.pull_diff(it.repo, number).await {
+            Ok(diff) => shortened(&diff),
+            Err(Trouble::Never(why)) => format!("(The diff cannot be had: {why})"),
+            Err(trouble) => return Err(trouble),
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = format!(
+            "#{number}: {}\nby {}, from {} onto {}\n\n{}\n\n{diff}",
+            text(&pull["title"]),
+            text(&pull["user"]["login"]),
+            text(&pull["head"]["sha"]),
+            text(&pull["base"]["ref"]),
+            text(&pull["body"]),
+        );
+        Ok(Some(PullRequest { number, text }))
     }
 
     /// What people see of an issue or pull request before a message.
@@ -283,6 +334,21 @@ impl Inbound for GitHub {
     fn largest(&self) -> usize {
         LARGEST
     }
+}
+
+/// Returns whether a comment begins with the name of somebody whom it mentions.
+fn is_addressed(text: &str, mentions: &[String]) -> bool {
+    let Some(rest) = text.trim_start().strip_prefix('@') else { return false };
+    mentions.first().is_some_and(|name| rest.to_lowercase().starts_with(&name.to_lowercase()))
+}
+
+/// Cuts a diff that is too long, and says so.
+fn shortened(diff: &str) -> String {
+    if diff.chars().count() <= LONGEST_DIFF {
+        return diff.to_owned();
+    }
+    let kept: String = diff.chars().take(LONGEST_DIFF).collect();
+    format!("{kept}\n(The diff is longer than this: say that you have not seen all of it.)")
 }
 
 /// Returns the issue or pull request and the source of a comment that was deleted.

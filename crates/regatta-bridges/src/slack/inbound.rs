@@ -231,8 +231,12 @@ impl Slack {
             text: markup::plain(text("text"), &me.user),
             source: ts.to_owned(),
             called,
-            calls_another: !called && mentions.iter().any(|it| desk.is_another(it)),
+            // A message that begins with somebody's name is for them.
+            calls_another: !called
+                && (text("text").trim_start().starts_with("<@") || mentions.iter().any(|it| desk.is_another(it))),
             context,
+            attachments: attachments(event),
+            pull: None,
         }))
     }
 
@@ -277,6 +281,13 @@ impl Slack {
             _ => None,
         }
     }
+}
+
+/// Returns the names of the files that a message has.
+fn attachments(event: &Value) -> Vec<String> {
+    let files = event["files"].as_array().into_iter().flatten();
+    let name = |file: &Value| file["name"].as_str().or(file["title"].as_str()).unwrap_or("a file").to_owned();
+    files.map(name).collect()
 }
 
 /// Returns the thread and the message that an event says was deleted. A message that others replied to is not gone from

@@ -114,9 +114,11 @@ fn standing(user: &Value) -> Standing {
 fn said(desk: &Desk, me: &Me, message: &Value) -> Option<Said> {
     let board = desk.board();
     let (chat, id) = (message["chat"]["id"].as_i64()?, message["message_id"].as_i64()?);
+    let attachments = attachments(message);
     let (text, entities) = match message["text"].as_str() {
         Some(text) => (text, &message["entities"]),
-        None => (message["caption"].as_str()?, &message["caption_entities"]),
+        None if attachments.is_empty() => return None,
+        None => (message["caption"].as_str().unwrap_or_default(), &message["caption_entities"]),
     };
     let mut by = standing(message.get("from")?);
     if by.id == me.id.to_string() {
@@ -163,9 +165,22 @@ fn said(desk: &Desk, me: &Me, message: &Value) -> Option<Said> {
         text: read.text.chars().take(LONGEST_TEXT / 4).collect(),
         source: id.to_string(),
         called,
-        calls_another: !called && (names_another || to_another),
+        // A message that begins with somebody's name is for them.
+        calls_another: !called && (names_another || to_another || text.trim_start().starts_with('@')),
         context,
+        attachments,
+        pull: None,
     })
+}
+
+/// Returns what is attached to a message: a file's name, or what kind of thing it is.
+fn attachments(message: &Value) -> Vec<String> {
+    let kinds = ["document", "photo", "audio", "video", "voice", "video_note", "animation", "sticker"];
+    let has = |kind: &&&str| message.get(**kind).is_some();
+    // An animation is sent as a document, too.
+    let is_twice = |kind: &&&str| **kind == "document" && message.get("animation").is_some();
+    let name = |kind: &&str| message[*kind]["file_name"].as_str().map_or_else(|| format!("a {kind}"), str::to_owned);
+    kinds.iter().filter(has).filter(|kind| !is_twice(kind)).map(name).collect()
 }
 
 /// The topic of a forum, which is named with everything that is sent there.

@@ -141,6 +141,20 @@ pub(super) fn restage_last_turn(it: &mut Conversation) {
     }
 }
 
+/// A message that waited in line has had its turn or was dropped: what says that it waits is no longer true.
+pub(super) fn restage_queued(it: &mut Conversation) {
+    let waits: Vec<u64> =
+        it.turns.iter().filter(|turn| turn.state == super::TurnState::Queued).map(|turn| turn.n).collect();
+    for post in &mut it.posts {
+        if let What::Queued { turn, .. } = post.what
+            && post.stage == 1
+            && !waits.contains(&turn)
+        {
+            post.stage = 2;
+        }
+    }
+}
+
 /// An agent asks something: its thread sees it.
 pub(crate) fn asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
     let Some(asked) = draft.board().approvals.get(&approval).cloned() else { return };

@@ -15,6 +15,7 @@ use crate::steer;
 use crate::task::{self, Add, Again, Duty, How, Status, Submission, Task};
 
 use super::post::{self, Tone};
+use super::review::{self, PullRequest};
 use super::{Author, Conversation, Deliver, LandingEnd, Pushing, change, find, of_task};
 
 /// How far a turn is.
@@ -71,6 +72,9 @@ pub struct Turn {
     /// The work it looks at and does not change: a commit, and what that is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks_at: Option<(CommitId, CommitId)>,
+    /// The pull request that it reviews and does not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reviews: Option<PullRequest>,
     /// What it cost, in millionths of a dollar, as far as that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_usd: Option<u64>,
@@ -86,6 +90,7 @@ pub(super) struct Said {
     pub(super) source: String,
     pub(super) place: BTreeMap<String, String>,
     pub(super) context: Option<String>,
+    pub(super) pull: Option<PullRequest>,
 }
 
 /// The longest answer that is kept with a conversation; the transcript has the rest.
@@ -101,6 +106,7 @@ pub(super) fn queue(draft: &mut Draft, mut it: Conversation, said: Said, now: No
     it.turn_count += 1;
     let n = it.turn_count;
     let looks_at = looks_at(draft.board(), &it, &said.text);
+    let reviews = said.pull.filter(|_| looks_at.is_none());
     it.turns.push(Turn {
         n,
         by: said.by,
@@ -113,6 +119,7 @@ pub(super) fn queue(draft: &mut Draft, mut it: Conversation, said: Said, now: No
         reason: None,
         work: None,
         looks_at,
+        reviews,
         micro_usd: None,
         asked_wall: now.wall,
         ended_wall: None,
@@ -219,6 +226,14 @@ fn words(it: &Conversation, at: usize, has_session: bool, task: Option<&Task>) -
              `git diff {base} {commit}` shows it, `git checkout --detach {commit}` brings its files here.\n\n"
         );
     }
+    if let Some(pull) = &turn.reviews {
+        text += &format!(
+            "You review pull request #{} and change nothing. Your checkout is the trunk, without its changes. This is the \
+             pull request, as its service shows it:\n{}\n\n",
+            pull.number,
+            fenced(&pull.text)
+        );
+    }
     if let Some(context) = &turn.context {
         text += &format!("The thread so far, as people see it:\n{}\n\n", fenced(context));
     }
@@ -242,16 +257,11 @@ fn fenced(text: &str) -> String {
 
 /// The work that a message wants looked at, and not changed: the pull request it names, or what another agent did in the
 /// same thread when a review is asked for.
-fn looks_at(board: &Board, it: &Conversation, text: &str) -> Option<(CommitId, CommitId)> {
-    let lower = text.to_lowercase();
-    let review = lower.split(|it: char| !it.is_alphanumeric()).any(|it| matches!(it, "review" | "reviews"));
-    if !review {
+pub(super) fn looks_at(board: &Board, it: &Conversation, text: &str) -> Option<(CommitId, CommitId)> {
+    if !review::asks_for_review(text) {
         return None;
     }
-    let number = text.split('#').skip(1).find_map(|it| {
-        let digits: String = it.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse::<u64>().ok()
-    });
+    let number = review::number_in(text);
     let work = |other: &Conversation| {
         let kept = other.task.and_then(|it| board.tasks.get(&it)).and_then(|it| it.submission.clone());
         let last = other.turns.iter().rev().find_map(|it| it.work.as_ref());
@@ -288,7 +298,7 @@ pub(crate) fn turned(
         return Ok(None);
     };
     // Only the turn that was asked to look leaves nothing: the next one may well be asked to mend what it found.
-    let looks = it.working().is_some_and(|it| it.looks_at.is_some());
+    let looks = it.working().is_some_and(|turn| turn.looks_at.is_some() || turn.reviews.is_some());
     let work = left.work.filter(|work| !work.changed.is_empty() && !looks);
     // Nobody asked for this one: it brings what somebody wants landed together with what landed meanwhile.
     let mends = task.fixup.is_some() && it.working().is_none();
@@ -300,7 +310,7 @@ pub(crate) fn turned(
     if let Some(turn) = it.turns.iter_mut().find(|it| it.state == TurnState::Working) {
         let answer = left.answer.trim();
         let answer = if answer.is_empty() { "It is done, and it said nothing more." } else { answer };
-        turn.answer = Some(answer.chars().take(LONGEST_ANSWER).collect());
+        turn.answer = Some(kept_answer(answer));
         turn.work = work.as_ref().map(|work| Work {
             commit: work.commit.clone(),
             base: work.base.clone(),
@@ -350,9 +360,21 @@ pub(crate) fn turned(
     Ok(landing)
 }
 
+/// Returns an answer as it is kept: whole, or with a mark where it is cut.
+fn kept_answer(answer: &str) -> String {
+    if answer.chars().count() <= LONGEST_ANSWER {
+        return answer.to_owned();
+    }
+    let kept: String = answer.chars().take(LONGEST_ANSWER).collect();
+    format!("{kept}\n\n[The rest is left out here. `regatta logs` has all of it.]")
+}
+
 fn over(turn: &mut Turn, state: TurnState, reason: Option<String>, now: Now) {
     (turn.state, turn.reason, turn.ended_wall) = (state, reason, Some(now.wall));
     turn.context = None;
+    if let Some(pull) = &mut turn.reviews {
+        pull.text.clear();
+    }
 }
 
 /// Takes back a message that its author deleted before the agent began with it. What the agent has begun with goes on.

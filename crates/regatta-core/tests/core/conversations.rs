@@ -49,6 +49,8 @@ pub(crate) fn hear(who: &str, delivery: &str, text: &str) -> Hear {
         deliver: Deliver::Review,
         prompt: None,
         context: None,
+        attachments: vec![],
+        pull: None,
         idle_ms: 24 * HOUR,
     }
 }

@@ -33,6 +33,8 @@ fn hear(delivery: &str, text: &str) -> Command {
         deliver: Deliver::Pull,
         prompt: Some("Be brief.".into()),
         context: None,
+        attachments: vec![],
+        pull: None,
         idle_ms: 3_600_000,
     };
     Command::Converse(Box::new(Ask::Hear(hear)))

@@ -23,6 +23,7 @@ mod bridge_start; // sign-ins, missing variables and wrong settings of bridges
 mod bridges; // agents in Slack and elsewhere
 mod bridges_again; // deliveries that come again and again, while the daemon is killed
 mod bridges_load; // forged deliveries, many conversations
+mod bridges_requests; // long answers, reviews, messages to others
 mod bridges_rules; // what an older bridge got wrong
 mod bridges_seed; // the seed's conversations, with kills in the middle
 mod bridges_webhooks; // what happens, told to a receiver

@@ -119,7 +119,7 @@ impl Acp {
             last: None,
             asks: Asks::default(),
             refused: Vec::new(),
-            words: Tail::default(),
+            words: Tail::of_answer(),
             errors: Tail::default(),
             said_farewell: false,
             closed: false,

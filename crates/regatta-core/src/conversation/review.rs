@@ -1,0 +1,117 @@
+//! Requests to review something: what a message names, and when there is nothing to look at.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Conversation, Hear};
+
+/// A pull request that Regatta did not open, as its service shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PullRequest {
+    pub number: u64,
+    /// Title, author, commits and diff; empty when its turn is over.
+    pub text: String,
+}
+
+/// What a message wants reviewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The pull request of this number.
+    Number(u64),
+    /// What the thread is about.
+    Here,
+}
+
+/// Words that a request for a review may have and that name nothing.
+const FILLERS: [&str; 16] = [
+    "please", "now", "again", "the", "a", "my", "pull", "request", "pr", "this", "that", "it", "of", "here", "for",
+    "me",
+];
+
+/// Returns whether a message asks for a review.
+pub fn asks_for_review(text: &str) -> bool {
+    words(text).any(|word| matches!(&*word, "review" | "reviews"))
+}
+
+/// Returns the number after the first `#` that has one.
+pub fn number_in(text: &str) -> Option<u64> {
+    text.split('#').skip(1).find_map(|rest| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    })
+}
+
+/// Returns what a message wants reviewed if it names a pull request (`review PR #42`), or asks for a review and says nothing
+/// else (`review it`). Another message, such as "review the login page", says itself what to look at.
+pub fn target(text: &str) -> Option<Target> {
+    let mut rest = words(text).skip_while(|word| !matches!(&**word, "review" | "reviews"));
+    rest.next()?;
+    let rest: Vec<String> = rest.collect();
+    // Only what stands right behind "review" is its object.
+    let object = rest.iter().take_while(|word| FILLERS.contains(&word.as_str()));
+    let names_pull = object.into_iter().any(|word| matches!(word.as_str(), "pr" | "pull"));
+    if names_pull {
+        return Some(number_in(text).map_or(Target::Here, Target::Number));
+    }
+    let names_something = |word: &str| {
+        let is_number = word.trim_start_matches("pr").chars().all(|c| c.is_ascii_digit());
+        !FILLERS.contains(&word) && !is_number
+    };
+    if rest.iter().any(|word| names_something(word)) {
+        return None;
+    }
+    Some(number_in(text).map_or(Target::Here, Target::Number))
+}
+
+/// The words of a text in lower case, without mentions and punctuation.
+fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+    let parts = text.split_whitespace().filter(|part| !part.starts_with('@'));
+    let parts = parts.flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
+    parts.filter(|word| !word.is_empty()).map(str::to_lowercase)
+}
+
+/// Says why nothing can be reviewed, for a message that asks for a review and nothing else.
+pub(super) fn nothing_to_review(it: &Conversation, ask: &Hear, has_work: bool) -> Option<String> {
+    if has_work || ask.pull.is_some() || ask.context.is_some() {
+        return None;
+    }
+    match target(&ask.text)? {
+        Target::Number(number) => Some(format!(
+            "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the pull request itself, or \
+             name one that an agent here has opened."
+        )),
+        // Later, "it" may be what was said before.
+        Target::Here if it.turn_count == 0 => {
+            Some("There is nothing here to review. Say what to look at, as in `review PR #42`.".into())
+        }
+        Target::Here => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_a_number_the_thread_or_something_else() {
+        for (text, wanted) in [
+            ("review this PR", Some(Target::Here)),
+            ("review it, please", Some(Target::Here)),
+            ("can you review this?", Some(Target::Here)),
+            ("@claude-bot review", Some(Target::Here)),
+            ("review PR #42", Some(Target::Number(42))),
+            ("please review pull request #7 again", Some(Target::Number(7))),
+            ("review #9", Some(Target::Number(9))),
+            ("review the login page", None),
+            ("review this: fn main() {}", None),
+            ("review PR #42 and check for security issues", Some(Target::Number(42))),
+            ("review this PR and check for security issues", Some(Target::Here)),
+            ("review the fix for #12", None),
+            ("fix the bug", None),
+            ("the reviewer was wrong", None),
+        ] {
+            assert_eq!(target(text), wanted, "{text}");
+        }
+        assert!(asks_for_review("Review the tests") && !asks_for_review("preview it"));
+    }
+}
