@@ -20,6 +20,7 @@ pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Something that came in, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "few are under way at once, and most are what somebody said")]
 pub enum Incoming {
     Said(Said),
     /// A button, or what stands for one.

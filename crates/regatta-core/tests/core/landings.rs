@@ -609,6 +609,11 @@ fn merge_timeout_ends_a_wait_for_the_trunk_and_says_so() {
     world.advance(2 * SECOND);
     assert!(!world.board.waits.contains_key(&wait), "it takes other work");
     assert_eq!(world.count("message.posted"), told + 1);
+    let last = world.log.iter().rev().find_map(|it| match &it.event {
+        Event::MessagePosted(it) => Some(it.message().labels[0].to_string()),
+        _ => None,
+    });
+    assert_eq!(last.as_deref(), Some("coord:wait"), "nothing was merged");
 }
 
 /// How long one usually takes is what the one in the middle took, of those that landed.

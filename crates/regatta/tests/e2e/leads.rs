@@ -260,8 +260,9 @@ fn a_mission_by_hand_is_started_paused_and_cancelled() {
     let shown = world.ok(&["mission", "show", "M1"]);
     assert!(shown.contains("cancelled  not wanted"), "{shown}");
     assert_eq!(world.json(&["mission", "list"])[0]["state"], "draining", "what is paused does not begin");
+    assert_eq!(history(&world, "mission:cancelled").len(), 1, "a cancelled mission is not done");
     world.ok(&["mission", "resume", "M2"]);
-    done(&world, 2);
+    done(&world, 1);
     assert_landed(&world, 2);
     let guide = world.ok(&["guide", "lead"]);
     assert!(guide.contains("mission_finish"), "{guide}");
