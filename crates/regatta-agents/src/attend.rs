@@ -367,13 +367,15 @@ pub(crate) fn transcript(
             Cursor { attempt, next: 1, plain: false, reader: Reader::new(&dir.0), driver, restarts }
         }
     };
-    let mut lines = Vec::new();
+    let (mut lines, mut bytes) = (Vec::new(), 0);
     while lines.len() < limit
+        && bytes < MOST_BYTES
         && let Some(record) = cursor.reader.read().map_err(|error| words::file("read the journal in", &dir.0, error))?
     {
         cursor.next = record.n + 1;
         let said = cursor.driver.as_mut().map_or_else(Vec::new, |it| it.saw(&record));
         if record.n >= from {
+            bytes += record.line.len();
             lines.push(Line { record, said });
         }
     }

@@ -41,6 +41,8 @@ pub(crate) enum Mark {
     Full { bytes: u64 },
     /// So much was not kept since.
     Dropped { lines: u64, bytes: u64 },
+    /// This much of a tool call's output, in so many updates, is more than the journal stores of one call.
+    LeftOut { call: String, updates: u64, bytes: u64 },
     /// So many lines were accepted for its input when it closed it, and were never said.
     Unsaid { lines: u64 },
     /// It wanted to reach this host and port and was not let; for the so manieth time.
@@ -60,6 +62,12 @@ impl Mark {
             Mark::Cut { bytes, .. } => format!("[{bytes} more bytes of this line were cut]"),
             Mark::Full { bytes } => format!("[{bytes} bytes are kept of an attempt: from here on lines are dropped]"),
             Mark::Dropped { lines, bytes } => format!("[{lines} lines, {bytes} bytes, were dropped]"),
+            Mark::LeftOut { call, updates: 1, bytes } => {
+                format!("[{bytes} bytes of the output of {call} were left out]")
+            }
+            Mark::LeftOut { call, updates, bytes } => {
+                format!("[{bytes} bytes of the output of {call}, in {updates} updates, were left out]")
+            }
             Mark::Unsaid { lines } => format!("[it closed its input before {lines} lines were said to it]"),
             Mark::Refused { to, why, times: 1 } => format!("[{to} was refused: {why}]"),
             Mark::Refused { to, why, times } => format!("[{to} was refused {times} times: {why}]"),

@@ -17,6 +17,7 @@ mod held; // waits for our word
 mod porter; // listens
 mod scribe; // writes
 mod shared; // what the threads share
+pub(crate) mod tool_output; // stores what is sent again once
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -117,7 +118,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let (contained, ender) = (Arc::clone(&tree.cgroup), Ender::new(tree));
     let porter = Porter { door, shared: Arc::clone(&shared), ender, guests: vec![] };
     thread("porter", move || porter.run())?;
-    let scribe = Scribe::new(dir, launch.limits.clone(), secrets(&launch), Arc::clone(&shared));
+    let scribe = Scribe::new(dir, &launch, secrets(&launch), Arc::clone(&shared));
     let scribe = thread("scribe", move || scribe.run(&pipes))?;
 
     let started = match held {

@@ -1,8 +1,9 @@
-//! What an agent's program says, in one vocabulary for every provider. Plain data; no rule lives here.
+//! What an agent's program says, in one vocabulary for every provider. Plain data.
 //!
 //! Drivers translate each program's own stream into [`Said`]. Deltas stay in the transcript; what changes state
 //! (started, asked, plan, usage, limited, turn ended) is reported to the board.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -205,6 +206,29 @@ impl Tool {
             Some(object) if self.title.is_empty() => object,
             Some(object) => format!("{}: {object}", self.title),
         }
+    }
+}
+
+/// The tool calls of a transcript that a reader was shown.
+///
+/// A program sends an update for every line that a command prints. Readers who print one line per call want only those
+/// updates that change its status.
+#[derive(Clone, Debug, Default)]
+pub struct ShownCalls(BTreeMap<String, ToolStatus>);
+
+impl ShownCalls {
+    /// Returns whether `tool` is a call that was not shown yet, or one whose status has changed since.
+    pub fn is_news(&mut self, tool: &Tool) -> bool {
+        let is_started = |status| matches!(status, ToolStatus::Pending | ToolStatus::InProgress);
+        match self.0.insert(tool.id.clone(), tool.status) {
+            None => true,
+            Some(before) => before != tool.status && !(is_started(before) && is_started(tool.status)),
+        }
+    }
+
+    /// Forgets the calls of the turn before: a program may count its calls anew in every turn.
+    pub fn begin_turn(&mut self) {
+        self.0.clear();
     }
 }
 
@@ -444,5 +468,31 @@ impl Said {
             | Said::TurnEnded { .. } => true,
             Said::Message { .. } | Said::Thought { .. } | Said::Tool(_) | Said::Notice { .. } => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_shown_when_it_begins_and_when_it_ends() {
+        let mut shown = ShownCalls::default();
+        let mut news = |id: &str, status: ToolStatus| shown.is_news(&Tool { id: id.into(), status, ..Tool::default() });
+        use ToolStatus::{Completed, Failed, InProgress, Pending};
+        for (id, status, expected) in [
+            ("a", Pending, true),
+            ("a", InProgress, false),
+            ("a", InProgress, false),
+            ("b", InProgress, true),
+            ("a", Completed, true),
+            ("a", Completed, false),
+            ("b", Failed, true),
+            ("a", InProgress, true),
+        ] {
+            assert_eq!(news(id, status), expected, "{id} {status:?}");
+        }
+        shown.begin_turn();
+        assert!(shown.is_news(&Tool { id: "a".into(), status: InProgress, ..Tool::default() }));
     }
 }

@@ -25,6 +25,31 @@ function timed(box: Element): void {
   }
 }
 
+/** Puts the newest state of every tool call in the place of the group that the log already has of it. */
+function joinCalls(box: Element, first: Element | null): void {
+  const known = new Map<string, Element>();
+  let isNew = false;
+  for (const row of [...box.children] as HTMLElement[]) {
+    isNew ||= row === first;
+    // A program may count its calls anew in every turn.
+    if (row.dataset.turn !== undefined) known.clear();
+    const call = row.dataset.tool;
+    if (call === undefined) continue;
+    const before = known.get(call) as HTMLElement | undefined;
+    if (!before || !isNew) {
+      known.set(call, row);
+      continue;
+    }
+    row.dataset.wall = before.dataset.wall;
+    if (before instanceof HTMLDetailsElement && row instanceof HTMLDetailsElement && before.dataset.touched) {
+      row.open = before.open;
+      row.dataset.touched = before.dataset.touched;
+    }
+    before.replaceWith(row);
+    known.set(call, row);
+  }
+}
+
 /** What its program said, a piece at a time. It follows until somebody scrolls up. */
 function Log({ attempt, live }: { attempt: string; live: boolean }) {
   const place = useRef<HTMLDivElement>(null);
@@ -35,6 +60,12 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
     const box = place.current;
     if (!box) return;
     put(box, '');
+    // A group that somebody opened or closed stays so when its call goes on.
+    const touch = (event: Event) => {
+      const group = (event.target as Element).closest('summary')?.parentElement;
+      if (group) group.dataset.touched = 'yes';
+    };
+    box.addEventListener('click', touch);
     let from = 0;
     let over = false;
     let timer = 0;
@@ -45,7 +76,9 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
         const piece = JSON.parse(text) as { html: string; next: number; more: boolean };
         const below = box.scrollHeight - box.scrollTop - box.clientHeight;
         if (piece.html) {
+          const last = box.lastElementChild;
           add(box, piece.html);
+          joinCalls(box, last ? last.nextElementSibling : box.firstElementChild);
           timed(box);
           // What is far above is let go of: it can be fetched again.
           while (box.childElementCount > 2_000) box.firstElementChild?.remove();
@@ -65,6 +98,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
     return () => {
       over = true;
       clearTimeout(timer);
+      box.removeEventListener('click', touch);
     };
   }, [attempt, live, raw]);
   const follow = () => place.current && (place.current.scrollTop = place.current.scrollHeight);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::Setup;
 use super::acp::filled;
-use super::common::{Asks, Course, Ledger, Tail};
+use super::common::{Asks, Course, Ledger, Tail, unreadable};
 use super::input::read_input;
 use super::verdict::{Trouble, shorten, whole};
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
@@ -133,7 +133,7 @@ impl Claude {
                 return vec![];
             }
             self.errors.add_line(line);
-            return vec![Said::Notice { text: line.to_owned() }];
+            return vec![unreadable(line)];
         };
         match message["type"].as_str().unwrap_or_default() {
             "control_response" => self.control_answered(&message["response"], at),

@@ -8,7 +8,7 @@ use regatta_engine::ports::agents::{Exit, Wishes};
 use serde_json::Value;
 
 use super::Setup;
-use super::common::{Course, Ledger, Tail};
+use super::common::{Course, Ledger, Tail, unreadable};
 use super::input::{read_input, whole_or_cut};
 use super::verdict::{Trouble, shorten};
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
@@ -47,7 +47,7 @@ impl Codex {
     fn heard(&mut self, line: &str, at: u64) -> Vec<Said> {
         let Ok(event @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
             self.errors.add_line(line);
-            return vec![Said::Notice { text: line.to_owned() }];
+            return vec![unreadable(line)];
         };
         match event["type"].as_str().unwrap_or_default() {
             "thread.started" => {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::Setup;
 use super::acp::filled;
 use super::codex::{CAMEL, tool, unwrapped, usage};
-use super::common::{Asks, Course, Ledger, Tail, choose};
+use super::common::{Asks, Course, Ledger, Tail, choose, unreadable};
 use super::input::{add, whole_or_cut};
 use super::rpc::{Dialect, Fault, Message, NO_METHOD, read};
 use super::start::codex_mode;
@@ -523,7 +523,7 @@ impl Driver for Server {
                 Some(Message::Note { method, params }) => self.noted(&method, &params, record.at),
                 None => {
                     self.errors.add_line(&record.line);
-                    vec![Said::Notice { text: record.line.clone() }]
+                    vec![unreadable(&record.line)]
                 }
             },
             Stream::Err | Stream::Mark => self.errors.aside(record),

@@ -18,6 +18,19 @@ const CUT_ANSWER_BYTES: usize = 40_000;
 /// Stands for the beginning of an answer that is too long.
 const CUT: &str = "[The beginning is left out here. The transcript has all of it.]\n\n";
 
+/// The most that is shown of a line that breaks the protocol, in characters.
+const MAX_UNREADABLE_CHARS: usize = 4000;
+
+/// Shows a line that breaks the protocol. One that was cut for its length is among them, and has megabytes.
+pub(super) fn unreadable(line: &str) -> Said {
+    let left_out = line.chars().skip(MAX_UNREADABLE_CHARS).count();
+    if left_out == 0 {
+        return Said::Notice { text: line.to_owned() };
+    }
+    let shown: String = line.chars().take(MAX_UNREADABLE_CHARS).collect();
+    Said::Notice { text: format!("{shown} … {left_out} more characters") }
+}
+
 /// The end of a text that may be long.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {

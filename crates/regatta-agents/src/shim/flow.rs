@@ -16,6 +16,8 @@ pub struct Limits {
     pub burst_bytes: u64,
     /// Beyond this lines are counted and not kept.
     pub journal_bytes: u64,
+    /// The most that the journal stores of the output of one tool call; a mark counts the rest.
+    pub call_bytes: usize,
     /// A segment of the journal has about this length.
     pub segment_bytes: u64,
     /// So much may wait for the program to read it.
@@ -29,6 +31,7 @@ impl Default for Limits {
             bytes_per_second: 16 << 20,
             burst_bytes: 64 << 20,
             journal_bytes: 512 << 20,
+            call_bytes: 1 << 20,
             segment_bytes: 16 << 20,
             input_bytes: 8 << 20,
         }

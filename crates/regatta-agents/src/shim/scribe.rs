@@ -13,12 +13,13 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::flow::{Bucket, Limits, Lines};
 use super::shared::{Shared, Word};
+use super::tool_output::ToolOutput;
 use crate::driver::Stream;
 use crate::drivers;
 use crate::journal::{Mark, Writer};
 use crate::process::ready_until;
 use crate::redact::Redactor;
-use crate::rundir::RunDir;
+use crate::rundir::{Input, LaunchRecord, RunDir};
 
 /// How much is read at once.
 const PIECE: usize = 16 * 1024;
@@ -73,13 +74,14 @@ pub(super) struct Scribe {
 }
 
 impl Scribe {
-    pub(super) fn new(dir: &RunDir, limits: Limits, secrets: Secrets, shared: Arc<Shared>) -> Scribe {
+    pub(super) fn new(dir: &RunDir, launch: &LaunchRecord, secrets: Secrets, shared: Arc<Shared>) -> Scribe {
         let (asked, mut tries) = (Arc::clone(&shared), 0);
         let again = move |_: &io::Error| {
             std::thread::sleep(DISK_NAP);
             tries += u32::from(asked.is_finishing());
             tries < LAST_TRIES
         };
+        let limits = launch.limits.clone();
         let journal = Writer::new(dir.0.clone(), limits.segment_bytes, again);
         let book = Book {
             journal,
@@ -88,6 +90,8 @@ impl Scribe {
             kept: 0,
             full: false,
             dropped: (0, 0),
+            // Programs that are given one prompt print for people; the others speak a protocol.
+            tool_output: (launch.input == Input::Said).then(ToolOutput::default),
         };
         Scribe { shared, book, secrets, input: None, saying: None, sources: vec![], unsynced: None }
     }
@@ -239,6 +243,10 @@ impl Scribe {
             self.show()?;
         }
         self.marks()?;
+        let left_out = self.book.tool_output.as_mut().map(ToolOutput::finish).unwrap_or_default();
+        for mark in &left_out {
+            self.book.mark(mark)?;
+        }
         let (lines, bytes) = self.book.dropped;
         if lines > 0 {
             self.book.mark(&Mark::Dropped { lines, bytes })?;
@@ -287,6 +295,8 @@ struct Book {
     full: bool,
     /// Lines and bytes that were not kept.
     dropped: (u64, u64),
+    /// For programs that speak a protocol.
+    tool_output: Option<ToolOutput>,
 }
 
 impl Book {
@@ -301,10 +311,32 @@ impl Book {
             self.dropped = (self.dropped.0 + 1, self.dropped.1 + length);
             return Ok(());
         }
-        let written = self.write(stream, &redactor.clean(&String::from_utf8_lossy(line)))?;
+        // A secret may lie across two updates, so a line is cleaned before it is folded.
+        let text = String::from_utf8_lossy(line);
+        let cleaned = redactor.clean(&text);
+        let mut marks = Vec::new();
+        let mut folded = None;
+        if let Some(calls) = self.tool_output.as_mut().filter(|_| stream == Stream::Out) {
+            if cut > 0 {
+                let repeated = calls.repeats(&cleaned, length);
+                if let Some(before) = &repeated.mark {
+                    self.mark(before)?;
+                }
+                if !repeated.is_stored {
+                    return Ok(());
+                }
+            } else if let Some(stored) = calls.fold(&cleaned, self.limits.call_bytes) {
+                marks = stored.marks;
+                folded = Some(stored.line);
+            }
+        }
+        let written = self.write(stream, folded.as_deref().unwrap_or(&cleaned))?;
         // Its bytes were counted when they were read; here is what a record has on top.
         self.bucket.take(written.saturating_sub(line.len() as u64));
-        if cut > 0 { self.mark(&Mark::Cut { stream, bytes: cut }) } else { Ok(()) }
+        if cut > 0 {
+            marks.push(Mark::Cut { stream, bytes: cut });
+        }
+        marks.iter().try_for_each(|mark| self.mark(mark))
     }
 
     fn mark(&mut self, mark: &Mark) -> io::Result<()> {

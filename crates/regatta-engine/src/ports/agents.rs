@@ -358,7 +358,7 @@ pub trait Agents: Send + Sync {
     /// its whole tree is gone. What runs `once` is left: its record says how it ended.
     fn rest(&self) {}
     /// Reads the attempt's transcript, also while its program runs: at most `limit` records from place `from` (the
-    /// first is 1). Nothing was ever started: nothing.
+    /// first is 1), and fewer where they are long. Empty at the end, and if nothing was ever started.
     fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Line>, AgentError>;
     /// The last of what the attempt's program printed, at most that many bytes: for a sentence about its end.
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;

@@ -1,6 +1,8 @@
 //! What a program said, as markup, a piece at a time: no page ever holds a whole log.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -8,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
 use regatta_core::ids::AttemptId;
 use regatta_core::session::{Said, Tool, ToolStatus};
+use regatta_engine::ports::agents::{Line, Stream};
 use serde::Deserialize;
 
 use super::markup;
@@ -16,6 +19,8 @@ use crate::{Refused, Shared, bounds, calls};
 
 /// How many records are sent at once.
 const PIECE: usize = 500;
+/// No piece has more markup than this and one row.
+const MAX_PIECE_BYTES: usize = 512 * 1024;
 /// How long one record's text may be, in characters.
 const LONGEST_TEXT: usize = 20_000;
 
@@ -42,24 +47,109 @@ pub(super) async fn log(
     let (agents, from) = (shared.engine.agents().clone(), asked.from);
     let drawn = calls::blocking(move || {
         let lines = agents.transcript(attempt, from, PIECE).map_err(|it| Problem::new(500, "io", it.what, it.hint))?;
-        let (mut html, mut next) = (String::new(), from);
-        for it in &lines {
-            next = it.record.n + 1;
-            if asked.raw {
-                row(&mut html, it.record.at, "", &text(&it.record.line));
-            } else if it.said.is_empty() {
-                // What a program printed and no driver made sense of is for people.
-                let stream = serde_json::to_value(it.record.stream).unwrap_or_default();
-                if matches!(stream.as_str(), Some("err" | "mark")) {
-                    row(&mut html, it.record.at, "aside", &text(&it.record.line));
-                }
-            } else {
-                it.said.iter().for_each(|said| draw(&mut html, it.record.at, said));
-            }
-        }
-        Ok::<_, Problem>(serde_json::json!({ "html": html, "next": next, "more": lines.len() == PIECE }))
+        Ok::<_, Problem>(piece(&lines, from, asked.raw))
     });
     Ok(axum::Json(drawn.await??).into_response())
+}
+
+/// Draws as many lines as a page takes at once.
+fn piece(lines: &[Line], from: u64, raw: bool) -> serde_json::Value {
+    let mut rows = Rows::default();
+    let mut next = from;
+    for line in lines {
+        if rows.bytes > MAX_PIECE_BYTES {
+            break;
+        }
+        next = line.record.n + 1;
+        let wall = line.record.at;
+        if raw {
+            rows.push(row(wall, "", &text(&line.record.line)));
+        } else if line.said.is_empty() {
+            // What a program printed and no driver made sense of is for people.
+            if matches!(line.record.stream, Stream::Err | Stream::Mark) {
+                rows.push(row(wall, "aside", &text(&line.record.line)));
+            }
+        } else {
+            line.said.iter().for_each(|said| rows.draw(wall, said));
+        }
+    }
+    // A piece that is full by its bytes has fewer lines, so only an empty one is the end.
+    serde_json::json!({ "html": rows.html.concat(), "next": next, "more": !lines.is_empty() })
+}
+
+/// The rows of a piece. A tool call has one, which every update draws anew.
+#[derive(Default)]
+struct Rows {
+    html: Vec<String>,
+    bytes: usize,
+    /// By its id: the row of a call, and when the call began.
+    calls: HashMap<String, (usize, u64)>,
+}
+
+impl Rows {
+    fn push(&mut self, html: String) {
+        self.bytes += html.len();
+        self.html.push(html);
+    }
+
+    fn draw(&mut self, wall: u64, said: &Said) {
+        match said {
+            Said::Tool(tool) => match self.calls.get(&tool.id) {
+                Some((place, began)) => {
+                    let html = call(*began, tool);
+                    self.bytes = self.bytes - self.html[*place].len() + html.len();
+                    self.html[*place] = html;
+                }
+                None => {
+                    self.calls.insert(tool.id.clone(), (self.html.len(), wall));
+                    self.push(call(wall, tool));
+                }
+            },
+            // A program may count its calls anew in every turn.
+            Said::TurnStarted { n } => {
+                self.calls.clear();
+                self.push(format!(
+                    "<div class=\"say note\" data-turn=\"{n}\" data-wall=\"{wall}\">turn {}</div>",
+                    n + 1
+                ));
+            }
+            _ => self.html_of(wall, said).into_iter().for_each(|html| self.push(html)),
+        }
+    }
+
+    fn html_of(&self, wall: u64, said: &Said) -> Option<String> {
+        Some(match said {
+            Said::Started { model, .. } => {
+                // It is said again when another model answers.
+                let text = model.as_deref().map_or("session opened".to_owned(), |it| format!("session with {it}"));
+                row(wall, "note", &markup::text(&text))
+            }
+            Said::Message { text: it } => row(wall, "", &text(it)),
+            Said::Thought { text: it } => row(wall, "thought", &text(it)),
+            Said::Plan { entries } => {
+                let lines: Vec<String> = entries.iter().map(|it| format!("· {}", it.text)).collect();
+                row(wall, "note", &text(&lines.join("\n")))
+            }
+            Said::Asked(it) => {
+                let what = match &it.want {
+                    regatta_core::session::Want::Permission { tool, .. } => {
+                        format!("asks: may it {}", tool.describe())
+                    }
+                    regatta_core::session::Want::Question { text, .. } => format!("asks: {text}"),
+                };
+                row(wall, "asks", &text(&what))
+            }
+            Said::TurnEnded { detail, .. } if !detail.is_empty() => row(wall, "note", &text(detail)),
+            Said::Limited { detail, .. } => row(wall, "asks", &text(&format!("the provider's limit: {detail}"))),
+            Said::Notice { text: it } => row(wall, "aside", &text(it)),
+            Said::Tool(_)
+            | Said::TurnStarted { .. }
+            | Said::Withdrew { .. }
+            | Said::Usage { .. }
+            | Said::Context { .. }
+            | Said::TurnEnded { .. } => return None,
+        })
+    }
 }
 
 /// Text of any length, as markup.
@@ -85,64 +175,36 @@ fn text(it: &str) -> String {
     out
 }
 
-fn row(out: &mut String, wall: u64, class: &str, html: &str) {
-    let _a_string_takes_all = write!(out, "<div class=\"say {class}\" data-wall=\"{wall}\">{html}</div>");
+fn row(wall: u64, class: &str, html: &str) -> String {
+    format!("<div class=\"say {class}\" data-wall=\"{wall}\">{html}</div>")
 }
 
-fn draw(out: &mut String, wall: u64, said: &Said) {
-    match said {
-        Said::Started { model, .. } => {
-            // It is said again when another model answers.
-            let text = model.as_deref().map_or("session opened".to_owned(), |it| format!("session with {it}"));
-            row(out, wall, "note", &markup::text(&text));
-        }
-        Said::TurnStarted { n } => row(out, wall, "note", &format!("turn {}", n + 1)),
-        Said::Message { text: it } => row(out, wall, "", &text(it)),
-        Said::Thought { text: it } => row(out, wall, "thought", &text(it)),
-        Said::Tool(it) => tool(out, wall, it),
-        Said::Plan { entries } => {
-            let lines: Vec<String> = entries.iter().map(|it| format!("· {}", it.text)).collect();
-            row(out, wall, "note", &text(&lines.join("\n")));
-        }
-        Said::Asked(it) => {
-            let what = match &it.want {
-                regatta_core::session::Want::Permission { tool, .. } => {
-                    format!("asks: may it {}", tool.describe())
-                }
-                regatta_core::session::Want::Question { text, .. } => format!("asks: {text}"),
-            };
-            row(out, wall, "asks", &text(&what));
-        }
-        Said::TurnEnded { detail, .. } if !detail.is_empty() => row(out, wall, "note", &text(detail)),
-        Said::Limited { detail, .. } => row(out, wall, "asks", &text(&format!("the provider's limit: {detail}"))),
-        Said::Notice { text: it } => row(out, wall, "aside", &text(it)),
-        Said::Withdrew { .. } | Said::Usage { .. } | Said::Context { .. } | Said::TurnEnded { .. } => {}
-    }
-}
-
-/// A tool call is a group that opens by itself when it runs or failed.
-fn tool(out: &mut String, wall: u64, it: &Tool) {
-    let (mark, open) = match it.status {
+/// Draws a tool call: a group that opens by itself while the call runs and when it failed. The page replaces the group
+/// that it has by its `data-tool`.
+fn call(began: u64, tool: &Tool) -> String {
+    let (mark, open) = match tool.status {
         ToolStatus::Failed => (" <b class=\"bad\">failed</b>", " open"),
         ToolStatus::InProgress => (" …", " open"),
         ToolStatus::Completed => (" <b class=\"good\">ok</b>", ""),
         ToolStatus::Pending => ("", ""),
     };
-    let title = it.describe();
+    let title = tool.describe();
     let title = markup::text(markup::cut(title.lines().next().unwrap_or_default()).0);
-    let body = it.output.as_deref().filter(|it| !it.is_empty()).map(text);
-    let _a_string_takes_all = match body {
-        Some(body) => write!(
-            out,
-            "<details class=\"say tool\" data-wall=\"{wall}\"{open}><summary>{title}{mark}</summary><pre>{body}</pre></details>"
-        ),
-        None => write!(out, "<div class=\"say tool\" data-wall=\"{wall}\">{title}{mark}</div>"),
-    };
+    // An id is the program's text, of any length; the page only compares it.
+    let mut hasher = DefaultHasher::new();
+    tool.id.hash(&mut hasher);
+    let id = format!("{:016x}", hasher.finish());
+    let about = format!("class=\"say tool\" data-tool=\"{id}\" data-wall=\"{began}\"");
+    match tool.output.as_deref().filter(|output| !output.is_empty()).map(text) {
+        Some(body) => format!("<details {about}{open}><summary>{title}{mark}</summary><pre>{body}</pre></details>"),
+        None => format!("<div {about}>{title}{mark}</div>"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use regatta_engine::ports::agents::Record;
 
     /// S12: whatever a program says, in whichever field, no markup comes of it.
     #[test]
@@ -160,12 +222,55 @@ mod tests {
             Said::Limited { until_wall: None, detail: bad.into() },
             Said::Tool(tool),
         ];
-        let mut out = String::new();
-        all.iter().for_each(|it| draw(&mut out, 7, it));
+        let mut rows = Rows::default();
+        all.iter().for_each(|said| rows.draw(7, said));
+        let out = rows.html.concat();
         for it in ["<script", "<a ", "\u{1b}", "\u{202e}", "href=\""] {
             assert!(!out.contains(it), "{it}: {out}");
         }
-        assert!(out.contains("<details class=\"say tool\" data-wall=\"7\" open>"), "{out}");
+        assert!(out.contains("data-wall=\"7\" open><summary>"), "{out}");
+    }
+
+    fn update(n: u64, output: &str, status: ToolStatus) -> Line {
+        let tool = Tool {
+            id: "t1".into(),
+            title: "cargo test".into(),
+            output: Some(output.to_owned()),
+            status,
+            ..Tool::default()
+        };
+        let record = Record { n, at: n, stream: Stream::Out, line: String::new() };
+        Line { record, said: vec![Said::Tool(tool)] }
+    }
+
+    #[test]
+    fn a_tool_call_is_one_group_whatever_updates_it_sends() {
+        let mut lines = vec![update(1, "a", ToolStatus::InProgress), update(2, "a\nb", ToolStatus::InProgress)];
+        lines.push(update(3, "a\nb\nc", ToolStatus::Completed));
+        let drawn = piece(&lines, 1, false);
+        let html = drawn["html"].as_str().unwrap();
+        assert_eq!(html.matches("<details").count(), 1, "{html}");
+        assert!(html.contains("<pre>a\nb\nc</pre>") && html.contains("data-wall=\"1\""), "{html}");
+        assert_eq!(drawn["next"], 4);
+        // The same id in another turn is another call.
+        let turn = Line { said: vec![Said::TurnStarted { n: 1 }], ..update(4, "", ToolStatus::Pending) };
+        let lines = [lines, vec![turn, update(5, "x", ToolStatus::Failed)]].concat();
+        let drawn = piece(&lines, 1, false);
+        assert_eq!(drawn["html"].as_str().unwrap().matches("<details").count(), 2, "{drawn}");
+    }
+
+    #[test]
+    fn a_piece_has_a_bound_and_goes_on_behind_it() {
+        let said = |n: u64| {
+            let line = update(n, "", ToolStatus::Pending);
+            Line { said: vec![Said::Notice { text: "wide words\n".repeat(5_000) }], ..line }
+        };
+        let lines: Vec<Line> = (1..=400).map(said).collect();
+        let drawn = piece(&lines, 1, false);
+        assert!(drawn["html"].as_str().unwrap().len() < 2 * MAX_PIECE_BYTES);
+        let next = drawn["next"].as_u64().unwrap();
+        assert!(next > 1 && next < 400, "{next}");
+        assert_eq!((drawn["more"].clone(), piece(&[], 401, false)["more"].clone()), (true.into(), false.into()));
     }
 
     #[test]

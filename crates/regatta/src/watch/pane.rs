@@ -2,7 +2,7 @@
 
 use regatta_api::view::LineView;
 use regatta_core::ids::AttemptId;
-use regatta_core::session::{Said, ToolStatus, Want};
+use regatta_core::session::{Said, ShownCalls, ToolStatus, Want};
 
 use crate::out::{inert, wrapped};
 
@@ -24,11 +24,13 @@ pub(super) struct Log {
     /// Each line as the program wrote it.
     pub(super) raw: bool,
     pub(super) problem: Option<String>,
+    pub(super) calls: ShownCalls,
 }
 
 impl Default for Log {
     fn default() -> Log {
-        Log { attempt: None, lines: vec![], next: 0, follow: true, up: 0, raw: false, problem: None }
+        let calls = ShownCalls::default();
+        Log { attempt: None, lines: vec![], next: 0, follow: true, up: 0, raw: false, problem: None, calls }
     }
 }
 
@@ -46,7 +48,7 @@ impl Log {
     pub(super) fn take(&mut self, piece: &[LineView]) {
         for it in piece {
             self.next = self.next.max(it.n + 1);
-            for text in if self.raw { vec![it.line.clone()] } else { said(it) } {
+            for text in if self.raw { vec![it.line.clone()] } else { self.said(it) } {
                 let before = self.lines.len();
                 self.lines.extend(text.split('\n').map(cut));
                 if !self.follow {
@@ -57,6 +59,23 @@ impl Log {
         let over = self.lines.len().saturating_sub(MOST_LINES);
         self.lines.drain(..over);
         self.up = self.up.min(self.lines.len());
+    }
+
+    fn said(&mut self, it: &LineView) -> Vec<String> {
+        if it.said.is_empty() {
+            // What a program printed and no driver made sense of is for people.
+            return if matches!(it.stream.as_str(), "err" | "mark") { vec![it.line.clone()] } else { vec![] };
+        }
+        let mut lines = Vec::new();
+        for said in &it.said {
+            match said {
+                Said::Tool(tool) if !self.calls.is_news(tool) => continue,
+                Said::TurnStarted { .. } => self.calls.begin_turn(),
+                _ => {}
+            }
+            lines.extend(one(said));
+        }
+        lines
     }
 
     /// Scrolls up (negative) or down; at the end it follows again.
@@ -86,14 +105,6 @@ pub(super) fn cut(line: &str) -> String {
     let left = line.chars().skip(LONGEST).count();
     let short = inert(&short);
     if left == 0 { short } else { format!("{short} … {left} more characters") }
-}
-
-fn said(it: &LineView) -> Vec<String> {
-    if it.said.is_empty() {
-        // What a program printed and no driver made sense of is for people.
-        return if matches!(it.stream.as_str(), "err" | "mark") { vec![it.line.clone()] } else { vec![] };
-    }
-    it.said.iter().filter_map(one).collect()
 }
 
 fn one(said: &Said) -> Option<String> {
@@ -127,6 +138,7 @@ fn one(said: &Said) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use regatta_core::session::Tool;
 
     fn line(n: u64, text: &str) -> LineView {
         let said = vec![Said::Message { text: text.into() }];
@@ -150,6 +162,19 @@ mod tests {
         let many = "line\n".repeat(20_000);
         log.take(&[line(4, &many)]);
         assert_eq!(log.lines.len(), MOST_LINES);
+    }
+
+    /// A command that prints many lines is one line when it begins and one when it ends.
+    #[test]
+    fn updates_of_a_call_that_runs_are_shown_once() {
+        let mut log = Log::of(AttemptId(1));
+        let update = |n: u64, status: ToolStatus| {
+            let tool = Tool { id: "t1".into(), title: "cargo test".into(), status, ..Tool::default() };
+            LineView { said: vec![Said::Tool(tool)], ..line(n, "") }
+        };
+        log.take(&[update(1, ToolStatus::InProgress), update(2, ToolStatus::InProgress)]);
+        log.take(&[update(3, ToolStatus::InProgress), update(4, ToolStatus::Completed)]);
+        assert_eq!(log.lines, ["▸ cargo test", "✓ cargo test"]);
     }
 
     /// Whoever scrolled up stays where they were while more comes, and the end follows again.

@@ -1,14 +1,12 @@
 //! `logs`: what an attempt's program said, as people read it; or its journal as it is.
 
-use std::collections::HashMap;
-
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::TaskView;
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::reference::{self, Kind, Reference, Unclear};
-use regatta_core::session::{Said as Spoken, Tool, ToolStatus, Want};
+use regatta_core::session::{Said as Spoken, ShownCalls, Tool, ToolStatus, Want};
 use regatta_engine::ports::agents::{Agents, Line, Stream};
 
 use crate::client::{Client, Got, Seen};
@@ -97,8 +95,7 @@ struct Pen {
     verbose: bool,
     /// Text was printed that does not end a line.
     open: bool,
-    /// The last status of each tool call.
-    tools: HashMap<String, ToolStatus>,
+    calls: ShownCalls,
 }
 
 impl Pen {
@@ -153,7 +150,10 @@ impl Pen {
                 };
                 self.whole(&format!("? {}", plain(&what)))
             }
-            Spoken::TurnStarted { n } if *n > 0 => self.whole(&format!("· turn {}", n + 1)),
+            Spoken::TurnStarted { n } => {
+                self.calls.begin_turn();
+                if *n > 0 { self.whole(&format!("· turn {}", n + 1)) } else { String::new() }
+            }
             Spoken::Limited { detail, .. } => self.whole(&format!("! rate limit: {}", plain(detail))),
             Spoken::TurnEnded { class: Some(class), detail, .. } => {
                 self.whole(&format!("! {class}: {}", plain(detail.trim())))
@@ -164,7 +164,7 @@ impl Pen {
     }
 
     fn tool(&mut self, out: &Out, tool: &Tool) -> String {
-        if self.tools.insert(tool.id.clone(), tool.status) == Some(tool.status) {
+        if !self.calls.is_news(tool) {
             return String::new();
         }
         let (sign, plain_sign) = match tool.status {

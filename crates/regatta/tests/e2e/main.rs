@@ -69,6 +69,7 @@ mod sign_off; // the live sign-off list of mixed teams
 mod stops; // commands that hang are ended, and a stop is true
 mod streams; // events without gaps
 mod submodules; // brought along, moved, edited, missing; LFS
+mod task_logs; // what commands print, stored and shown once
 mod team_storms; // random teams of real processes
 mod teams; // mixed teams: lanes, a kill, a stop, a file
 mod terminal; // the whole picture in a real terminal

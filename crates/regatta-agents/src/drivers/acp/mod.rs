@@ -20,7 +20,7 @@ use self::ask::What;
 use self::open::{Abilities, Choice, Setting};
 use self::turn::Turn;
 use super::Setup;
-use super::common::{Asks, Course, Ledger, Tail};
+use super::common::{Asks, Course, Ledger, Tail, unreadable};
 use super::rpc::{Dialect, Fault, Message, NO_METHOD, read};
 use super::verdict::Trouble;
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
@@ -245,7 +245,7 @@ impl Acp {
             None if line.trim().is_empty() => vec![],
             None => {
                 self.errors.add_line(line);
-                vec![Said::Notice { text: line.to_owned() }]
+                vec![unreadable(line)]
             }
         }
     }

@@ -10,15 +10,23 @@ use super::{Acp, Sent, Session, stop_of};
 use crate::drivers::input::{add, names_command, read_input};
 use crate::drivers::rpc::Fault;
 use crate::drivers::verdict::{Trouble, of_text, shorten, whole};
+use crate::shim::tool_output::CONTINUES;
 
 /// The most that is kept of what a tool printed.
 const OUTPUT: usize = 4000;
+
+/// A tool call, and the texts of its content: an update may continue them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownCall {
+    pub(super) tool: Tool,
+    texts: Vec<String>,
+}
 
 /// The turn that runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
     pub(super) cancelled: bool,
-    pub(super) tools: BTreeMap<String, Tool>,
+    pub(super) tools: BTreeMap<String, KnownCall>,
     /// The last error it told of aside, though the turn may end well; one that it tries again may pass.
     aside: Value,
     broken: bool,
@@ -152,7 +160,7 @@ impl Acp {
             let words = if words.is_empty() { told.unwrap_or("The model's provider failed.") } else { words };
             return Some(Trouble::read(words, None, &turn.aside, at));
         }
-        let worked = turn.tools.values().any(|it| it.status == ToolStatus::Completed);
+        let worked = turn.tools.values().any(|call| call.tool.status == ToolStatus::Completed);
         let short = words.len() < 2000;
         let failed = self.quirks.smiles && !used && !worked && short && of_text(words).is_some();
         failed.then(|| Trouble::read(words, None, &Value::Null, at))
@@ -206,9 +214,12 @@ fn word<T: DeserializeOwned>(value: &Value) -> Option<T> {
 }
 
 /// Merges a `tool_call`, a `tool_call_update` or the tool call of a permission request.
-pub(super) fn merge(tools: &mut BTreeMap<String, Tool>, update: &Value) -> Option<Tool> {
+pub(super) fn merge(tools: &mut BTreeMap<String, KnownCall>, update: &Value) -> Option<Tool> {
     let id = update["toolCallId"].as_str()?;
-    let tool = tools.entry(id.to_owned()).or_insert_with(|| Tool { id: id.to_owned(), ..Tool::default() });
+    let KnownCall { tool, texts } = tools.entry(id.to_owned()).or_default();
+    if tool.id.is_empty() {
+        id.clone_into(&mut tool.id);
+    }
     if let Some(title) = update["title"].as_str() {
         tool.title = shorten(title, 500);
     }
@@ -224,16 +235,27 @@ pub(super) fn merge(tools: &mut BTreeMap<String, Tool>, update: &Value) -> Optio
     read_input(tool, input);
     let mut add_path = |path: Option<&str>| add(&mut tool.paths, path.unwrap_or_default());
     update["locations"].as_array().into_iter().flatten().for_each(|it| add_path(it["path"].as_str()));
-    let mut output = String::new();
-    for block in update["content"].as_array().into_iter().flatten() {
+    let blocks = update["content"].as_array().into_iter().flatten();
+    let mut found = Vec::new();
+    for (nth, block) in blocks.enumerate() {
         add_path(block["path"].as_str());
-        if let Some(text) = content(&block["content"]) {
-            output.push_str(&text);
-            output.push('\n');
+        let Some(mut text) = content(&block["content"]) else { continue };
+        if continues(update, nth)
+            && let Some(before) = texts.get(found.len())
+        {
+            text.insert_str(0, before);
         }
+        found.push(shorten(&text, OUTPUT));
     }
-    if !output.is_empty() {
-        tool.output = Some(shorten(output.trim_end(), OUTPUT));
+    if !found.is_empty() {
+        tool.output = Some(shorten(found.join("\n").trim_end(), OUTPUT));
+        *texts = found;
     }
     Some(tool.clone())
+}
+
+/// Whether the journal has only the end of this block of an update's content, see `shim/tool_output.rs`.
+fn continues(update: &Value, block: usize) -> bool {
+    let pointers = update["_meta"]["regatta"][CONTINUES].as_array().into_iter().flatten();
+    pointers.filter_map(Value::as_str).any(|pointer| pointer == format!("/content/{block}/content/text"))
 }

@@ -1,0 +1,363 @@
+//! Stores the output of a tool call once.
+//!
+//! Some programs send the whole output of a running command again with every line that it prints: the content of a
+//! `tool_call_update` of the Agent Client Protocol replaces the content before, and Codex sends the whole diff of a
+//! turn after every edit. A command of n lines would leave n² lines in the journal.
+//!
+//! A text that continues the text before is therefore stored without the part that the journal already has, and
+//! [`CONTINUES`] names it. Driver and journal agree on that name, so nothing is lost. A text that replaces the text
+//! before is stored whole. What all updates of one call may store is bounded; a mark counts the rest.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Map, Value, json};
+
+use crate::journal::Mark;
+
+/// The field of an update, in `_meta.regatta`, that lists the texts that continue those of the update before, each as
+/// a JSON pointer into the update.
+pub(crate) const CONTINUES: &str = "continues";
+
+/// Shorter texts are stored as they are: to name them would take more room.
+const MIN_TEXT_BYTES: usize = 128;
+
+/// So many calls are remembered at once. A program that ends none of its calls starts anew with all of them.
+const MAX_OPEN_CALLS: usize = 256;
+
+/// The longest name of a call in a mark.
+const MAX_NAME_CHARS: usize = 100;
+
+/// How much of a line is compared to find out whether it repeats the line before. Longer lines than this exist only
+/// where the line limit is larger, so every line that was cut has as much.
+const HEAD_BYTES: usize = 4 * 1024;
+
+/// The tool calls of one program, and how much of their output the journal has.
+#[derive(Default)]
+pub(super) struct ToolOutput {
+    calls: BTreeMap<String, Call>,
+    cut_line: Option<CutLine>,
+}
+
+#[derive(Default)]
+struct Call {
+    /// By its pointer: the text that the last update had there.
+    texts: BTreeMap<String, Known>,
+    stored_bytes: usize,
+    left_out_updates: u64,
+    left_out_bytes: u64,
+}
+
+/// The last line that was too long to be read as JSON, and how often it came again.
+struct CutLine {
+    head: Known,
+    repeated_lines: u64,
+    repeated_bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    bytes: usize,
+    hash: u64,
+}
+
+impl Known {
+    fn new(text: &str) -> Known {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Known { bytes: text.len(), hash: hasher.finish() }
+    }
+
+    fn begins(self, text: &str) -> bool {
+        text.get(..self.bytes).is_some_and(|start| Known::new(start) == self)
+    }
+}
+
+/// The line to store, and the marks that belong behind it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stored {
+    pub(super) line: String,
+    pub(super) marks: Vec<Mark>,
+}
+
+impl ToolOutput {
+    /// Returns the line to store in place of `line`, an update of a tool call; `None` if it is no such update and is
+    /// to be stored as it is.
+    pub(super) fn fold(&mut self, line: &str, max_call_bytes: usize) -> Option<Stored> {
+        if !line.contains("tool_call") && !line.contains("turn/diff/updated") {
+            return None;
+        }
+        let mut message: Value = serde_json::from_str(line).ok()?;
+        let (key, update) = replacing_update(&mut message)?;
+        let is_over = matches!(update["status"].as_str(), Some("completed" | "failed"));
+        let call = self.calls.entry(key.clone()).or_default();
+        let mut walk = Walk { call, continues: Vec::new(), left_out: 0, max_call_bytes };
+        for (name, value) in update.as_object_mut()? {
+            // An input is what a person is asked about, and a driver must see all of it.
+            if name != "rawInput" && name != "_meta" {
+                walk.visit(&format!("/{name}"), value);
+            }
+        }
+        let (continues, left_out) = (walk.continues, walk.left_out);
+        if left_out > 0 {
+            call.left_out_updates += 1;
+            call.left_out_bytes += left_out;
+        }
+        let is_changed = left_out > 0 || !continues.is_empty();
+        if !continues.is_empty() {
+            let fields = update.as_object_mut()?;
+            let meta = fields.entry("_meta").or_insert(Value::Null);
+            if !meta.is_object() {
+                *meta = Value::Object(Map::new());
+            }
+            meta["regatta"] = json!({ CONTINUES: continues });
+        }
+        let line = if is_changed { message.to_string() } else { line.to_owned() };
+        let over = if is_over { self.calls.remove(&key) } else { None };
+        let mut marks: Vec<Mark> = over.and_then(|call| call.mark(&key)).into_iter().collect();
+        if self.calls.len() > MAX_OPEN_CALLS {
+            marks.extend(self.end_calls());
+        }
+        Some(Stored { line, marks })
+    }
+
+    /// Returns whether a line that was cut, and can therefore not be read, repeats the cut line before. A line that
+    /// repeats is counted, not stored.
+    pub(super) fn repeats(&mut self, line: &str, bytes: u64) -> Repeated {
+        let mut end = HEAD_BYTES.min(line.len());
+        while !line.is_char_boundary(end) {
+            end -= 1;
+        }
+        let head = Known::new(&line[..end]);
+        match &mut self.cut_line {
+            Some(cut) if cut.head == head => {
+                cut.repeated_lines += 1;
+                cut.repeated_bytes += bytes;
+                Repeated { is_stored: false, mark: None }
+            }
+            cut => {
+                let before = cut.replace(CutLine { head, repeated_lines: 0, repeated_bytes: 0 });
+                Repeated { is_stored: true, mark: before.and_then(CutLine::mark) }
+            }
+        }
+    }
+
+    /// Returns the marks of the calls that have not ended.
+    pub(super) fn finish(&mut self) -> Vec<Mark> {
+        let mut marks = self.end_calls();
+        marks.extend(self.cut_line.take().and_then(CutLine::mark));
+        marks
+    }
+
+    fn end_calls(&mut self) -> Vec<Mark> {
+        let calls = std::mem::take(&mut self.calls);
+        calls.into_iter().filter_map(|(key, call)| call.mark(&key)).collect()
+    }
+}
+
+/// Whether a cut line is stored, and the mark that belongs before it.
+pub(super) struct Repeated {
+    pub(super) is_stored: bool,
+    pub(super) mark: Option<Mark>,
+}
+
+impl Call {
+    fn mark(self, key: &str) -> Option<Mark> {
+        let (updates, bytes) = (self.left_out_updates, self.left_out_bytes);
+        (bytes > 0).then(|| Mark::LeftOut { call: key.chars().take(MAX_NAME_CHARS).collect(), updates, bytes })
+    }
+}
+
+impl CutLine {
+    fn mark(self) -> Option<Mark> {
+        let (lines, bytes) = (self.repeated_lines, self.repeated_bytes);
+        (lines > 0).then_some(Mark::Dropped { lines, bytes })
+    }
+}
+
+/// Returns the part of a message that replaces an earlier message with the same key.
+fn replacing_update(message: &mut Value) -> Option<(String, &mut Value)> {
+    let method = message["method"].as_str()?.to_owned();
+    match method.as_str() {
+        "session/update" => {
+            let update = message.get_mut("params")?.get_mut("update")?;
+            let is_call = update["sessionUpdate"].as_str().is_some_and(|kind| kind.starts_with("tool_call"));
+            let key = update["toolCallId"].as_str().filter(|_| is_call)?.to_owned();
+            Some((key, update))
+        }
+        "turn/diff/updated" => {
+            let update = message.get_mut("params")?;
+            let key = update["turnId"].as_str()?.to_owned();
+            Some((format!("the diff of {key}"), update))
+        }
+        _ => None,
+    }
+}
+
+struct Walk<'a> {
+    call: &'a mut Call,
+    continues: Vec<String>,
+    left_out: u64,
+    max_call_bytes: usize,
+}
+
+impl Walk<'_> {
+    /// Shortens every text below `value` by what the journal has of it and by what it may not have.
+    fn visit(&mut self, pointer: &str, value: &mut Value) {
+        match value {
+            Value::String(text) => self.shorten(pointer, text),
+            Value::Array(items) => {
+                for (nth, item) in items.iter_mut().enumerate() {
+                    self.visit(&format!("{pointer}/{nth}"), item);
+                }
+            }
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    self.visit(&format!("{pointer}/{name}"), field);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn shorten(&mut self, pointer: &str, text: &mut String) {
+        let known = self.call.texts.get(pointer).copied();
+        if text.len() < MIN_TEXT_BYTES && known.is_none() {
+            return;
+        }
+        self.call.texts.insert(pointer.to_owned(), Known::new(text));
+        if let Some(known) = known.filter(|known| known.bytes > 0 && known.begins(text)) {
+            text.drain(..known.bytes);
+            self.continues.push(pointer.to_owned());
+        }
+        let mut room = self.max_call_bytes.saturating_sub(self.call.stored_bytes).min(text.len());
+        while !text.is_char_boundary(room) {
+            room -= 1;
+        }
+        self.left_out += (text.len() - room) as u64;
+        text.truncate(room);
+        self.call.stored_bytes += room;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 1 << 20;
+
+    fn update(text: &str, status: Option<&str>) -> String {
+        let mut update = json!({
+            "sessionUpdate": "tool_call_update", "toolCallId": "t1",
+            "content": [{ "type": "content", "content": { "type": "text", "text": text } }],
+            "rawOutput": { "output": text },
+        });
+        if let Some(status) = status {
+            update["status"] = json!(status);
+        }
+        json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "s", "update": update } })
+            .to_string()
+    }
+
+    /// Puts the texts of stored lines together again, as a driver does.
+    fn put_together(lines: &[String]) -> String {
+        let mut whole = String::new();
+        for line in lines {
+            let message: Value = serde_json::from_str(line).unwrap();
+            let update = &message["params"]["update"];
+            let pointer = "/content/0/content/text";
+            let continues = update["_meta"]["regatta"][CONTINUES].as_array().cloned().unwrap_or_default();
+            if !continues.iter().any(|it| it == pointer) {
+                whole.clear();
+            }
+            whole.push_str(update.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+        }
+        whole
+    }
+
+    #[test]
+    fn an_output_that_grows_is_stored_once() {
+        let (mut calls, mut text, mut lines) = (ToolOutput::default(), String::new(), Vec::new());
+        for n in 0..300 {
+            text += &format!("test number {n} of auth::login … ok, and ä\n");
+            lines.push(calls.fold(&update(&text, None), MAX).unwrap().line);
+        }
+        lines.push(calls.fold(&update(&text, Some("completed")), MAX).unwrap().line);
+        assert_eq!(put_together(&lines), text, "nothing is lost");
+        let stored: usize = lines.iter().map(String::len).sum();
+        assert!(stored < 12 * text.len(), "{stored} bytes for an output of {}", text.len());
+        assert_eq!(calls.finish(), [], "nothing was left out");
+    }
+
+    #[test]
+    fn an_output_that_is_replaced_is_stored_whole() {
+        let mut calls = ToolOutput::default();
+        let lines = ["a", "ab", "xb"].map(|text| {
+            let text = text.repeat(MIN_TEXT_BYTES);
+            calls.fold(&update(&text, None), MAX).unwrap().line
+        });
+        assert_eq!(put_together(&lines), "xb".repeat(MIN_TEXT_BYTES));
+    }
+
+    #[test]
+    fn a_call_has_a_bound_and_a_mark_counts_the_rest() {
+        let mut calls = ToolOutput::default();
+        // A bar that is drawn anew: no text continues the text before.
+        let bar = |n: usize| format!("{n:04} {}", "=".repeat(995));
+        let mut stored = 0;
+        for n in 0..100 {
+            stored += calls.fold(&update(&bar(n), None), 20_000).unwrap().line.len();
+        }
+        assert!(stored < 20_000 + 100 * 300, "{stored}");
+        let last = calls.fold(&update(&bar(100), Some("failed")), 20_000).unwrap();
+        let left_out = 101 * 2 * 1_000 - 20_000;
+        assert_eq!(last.marks, [Mark::LeftOut { call: "t1".into(), updates: 91, bytes: left_out }]);
+        assert_eq!(calls.finish(), [], "the call is over");
+        calls.fold(&update(&bar(1).repeat(30), None), 20_000).unwrap();
+        assert!(matches!(&calls.finish()[..], [Mark::LeftOut { updates: 1, .. }]), "also of a call that never ends");
+    }
+
+    #[test]
+    fn other_lines_and_inputs_stay_as_they_are() {
+        let mut calls = ToolOutput::default();
+        let long = "tool_call ".repeat(1_000);
+        for line in [
+            long.clone(),
+            json!({ "method": "session/update", "params": { "update": {
+                "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": long } } } })
+            .to_string(),
+            json!({ "type": "item", "text": long }).to_string(),
+        ] {
+            assert_eq!(calls.fold(&line, 10), None, "{line}");
+        }
+        let input = json!({ "method": "session/update", "params": { "update": {
+            "sessionUpdate": "tool_call", "toolCallId": "t2", "rawInput": { "command": long } } } })
+        .to_string();
+        assert_eq!(calls.fold(&input, 10).unwrap().line, input);
+    }
+
+    #[test]
+    fn a_diff_that_is_sent_again_is_stored_once() {
+        let mut calls = ToolOutput::default();
+        let diff = |edits: usize| {
+            let diff = "+ a line of a file\n".repeat(edits * 100);
+            json!({ "method": "turn/diff/updated", "params": { "turnId": "u1", "diff": diff } }).to_string()
+        };
+        let stored: usize = (1..50).map(|n| calls.fold(&diff(n), MAX).unwrap().line.len()).sum();
+        assert!(stored < 2 * diff(50).len(), "{stored}");
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_stored_once() {
+        let mut calls = ToolOutput::default();
+        let line = "x".repeat(10_000);
+        assert!(calls.repeats(&line, 1).is_stored);
+        for _ in 0..3 {
+            let repeated = calls.repeats(&line, 20_000);
+            assert!(!repeated.is_stored && repeated.mark.is_none());
+        }
+        let other = calls.repeats("another line", 1);
+        assert!(other.is_stored);
+        assert_eq!(other.mark, Some(Mark::Dropped { lines: 3, bytes: 60_000 }));
+    }
+}
