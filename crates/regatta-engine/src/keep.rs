@@ -31,7 +31,8 @@ pub struct Evidence {
     pub ms: u64,
 }
 
-/// The file of results that a task's result has: its alias where that can be a file's name.
+/// The name under which a worker may leave the result of a task in its workspace: the plan's own id, where that can be
+/// a file's name. A result is kept under the task's id instead, since every run of a plan has the same ids of its own.
 pub(crate) fn file_name(task: &Task) -> String {
     let plain = |it: &&String| {
         !it.starts_with('.') && it.len() <= 100 && it.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it))
@@ -88,7 +89,7 @@ fn stays_within(top: &Path, path: &str) -> bool {
 
 /// Copies a result to where people look for it, and says where that is.
 pub(crate) fn result(engine: &Engine, task: &Task, project: &Project, result: &WorkResult) -> Option<String> {
-    let path = format!("{}/{}", project.settings.run.results.trim_end_matches('/'), file_name(task));
+    let path = format!("{}/{}", project.settings.run.results.trim_end_matches('/'), format_args!("{}.json", task.id));
     let place = place(engine, project, &path)?;
     let text = serde_json::to_string_pretty(result).ok()?;
     match write(&place, format!("{text}\n").as_bytes()) {

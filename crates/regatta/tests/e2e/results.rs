@@ -54,7 +54,7 @@ fn a_result_is_taken_in_both_spellings_and_the_checkout_stays_clean() {
     world.commit("ignore what agents leave");
     let (mission, code) = run_plan(&world, &json!([task("a3", "worktree_path")]));
     assert_eq!(code, 0, "{mission}");
-    let kept: Value = serde_json::from_str(&world.read(".agents/swarm/results/a3.json")).unwrap();
+    let kept: Value = serde_json::from_str(&world.read(".agents/swarm/results/T3.json")).unwrap();
     assert_eq!(kept["detail"], "made a3");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     // What was learned is offered to the next one, in a file that is no part of its work.
@@ -67,6 +67,25 @@ fn a_result_is_taken_in_both_spellings_and_the_checkout_stays_clean() {
         assert!(briefing.contains(section), "{section}: {briefing}");
     }
     assert!(!briefing.contains("?? .regatta"), "{briefing}");
+}
+
+/// Every run of a plan has the same ids of its own: the result of an earlier run stays, and `show` names its own.
+#[test]
+fn a_second_run_of_a_plan_keeps_the_results_of_the_first() {
+    let world = World::set_up();
+    for (run, id) in [("first", "T1"), ("second", "T2")] {
+        let said = json!({ "type": "completion", "issue_id": id, "status": "done", "detail": run });
+        let task = json!({ "id": "a", "subject": "Write a", "files": ["a2.txt"],
+            "script": [write("a2.txt", run), result(&said)] });
+        let (mission, code) = run_plan(&world, &json!([task]));
+        assert_eq!(code, 0, "{mission}");
+    }
+    for (run, id) in [("first", "T1"), ("second", "T2")] {
+        let kept = show(&world, id)["attempts"][0]["result"]["kept_at"].as_str().unwrap().to_owned();
+        let read: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+        assert_eq!(read["detail"], run, "{kept}");
+        assert!(world.ok(&["show", id]).contains(&kept), "{kept}");
+    }
 }
 
 /// Five or more share one file that says what a result looks like; fewer are told in their prompts.
