@@ -88,6 +88,20 @@ pub enum Cause {
     BadConfig,
 }
 
+impl Cause {
+    /// Returns its name in words: `nothing changed`.
+    pub fn words(self) -> String {
+        let mut words = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !words.is_empty() {
+                words.push(' ');
+            }
+            words.extend(letter.to_lowercase());
+        }
+        words
+    }
+}
+
 /// How a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -29,6 +29,9 @@ pub struct PastView {
     pub attempt: AttemptId,
     pub wall: u64,
     pub text: String,
+    /// A check of its work failed: `regatta logs T5 --check` has all that it printed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed_check: bool,
 }
 
 impl WhyView {

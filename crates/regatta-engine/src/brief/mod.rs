@@ -109,8 +109,10 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     }
     let found = keep::read_evidence(engine, last.id).ok()?;
     let failed = found.iter().find(|it| !it.passed)?;
+    let first = failure::first_error(&failed.output);
+    let first = first.map_or(String::new(), |first| format!("First error: {first}\n"));
     let output = failure::excerpt(failed.output.trim(), 8 * 1024);
-    Some(format!("{}\n```\n{output}\n```", failed.how))
+    Some(format!("{}\n{first}```\n{output}\n```", failed.how))
 }
 
 /// What a prompt has beside the task's own words.

@@ -76,8 +76,7 @@ impl Broken {
         let reason = if summary.is_empty() { how.to_owned() } else { format!("{how}: {summary}") };
         let mut told = format!("{how}\n");
         if let Some(first) = failure::first_error(output) {
-            let place = first.place.map_or(String::new(), |place| format!(", at {place}"));
-            told += &format!("First error: {}{place}\n", first.text);
+            told += &format!("First error: {first}\n");
         }
         told += &failure::excerpt(output, MAX_OUTPUT_BYTES);
         Broken { reason, output: told.trim_end().to_owned() }

@@ -280,12 +280,14 @@ impl Caller<'_> {
             .map(|it| {
                 let text = match &it.ended {
                     Some(end) if end.detail.is_empty() => {
-                        format!("{} by {}: {}", it.id, it.agent, format!("{:?}", end.cause).to_lowercase())
+                        format!("{} by {}: {}", it.id, it.agent, end.cause.words())
                     }
                     Some(end) => format!("{} by {} ended: {}", it.id, it.agent, end.detail),
                     None => format!("{} by {} is at work", it.id, it.agent),
                 };
-                PastView { attempt: it.id, wall: it.started_wall, text }
+                let failed_check =
+                    it.ended.as_ref().is_some_and(|end| end.cause == regatta_core::attempt::Cause::Invalid);
+                PastView { attempt: it.id, wall: it.started_wall, text, failed_check }
             })
             .collect();
         let live = task.task.attempt.map(|attempt| self.engine().commands_of(attempt));

@@ -55,7 +55,10 @@ pub(super) fn steps(it: &InboxView, same: bool) -> Vec<String> {
         "question" if !it.choices.is_empty() => vec![format!("regatta answer {} 1", it.id)],
         "question" => vec!["regatta inbox -i".to_owned()],
         "review" => vec![format!("regatta diff {}", it.id), format!("regatta land {}", it.id)],
-        "failed" => vec![format!("regatta why {}", it.id), format!("regatta retry {}", it.id)],
+        "failed" => {
+            let checks = format!("regatta logs {} --check", it.id);
+            vec![format!("regatta why {}", it.id), checks, format!("regatta retry {}", it.id)]
+        }
         "task" => vec![format!("regatta why {}", it.id)],
         _ => vec![it.ways.first().map_or_else(|| "regatta inbox -i".to_owned(), |way| way.line.clone())],
     }

@@ -293,7 +293,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Replay(it)) => replay::replay(app, &it),
         Some(Word::Compare { ids }) => replay::compare(app, &ids),
         Some(Word::Events(it)) => see::events(app, &it),
-        Some(Word::Logs { id, check: true, .. }) => scope::checks(app, logs::attempt_of(&app.client()?, &id)?),
+        Some(Word::Logs { id, check: true, .. }) => scope::checks(app, &id),
         Some(Word::Logs { id, follow, raw, .. }) => logs::logs(app, &id, follow, raw),
         Some(Word::Scope { word }) => scope::scope(app, word),
         Some(Word::Rule(it)) => scope::rule(app, it),

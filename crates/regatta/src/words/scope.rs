@@ -3,7 +3,7 @@
 use regatta_api::input;
 use regatta_api::view::{EscapeView, EvidenceView, MetView, RuleView, TaskView};
 use regatta_api::{Call, Problem};
-use regatta_core::ids::AttemptId;
+use regatta_core::attempt::Attempt;
 use regatta_core::project::StandingRule;
 
 use crate::args::{Init, RuleAdd, RuleTest, RuleWord, ScopeWord};
@@ -48,14 +48,31 @@ fn list(app: &App) -> Said {
     })
 }
 
-/// What the checks of an attempt's work said.
-pub(super) fn checks(app: &App, attempt: AttemptId) -> Said {
-    let got: Got<Vec<EvidenceView>> = app.call(&Call::Checks(input::Checks { attempt }))?;
-    app.out.answer("attempt.checks", &got.data, &[], |_| {
-        if got.data.is_empty() {
-            return format!("no check of {attempt} was kept\n");
+/// Prints what the checks of an attempt's work said. Of a task: those of its last attempt that was checked, and those of
+/// the queue, if they sent its work back.
+pub(super) fn checks(app: &App, id: &str) -> Said {
+    let client = app.client()?;
+    let named = super::logs::attempt_of(&client, id)?;
+    let attempt: Attempt = client.call_aside(Call::Show(input::Id { id: named.to_string() }))?.data;
+    let task: TaskView = client.call_aside(Call::Show(input::Id { id: attempt.task.to_string() }))?.data;
+    let names_task = !id.contains(&named.to_string());
+    let earlier = task.attempts.iter().rev().map(|attempt| attempt.id).filter(|_| names_task);
+    let mut found: Vec<EvidenceView> = Vec::new();
+    for attempt in std::iter::once(named).chain(earlier) {
+        found = app.call(&Call::Checks(input::Checks { attempt }))?.data;
+        if !found.is_empty() {
+            break;
         }
-        got.data.iter().fold(String::new(), |text, it| {
+    }
+    if let Some(output) = task.task.fixup.and_then(|fixup| fixup.output).filter(|_| names_task) {
+        let (check, how) = ("the queue's checks".to_owned(), "on the tree merged with what landed since".to_owned());
+        found.push(EvidenceView { check, passed: false, how, output, ms: 0 });
+    }
+    app.out.answer("attempt.checks", &found, &[], |_| {
+        if found.is_empty() {
+            return format!("no check of {named} was kept\n");
+        }
+        found.iter().fold(String::new(), |text, it| {
             let word = if it.passed { "passed" } else { "failed" };
             let seconds = it.ms as f64 / 1_000.0;
             let output = plain(it.output.trim_end());

@@ -272,8 +272,8 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
 fn draw_attempt(it: &Attempt) -> String {
     let how = match &it.ended {
         None => format!("{:?}", it.phase).to_lowercase(),
-        Some(end) if end.detail.is_empty() => format!("{:?}", end.cause).to_lowercase(),
-        Some(end) => format!("{:?}: {}", end.cause, line(&end.detail)).to_lowercase(),
+        Some(end) if end.detail.is_empty() => end.cause.words(),
+        Some(end) => format!("{}: {}", end.cause.words(), line(&end.detail)),
     };
     format!("{} on {} by {}, {} ago: {how}\n", it.id, it.task, it.agent, ago(it.started_wall))
 }
@@ -299,7 +299,7 @@ pub(super) fn why(app: &App, id: &str) -> Said {
     let it: WhyView = read(got.data)?;
     let asked: Vec<InboxView> = app.call(&Call::InboxList(input::Scope { project: None }))?.data;
     let asked = asked.iter().find(|ask| ask.is_awake() && ask.task == Some(it.task.task.id));
-    let ways = ways_out(&it.task, !it.past.is_empty(), asked);
+    let ways = ways_out(&it.task, &it.past, asked);
     let mut next: Vec<String> = ways.iter().map(|it| it.0.clone()).collect();
     next.push(format!("regatta show {}", it.task.task.id));
     if it.task.task.status.is_terminal() {
@@ -423,12 +423,19 @@ fn time_spent(life: &Life) -> String {
 }
 
 /// What can be done about a task that waits, or that ended without its work.
-fn ways_out(view: &TaskView, tried: bool, asked: Option<&InboxView>) -> Vec<(String, &'static str)> {
+fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Vec<(String, &'static str)> {
     let it = &view.task;
     let mut ways = Vec::new();
+    // The reason has only the first error of a check.
+    if past.last().is_some_and(|attempt| attempt.failed_check)
+        || it.fixup.as_ref().is_some_and(|fixup| fixup.output.is_some())
+    {
+        ways.push((format!("regatta logs {} --check", it.id), "all that the failed check printed"));
+    }
     if let Some(asked) = asked.filter(|it| matches!(it.kind.as_str(), "permission" | "question" | "stuck")) {
         let what = if asked.kind == "permission" { "decide what it asks" } else { "answer it" };
-        return super::inbox::steps(asked, false).into_iter().map(|it| (it, what)).collect();
+        ways.splice(0..0, super::inbox::steps(asked, false).into_iter().map(|step| (step, what)));
+        return ways;
     }
     if !matches!(it.status, Status::Failed | Status::Cancelled) {
         let first = view.waits.first().map(|it| it.kind);
@@ -470,7 +477,7 @@ fn ways_out(view: &TaskView, tried: bool, asked: Option<&InboxView>) -> Vec<(Str
         }
         return ways;
     }
-    if tried {
+    if !past.is_empty() {
         ways.push((format!("regatta logs {}", it.id), "what its last attempt said"));
     }
     ways.push((format!("regatta retry {}", it.id), "the same work as a new task, told how this one ended"));

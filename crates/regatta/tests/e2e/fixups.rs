@@ -101,7 +101,7 @@ fn a_fixup_of_work_that_fails_is_told_the_first_error_and_what_landed_since() {
     let since = land(&world, "two.txt", "Break the other");
     let told = prompt(&world, &fixup(&world, &task));
     assert!(told.starts_with(&format!("# Fix-up of {task}\n\n## FIX-UP\n")), "{told}");
-    assert!(told.contains("First error: Error: Cannot find module '../glue', at src/groupBy.js"), "{told}");
+    assert!(told.contains("First error: Error: Cannot find module '../glue' (src/groupBy.js)"), "{told}");
     assert!(told.contains("Node.js v20.20.2"), "the end of the output: {told}");
     assert!(told.contains(&format!("- {since} Break the other: two.txt")), "what landed since: {told}");
     assert!(!told.contains(&format!("- {before} ")), "what landed before is nothing to it: {told}");

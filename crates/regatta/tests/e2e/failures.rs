@@ -1,0 +1,60 @@
+//! Work that does not pass: the first error is on every screen, all of the output can be read, and the work is kept.
+
+use serde_json::json;
+
+use crate::world::{LONG, World, until};
+
+/// What cargo prints of an unclosed delimiter; its last lines do not say what is wrong.
+const OUTPUT: &str = r"   Compiling strs v0.1.0 (/work/strs)
+error: this file contains an unclosed delimiter
+ --> src/lib.rs:5:14
+  |
+3 | pub fn b() {
+  |            - unclosed delimiter
+5 |         a();
+  |             ^
+
+error: could not compile `strs` (lib) due to 1 previous error
+warning: build failed, waiting for other jobs to finish...
+error: could not compile `strs` (lib test) due to 1 previous error
+";
+
+const ERROR: &str = "error: this file contains an unclosed delimiter (src/lib.rs:5:14)";
+
+/// A world in which every check fails as cargo does, and a task that was tried until it failed.
+fn failed() -> World {
+    let world = World::set_up();
+    world.write("Output", OUTPUT);
+    let settings = world.read("regatta.toml");
+    let commands = settings.lines().find(|line| line.starts_with("commands = ")).unwrap().to_owned();
+    world.write("regatta.toml", &settings.replace(&commands, "commands = [\"cat Output; exit 101\"]"));
+    world.ok(&["init", "--yes"]);
+    world.commit("Never pass");
+    world.ok(&["config", "set", "retry", "10ms"]);
+    let plan = world.root.join("plan.json");
+    let task = json!({ "subject": "Write b", "files": ["b.txt"],
+        "script": [{ "run": "cp \"$REGATTA_PROMPT_FILE\" b.txt" }] });
+    std::fs::write(&plan, json!({ "task": [task] }).to_string()).unwrap();
+    world.run(&["run", plan.to_str().unwrap(), "--agents", "scripted", "--yes", "--wait"]);
+    assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "failed"), "{}", world.ok(&["why", "T1"]));
+    world
+}
+
+#[test]
+fn the_first_error_is_on_every_screen_and_in_the_next_prompt() {
+    let world = failed();
+    for screen in [&["why", "T1"][..], &["show", "T1"], &["inbox"], &["replay", "M1"]] {
+        let text = world.ok(screen);
+        assert!(text.contains(ERROR), "{screen:?}: {text}");
+        assert!(!text.contains("waiting for other jobs"), "{screen:?}: {text}");
+    }
+    let shown = world.ok(&["show", "T1"]);
+    assert!(shown.contains(": invalid: `cat Output; exit 101` exited with 101"), "as it was written: {shown}");
+    let prompt = world.data.join("attempts/A2/prompt.md");
+    let prompt = std::fs::read_to_string(prompt).unwrap();
+    assert!(prompt.contains(&format!("First error: {ERROR}")), "{prompt}");
+    let why = world.ok(&["why", "T1"]);
+    assert!(why.contains("regatta logs T1 --check"), "{why}");
+    let checks = world.ok(&["logs", "T1", "--check"]);
+    assert!(checks.contains("3 | pub fn b() {") && checks.contains("waiting for other jobs"), "{checks}");
+}
