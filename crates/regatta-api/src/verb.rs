@@ -237,6 +237,7 @@ verbs! {
     "diff" Diff(input::Diff) View + Lead "Shows what a task's finished work changes";
     "revise" Revise(input::Said) Operate + Lead "Sends finished work back with words";
     "drop" Drop(input::Said) Operate "Drops finished work; it is kept for thirty days";
+    "takeover" Takeover(input::Id) Operate "Starts an attempt for a person at a task that waits for one";
     "undo" Undo(input::Id) Operate "Takes back what a task landed, through the same queue";
     "claim.acquire" ClaimAcquire(input::ClaimAcquire) Operate + Attempt "Acquires a claim, or waits for it";
     "claim.renew" ClaimRenew(input::ClaimHeld) Operate + Attempt "Prolongs a claim";

@@ -203,6 +203,9 @@ pub struct Attempt {
     /// It has no workspace: it only reports, and asked for none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bare: bool,
+    /// A person took the task over and does the work.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
     /// How long it may be silent, when it is not supervised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
@@ -322,6 +325,7 @@ pub(crate) struct Begin {
     pub(crate) runner: Option<RunnerName>,
     pub(crate) lease_ms: u64,
     pub(crate) bare: bool,
+    pub(crate) by_hand: bool,
     pub(crate) gates: Vec<Passage>,
 }
 
@@ -355,6 +359,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         stopping: None,
         light: task.is_light() || task.standing.is_some(),
         bare: by.bare,
+        by_hand: by.by_hand,
         lease_ms,
         expires_at: lease_ms.map(|it| now.at + it),
         started_wall: now.wall,

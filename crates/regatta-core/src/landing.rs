@@ -20,6 +20,7 @@ pub mod trunk_check; // does the trunk contain what the board says
 mod verdict; // whose fault a failed trial is
 pub mod wave; // one commit for all of a wave
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,7 @@ use crate::ids::{AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId,
 use crate::refusal::Refusal;
 use crate::task::{SettledPath, Submission, Task};
 
-pub use people::{Place, hold, land, land_under, needs_person, release, revise, undo};
+pub use people::{Place, hold, land, land_under, needs_person, release, revise, taken_back, undo};
 pub(crate) use people::{begin_review, go_on, is_free_to_land, look_again, stop};
 pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
 pub use report::{Moved, Tried, moved, tried};
@@ -276,11 +277,21 @@ pub struct Record {
     /// Landed commits that the trunk lost and that a person accepted as lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accepted: Vec<trunk_check::TrunkCommit>,
+    /// Landed tasks whose work was taken back, each with the task that took it back.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub undone: BTreeMap<TaskId, TaskId>,
 }
 
 impl Record {
     pub(crate) fn is_default(&self) -> bool {
         *self == Record::default()
+    }
+
+    /// Notes that `by` took the work of `task` back. If that work had itself taken something back, that is on the trunk
+    /// again.
+    pub(crate) fn note_undone(&mut self, task: TaskId, by: TaskId) {
+        self.undone.retain(|_, undoing| *undoing != task);
+        self.undone.insert(task, by);
     }
 
     pub(crate) fn remember(&mut self, failed: bool) {
@@ -322,8 +333,9 @@ facts! {
     Approved { landing: LandingId, by: String }
     /// Somebody asked for it: it is held no longer.
     Asked { landing: LandingId, first: bool, under: Option<Under> }
+    /// `settled` are the paths in which it conflicted, settled by ownership.
     /// `tip` is where the trunk was then, if that is another commit: a landing that changes nothing has none of its own.
-    Landed { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId> }
+    Landed { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId>, settled: Option<Vec<String>> }
     Ended { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
     /// Nothing more is begun or moved until it is released.
     Stopped { project: ProjectName, hold: Hold }

@@ -72,6 +72,7 @@ pub enum Refusal {
     NotOffered { task: TaskId, agent: AgentName },
     NothingToLand { task: TaskId, status: Status },
     NothingToUndo { task: TaskId, status: Status },
+    TakenBack { task: TaskId, by: TaskId, has_landed: bool },
     PersonNeeded { task: TaskId, reason: String },
     StaleLanding { landing: LandingId },
     KeyReused { key: RequestKey },
@@ -124,6 +125,7 @@ impl Refusal {
             Refusal::NotOffered { .. } => "not_offered",
             Refusal::NothingToLand { .. } => "nothing_to_land",
             Refusal::NothingToUndo { .. } => "nothing_to_undo",
+            Refusal::TakenBack { .. } => "taken_back",
             Refusal::PersonNeeded { .. } => "person_needed",
             Refusal::StaleLanding { .. } => "stale_landing",
             Refusal::KeyReused { .. } => "key_reused",
@@ -163,6 +165,7 @@ impl Refusal {
             | Refusal::NotOffered { .. }
             | Refusal::NothingToLand { .. }
             | Refusal::NothingToUndo { .. }
+            | Refusal::TakenBack { .. }
             | Refusal::PersonNeeded { .. } => Class::State,
         }
     }
@@ -190,6 +193,7 @@ impl Refusal {
             | Refusal::NotOffered { task, .. }
             | Refusal::NothingToLand { task, .. }
             | Refusal::NothingToUndo { task, .. }
+            | Refusal::TakenBack { task, .. }
             | Refusal::PersonNeeded { task, .. } => Some(task.to_string()),
             Refusal::AtCapacity { agent, .. } | Refusal::NoSuchAgent { agent } | Refusal::RunByRegatta { agent } => {
                 Some(agent.to_string())
@@ -271,6 +275,8 @@ impl Refusal {
             Refusal::NothingToUndo { task, status } => {
                 format!("{task} {} and has nothing on the trunk to take back", status.phrase())
             }
+            Refusal::TakenBack { task, by, has_landed: true } => format!("{task} landed, and {by} took it back"),
+            Refusal::TakenBack { task, by, has_landed: false } => format!("{by} is already taking {task} back"),
             Refusal::PersonNeeded { task, reason } => format!("an agent cannot let {task} land: {reason}"),
             Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
             Refusal::AlreadyAnswered { approval, by } => format!("{approval} was answered by {by}"),
@@ -325,6 +331,8 @@ impl Refusal {
             Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
             Refusal::PersonNeeded { task, .. } => format!("ask a person: regatta land {task}"),
             Refusal::NothingToUndo { task, .. } => format!("see what became of it: regatta show {task}"),
+            Refusal::TakenBack { by, has_landed: true, .. } => format!("to bring it back: regatta undo {by}"),
+            Refusal::TakenBack { by, has_landed: false, .. } => format!("see how far that is: regatta why {by}"),
             Refusal::KeyReused { .. } => "use a new key for each request".into(),
             Refusal::AlreadyAnswered { .. } => "see what is open: regatta inbox".into(),
             Refusal::StaleLanding { .. } => "see the queue with regatta queue".into(),

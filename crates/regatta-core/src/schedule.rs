@@ -21,7 +21,7 @@ use crate::pattern::PathPattern;
 use crate::refusal::{Holder, Refusal, seconds};
 use crate::task::{Expects, IssueType, Status, Task};
 use crate::{
-    agent, approval, attempt, budget, claim, launch, manifest, mission, provider, radar, runner, standing, task,
+    agent, approval, attempt, budget, claim, launch, manifest, mission, provider, radar, runner, standing, steer, task,
 };
 
 pub use wait::{WaitKind, WaitReason};
@@ -73,6 +73,9 @@ pub struct Grant {
 ///
 /// `facts` come with a poll of the shell, which will run the attempt: what it found out about the world counts, too.
 pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> Result<Option<Grant>, Refusal> {
+    if let Some(task) = ask.task.filter(|_| ask.by_hand && facts.is_none()) {
+        return steer::take_over(draft, task, now).map(Some);
+    }
     let board = draft.board();
     let agent = agent::find(board, &ask.agent)?;
     if facts.is_none() && !ask.by_hand && agent.is_run_by_regatta() {
@@ -115,6 +118,7 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
         runner: runner.cloned(),
         lease_ms: ask.lease_ms.unwrap_or(attempt::LEASE_MS).clamp(1_000, 7 * 24 * 3_600_000),
         bare,
+        by_hand: false,
         gates: gates::noted(gates::judge(draft.board(), &task, facts.unwrap_or(&unknown), now), bare),
     };
     let attempt = task::start(draft, next, &by, now)?;
@@ -463,10 +467,11 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                             .iter()
                             .filter_map(|it| Some(board.landings.get(it)?.task.to_string()))
                             .collect();
-                        say(
-                            WaitKind::Conflict,
-                            format!("it conflicts with one of {}, which land first", names.join(", ")),
-                        )
+                        let text = match names.as_slice() {
+                            [one] => format!("it conflicts with {one}, which lands first"),
+                            several => format!("it conflicts with one of {}, which land first", several.join(", ")),
+                        };
+                        say(WaitKind::Conflict, text)
                     }
                     (None, LandingState::Queued) if !awaited.is_empty() => {
                         let names: Vec<String> = awaited.iter().map(ToString::to_string).collect();

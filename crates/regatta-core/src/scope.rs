@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::{self, Attempt};
+use crate::attempt::{self, Attempt, first_few};
 use crate::board::Draft;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, AttemptId, Now, TaskId};
@@ -134,6 +134,21 @@ pub fn follow_up(of: &Task, nth: usize) -> Result<Add, Refusal> {
         ratchet: None,
         alias: Some(name_of(of.id, nth)),
         backlog: false,
+    })
+}
+
+/// Returns the files outside the task's manifest that an attempt changed, and that were left out of its work.
+pub fn left_out(task: &Task, attempt: AttemptId) -> Vec<String> {
+    let escapes = task.escapes.iter().filter(|escape| escape.found == Found::Diff && escape.attempt == attempt);
+    escapes.flat_map(|escape| escape.suggested_files.iter().cloned()).collect()
+}
+
+/// Says which files were left out of an attempt's work and where they are kept; `None` if none were.
+pub fn left_out_note(task: &Task, attempt: AttemptId) -> Option<String> {
+    let files = left_out(task, attempt);
+    let names: Vec<&str> = files.iter().map(String::as_str).collect();
+    (!files.is_empty()).then(|| {
+        format!("left out {}, outside its files; kept in {attempt}: regatta diff {attempt}", first_few(&names))
     })
 }
 

@@ -8,6 +8,7 @@ use crate::budget;
 use crate::event::{Event, facts};
 use crate::ids::{AttemptId, Now, TaskId};
 use crate::refusal::Refusal;
+use crate::schedule::Grant;
 use crate::session::Stop;
 use crate::task::{self, Add, Edit, Pause, Status};
 use crate::{inbox, landing};
@@ -109,6 +110,36 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// The longest time that a person may work on a task that they took over.
+const TAKEOVER_LEASE_MS: u64 = 7 * 24 * 3_600_000;
+
+/// Starts an attempt for a person at a task that waits for one. Its workspace is made like that of a fix-up, so a conflict
+/// is in it. `regatta land` finishes the attempt.
+pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<Grant, Refusal> {
+    let task = task::find(draft.board(), id)?;
+    landing::join::refuse_work(draft.board(), &task)?;
+    let undoes = task.submission.as_ref().is_some_and(|work| work.reverts);
+    let agent = task.agent.clone().or_else(|| task.assignee.clone());
+    let (Status::NeedsHuman, false, Some(agent)) = (task.status, undoes, agent) else {
+        return Err(Refusal::Illegal { task: id, from: task.status, to: Status::InProgress });
+    };
+    task::try_again(draft, id, task.reason.as_deref().unwrap_or("a person took it over"))?;
+    task::due(draft, id);
+    let by = attempt::Begin {
+        agent,
+        supervised: false,
+        runner: None,
+        lease_ms: TAKEOVER_LEASE_MS,
+        bare: false,
+        by_hand: true,
+        gates: vec![],
+    };
+    let attempt = task::start(draft, id, &by, now)?;
+    let token = draft.board().attempts.get(&attempt).map(|attempt| attempt.token);
+    let token = token.ok_or(Refusal::NoSuchTask { task: id })?;
+    Ok(Grant { attempt, token, task: id, project: task.project.clone() })
 }
 
 /// Tries a task again that came back to a person, waits for its time, or failed. One that has failed stays failed

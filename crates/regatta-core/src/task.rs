@@ -111,6 +111,9 @@ pub struct Submission {
     /// It takes the commit back instead of bringing it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reverts: bool,
+    /// The task whose landed work it takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<TaskId>,
     /// It is what this remote has, and the trunk is brought onto it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joins: Option<String>,
@@ -235,6 +238,9 @@ pub struct Task {
     /// The paths in which its work conflicted with what had landed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<String>,
+    /// Those of them that were settled by the ownership of the files when it landed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settled_conflicts: Vec<String>,
     /// What people said to whoever works on it next.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -375,7 +381,8 @@ facts! {
     Warned { task: TaskId, text: String }
     /// Its work is done and kept; somebody must look at it before it lands.
     InReview { task: TaskId, submission: Submission, reason: String }
-    NeedsHuman { task: TaskId, kind: WaitKind, reason: String }
+    /// `fixup` says what is to be mended, where finished work could not land.
+    NeedsHuman { task: TaskId, kind: WaitKind, reason: String, fixup: Option<Box<Fixup>> }
     Completed { task: TaskId, landed: Option<CommitId> }
     Failed { task: TaskId, reason: String }
     Cancelled { task: TaskId, reason: String }
@@ -692,12 +699,23 @@ pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
 
 /// Hands a task to a person.
 pub(crate) fn needs_human(draft: &mut Draft, id: TaskId, kind: WaitKind, reason: &str) -> Result<(), Refusal> {
+    needs_human_to_mend(draft, id, kind, None, reason)
+}
+
+/// Like [`needs_human`], for finished work that cannot land; `fixup` says what is to be mended.
+pub(crate) fn needs_human_to_mend(
+    draft: &mut Draft,
+    id: TaskId,
+    kind: WaitKind,
+    fixup: Option<Box<Fixup>>,
+    reason: &str,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.standing.is_some() {
         return Ok(());
     }
     next_status(id, task.status, Status::NeedsHuman)?;
-    draft.record(Event::TaskNeedsHuman(NeedsHuman { task: id, kind, reason: reason.to_owned() }));
+    draft.record(Event::TaskNeedsHuman(NeedsHuman { task: id, kind, reason: reason.to_owned(), fixup }));
     Ok(())
 }
 

@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{DroppedProof, GitError, Repo};
+use regatta_engine::ports::git::{DroppedProof, GitError, KeptWork, Repo};
 
 use crate::places::Key;
-use crate::vault::{base_ref, keep_ref, kept_trunk};
+use crate::vault::{SEEN, base_ref, keep_ref, kept_trunk};
 use crate::{GitAdapter, disk, words};
 
 impl GitAdapter {
@@ -20,6 +20,39 @@ impl GitAdapter {
         found.sort_unstable();
         found.dedup();
         Ok(found)
+    }
+
+    /// Finds what an attempt left. Its base is known as long as its workspace is there; later it is the commit of the
+    /// trunk that the work began with.
+    pub(crate) fn kept_work_of(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError> {
+        let vault = self.places.vault(&repo.project);
+        if !vault.is_dir() {
+            return Ok(None);
+        }
+        let Some(commit) = self.find(&vault, &keep_ref(attempt))? else { return Ok(None) };
+        let base = match self.find(&vault, &base_ref(attempt))? {
+            Some(base) => base,
+            None => {
+                const DOING: &str = "find where the work began";
+                let found = self.git.ours(&vault, DOING).args(["merge-base", SEEN, commit.as_str()]).line()?;
+                CommitId::new(found.trim()).map_err(|_| words::unexpected(DOING))?
+            }
+        };
+        let count = |commit: &CommitId| -> Result<usize, GitError> {
+            let listed = self.git.ours(&vault, "compare what is kept");
+            let listed = listed.args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", base.as_str()]);
+            Ok(listed.arg(commit.as_str()).list()?.len())
+        };
+        let (mut whole, mut most) = (commit.clone(), count(&commit)?);
+        let refs = self.keep_refs(repo)?;
+        for name in refs.iter().filter(|name| attempt_of(name) == Some(attempt)) {
+            let Some(earlier) = self.find(&vault, name)? else { continue };
+            let changes = count(&earlier)?;
+            if changes > most {
+                (whole, most) = (earlier, changes);
+            }
+        }
+        Ok(Some(KeptWork { base, commit, whole }))
     }
 
     fn keep_refs(&self, repo: &Repo) -> Result<Vec<String>, GitError> {

@@ -79,7 +79,7 @@ use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_core::task::{Conflict, Fixup};
 use regatta_engine::ports::git::{
-    Authorship, Brought, Capture, Change, Collision, DiskUse, DroppedProof, Git, GitError, Move, Push,
+    Authorship, Brought, Capture, Change, Collision, DiskUse, DroppedProof, Git, GitError, KeptWork, Move, Push,
     ReachabilityProof, Remote, Replanted, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Unreleased,
     Upstream, Wire, Workspace,
 };
@@ -363,6 +363,9 @@ impl Git for GitAdapter {
     }
     fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError> {
         self.destroy_workspace(proof, repo)
+    }
+    fn kept_work(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError> {
+        self.kept_work_of(repo, attempt)
     }
     fn kept_attempts(&self, repo: &Repo) -> Result<Vec<AttemptId>, GitError> {
         self.attempts_kept(repo)

@@ -25,8 +25,8 @@ use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_core::task::Fixup;
 use regatta_engine::ports::git::{
-    Authorship, Brought, Capture, Change, Collision, DiskUse, Dropped, DroppedProof, Git, GitError, Move, Push,
-    ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Brought, Capture, Change, Collision, DiskUse, Dropped, DroppedProof, Git, GitError, KeptWork, Move,
+    Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
 };
 
 use self::world::merge;
@@ -684,6 +684,14 @@ impl Git for FakeGit {
                 world.warm += 1;
             }
             Ok(())
+        })
+    }
+
+    fn kept_work(&self, _: &Repo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError> {
+        self.call("git.kept_work", |world| {
+            let Some(kept) = world.kept.get(&attempt).filter(|kept| !kept.is_empty()) else { return Ok(None) };
+            let (whole, commit) = (kept[0].clone(), kept[kept.len() - 1].clone());
+            Ok(Some(KeptWork { base: world.space(attempt)?.base.clone(), commit, whole }))
         })
     }
 

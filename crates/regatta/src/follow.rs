@@ -304,7 +304,9 @@ pub(crate) fn until_landed(
     client.events(after.saturating_sub(1), true, |_| {
         let task: TaskView = client.call_aside(Call::Show(input::Id { id: id.to_string() }))?.data;
         let held = task.waits.first().is_some_and(|it| it.kind == regatta_core::schedule::WaitKind::Policy);
-        if task.word != "landing" || held {
+        // The work of a person who took the task over is checked before it is queued.
+        let is_checked = task.task.status == regatta_core::task::Status::Validating;
+        if (task.word != "landing" && !is_checked) || held {
             found = Some(task);
             return Ok(false);
         }
@@ -333,8 +335,13 @@ pub(crate) fn milestone(event: &EventView) -> Option<String> {
         "task.returned" => format!("comes back: {}", text("reason")),
         "task.needs_human" => format!("needs you: {}", text("reason")),
         "task.escaped" => {
-            let finding = event.data.get("escape").and_then(|it| it.get("finding")).and_then(|it| it.as_str());
-            format!("outside its files: {} (regatta scope)", finding.unwrap_or_default())
+            let part = |name: &str| event.data.get("escape").and_then(|escape| escape.get(name));
+            let finding = part("finding").and_then(|it| it.as_str()).unwrap_or_default();
+            let attempt = part("attempt").and_then(|it| it.as_str()).unwrap_or_default();
+            match part("found").and_then(|it| it.as_str()) {
+                Some("said") => format!("needs more than its files: {finding} (regatta scope)"),
+                _ => format!("{finding}; left out of its work, and kept: regatta diff {attempt}"),
+            }
         }
         "approval.asked" => return asked(event),
         "task.warned" => format!("warning: {}", text("text")),

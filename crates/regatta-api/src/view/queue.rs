@@ -33,6 +33,12 @@ pub struct LandingView {
     pub branch: String,
     /// In how many files its task's work conflicted with what had landed.
     pub conflicts: usize,
+    /// How many of those were settled by the ownership of the files.
+    #[serde(default)]
+    pub settled: usize,
+    /// The task that took it back after it had landed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_back_by: Option<TaskId>,
     /// How many times it was sent back to be mended.
     pub fixups: u32,
 }
@@ -67,6 +73,8 @@ impl LandingView {
             queued_wall: landing.queued_wall,
             branch: landing.branch.to_string(),
             conflicts: task.map_or(0, |it| it.conflicts.len()),
+            settled: task.map_or(0, |task| task.settled_conflicts.len()),
+            taken_back_by: None,
             fixups: task.map_or(0, |it| it.fixups),
         }
     }
@@ -124,6 +132,11 @@ impl QueueView {
         (recent, usual_ms): (Vec<LandingView>, Option<u64>),
     ) -> QueueView {
         let (queue, batches) = line(board, &project.name, now);
+        let undone = &project.queue.undone;
+        let recent = recent
+            .into_iter()
+            .map(|view| LandingView { taken_back_by: undone.get(&view.task).copied(), ..view })
+            .collect();
         QueueView {
             project: project.name.clone(),
             trunk: project.trunk.to_string(),

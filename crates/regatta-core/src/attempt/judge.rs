@@ -126,7 +126,8 @@ pub fn judged(
         Verdict::Passed { commit, base, changed } if task.duty == Some(Duty::Lead) => {
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.as_ref().map(|it| it.detail.clone()));
             let said = result.filter(|it| !it.trim().is_empty()).or_else(|| task.output.clone()).unwrap_or_default();
-            let work = Submission { attempt: id, commit, base, changed, reverts: false, joins: None, special };
+            let work =
+                Submission { attempt: id, commit, base, changed, reverts: false, undoes: None, joins: None, special };
             let adopted = lead::adopt_edits(draft, &task, &attempt, work, now)?;
             lead::turned(draft, &task, &attempt, (&said, adopted))?;
             return Ok(None);
@@ -135,7 +136,8 @@ pub fn judged(
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.as_ref().map(|it| it.detail.clone()));
             let last = attempt.talk.last.as_ref().map(|it| it.detail.clone());
             let said = result.into_iter().chain(task.output.clone()).chain(last).find(|it| !it.trim().is_empty());
-            let work = Submission { attempt: id, commit, base, changed, reverts: false, joins: None, special };
+            let work =
+                Submission { attempt: id, commit, base, changed, reverts: false, undoes: None, joins: None, special };
             let left = conversation::Left { answer: said.unwrap_or_default(), work: Some(work), checks };
             return conversation::turned(draft, &task, &attempt, left, now);
         }
@@ -167,8 +169,16 @@ pub fn judged(
             if let Some(reason) = guard::never_lands(&changed, &special) {
                 (Cause::Invalid, reason)
             } else if outside.is_empty() {
-                let submission =
-                    Submission { attempt: id, commit, base, changed, reverts: false, joins: None, special };
+                let submission = Submission {
+                    attempt: id,
+                    commit,
+                    base,
+                    changed,
+                    reverts: false,
+                    undoes: None,
+                    joins: None,
+                    special,
+                };
                 let landing = crate::landing::submit(draft, &task, &attempt, submission, now)?;
                 end(draft, id, Cause::Submitted, "");
                 return Ok(landing);

@@ -20,7 +20,7 @@ use crate::project::Project;
 use crate::provider::Parked;
 use crate::runner::Runner;
 use crate::session::{Said, Usage, Want};
-use crate::task::{Fixup, Status, Task};
+use crate::task::{Status, Task};
 use crate::team::Team;
 
 use super::{Board, Due, Row, RowKey, Rows};
@@ -191,10 +191,7 @@ impl Board {
                         task.notes.clear();
                     }
                     if let Some(fixup) = &again.fixup {
-                        task.conflicts.extend(fixup.paths.iter().cloned());
-                        task.conflicts.sort_unstable();
-                        task.conflicts.dedup();
-                        task.fixup = Some(Fixup::clone(fixup));
+                        task.note_fixup(fixup);
                         task.fixups += 1;
                     }
                 }
@@ -223,6 +220,9 @@ impl Board {
                 task.reason = Some(it.reason().clone());
                 task.needs = Some(*it.kind());
                 task.landing = None;
+                if let Some(fixup) = it.fixup() {
+                    task.note_fixup(fixup);
+                }
             }),
             Event::TaskCompleted(it) => {
                 self.note_landed(*it.task(), it.landed().as_ref(), rows);

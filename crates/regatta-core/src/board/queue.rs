@@ -101,8 +101,19 @@ impl Board {
             Event::LandingLanded(it) => {
                 self.remember_landing(*it.landing(), Some(false), rows);
                 let tip = it.tip().as_ref().unwrap_or(it.commit());
-                if let Some(project) = self.landings.get(it.landing()).map(|landing| landing.project.clone()) {
-                    self.change_record(&project, rows, |record| record.tip = Some(tip.clone()));
+                if let Some(settled) = it.settled() {
+                    self.change_task(*it.task(), now, rows, |task| {
+                        task.note_conflicts(settled);
+                        task.settled_conflicts.clone_from(settled);
+                    });
+                }
+                if let Some(landing) = self.landings.get(it.landing()).cloned() {
+                    self.change_record(&landing.project, rows, |record| {
+                        record.tip = Some(tip.clone());
+                        if let Some(undone) = landing.submission.undoes {
+                            record.note_undone(undone, landing.task);
+                        }
+                    });
                 }
                 self.part(*it.landing(), Some(tip), rows);
                 self.change_landing(*it.landing(), rows, |landing| {

@@ -109,6 +109,7 @@ pub fn diverged(
         commit: tip,
         changed,
         reverts: false,
+        undoes: None,
         joins: Some(remote),
         special: vec![],
     };

@@ -244,11 +244,28 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
     steer::tell(draft, id, words).map(|_| ())
 }
 
+/// Refuses to count a task as landed whose work another task has taken back, or is taking back.
+pub fn taken_back(board: &Board, id: TaskId) -> Option<Refusal> {
+    let landed = board.projects.values().find_map(|project| project.queue.undone.get(&id).copied());
+    let undoes = |submission: &Submission| submission.undoes == Some(id);
+    let open = || {
+        let mut tasks = board.tasks.values();
+        let queued = board.landings.values().find(|landing| landing.end.is_none() && undoes(&landing.submission));
+        let waiting = tasks.find(|task| task.submission.as_ref().is_some_and(undoes)).map(|task| task.id);
+        queued.map(|landing| landing.task).or(waiting)
+    };
+    let by = landed.or_else(open)?;
+    Some(Refusal::TakenBack { task: id, by, has_landed: landed.is_some() })
+}
+
 /// Takes back what a completed task landed: a task that reverts its commit, through the same queue.
 pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let id = done.id;
     let landed = done.landed.clone().filter(|_| draft.board().settled(id) == Some(Status::Completed));
     let Some(mut commit) = landed else { return Err(Refusal::NothingToUndo { task: id, status: done.status }) };
+    if let Some(taken_back) = taken_back(draft.board(), id) {
+        return Err(taken_back);
+    }
     // Of a wave's commit only what this task brought is taken back.
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
@@ -274,6 +291,7 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
         commit,
         changed: work.map(|work| work.changed.clone()).unwrap_or_default(),
         reverts: true,
+        undoes: Some(id),
         joins: None,
         special: work.iter().flat_map(|work| &work.special).map(SpecialFile::reversed).collect(),
     };

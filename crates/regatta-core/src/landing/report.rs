@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::first_few;
-use crate::board::Draft;
+use crate::board::{Board, Draft};
 use crate::bus;
 use crate::claim::{self, Owner};
 use crate::event::Event;
@@ -108,7 +108,7 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
                 None => {}
                 Some(0) => conflict(draft, at, (paths, kinds), now)?,
                 Some(place) => {
-                    let behind = train[..place].to_vec();
+                    let behind = partners(draft.board(), &train[..place], &paths);
                     draft.record(Event::LandingDeferred(Deferred { landing: at, behind, paths }));
                 }
             }
@@ -141,6 +141,17 @@ fn carried(carries: &[Carried], landing: LandingId, new: &CommitId) -> Option<Ca
     let known = carries.iter().find(|it| it.landing == landing).cloned();
     // A trial of one is its own tip.
     known.or_else(|| carries.is_empty().then(|| Carried::new(landing, new.clone())))
+}
+
+/// Returns those of the landings ahead that change one of the conflicting paths. Where none does, as after a rename, the
+/// conflict may be with any of them.
+fn partners(board: &Board, ahead: &[LandingId], paths: &[String]) -> Vec<LandingId> {
+    let changes = |id: &&LandingId| {
+        let landing = board.landings.get(*id);
+        landing.is_some_and(|landing| landing.submission.changed.iter().any(|path| paths.contains(path)))
+    };
+    let found: Vec<LandingId> = ahead.iter().filter(changes).copied().collect();
+    if found.is_empty() { ahead.to_vec() } else { found }
 }
 
 /// A landing conflicts with the trunk as it is.
@@ -296,7 +307,8 @@ fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, carried: &Carried
     };
     let commit = own.clone().unwrap_or_else(|| tip.clone());
     let tip = (commit != *tip).then(|| tip.clone());
-    let event = Landed { landing: landing.id, task: landing.task, old, commit: commit.clone(), tip };
+    let settled = carried.dropped.as_ref().map(|dropped| dropped.paths.clone());
+    let event = Landed { landing: landing.id, task: landing.task, old, commit: commit.clone(), tip, settled };
     draft.record(Event::LandingLanded(event));
     claim::release_all(draft, &Owner::Landing(landing.id));
     let subject = task::find(draft.board(), landing.task)?.subject.clone();
@@ -422,7 +434,9 @@ pub(super) fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &s
     claim::release_all(draft, &Owner::Landing(landing.id));
     if hopeless {
         let kind = if fixup.paths.is_empty() { WaitKind::Review } else { WaitKind::Conflict };
-        task::needs_human(draft, landing.task, kind, reason)?;
+        // A revert is no work that could be merged: there is nothing to mend in a workspace.
+        let fixup = (!landing.reverts).then(|| Box::new(fixup));
+        task::needs_human_to_mend(draft, landing.task, kind, fixup, reason)?;
     } else {
         task::mend(draft, landing.task, reason, Again { fixup: Some(Box::new(fixup)), ..Again::default() })?;
     }

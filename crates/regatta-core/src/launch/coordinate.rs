@@ -340,6 +340,7 @@ fn open(
         runner: None,
         lease_ms: attempt::LEASE_MS,
         bare: false,
+        by_hand: false,
         gates: vec![],
     };
     let standing = Standing { launch: launch.id, member: entry.name.clone() };

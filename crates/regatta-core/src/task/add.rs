@@ -148,6 +148,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         fixup: None,
         fixups: 0,
         conflicts: vec![],
+        settled_conflicts: vec![],
         notes: vec![],
         spent: Spend::default(),
         submission: None,

@@ -10,7 +10,7 @@ use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 
-use super::{Again, Returned, Status, Task, find, needs_human, next_status};
+use super::{Again, Returned, Status, Task, find, needs_human_to_mend, next_status};
 
 /// How many fix-ups a task gets before its work is handed to a person.
 pub const MOST_FIXUPS: u32 = 3;
@@ -104,6 +104,19 @@ impl Fixup {
 }
 
 impl Task {
+    /// Notes what is to be mended, and the paths that conflict.
+    pub(crate) fn note_fixup(&mut self, fixup: &Fixup) {
+        self.note_conflicts(&fixup.paths);
+        self.fixup = Some(fixup.clone());
+    }
+
+    /// Notes the paths in which its work conflicted, each once.
+    pub(crate) fn note_conflicts(&mut self, paths: &[String]) {
+        self.conflicts.extend(paths.iter().cloned());
+        self.conflicts.sort_unstable();
+        self.conflicts.dedup();
+    }
+
     /// What its next attempt may touch: the conflicting files alone, where there are any. Where ownership settled the
     /// conflicts before the checks failed, any of its own files may be at fault, so it may touch those, too.
     pub fn manifest(&self) -> Vec<PathPattern> {
@@ -130,7 +143,8 @@ pub(crate) fn mend(draft: &mut Draft, id: TaskId, reason: &str, again: Again) ->
     let task = find(draft.board(), id)?;
     let kind = again.fixup.as_ref().map_or(WaitKind::Conflict, |fixup| fixup.kind());
     if task.fixups >= MOST_FIXUPS {
-        return needs_human(draft, id, kind, &format!("{MOST_FIXUPS} fix-ups did not settle it: {reason}"));
+        let reason = format!("{MOST_FIXUPS} fix-ups did not settle it: {reason}");
+        return needs_human_to_mend(draft, id, kind, again.fixup, &reason);
     }
     let status = if task.assignee.is_some() { Status::Pending } else { Status::Unassigned };
     next_status(id, task.status, status)?;

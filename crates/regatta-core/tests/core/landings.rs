@@ -517,8 +517,17 @@ fn undo_is_a_landing_of_its_own() {
     assert!(landing.reverts);
     assert_eq!(Some(&landing.submission.commit), done.landed.as_ref());
     assert_eq!(world.owner_of("file://shop/src/0.rs"), Some(Owner::Landing(place.landing)));
+    let again = world.refused("ann", Command::Undo { done: done.clone() });
+    assert_eq!((again.code(), again.message()), ("taken_back", "T2 is already taking T1 back".into()));
     world.land(place.landing);
     assert_eq!(world.status(place.task), Status::Completed);
+    let again = world.refused("ann", Command::Undo { done: done.clone() });
+    assert_eq!((again.code(), again.message()), ("taken_back", "T1 landed, and T2 took it back".into()));
+    // What took it back can be taken back, and then the first is on the trunk again.
+    let undoing = Box::new(world.stored(place.task));
+    let Outcome::Queued(back) = world.ask("ann", Command::Undo { done: undoing }) else { panic!() };
+    world.land(back.landing);
+    let Outcome::Queued(_) = world.ask("ann", Command::Undo { done }) else { panic!() };
     let open = world.add_task("open", &["b"]);
     let open = Box::new(world.task(open).clone());
     assert_eq!(world.refused("ann", Command::Undo { done: open }).code(), "nothing_to_undo");

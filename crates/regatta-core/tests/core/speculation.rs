@@ -239,6 +239,16 @@ fn q9_who_conflicts_with_those_before_it_stands_aside() {
     assert_eq!(world.landing(it[2]), "gone");
 }
 
+/// A landing waits only for those ahead of it that change the conflicting files.
+#[test]
+fn q9_a_conflict_names_the_landings_that_change_the_same_files() {
+    let (mut world, it) = held_queue(4);
+    world.speculate(1, Some(4));
+    release(&mut world);
+    world.tried(it[3], Tried::Conflict { at: it[2], paths: vec!["src/0.rs".into()], kinds: vec![] });
+    assert_eq!(world.board.landings[&it[2]].behind, [it[0]]);
+}
+
 /// Q2: somebody moved the trunk: everything that was found out is found out again.
 #[test]
 fn q2_a_trunk_that_moved_elsewhere_makes_every_trial_void() {

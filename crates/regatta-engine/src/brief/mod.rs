@@ -17,6 +17,7 @@ use std::path::Path;
 
 use regatta_core::attempt::{Attempt, Cause};
 use regatta_core::project::{Project, RuleAction};
+use regatta_core::scope::Found;
 use regatta_core::task::{Duty, Expects, IssueType, Task};
 use regatta_core::{agent, failure, standing};
 
@@ -99,6 +100,9 @@ pub(crate) fn write(workspace: &Path, text: &str) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// The most files that a prompt lists as left out.
+const MAX_LEFT_OUT_FILES: usize = 20;
 
 /// What the last attempt's checks printed, if it failed by them.
 fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
@@ -251,7 +255,26 @@ fn past(task: &Task, attempt: &Attempt, evidence: Option<&str>) -> String {
     if let Some(evidence) = evidence {
         text += &format!("## WHAT FAILED\n{evidence}\n\n");
     }
-    text
+    text + &left_out(task)
+}
+
+/// Says which edits of earlier attempts are not part of the work.
+fn left_out(task: &Task) -> String {
+    let escapes = task.escapes.iter().filter(|escape| escape.found == Found::Diff);
+    let mut files: Vec<&str> = escapes.flat_map(|escape| escape.suggested_files.iter().map(String::as_str)).collect();
+    files.sort_unstable();
+    files.dedup();
+    if files.is_empty() {
+        return String::new();
+    }
+    let shown = files.iter().take(MAX_LEFT_OUT_FILES).map(|file| format!("- {file}\n")).collect::<String>();
+    let more = files.len().saturating_sub(MAX_LEFT_OUT_FILES);
+    let more = if more > 0 { format!("- and {more} more\n") } else { String::new() };
+    format!(
+        "## LEFT OUT\nAn earlier attempt changed these files, which are outside your file manifest. Those edits are no part \
+         of the work: they were left out of it, the checks run without them, and they are kept apart for a person.\n\
+         {shown}{more}If the work needs them, report it as a scope escape.\n\n"
+    )
 }
 
 fn warnings(task: &Task, project: &Project) -> Vec<String> {

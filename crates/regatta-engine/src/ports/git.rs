@@ -128,6 +128,17 @@ pub struct Authorship {
     pub seconds: u64,
 }
 
+/// What is kept of an attempt's work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptWork {
+    /// Where its workspace started.
+    pub base: CommitId,
+    /// What was kept last: for work that was judged, the part of it inside the task's manifest.
+    pub commit: CommitId,
+    /// The capture with the most changes: all that the attempt left, also outside the manifest.
+    pub whole: CommitId,
+}
+
 /// What an attempt left on disk, kept in the vault under a keep-ref.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Capture {
@@ -608,6 +619,8 @@ pub trait Git: Send + Sync {
     fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError>;
     /// The attempts of which something is kept under a keep-ref.
     fn kept_attempts(&self, repo: &Repo) -> Result<Vec<AttemptId>, GitError>;
+    /// Returns what an attempt left, if something of it is kept.
+    fn kept_work(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError>;
     /// Lets go of everything that is kept of an attempt.
     fn forget_dropped(&self, proof: &DroppedProof, repo: &Repo) -> Result<(), GitError>;
     /// Deletes what no ref of the vault leads to, as far as nobody has written it for so long. What `landed` stays, whatever

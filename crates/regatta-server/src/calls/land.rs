@@ -6,6 +6,8 @@ use regatta_api::view::DiffView;
 use regatta_core::attempt::Attempt;
 use regatta_core::landing::{self, Under};
 use regatta_core::refusal::Refusal;
+use regatta_core::scope;
+use regatta_core::task::Task;
 
 use super::*;
 
@@ -22,7 +24,17 @@ impl Caller<'_> {
     pub(super) async fn land(&self, ask: input::Land) -> Json {
         let id = if ask.claim.is_some() { self.worked_in(&ask.id).await? } else { parse(&ask.id)? };
         if self.board().settled(id) == Some(task::Status::Completed) {
+            if let Some(taken_back) = landing::taken_back(&self.board(), id) {
+                return Err(Problem::from(&taken_back));
+            }
             return answer(self.board().revision, &self.task_view(id).await?); // it has landed: asking again is fine
+        }
+        // A person who took the task over says with this that the work is done.
+        let board = self.board();
+        let by_hand = board.tasks.get(&id).and_then(|task| board.attempts.get(&task.attempt?));
+        if let Some(attempt) = by_hand.filter(|attempt| attempt.by_hand && ask.claim.is_none()) {
+            let (attempt, token) = (attempt.id, attempt.token);
+            return self.task(id, Command::Finish { task: id, attempt, token, output: None, not_needed: false }).await;
         }
         let command = match (ask.claim, ask.token) {
             (Some(claim), Some(token)) => Command::LandUnder { task: id, under: Under { claim, token } },
@@ -103,10 +115,31 @@ impl Caller<'_> {
     }
 
     pub(super) async fn diff(&self, ask: input::Diff) -> Json {
-        let (id, board): (TaskId, _) = (parse(&ask.id)?, self.board());
+        let board = self.board();
+        if let Ok(attempt) = ask.id.parse::<AttemptId>()
+            && ask.id.parse::<TaskId>().is_err()
+        {
+            let stored = self.read(move |history| history.attempt(attempt)).await?;
+            let live = board.attempts.get(&attempt).map(|found| Attempt::clone(found));
+            let found = live.or(stored).ok_or_else(|| refer::no_such_attempt(attempt))?;
+            let view = self.task_view(found.task).await?;
+            return match self.left_by(&view.task, &found, true).await? {
+                Some(diff) => answer(board.revision, &diff),
+                None => Err(nothing_kept(attempt)),
+            };
+        }
+        let id: TaskId = parse(&ask.id)?;
         let task = self.task_view(id).await?.task;
-        let work = task.submission.clone();
-        let work = work.ok_or_else(|| Problem::from(&Refusal::NothingToLand { task: id, status: task.status }))?;
+        let Some(work) = task.submission.clone() else {
+            // Work that failed its checks was never submitted, but it is kept.
+            let attempts = self.read(move |history| history.attempts_of(id)).await?;
+            for attempt in attempts.iter().rev().filter(|_| !ask.since_review) {
+                if let Some(diff) = self.left_by(&task, attempt, false).await? {
+                    return answer(board.revision, &diff);
+                }
+            }
+            return Err(Problem::from(&Refusal::NothingToLand { task: id, status: task.status }));
+        };
         let project = board.projects.get(&task.project).cloned();
         let project =
             project.ok_or_else(|| Problem::from(&Refusal::NoSuchProject { project: task.project.clone() }))?;
@@ -118,8 +151,30 @@ impl Caller<'_> {
         };
         let (from, commit) = (base.clone(), work.commit.clone());
         let patch = blocking(move || git.diff(&repo, &from, &commit)).await?.map_err(from_git)?;
-        let view = DiffView { task: id, base, commit: work.commit, files: work.changed, patch };
+        let left_out = scope::left_out(&task, work.attempt);
+        let (commit, files) = (work.commit, work.changed);
+        let view = DiffView { task: id, base, commit, files, attempt: None, left_out, patch };
         answer(board.revision, &view)
+    }
+
+    /// Returns what is kept of an attempt: all of it, or what its task was judged by.
+    async fn left_by(&self, task: &Task, attempt: &Attempt, all: bool) -> Result<Option<DiffView>, Problem> {
+        let project = self.board().projects.get(&task.project).cloned();
+        let project =
+            project.ok_or_else(|| Problem::from(&Refusal::NoSuchProject { project: task.project.clone() }))?;
+        let (git, repo) = (self.engine().git().clone(), Repo::of(&project));
+        // Attempts that go on in one workspace are kept together.
+        let workspace = attempt.workspace();
+        let found = blocking(move || {
+            let Some(kept) = git.kept_work(&repo, workspace)? else { return Ok(None) };
+            let commit = if all { kept.whole } else { kept.commit };
+            let patch = git.diff(&repo, &kept.base, &commit)?;
+            Ok(Some((kept.base, commit, patch)))
+        });
+        let Some((base, commit, patch)) = found.await?.map_err(from_git)? else { return Ok(None) };
+        let files = regatta_api::patch::files(&patch).into_iter().map(|file| file.path).collect();
+        let (attempt, left_out) = (attempt.id, scope::left_out(task, attempt.id));
+        Ok(Some(DiffView { task: task.id, base, commit, files, attempt: Some(attempt), left_out, patch }))
     }
 
     pub(super) async fn revise(&self, ask: input::Said) -> Json {
@@ -141,6 +196,24 @@ impl Caller<'_> {
         self.task(task, Command::CancelTask { task, reason }).await
     }
 
+    /// Starts an attempt for a person, and makes its workspace.
+    pub(super) async fn take_over(&self, id: &str) -> Json {
+        let id: TaskId = parse(id)?;
+        let task = self.task_view(id).await?.task;
+        let agent = task.agent.or(task.assignee).ok_or_else(|| {
+            let hint = format!("see what it waits for: regatta why {id}");
+            Problem::new(409, "nothing_to_take_over", format!("nobody has worked on {id} yet"), hint)
+        })?;
+        let poll = Poll { task: Some(id), by_hand: true, ..Poll::of(agent) };
+        match self.ask(Command::Poll(poll)).await? {
+            (revision, Outcome::Polled(Some(grant))) => {
+                self.workspace_of(grant.attempt).await;
+                answer(revision, &self.task_view(id).await?)
+            }
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
     /// Takes back what a task landed; the task is named by itself, or by the commit it landed as.
     pub(super) async fn undo(&self, id: &str) -> Json {
         let id = self.undoable(id).await?;
@@ -151,4 +224,9 @@ impl Caller<'_> {
             other => Err(unexpected(&other.1)),
         }
     }
+}
+
+fn nothing_kept(attempt: AttemptId) -> Problem {
+    let hint = format!("see what it said: regatta logs {attempt}");
+    Problem::new(409, "nothing_kept", format!("nothing of {attempt} is kept: it changed nothing"), hint)
 }

@@ -213,6 +213,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Diff(ask) => it.diff(ask).await,
         Call::Revise(ask) => it.revise(ask).await,
         Call::Drop(ask) => it.drop_work(ask).await,
+        Call::Takeover(ask) => it.take_over(&ask.id).await,
         Call::Undo(ask) => it.undo(&ask.id).await,
         Call::ClaimAcquire(ask) => it.claim_acquire(ask).await,
         Call::ClaimRenew(ask) => it.claim_renew(ask).await,

@@ -7,8 +7,8 @@ use regatta_core::ids::TaskId;
 
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
-    /// The task
-    pub(crate) id: TaskId,
+    /// The task; or an attempt, for all that it left, also what did not land
+    pub(crate) id: String,
     /// Show only what changed since you last sent it back
     #[arg(long)]
     pub(crate) since_review: bool,

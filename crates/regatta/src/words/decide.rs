@@ -10,6 +10,7 @@ use regatta_core::ids::{AgentName, ApprovalId, TaskId};
 use regatta_core::policy::{self, Effect, Matter, Rule};
 use regatta_core::refusal::seconds;
 use regatta_core::session::Answer;
+use regatta_core::task::Status;
 
 use crate::args::{Allow, BudgetWord, Deny, EffectArg, PolicyWord, ReachArg};
 use crate::client::Got;
@@ -109,18 +110,27 @@ pub(super) fn retry(app: &App, task: TaskId) -> Said {
 /// A shell in the workspace, or the agent's own program in its session. The agent is held, and goes on afterwards.
 pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::ffi::OsString]) -> Said {
     let client = app.client()?;
-    let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+    let mut got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+    // Work that waits for a person may have no workspace any more; it is made again, with a conflict in it.
+    if got.data.task.status == Status::NeedsHuman {
+        let _begun: Got<TaskView> = client.call(&Call::Takeover(input::Id { id: task.to_string() }))?;
+        got = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+    }
     let Some(workspace) = got.data.workspace.clone() else {
         let hint = format!("see where it is: regatta why {task}");
         return Err(failed("no_workspace", format!("{task} has no workspace now"), hint));
     };
+    let by_hand = got.data.attempts.iter().any(|attempt| Some(attempt.id) == got.data.task.attempt && attempt.by_hand);
     let own = if session { Some(own_program(app, &client, &got.data)?) } else { None };
     let command = own.as_ref().map_or(command, |it| &it.line);
-    let live = got.data.task.attempt.is_some();
+    let live = got.data.task.attempt.is_some() && !by_hand;
     if live {
         hold(&client, &got.data)?;
     }
-    app.out.note(&format!("in {workspace}; exit to give it back\n"));
+    let fixup = got.data.task.fixup.as_ref().filter(|_| by_hand);
+    let conflicts = fixup.map(|fixup| fixup.paths.join(" ")).filter(|paths| !paths.is_empty());
+    let conflicts = conflicts.map_or(String::new(), |paths| format!("conflicts in: {}\n", line(&paths)));
+    app.out.note(&format!("in {workspace}; exit to give it back\n{conflicts}"));
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let (program, arguments) = command.split_first().map_or((&shell, &[][..]), |(program, rest)| (program, rest));
     let ended = std::process::Command::new(program)
@@ -136,8 +146,21 @@ pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::f
         failed("io", format!("{} cannot be started: {it}", program.to_string_lossy()), "name another after --")
     })?;
     let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": ended.code() });
-    app.out.answer("takeover", &data, &[format!("regatta why {task}")], |_| {
-        if live { format!("{task} goes on\n") } else { String::new() }
+    let next = if by_hand {
+        vec![format!("regatta land {task}"), format!("regatta takeover {task}"), format!("regatta retry {task}")]
+    } else {
+        vec![format!("regatta why {task}")]
+    };
+    app.out.answer("takeover", &data, &next, |_| {
+        if live {
+            format!("{task} goes on\n")
+        } else if by_hand {
+            format!(
+                "{task} is yours: regatta land {task} checks and lands it, regatta retry {task} gives it to an agent\n"
+            )
+        } else {
+            String::new()
+        }
     })
 }
 

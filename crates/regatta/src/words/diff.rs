@@ -6,6 +6,7 @@ use std::path::{Component, Path};
 use regatta_api::view::{DiffView, ProjectView, TaskView};
 use regatta_api::{Call, input};
 use regatta_core::ids::{CommitId, TaskId};
+use regatta_core::scope;
 use regatta_engine::ports::git::{Git, Repo};
 
 use crate::args;
@@ -18,15 +19,31 @@ use super::App;
 pub(super) fn diff(app: &App, ask: &args::Diff) -> Said {
     let client = app.client()?;
     let got: Got<DiffView> =
-        client.call(&Call::Diff(input::Diff { id: ask.id.to_string(), since_review: ask.since_review }))?;
-    let task: Got<TaskView> = client.call(&Call::Show(input::Id { id: ask.id.to_string() }))?;
+        client.call(&Call::Diff(input::Diff { id: ask.id.clone(), since_review: ask.since_review }))?;
+    let task: Got<TaskView> = client.call(&Call::Show(input::Id { id: got.data.task.to_string() }))?;
     let next = next(&task.data);
     if let Some(tool) = &ask.tool {
         let opened = open_in(app, &client, (&got.data, &task.data), tool.as_deref())?;
         return app.out.answer("diff", &got.data, &next, |_| format!("{opened}\n"));
     }
     let out = if ask.no_pager || ask.stat { app.out.clone() } else { app.out.in_pages() };
-    out.answer("diff", &got.data, &next, |out| if ask.stat { stat(&got.data.patch) } else { patch(out, &got.data) })
+    out.answer("diff", &got.data, &next, |out| {
+        let shown = if ask.stat { stat(&got.data.patch) } else { patch(out, &got.data) };
+        format!("{shown}{}", remarks(&got.data, &task.data))
+    })
+}
+
+/// Says what a diff is of, where it is not the work that lands, and what was left out of that work.
+fn remarks(it: &DiffView, view: &TaskView) -> String {
+    let mut text = String::new();
+    if let Some(attempt) = it.attempt {
+        text += &format!("this is what {attempt} left; {} is {}\n", it.task, view.word);
+    }
+    let by = it.attempt.or_else(|| view.task.submission.as_ref().map(|work| work.attempt));
+    if let Some(note) = by.and_then(|attempt| scope::left_out_note(&view.task, attempt)) {
+        text += &format!("{}\n", line(&note));
+    }
+    text
 }
 
 /// What makes sense after a look, by where the task is.
@@ -225,7 +242,15 @@ mod tests {
     fn a_patch_has_colours_where_they_are_wanted_and_obeys_nothing() {
         let mut out = Out { json: false, quiet: 0, colour: false, hints: false, unicode: true, pager: None };
         let commit = CommitId::new(&"0".repeat(40)).unwrap();
-        let view = DiffView { task: TaskId(1), base: commit.clone(), commit, files: vec![], patch: PATCH.to_owned() };
+        let view = DiffView {
+            task: TaskId(1),
+            base: commit.clone(),
+            commit,
+            files: vec![],
+            attempt: None,
+            left_out: vec![],
+            patch: PATCH.to_owned(),
+        };
         let text = patch(&out, &view);
         assert!(!text.contains('\x1b') && text.contains("+\tnew [2J\n"), "{text:?}");
         out.colour = true;

@@ -6,6 +6,7 @@ use regatta_api::view::{BatchView, LandingView, QueueView, TaskView};
 use regatta_api::{Call, input};
 use regatta_core::ids::{ClaimId, TaskId};
 use regatta_core::landing::join::Unpushed;
+use regatta_core::scope;
 
 use super::App;
 use crate::args::QueueWord;
@@ -45,10 +46,19 @@ fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
         _ => vec![format!("regatta why {id}")],
     };
     app.out.answer(word, &task, &next, |out| match &task.task.landed {
+        Some(commit) if task.task.submission.as_ref().is_some_and(|work| work.undoes.is_some()) => {
+            let undone = task.task.submission.as_ref().and_then(|work| work.undoes);
+            let undone = undone.map_or(String::new(), |undone| undone.to_string());
+            let short = &commit.as_str()[..10];
+            format!("took {undone} back: {id} landed its revert as {short} · regatta undo {id} brings {undone} back\n")
+        }
         Some(commit) => {
             let trunk = queues.data.first().map_or("the trunk", |it| it.trunk.as_str());
             let short = &commit.as_str()[..10];
-            format!("landed {id} as {short} on {trunk} · regatta undo {id} takes it back: it adds a revert\n")
+            let by = task.task.submission.as_ref().map(|work| work.attempt);
+            let note = by.and_then(|attempt| scope::left_out_note(&task.task, attempt));
+            let note = note.map_or(String::new(), |note| format!("{}\n", line(&note)));
+            format!("landed {id} as {short} on {trunk} · regatta undo {id} takes it back: it adds a revert\n{note}")
         }
         None => {
             let queued = queues.data.iter().find_map(|it| place(it, id));
@@ -133,6 +143,7 @@ fn merges(it: &QueueView) -> String {
         branch: it.branch.clone(),
         status: if it.state == "landed" { "merged".into() } else { it.state.clone() },
         conflicts: it.conflicts,
+        settled: it.settled,
         fixups: it.fixups,
     });
     format!("{} → {}\n{}", it.project, it.trunk, Merge::table(&rows.collect::<Vec<_>>()))
@@ -143,15 +154,29 @@ pub(super) struct Merge {
     pub(super) branch: String,
     pub(super) status: String,
     pub(super) conflicts: usize,
+    /// How many of the conflicts were settled by ownership.
+    pub(super) settled: usize,
     pub(super) fixups: u32,
 }
 
 impl Merge {
+    /// Returns how many files conflicted, and how that was settled: by ownership (auto), or by a fix-up.
+    fn conflict_column(&self) -> String {
+        let mended = if self.fixups > 0 { self.conflicts - self.settled.min(self.conflicts) } else { 0 };
+        match (self.conflicts, self.settled, mended) {
+            (0, ..) => "0".to_owned(),
+            (all, 0, 0) => all.to_string(),
+            (all, 0, _) => format!("{all} (fixup)"),
+            (all, _, 0) => format!("{all} (auto)"),
+            (all, settled, mended) => format!("{all} ({settled} auto, {mended} fixup)"),
+        }
+    }
+
     pub(super) fn table(merges: &[Merge]) -> String {
         let head = ["BRANCH", "STATUS", "CONFLICTS", "FIX-UPS"].map(str::to_owned).to_vec();
         let rows = merges
             .iter()
-            .map(|it| vec![line(&it.branch), line(&it.status), it.conflicts.to_string(), it.fixups.to_string()]);
+            .map(|it| vec![line(&it.branch), line(&it.status), it.conflict_column(), it.fixups.to_string()]);
         table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
     }
 }
@@ -257,8 +282,12 @@ pub(super) fn undo(app: &App, id: Option<&str>, wait: bool) -> Said {
 fn undoable(app: &App, client: &Client) -> Said {
     let project = app.project(client)?;
     let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;
-    let landed: Vec<&LandingView> =
-        got.data.iter().flat_map(|it| &it.recent).filter(|it| it.commit.is_some()).collect();
+    let landed: Vec<&LandingView> = got
+        .data
+        .iter()
+        .flat_map(|it| &it.recent)
+        .filter(|it| it.commit.is_some() && it.taken_back_by.is_none())
+        .collect();
     let next = landed.first().map_or_else(|| "regatta status".to_owned(), |it| format!("regatta undo {}", it.task));
     app.out.answer("undo.list", &landed, &[next], |_| {
         if landed.is_empty() {
@@ -270,4 +299,24 @@ fn undoable(app: &App, client: &Client) -> Said {
         };
         table(&landed.iter().map(row).collect::<Vec<_>>())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_merge_table_says_how_conflicts_were_settled() {
+        for (conflicts, settled, fixups, expected) in [
+            (0, 0, 0, "0"),
+            (0, 0, 1, "0"),
+            (1, 0, 0, "1"),
+            (1, 1, 0, "1 (auto)"),
+            (1, 0, 1, "1 (fixup)"),
+            (3, 1, 1, "3 (1 auto, 2 fixup)"),
+        ] {
+            let merge = Merge { branch: String::new(), status: String::new(), conflicts, settled, fixups };
+            assert_eq!(merge.conflict_column(), expected);
+        }
+    }
 }

@@ -11,6 +11,7 @@ use regatta_core::gates::Says;
 use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::life::{Doing, Life, Sum};
 use regatta_core::schedule::{WaitKind, WaitReason};
+use regatta_core::scope::Found;
 use regatta_core::task::Status;
 
 use crate::args::Events;
@@ -249,6 +250,10 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
     for (nth, escape) in it.escapes.iter().enumerate() {
         let name = regatta_core::scope::name_of(it.id, nth);
         fact("outside", format!("{name} {} ({})", line(&escape.finding), line(&escape.suggested_files.join(" "))));
+        if escape.found == Found::Diff {
+            let attempt = escape.attempt;
+            fact("", format!("left out of the work, and kept in {attempt}: regatta diff {attempt}"));
+        }
     }
     for warning in &it.warnings {
         fact("warning", line(warning));
@@ -458,6 +463,24 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
             Some(WaitKind::Slot | WaitKind::Runner) if it.assignee.is_some() => {
                 ways.push((format!("regatta assign {} NAME", it.id), "give it to somebody with room"));
             }
+            Some(WaitKind::Conflict) if it.status == Status::NeedsHuman => match &it.submission {
+                Some(work) if work.reverts => {
+                    let commit = &work.commit.as_str()[..10];
+                    ways.push((
+                        format!("git revert {commit}"),
+                        "take it back in your checkout, and settle the conflict",
+                    ));
+                    ways.push((format!("regatta drop {}", it.id), "leave it as it is"));
+                }
+                _ => {
+                    ways.push((
+                        format!("regatta takeover {}", it.id),
+                        "settle it yourself, in a workspace with the conflict",
+                    ));
+                    ways.push((format!("regatta diff {}", it.id), "what it changes"));
+                    ways.push((format!("regatta retry {}", it.id), "let an agent try again"));
+                }
+            },
             Some(WaitKind::Paused) => ways.push((format!("regatta resume {}", it.id), "let it go on")),
             Some(WaitKind::Backoff) => ways.push((format!("regatta retry {}", it.id), "try it now")),
             Some(WaitKind::Review) => {

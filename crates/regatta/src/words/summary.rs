@@ -125,6 +125,7 @@ fn merges(tasks: &[TaskView]) -> String {
         branch: it.task.branch().to_string(),
         status: if it.word == "landed" { "merged".into() } else { it.word.clone() },
         conflicts: it.task.conflicts.len(),
+        settled: it.task.settled_conflicts.len(),
         fixups: it.task.fixups,
     };
     let handed_in = tasks.iter().filter(|it| it.task.submission.is_some());

@@ -58,3 +58,18 @@ fn the_first_error_is_on_every_screen_and_in_the_next_prompt() {
     let checks = world.ok(&["logs", "T1", "--check"]);
     assert!(checks.contains("3 | pub fn b() {") && checks.contains("waiting for other jobs"), "{checks}");
 }
+
+/// Work that failed was never handed in, but it is kept, and can be looked at.
+#[test]
+fn the_work_of_a_failed_task_can_be_looked_at() {
+    let world = failed();
+    let last = world.json(&["show", "T1"])["attempts"].as_array().unwrap().last().unwrap()["id"].clone();
+    let last = last.as_str().unwrap();
+    let diff = world.ok(&["diff", "T1"]);
+    assert!(
+        diff.contains("+++ b/b.txt") && diff.contains(&format!("this is what {last} left; T1 is failed")),
+        "{diff}"
+    );
+    assert!(world.ok(&["diff", last]).contains("+++ b/b.txt"));
+    assert_eq!(world.refused(&["diff", "A99"], 1)["code"], "no_such_attempt");
+}

@@ -165,3 +165,68 @@ fn q6_a_fixup_after_ownership_may_change_the_file_at_fault() {
     again.until(&world, "landed");
     assert_eq!((world.read("a.txt"), world.read("b.txt")), ("zoe's and ann's\n".into(), "zoe's\n".into()));
 }
+
+/// Makes a task conflict with what a person committed to a.txt, and waits until it is the person's.
+fn conflicting(world: &World) -> String {
+    let task = start(world, "a.txt");
+    world.write("a.txt", "ann's\n");
+    world.commit("Change it too");
+    let first = asked(world).unwrap()["id"].as_str().unwrap().to_owned();
+    world.ok(&["allow", &first]);
+    task
+}
+
+fn merge_status(world: &World, task: &str) -> String {
+    let table = world.ok(&["queue", "--all"]);
+    table.lines().find(|line| line.contains(&format!("regatta/{task}-"))).unwrap_or_default().to_owned()
+}
+
+/// A conflict that nobody settled is given to a person: a workspace with the conflict in it, and `land` goes on from there.
+#[test]
+fn a_conflict_is_taken_over_by_hand_and_landed() {
+    let world = world("on_conflict = \"fail\"\n");
+    let task = conflicting(&world);
+    assert!(until(LONG, || world.json(&["show", &task])["status"] == "needs_human"), "{}", world.ok(&["why", &task]));
+    assert!(merge_status(&world, &task).trim_end().ends_with("1          0"), "{}", world.ok(&["queue", "--all"]));
+    let why = world.ok(&["why", &task]);
+    assert!(why.contains(&format!("regatta takeover {task}")), "{why}");
+    let seen = world.ok(&["takeover", &task, "--", "cat", "a.txt"]);
+    for part in ["<<<<<<<", "ann's", "the task's"] {
+        assert!(seen.contains(part), "{part}: {seen}");
+    }
+    assert_eq!(world.json(&["show", &task])["status"], "in_progress");
+    // The same workspace again, until it is settled.
+    world.ok(&["takeover", &task, "--", "sh", "-c", "printf 'both\\n' > a.txt"]);
+    let landed = world.ok(&["land", &task, "--wait"]);
+    assert!(landed.contains(&format!("landed {task} as ")), "{landed}");
+    assert_eq!(world.read("a.txt"), "both\n");
+}
+
+/// The merge table counts a conflict that the ownership of the file settled.
+#[test]
+fn a_conflict_that_ownership_settled_is_counted() {
+    let world = world("on_conflict = \"ownership\"\n");
+    let task = conflicting(&world);
+    assert!(until(LONG, || world.json(&["show", &task])["word"] == "landed"), "{}", world.ok(&["why", &task]));
+    assert!(merge_status(&world, &task).contains("1 (auto)"), "{}", world.ok(&["queue", "--all"]));
+}
+
+/// What was taken back is not taken back again, is not listed, and is not "landed".
+#[test]
+fn an_undo_is_known_afterwards() {
+    let world = world("");
+    let task = land(&world, "one.txt", "Write one");
+    let said = world.ok(&["undo", &task, "--wait"]);
+    assert!(said.contains(&format!("took {task} back: T2 landed its revert as ")), "{said}");
+    for again in [&["undo", &task][..], &["land", &task]] {
+        let refused = world.refused(again, 5);
+        assert_eq!(refused["code"], "taken_back", "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains("T2 took it back"), "{refused}");
+    }
+    let listed = world.ok(&["undo"]);
+    assert!(!listed.contains("Write one") || listed.contains("Undo T1"), "{listed}");
+    assert!(!listed.lines().any(|line| line.starts_with(&format!("{task} "))), "{listed}");
+    world.ok(&["undo", "T2", "--wait"]);
+    assert_eq!(world.read("one.txt"), "zoe's\n");
+    assert!(world.ok(&["land", &task]).contains(&format!("landed {task} as ")));
+}

@@ -142,6 +142,16 @@ fn an_escape_is_found_though_the_worker_hid_it() {
     assert_eq!(code, 0, "{mission}");
     assert_eq!(world.read("a.txt"), "a\n");
     assert!(!world.repo.join("secret").exists(), "what is outside did not land");
+    let note = "left out secret/b.txt, outside its files; kept in A1: regatta diff A1";
+    let diff = world.ok(&["diff", "T1"]);
+    assert!(diff.contains(note) && !diff.contains("+++ b/secret"), "{diff}");
+    let kept = world.ok(&["diff", "A1"]);
+    assert!(kept.contains("+++ b/secret/b.txt") && kept.contains("+++ b/a.txt"), "{kept}");
+    assert_eq!(world.json(&["diff", "T1"])["left_out"], json!(["secret/b.txt"]));
+    let shown = world.ok(&["show", "T1"]);
+    assert!(shown.contains("left out of the work, and kept in A1: regatta diff A1"), "{shown}");
+    let landed = world.ok(&["land", "T1"]);
+    assert!(landed.contains(note), "{landed}");
     let escapes = world.json(&["scope"]);
     assert_eq!((&escapes[0]["id"], &escapes[0]["suggested_files"]), (&json!("T1.1"), &json!(["secret/b.txt"])));
     let line: Value = serde_json::from_str(world.read(".agents/swarm/scope-escapes.jsonl").trim()).unwrap();

@@ -117,7 +117,7 @@ pub(super) fn walk(app: &App) -> Said {
 
 /// The whole change of a task, or only how much it is.
 fn whole(id: TaskId, stat: bool) -> args::Diff {
-    args::Diff { id, since_review: false, stat, tool: None, no_pager: false }
+    args::Diff { id: id.to_string(), since_review: false, stat, tool: None, no_pager: false }
 }
 
 /// Goes on after something could not be shown, and says why.
