@@ -176,6 +176,9 @@ pub struct MissionLine {
     pub title: String,
     pub landed: u64,
     pub tasks: u64,
+    /// Its place in the line for a lead, counting from 1, while it waits for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<usize>,
 }
 
 /// Something that needs a person, and what may be said to it.

@@ -157,6 +157,11 @@ pub struct Waiting {
 }
 
 impl Hook {
+    /// Whether it gives a project's messages to the built-in router.
+    pub(crate) fn is_router_of(&self, project: &ProjectName) -> bool {
+        matches!(self.action, Action::Route) && self.project.as_ref() == Some(project)
+    }
+
     /// The name that it acts under.
     pub fn identity(&self) -> AgentName {
         let own = || AgentName::new(&format!("hook/{}", self.id)).expect("a number makes a name");

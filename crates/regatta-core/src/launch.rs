@@ -386,7 +386,12 @@ impl Launch {
 
     /// What it came to: a fold of the members (T2).
     pub fn outcome(&self) -> Outcome {
-        fold(self.members.iter().map(|it| (it.state, it.cause.as_ref().map(|it| it.kind))))
+        // A member that was stopped before it came up was left out, whatever stopped it.
+        let state = |entry: &Entry| match entry.state {
+            State::Stopped if entry.alive_wall.is_none() => State::Skipped,
+            state => state,
+        };
+        fold(self.members.iter().map(|entry| (state(entry), entry.cause.as_ref().map(|cause| cause.kind))))
     }
 }
 

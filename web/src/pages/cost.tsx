@@ -15,13 +15,19 @@ const SINCE: [number, string][] = [
   [30, '30 days'],
 ];
 
+/** A count of tokens. Programs tell it at the end of a turn, or never: until then it is not known, and not none. */
+function known(of: Sum, many: number): string {
+  const { input, cached_input, cache_write, output } = of.spent.usage;
+  return input + cached_input + cache_write + output === 0 ? '–' : tokens(many);
+}
+
 function Cells({ of }: { of: Sum }) {
   const usage = of.spent.usage;
   return (
     <>
       <td class="right">{of.tasks}</td>
-      <td class="right">{tokens(usage.input + usage.cached_input + usage.cache_write)}</td>
-      <td class="right">{tokens(usage.output)}</td>
+      <td class="right">{known(of, usage.input + usage.cached_input + usage.cache_write)}</td>
+      <td class="right">{known(of, usage.output)}</td>
       <td class="right">{cached(of)}</td>
       <td class="right">{price(of)}</td>
       <td class="right">{of.rate === undefined ? '–' : `${usd(of.rate)}/h`}</td>

@@ -469,10 +469,18 @@ impl Board {
             Event::MessageQueued(it) => {
                 self.change_project(it.project(), rows, |project| project.intake.waiting.push(it.message().clone()));
             }
-            Event::MessageHandled(it) => self.change_project(it.project(), rows, |project| {
-                project.intake.handled = project.intake.handled.max(*it.message());
-                project.intake.waiting.retain(|waits| waits.id != *it.message());
-            }),
+            Event::MessageHandled(it) => {
+                self.change_project(it.project(), rows, |project| {
+                    project.intake.handled = project.intake.handled.max(*it.message());
+                    project.intake.waiting.retain(|waits| waits.id != *it.message());
+                });
+                let routes = |hook: &&Arc<Hook>| hook.is_router_of(it.project());
+                if let Some(id) = self.hooks.values().find(routes).map(|hook| hook.id) {
+                    self.change_hook(id, rows, |hook| {
+                        (hook.fired, hook.fired_wall) = (hook.fired + 1, Some(now.wall));
+                    });
+                }
+            }
             Event::ThreadChanged(it) => self.change_project(it.project(), rows, |project| {
                 let threads = &mut project.intake.threads;
                 threads.retain(|known| known.root != it.thread().root);

@@ -123,13 +123,18 @@ pub fn summary(board: &Board, team: &Team) -> Summary {
     if !members.iter().any(|it| it.lead) {
         members.splice(0..0, wanted().filter(|it| it.lead));
     }
+    // A record that cannot be believed proves no success.
+    let outcome = match launch.outcome() {
+        Outcome::CleanSuccess if lost.is_some() => Outcome::PartialPending,
+        outcome => outcome,
+    };
     Summary {
         team: team.name.clone(),
         project: team.project.clone(),
         launch: Some(launch.id),
         revision: launch.revision,
         phase: Some(launch.phase()),
-        outcome: Some(launch.outcome()),
+        outcome: Some(outcome),
         mixed: launch.is_mixed(),
         alive: launch.members.iter().filter(|it| it.state == State::Alive).count() as u32,
         expected: launch.expected_members.len() as u32,

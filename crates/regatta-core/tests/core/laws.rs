@@ -227,7 +227,9 @@ fn check_teams(board: &Board) {
         let failed = launch.members.iter().any(|it| {
             it.state == launch::State::FailedToStart || (it.state == launch::State::Degraded && !unknown(it))
         });
-        let skipped = launch.members.iter().any(|it| it.state == launch::State::Skipped);
+        let skipped = launch.members.iter().any(|it| {
+            it.state == launch::State::Skipped || (it.state == launch::State::Stopped && it.alive_wall.is_none())
+        });
         let expected = match (pending || launch.members.iter().any(unknown), failed, skipped) {
             (true, ..) => launch::Outcome::PartialPending,
             (_, true, _) => launch::Outcome::PartialFailure,

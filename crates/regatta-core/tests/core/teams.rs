@@ -315,6 +315,20 @@ fn a_relaunch_stops_first_and_takes_what_is_wanted_from_the_store() {
     assert_eq!((record(&world).id, record(&world).phase()), (second.id, Phase::Reconciled));
 }
 
+/// A launch that was stopped before a lane came up came to less than was asked for.
+#[test]
+fn t2_a_lane_that_never_came_up_is_no_clean_success() {
+    let mut world = launched("codex", &[("tom", "opencode")]);
+    resolve(&mut world, &[]);
+    comes_up(&mut world, "amy");
+    stop(&mut world);
+    for who in ["tom", "amy"] {
+        ends(&mut world, who, Exited::Lost);
+    }
+    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["stopped", "stopped"]);
+    assert_eq!(record(&world).outcome(), launch::Outcome::PartialSkipped);
+}
+
 #[test]
 fn a_failed_lane_is_tried_again_alone() {
     let mut world = launched("codex", &[("tom", "opencode"), ("bob", "opencode")]);

@@ -1,6 +1,6 @@
 //! Verbs that look at or set up the fleet: status, projects, agents.
 
-use regatta_api::page::MissionLine;
+use regatta_api::page::{At, MissionLine};
 use regatta_api::view::{AgentProblem, ConfigFault, GraphView, UnreadableView};
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
@@ -28,10 +28,12 @@ impl Caller<'_> {
         let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
         let tasks: Vec<TaskView> =
             board.tasks.values().filter(|it| wanted(&it.project)).map(|it| self.seen(&board, it)).collect();
-        let count = |word: &str| tasks.iter().filter(|it| it.word == word).count();
+        let counts = pages::Counts::new(&board, wanted);
         let project = ask.project.clone();
-        let missions: Vec<(MissionId, String)> =
-            board.missions.values().filter(|it| wanted(&it.project)).map(|it| (it.id, it.title.clone())).collect();
+        let shown = board.missions.values().filter(|mission| wanted(&mission.project));
+        let missions: Vec<(MissionId, String, Option<usize>)> = shown
+            .map(|mission| (mission.id, mission.title.clone(), regatta_core::lead::place(&board, mission.id)))
+            .collect();
         let named = missions.clone();
         let (completed, failed, progress) = self
             .read(move |history| {
@@ -40,21 +42,22 @@ impl Caller<'_> {
                         TaskFilter { project: project.clone(), statuses: vec![status], ..TaskFilter::default() };
                     history.count_tasks(&filter)
                 };
-                let far = |(id, title): (MissionId, String)| {
+                let far = |(id, title, place): (MissionId, String, Option<usize>)| {
                     let of = |statuses| {
                         let filter = TaskFilter { mission: Some(id), statuses, ..TaskFilter::default() };
                         history.count_tasks(&filter)
                     };
-                    Ok(MissionLine { id, title, landed: of(vec![task::Status::Completed])?, tasks: of(vec![])? })
+                    let landed = of(vec![task::Status::Completed])?;
+                    Ok(MissionLine { id, title, landed, tasks: of(vec![])?, place })
                 };
                 let progress = named.into_iter().map(far).collect::<Result<Vec<_>, _>>()?;
                 Ok((count(task::Status::Completed)?, count(task::Status::Failed)?, progress))
             })
             .await?;
         let view = StatusView {
-            working: tasks.iter().filter(|it| it.word == "working" && it.asks.is_none()).count(),
-            waiting: count("waiting"),
-            landing: count("landing"),
+            working: counts.of(At::Working),
+            waiting: counts.of(At::Waiting),
+            landing: counts.of(At::Landing),
             needs_you: InboxView::all(&board, ask.project.as_ref(), now).iter().filter(|it| it.is_awake()).count(),
             completed,
             failed,

@@ -13,11 +13,11 @@ use regatta_api::view::{self, BudgetsView, ConversationLineView, InboxView, Land
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
 use regatta_core::cost::By;
-use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
+use regatta_core::ids::{AgentName, LandingId, Now, ProjectName, TaskId};
 use regatta_core::landing::{self, End};
 use regatta_core::launch::{self, Live};
 use regatta_core::task::{Status, Task};
-use regatta_core::{agent, approval, map, provider, schedule};
+use regatta_core::{agent, approval, lead, map, provider, schedule};
 use regatta_engine::ports::store::{History, StoreError, TaskFilter};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -140,12 +140,8 @@ impl Scene<'_> {
     fn head(&self) -> Result<HeadView, StoreError> {
         let board = self.board;
         // As the lanes and the list have it: who asks does not work meanwhile.
-        let mut counts: BTreeMap<At, usize> = BTreeMap::new();
-        // A team's standing sessions are no work: the team's page says how they are.
-        for it in board.tasks.values().filter(|it| it.standing.is_none()) {
-            *counts.entry(at(board, it)).or_default() += 1;
-        }
-        let count = |at: At| counts.get(&at).copied().unwrap_or_default();
+        let counts = Counts::new(board, |_| true);
+        let count = |at: At| counts.of(at);
         let needs_you = items(board, self.now).len();
         let missions = self.missions()?;
         let part = |text: String, strong: bool, to: &str| Part { text, strong, to: Some(to.into()) };
@@ -206,7 +202,8 @@ impl Scene<'_> {
                     self.history.count_tasks(&filter)
                 };
                 let (id, title) = (it.id, it.title.clone());
-                Ok(MissionLine { id, title, landed: count(vec![Status::Completed])?, tasks: count(vec![])? })
+                let place = lead::place(self.board, id);
+                Ok(MissionLine { id, title, landed: count(vec![Status::Completed])?, tasks: count(vec![])?, place })
             })
             .collect()
     }
@@ -434,6 +431,25 @@ fn files_text(spots: &[map::Spot], landed: u32) -> String {
     let meet = if meet == 0 { String::new() } else { format!("two meet at {meet} · ") };
     let (held, wanted) = (count(&|it| !it.held.is_empty()), count(&|it| !it.wanted.is_empty()));
     format!("{meet}{held} held · {wanted} wanted · {landed} changes landed today")
+}
+
+/// How many open tasks are at what: the same numbers for the page and for `status`.
+pub(crate) struct Counts(BTreeMap<At, usize>);
+
+impl Counts {
+    /// Counts the tasks of the projects that are `wanted`. A team's standing sessions are no work: the team's page says
+    /// how they are.
+    pub(crate) fn new(board: &Board, wanted: impl Fn(&ProjectName) -> bool) -> Counts {
+        let mut counts = BTreeMap::new();
+        for task in board.tasks.values().filter(|task| task.standing.is_none() && wanted(&task.project)) {
+            *counts.entry(at(board, task)).or_default() += 1;
+        }
+        Counts(counts)
+    }
+
+    pub(crate) fn of(&self, at: At) -> usize {
+        self.0.get(&at).copied().unwrap_or_default()
+    }
 }
 
 /// What a task is at.

@@ -232,7 +232,18 @@ fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMa
             },
             None => resting(board, agent, after.get(name), failed.get(name)).unwrap_or_else(|| {
                 let missions = board.missions.values().filter(|it| it.agents.contains(name));
-                let next = missions.filter_map(|it| waiting.get_mut(&it.id)?.pop()).next();
+                // A task that was given to another agent waits for that one.
+                let may_take = |id: &TaskId| {
+                    let assignee = board.tasks.get(id).and_then(|task| task.assignee.as_ref());
+                    assignee.is_none_or(|assignee| assignee == name)
+                };
+                let next = missions
+                    .filter_map(|mission| {
+                        let tasks = waiting.get_mut(&mission.id)?;
+                        let place = tasks.iter().rposition(may_take)?;
+                        Some(tasks.remove(place))
+                    })
+                    .next();
                 let reason = |id: TaskId| first_reason(board, board.tasks.get(&id)?, now);
                 let many = board.agents.len() > MOST_REASONS;
                 let waits = next.and_then(|id| Some((id, if many { String::new() } else { reason(id)? })));

@@ -65,11 +65,13 @@ fn name(it: &CostRow) -> String {
 
 fn cells(name: &str, sum: &Sum) -> Vec<String> {
     let usage = &sum.spent.usage;
+    // Many programs tell their tokens only at the end of a turn, and some never: that is not known, and not none.
+    let known = |many: u64| if usage.tokens() == 0 { "-".to_owned() } else { tokens(many) };
     vec![
         name.to_owned(),
         sum.tasks.to_string(),
-        tokens(usage.input + usage.cached_input + usage.cache_write),
-        tokens(usage.output),
+        known(usage.input + usage.cached_input + usage.cache_write),
+        known(usage.output),
         sum.cached().map_or_else(|| "n/a".into(), |it| format!("{it} %")),
         price_words(sum, tokens),
         sum.rate.map_or_else(|| "-".into(), |it| format!("{}/h", dollars(it))),
@@ -114,6 +116,13 @@ mod tests {
         let usage = &mut it.spent.usage;
         (usage.input, usage.cached_input, usage.output, usage.micro_usd) = (input, cached, output, micro_usd);
         it
+    }
+
+    #[test]
+    fn tokens_that_nobody_reported_are_not_none() {
+        let row = cells("opencode-2", &sum(2, (0, 0, 0), Some(220_000), None));
+        assert_eq!(row[1..4], ["2", "-", "-"]);
+        assert_eq!(cells("a", &sum(1, (1_000, 0, 0), None, None))[2..4], ["1.0k", "0"]);
     }
 
     #[test]

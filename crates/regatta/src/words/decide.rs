@@ -323,13 +323,11 @@ fn draw_budgets(it: &BudgetsView) -> String {
 /// What was spent; money that is not known is not shown as none.
 pub(super) fn spent(it: &Spend) -> String {
     let money = it.usage.micro_usd.map_or(String::new(), |it| format!("{} · ", budget::dollars(it)));
-    format!(
-        "{money}{} tokens · {} turns · {} attempts · {}",
-        it.usage.tokens(),
-        it.turns,
-        it.attempts,
-        seconds(it.wall_ms)
-    )
+    let tokens = match it.usage.tokens() {
+        0 => "tokens not reported".to_owned(),
+        many => format!("{many} tokens"),
+    };
+    format!("{money}{tokens} · {} turns · {} attempts · {}", it.turns, it.attempts, seconds(it.wall_ms))
 }
 
 fn ceiling(it: &Ceiling) -> String {

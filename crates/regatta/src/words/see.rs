@@ -135,10 +135,18 @@ fn by_mission(out: &Out, it: &StatusView, asked: &[InboxView]) -> String {
         tasks.sort_by_key(urgency);
         tasks
     };
-    let head = |it: &MissionLine| format!("{} {}   {} of {} landed", it.id, line(&it.title), it.landed, it.tasks);
+    let head = |it: &MissionLine| {
+        let far = match it.place {
+            Some(place) => format!("in line for a lead, number {place}"),
+            None => format!("{} of {} landed", it.landed, it.tasks),
+        };
+        format!("{} {}   {far}", it.id, line(&it.title))
+    };
     let mut groups: Vec<(String, Vec<TaskView>)> = it.progress.iter().map(|it| (head(it), of(Some(it.id)))).collect();
     groups.push(("in no mission".into(), of(None)));
-    groups.retain(|it| !it.1.is_empty());
+    // A mission that waits for its lead has no task yet, and is shown all the same.
+    let waiting: Vec<String> = it.progress.iter().filter(|mission| mission.place.is_some()).map(head).collect();
+    groups.retain(|group| !group.1.is_empty() || waiting.contains(&group.0));
     let tasks: Vec<TaskView> = groups.iter().flat_map(|it| it.1.clone()).collect();
     // One table for all, so that its columns stand under each other.
     let mut rows = rows(out, &tasks);

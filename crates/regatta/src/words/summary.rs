@@ -50,7 +50,7 @@ struct Told<'a> {
 }
 
 impl Summary {
-    fn of(it: &MissionView) -> Summary {
+    fn of(it: &MissionView, now_wall: u64) -> Summary {
         let count = |words: &[&str]| it.tasks.iter().filter(|it| words.contains(&it.word.as_str())).count();
         let landed = count(&["landed", "done"]);
         let failed = count(&["failed", "cancelled"]);
@@ -62,6 +62,7 @@ impl Summary {
         let parked = it.tasks.iter().filter(is_parked).count();
         let escalated = count(&["needs you", "review"]) + asking + it.outlook.held + parked;
         let last = it.tasks.iter().map(|it| it.task.updated_wall).max().unwrap_or(0);
+        let is_over = it.tasks.iter().all(|task| task.task.status.is_terminal());
         let sum = |of: fn(&TaskView) -> u64| it.tasks.iter().map(of).sum();
         let priced: Vec<u64> = it.tasks.iter().filter_map(|it| it.task.spent.usage.micro_usd).collect();
         Summary {
@@ -70,7 +71,7 @@ impl Summary {
             failed,
             escalated,
             waiting: it.tasks.len().saturating_sub(landed + failed + escalated),
-            wall_ms: last.saturating_sub(it.mission.created_wall),
+            wall_ms: duration_ms(it.mission.created_wall, last, (!is_over).then_some(now_wall)),
             work_ms: sum(|it| it.task.spent.wall_ms),
             tokens: sum(|it| it.task.spent.usage.tokens()),
             micro_usd: (!priced.is_empty()).then(|| priced.iter().sum()),
@@ -158,7 +159,8 @@ fn next(it: &MissionView, summary: &Summary, ending: Ending) -> Vec<String> {
 /// Says how a mission ended, with the exit code that tells it.
 pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) -> Said {
     let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
-    let summary = Summary::of(&got.data);
+    let now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+    let summary = Summary::of(&got.data, now_wall);
     let next = next(&got.data, &summary, ending);
     app.out.answer("run", &Told { mission: &got.data, summary: &summary }, &next, |out| {
         table(&super::task::rows(out, &got.data.tasks)) + &merges(&got.data.tasks) + &summary.draw(id)
@@ -172,5 +174,27 @@ pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) 
         Ending::Settled if got.data.tasks.iter().any(broke) => Err(Failed::Code(7)),
         Ending::Settled if summary.landed > 0 => Err(Failed::Code(8)),
         Ending::Settled | Ending::Needed => Err(Failed::Code(1)),
+    }
+}
+
+/// Returns how long a run took: up to its last change, or until now while it is not over and nothing changes.
+fn duration_ms(start_unix_ms: u64, last_change_unix_ms: u64, now_unix_ms: Option<u64>) -> u64 {
+    now_unix_ms.unwrap_or(0).max(last_change_unix_ms).saturating_sub(start_unix_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_waits_takes_time_although_nothing_changes() {
+        for (start, last, now, expected) in [
+            (1_000, 7_300, None, 6_300),
+            (1_000, 7_300, Some(61_000), 60_000),
+            (1_000, 7_300, Some(500), 6_300),
+            (1_000, 0, None, 0),
+        ] {
+            assert_eq!(duration_ms(start, last, now), expected);
+        }
     }
 }

@@ -295,3 +295,14 @@ fn a_command_that_cannot_do_it_says_so() {
     assert_eq!(world.run(&["hook", "add", "--", "true"]).code, 2, "on everything");
     assert_eq!(world.run(&["hook", "add", "--channel", "x"]).code, 2, "without a command");
 }
+
+/// The router is a hook like the others: the list says how many messages it took in.
+#[test]
+fn the_router_counts_the_messages_it_took_in() {
+    let world = World::set_up();
+    assert!(world.ok(&["hook", "list"]).contains("never fired"));
+    send(&world, "shop", "!help");
+    assert!(until(LONG, || world.json(&["hook", "list"])[0]["fired"] == 1), "{}", world.ok(&["hook", "list"]));
+    let list = world.ok(&["hook", "list"]);
+    assert!(list.contains("fired 1 times, last "), "{list}");
+}

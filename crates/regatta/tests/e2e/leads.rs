@@ -255,6 +255,8 @@ fn a_mission_by_hand_is_started_paused_and_cancelled() {
     world.json(&["mission", "start", "another"]);
     let list = world.ok(&["mission", "list"]);
     assert!(list.contains("number 1 in line"), "{list}");
+    let status = world.ok(&["status"]);
+    assert!(status.contains("in line for a lead, number 1"), "{status}");
     world.ok(&["mission", "pause", "M2"]);
     world.ok(&["mission", "cancel", "M1", "--because", "not wanted"]);
     let shown = world.ok(&["mission", "show", "M1"]);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::Door;
-use crate::world::World;
+use crate::world::{LONG, World, until};
 
 /// What a stream that ends says: which topics are reset, and the frames.
 pub(crate) fn look(door: &Door, topics: &str) -> (Vec<String>, Vec<Value>) {
@@ -32,6 +32,34 @@ fn keys(frames: &[Value]) -> Vec<String> {
 pub(crate) fn entity(frames: &[Value], key: &str) -> Value {
     let mut parts = frames.iter().flat_map(|it| it["p"].as_array().unwrap());
     parts.find(|it| it["k"] == key).unwrap_or_else(|| panic!("no {key} in {frames:?}"))["v"].clone()
+}
+
+/// `status` and the page count the same tasks, also those of the backlog; an agent without work does not wait for the
+/// tasks of another one.
+#[test]
+fn the_page_and_status_count_alike_and_idle_agents_are_idle() {
+    let world = World::set_up();
+    for name in ["one", "two"] {
+        world.ok(&["agent", "add", name, "--runtime", "scripted", "--max-tasks", "1"]);
+    }
+    let task = |file: &str| {
+        json!({ "subject": file, "files": [file], "agent": "one",
+            "script": [{ "permission": { "what": "go on", "default": "deny" } }] })
+    };
+    let plan = world.root.join("plan.json");
+    std::fs::write(&plan, json!({ "task": [task("b1"), task("b2"), task("b3")] }).to_string()).unwrap();
+    world.ok(&["run", plan.to_str().unwrap(), "--agents", "one,two", "--yes"]);
+    world.ok(&["add", "Some day", "--files", "b4", "--backlog"]);
+    assert!(until(LONG, || !world.json(&["inbox"]).as_array().unwrap().is_empty()), "{}", world.ok(&["status"]));
+    let door = Door::of(&world.data);
+    let (_, frames) = look(&door, "head,lanes");
+    let sentence = entity(&frames, "head")["sentence"].to_string();
+    let status = world.json(&["status"]);
+    for (count, word) in [(&status["working"], "working"), (&status["waiting"], "waiting")] {
+        assert!(sentence.contains(&format!("{count} {word}")), "{word}: {status} {sentence}");
+    }
+    assert_eq!(status["waiting"], 3, "{status}");
+    assert_eq!(entity(&frames, "lane/two")["at"], "idle", "{frames:?}");
 }
 
 /// One layout for everybody: the page, a program and the terminal draw the same, of a mission, of a task with what is

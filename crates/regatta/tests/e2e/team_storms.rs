@@ -172,10 +172,15 @@ impl Storm<'_> {
         let states = Storm::states(view);
         let any = |words: &[&str]| states.iter().any(|it| words.contains(&it.1.as_str()));
         let pending = any(&["queued", "starting", "pending_bootstrap", "pending_permission"]);
+        let never_up = view["resolved"]["members"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|member| member["state"] == "stopped" && member["alive_wall"].is_null());
         let outcome = match () {
             () if pending => "partial_pending",
             () if any(&["failed_to_start", "degraded"]) => "partial_failure",
-            () if any(&["skipped"]) => "partial_skipped",
+            () if any(&["skipped"]) || never_up => "partial_skipped",
             () => "clean_success",
         };
         let summary = &view["summary"];
