@@ -4,6 +4,7 @@
 //! Nothing here is ever downloaded by Regatta itself.
 
 use regatta_core::agent::{Agent, Runtime};
+use regatta_core::provider_name;
 
 /// How a program is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ pub const PRESETS: &[Preset] = &[
         interactive: &["claude", "--resume", "{session}"],
         provider: "anthropic",
         programs: &["claude-agent-acp"],
-        aliases: &["anthropic", "claude-code", "claude-agent-acp", "claude-code-acp"],
+        aliases: &["claude-code", "claude-agent-acp", "claude-code-acp"],
         old: &[("claude-code-acp", "@zed-industries/claude-code-acp")],
         install: "npm install -g @agentclientprotocol/claude-agent-acp",
         version: Version::Package,
@@ -134,7 +135,7 @@ pub const PRESETS: &[Preset] = &[
         interactive: &["codex", "resume", "{session}"],
         provider: "codex",
         programs: &["codex-acp"],
-        aliases: &["openai", "codex-acp"],
+        aliases: &["codex-acp"],
         old: &[("codex-acp", "@zed-industries/codex-acp")],
         install: "npm install -g @agentclientprotocol/codex-acp",
         version: Version::Package,
@@ -179,7 +180,7 @@ pub const PRESETS: &[Preset] = &[
         provider: "gemini",
         programs: &["gemini"],
         args: &["--acp"],
-        aliases: &["google", "gemini-cli"],
+        aliases: &["gemini-cli"],
         install: "npm install -g @google/gemini-cli",
         sign_in: "gemini",
         keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
@@ -344,7 +345,7 @@ pub const PRESETS: &[Preset] = &[
         name: "vibe",
         provider: "mistral",
         programs: &["vibe-acp"],
-        aliases: &["mistral", "mistral-vibe"],
+        aliases: &["mistral-vibe"],
         install: "uv tool install mistral-vibe",
         sign_in: "vibe --setup",
         keys: &["MISTRAL_API_KEY"],
@@ -356,11 +357,14 @@ pub const PRESETS: &[Preset] = &[
 
 /// The preset of that name, and whether the name is its own; old and other names are known too.
 pub fn find(name: &str) -> Option<(&'static Preset, bool)> {
-    let exact = PRESETS.iter().find(|it| it.name == name).map(|it| (it, true));
+    let exact = PRESETS.iter().find(|preset| preset.name == name).map(|preset| (preset, true));
     // A package's name counts without its scope and version.
     let plain = name.rsplit('/').next().unwrap_or(name);
-    let plain = plain.split('@').next().unwrap_or(plain);
-    exact.or_else(|| PRESETS.iter().find(|it| it.name == plain || it.aliases.contains(&plain)).map(|it| (it, false)))
+    let plain = plain.split('@').next().unwrap_or(plain).to_lowercase();
+    let by_name = || PRESETS.iter().find(|preset| preset.name == plain || preset.aliases.contains(&plain.as_str()));
+    // Any name of a provider stands for its usual program.
+    let by_provider = || PRESETS.iter().find(|preset| preset.provider == provider_name::canonical(&plain));
+    exact.or_else(|| by_name().or_else(by_provider).map(|preset| (preset, false)))
 }
 
 /// The preset that an agent was made with, or whose program it runs.
@@ -424,6 +428,18 @@ mod tests {
         }
     }
 
+    /// Every name of a program is a name of its provider, so that a team may say `provider = "claude"`.
+    #[test]
+    fn every_name_of_a_preset_is_a_name_of_its_provider() {
+        for preset in PRESETS {
+            for name in preset.aliases.iter().chain([&preset.name, &preset.provider]) {
+                assert_eq!(provider_name::canonical(name), preset.provider, "{name}");
+            }
+        }
+        let has_program = |name: &str| name == "scripted" || PRESETS.iter().any(|preset| preset.provider == name);
+        assert!(provider_name::PROVIDERS.iter().all(|(name, _)| has_program(name)));
+    }
+
     #[test]
     fn old_names_lead_to_the_new() {
         for (name, preset, own) in [
@@ -434,6 +450,12 @@ mod tests {
             ("gemini-cli", "gemini", false),
             ("pi-coding-agent", "pi", false),
             ("mini", "mini-swe-agent", false),
+            ("Claude", "claude", false),
+            ("anthropic", "claude", false),
+            ("OpenAI", "codex", false),
+            ("Codex-Native", "codex-native", false),
+            ("google", "gemini", false),
+            ("OpenCode", "opencode", false),
         ] {
             let (found, is_own) = find(name).unwrap_or_else(|| panic!("{name} is not known"));
             assert_eq!((found.name, is_own), (preset, own), "{name}");

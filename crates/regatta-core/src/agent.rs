@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, Now};
+use crate::provider_name;
 use crate::refusal::Refusal;
 
 /// How an agent's program is driven.
@@ -271,7 +272,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
         name: ask.name,
         runtime: ask.runtime,
         role: ask.role,
-        provider: ask.provider,
+        provider: ask.provider.as_deref().map(provider_name::canonical).map(str::to_owned),
         profile: ask.profile,
         description: ask.description,
         max_tasks: ask.max_tasks,

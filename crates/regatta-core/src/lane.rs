@@ -7,9 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::MemberName;
+use crate::provider_name;
 
 /// The most members a team has beside its lead.
 pub const MOST_MEMBERS: usize = 100;
@@ -60,9 +63,8 @@ pub enum Scope {
 }
 
 /// What the policy says of one provider. In `regatta.toml` a lane's name alone will do: `goose = "secondary"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(from = "Written")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(from = "Written"))]
 pub struct Rule {
     /// Where its members go.
     pub lane: Kind,
@@ -80,28 +82,52 @@ impl Rule {
 }
 
 /// A rule as it may be written.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(untagged)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(untagged))]
 enum Written {
     Lane(Kind),
-    Rule {
-        lane: Kind,
-        #[serde(default)]
-        leads: Option<Leads>,
-        #[serde(default)]
-        store: Scope,
-    },
+    Rule(RuleTable),
+}
+
+/// A rule that is written as a table.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+struct RuleTable {
+    lane: Kind,
+    #[serde(default)]
+    leads: Option<Leads>,
+    #[serde(default)]
+    store: Scope,
 }
 
 impl From<Written> for Rule {
-    fn from(it: Written) -> Rule {
-        let (lane, leads, store) = match it {
-            Written::Lane(lane) => (lane, None, Scope::Lane),
-            Written::Rule { lane, leads, store } => (lane, leads, store),
+    fn from(written: Written) -> Rule {
+        let table = match written {
+            Written::Lane(lane) => RuleTable { lane, leads: None, store: Scope::Lane },
+            Written::Rule(table) => table,
         };
-        let plain = if lane == Kind::Primary { Leads::Any } else { Leads::Pure };
-        Rule { lane, leads: leads.unwrap_or(plain), store }
+        let usual = if table.lane == Kind::Primary { Leads::Any } else { Leads::Pure };
+        Rule { lane: table.lane, leads: table.leads.unwrap_or(usual), store: table.store }
+    }
+}
+
+impl<'de> Deserialize<'de> for Rule {
+    /// Reads a word or a table. An untagged enum would not say which field is wrong.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rule, D::Error> {
+        struct WordOrTable;
+        impl<'de> Visitor<'de> for WordOrTable {
+            type Value = Written;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"primary\", \"secondary\" or a table with lane, leads and store")
+            }
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Written, E> {
+                Kind::deserialize(word.into_deserializer()).map(Written::Lane)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Written, A::Error> {
+                RuleTable::deserialize(MapAccessDeserializer::new(map)).map(Written::Rule)
+            }
+        }
+        deserializer.deserialize_any(WordOrTable).map(Rule::from)
     }
 }
 
@@ -128,13 +154,34 @@ impl Lanes {
     /// What holds for a provider. One that nobody named has a lane of its own: nothing shows that the primary lane
     /// could launch it.
     pub fn rule(&self, provider: &str) -> Rule {
-        if let Some(rule) = self.policy.get(provider) {
+        if let Some(rule) = self.own_rule(provider) {
             return *rule;
         }
-        match provider {
+        match provider_name::canonical(provider) {
             "anthropic" | "codex" | "gemini" | "scripted" => Rule::PRIMARY,
             _ => Rule::SECONDARY,
         }
+    }
+
+    /// Returns whether the policy names this provider, or this version knows it.
+    pub fn is_known(&self, provider: &str) -> bool {
+        self.own_rule(provider).is_some() || provider_name::is_known(provider)
+    }
+
+    /// Returns the providers that members of `provider` may be moved to, by their own names.
+    pub fn failover_of<'a>(&'a self, provider: &str) -> impl Iterator<Item = &'a str> {
+        let exact = self.failover.get(provider);
+        let listed = exact.or_else(|| {
+            self.failover.iter().find(|(name, _)| provider_name::is_same(name, provider)).map(|(_, others)| others)
+        });
+        listed.into_iter().flatten().map(|name| provider_name::canonical(name))
+    }
+
+    /// Returns the rule that the policy gives a provider under any of its names.
+    fn own_rule(&self, provider: &str) -> Option<&Rule> {
+        self.policy.get(provider).or_else(|| {
+            self.policy.iter().find(|(name, _)| provider_name::is_same(name, provider)).map(|(_, rule)| rule)
+        })
     }
 
     /// Whether the primary lane may launch a provider's members, whoever leads.

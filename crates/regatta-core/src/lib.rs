@@ -38,6 +38,7 @@ pub mod map; // who is where among a project's files
 pub mod planning; // a plan made of words
 pub mod policy; // what an agent may do unasked
 pub mod provider; // who takes no work for now
+pub mod provider_name; // the names people use for providers
 pub mod rotate; // a fresh session when one is nearly full
 pub mod runner; // processes on other machines that execute attempts
 pub mod schedule; // which task an agent gets next, and why one waits
@@ -68,3 +69,4 @@ pub mod radar; // work in progress that will collide
 pub mod route; // what a message asks for
 pub mod search; // what a word is, and which texts have it
 pub mod shell; // words of a line for a shell
+pub mod spelling; // the known word that was meant

@@ -18,6 +18,7 @@ use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, 
 use crate::landing::{State as LandingState, wave};
 use crate::mission::Mission;
 use crate::pattern::PathPattern;
+use crate::provider_name;
 use crate::refusal::{Holder, Refusal, seconds};
 use crate::task::{Expects, IssueType, Status, Task};
 use crate::{
@@ -163,6 +164,11 @@ fn weigh(draft: &mut Draft, ask: &Poll, facts: &Facts, now: Now) -> bool {
     blocked
 }
 
+/// Returns whether an agent of `provider` may take a task that only agents of `wanted` may take.
+fn is_of(provider: Option<&str>, wanted: &str) -> bool {
+    provider.is_some_and(|provider| provider_name::is_same(provider, wanted))
+}
+
 fn next_for(
     board: &Board,
     lots: &mut Lots,
@@ -187,7 +193,7 @@ fn next_for(
         ask.project.as_ref().is_none_or(|it| *it == task.project)
             && ask.mission.is_none_or(|it| task.mission == Some(it))
             && ask.task.is_none_or(|it| task.id == it)
-            && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
+            && task.provider.as_deref().is_none_or(|wanted| is_of(agent.provider.as_deref(), wanted))
             && paced(task)
             && place.is_none_or(|it| lies_at(board, task, it))
             && !short_of_ports.contains(&task.project)

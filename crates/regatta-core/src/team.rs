@@ -16,7 +16,9 @@ use crate::extra::{self, Extra};
 use crate::ids::{AgentName, LaunchId, MemberName, Now, ProjectName, TeamName};
 use crate::lane::{self, Lanes, Objection, Seat};
 use crate::launch::{self, Launch};
+use crate::provider_name;
 use crate::refusal::Refusal;
+use crate::spelling;
 
 /// How a member is kept apart from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +73,23 @@ pub struct Member {
 }
 
 impl Member {
+    /// The fields of a member, as they are written.
+    pub const FIELDS: &[&str] = &[
+        "name",
+        "role",
+        "workflow",
+        "isolation",
+        "provider",
+        "backend",
+        "model",
+        "effort",
+        "fast_mode",
+        "cwd",
+        "environment",
+        "max_tasks",
+        "script",
+    ];
+
     /// One of this name, with nothing else said.
     pub fn named(name: MemberName) -> Member {
         Member {
@@ -124,6 +143,11 @@ pub struct Environment {
     pub extra: Extra,
 }
 
+impl Environment {
+    /// The fields of an environment, as they are written.
+    pub const FIELDS: &[&str] = &["env", "keys", "args", "mode", "confine", "egress", "read", "write"];
+}
+
 /// A team as somebody wants it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -175,9 +199,10 @@ impl Team {
         self.roster().find(|it| it.name == *name)
     }
 
-    /// Which provider one of the team is of: its own, else the lead's.
+    /// Returns a member's provider, or the lead's if the member names none, by the provider's own name.
     pub fn provider<'a>(&'a self, member: &'a Member) -> &'a str {
-        member.provider.as_deref().or(self.lead.provider.as_deref()).unwrap_or_default()
+        let written = member.provider.as_deref().or(self.lead.provider.as_deref()).unwrap_or_default();
+        provider_name::canonical(written)
     }
 
     /// The team as the planner sees it.
@@ -314,6 +339,7 @@ pub fn create(draft: &mut Draft, ask: Create, now: Now) -> Result<TeamName, Refu
         updated_wall: now.wall,
         extra: ask.extra,
     };
+    check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
     let name = team.name.clone();
     if let Some(there) = draft.board().teams.get(&name) {
@@ -344,6 +370,7 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: Edit, now: Now) -> Result<(
     team.members = ask.members.unwrap_or(team.members);
     team.environments = ask.environments.unwrap_or(team.environments);
     team.extra.extend(ask.extra);
+    check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
     if launch::is_up(draft.board(), &there) && (is_mixed(draft.board(), &there) || is_mixed(draft.board(), &team)) {
         let changes = roster_changes(&there, &team);
@@ -506,6 +533,43 @@ fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
     }
     let (lead, members) = team.seats();
     lane::plan(&lead, &members, &policy(board, team)).map(|_| ()).map_err(|it| refused(&it))
+}
+
+/// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody knows.
+///
+/// A misspelt `provider` would put its member on the lead's lane. Other unknown fields are kept, because a newer version
+/// may have written them. A team that is restored from a backup is not checked for the same reason.
+fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
+    const TEAM_FIELDS: &[&str] = &["name", "project", "lead", "members", "environments"];
+    let members = team.roster().map(|member| (format!("member {}", member.name), &member.extra, Member::FIELDS));
+    let environments = team
+        .environments
+        .iter()
+        .map(|(name, environment)| (format!("environment {name}"), &environment.extra, Environment::FIELDS));
+    let own = std::iter::once((format!("team {}", team.name), &team.extra, TEAM_FIELDS));
+    for (place, extra, known) in own.chain(members).chain(environments) {
+        for field in extra.keys().filter(|field| !known.contains(&field.as_str())) {
+            if let Some(meant) = spelling::nearest(field, known) {
+                return Err(Refusal::invalid(format!("{place} has no field {field}"), format!("write {meant}")));
+            }
+        }
+    }
+    let policy = policy(board, team);
+    team.roster().try_for_each(|member| check_provider(team, member, &policy))
+}
+
+/// Refuses a provider that neither this version nor the project's policy knows: its lane could never start.
+fn check_provider(team: &Team, member: &Member, policy: &Lanes) -> Result<(), Refusal> {
+    let Some(written) = member.provider.as_deref().filter(|name| !policy.is_known(name)) else { return Ok(()) };
+    let own: Vec<&str> = provider_name::PROVIDERS.iter().map(|(name, _)| *name).collect();
+    let hint = match provider_name::nearest(written) {
+        Some(meant) => format!("write {meant}; the others are in: regatta provider"),
+        None => format!(
+            "it is one of {}; for a provider of your own add a rule to regatta.toml: [lanes.policy] {written} = \"secondary\"",
+            own.join(", ")
+        ),
+    };
+    Err(Refusal::invalid(format!("team {}: the provider of {} is unknown: {written}", team.name, member.name), hint))
 }
 
 fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use regatta_bridges::registry;
 use regatta_core::lane::Lanes;
 use regatta_core::project;
+use regatta_core::spelling;
 use regatta_engine::prices::{self, Price};
 use serde::{Deserialize, Serialize};
 
@@ -114,11 +115,12 @@ fn layer(path: &Path) -> Result<Option<(File, toml::Table)>, Failed> {
         }
     };
     let bad = |error: toml::de::Error| {
-        failed(
-            "bad_config",
-            format!("{} cannot be understood: {}", path.display(), error.to_string().trim_end()),
-            "mend it, or make a fresh one: regatta init --print",
-        )
+        let hint = match spelling::meant(error.message()) {
+            Some(meant) => format!("write `{meant}`"),
+            None => "mend it, or make a fresh one: regatta init --print".to_owned(),
+        };
+        let message = format!("{} cannot be understood: {}", path.display(), error.to_string().trim_end());
+        failed("bad_config", message, hint)
     };
     Ok(Some((toml::from_str(&text).map_err(bad)?, toml::from_str(&text).map_err(bad)?)))
 }

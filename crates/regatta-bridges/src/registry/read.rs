@@ -8,6 +8,7 @@ use std::fmt;
 
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
+use regatta_core::spelling;
 use serde::Deserialize;
 
 use super::{AgentEntry, Config, Credentials, Instance, Off, Receiver, Registry, Secret, Webhook};
@@ -203,8 +204,9 @@ impl Reader<'_> {
         }
         for (name, entry) in &entries {
             if let Err(why) = entry {
-                let hint = if from == "AGENTS_JSON" { SHAPE } else { "see docs/bridges.md" };
-                self.fault(from, format!("{from}: {name}: {why}"), hint);
+                let usual = if from == "AGENTS_JSON" { SHAPE } else { "see docs/bridges.md" };
+                let hint = spelling::meant(why).map_or(usual.to_owned(), |meant| format!("write \"{meant}\""));
+                self.fault(from, format!("{from}: {name}: {why}"), &hint);
             }
         }
         (entries, from)
@@ -490,6 +492,8 @@ mod tests {
             assert_eq!(it.faults.is_empty(), bad.is_empty(), "{bad}");
             assert_eq!(on(&it).is_empty(), !bad.is_empty(), "{bad}");
         }
+        let it = read_env(&[("AGENTS_JSON", r#"{"a": {"comand": "x"}}"#)]);
+        assert_eq!(it.faults[0].hint, "write \"command\"");
         let twins = r#"{"my-a": {"command": "x"}, "my_a": {"command": "y"}}"#;
         assert!(faults(&read_env(&[("AGENTS_JSON", twins)])).contains("MY_A"));
     }

@@ -87,11 +87,10 @@ fn seats(board: &Board, team: &Team, policy: &Lanes) -> (Seat, Vec<Seat>, Vec<(M
     let mut moved = Vec::new();
     let mut settle = |seat: Seat| {
         let Some(why) = parked(&seat.provider) else { return seat };
-        let others = policy.failover.get(&seat.provider);
-        let Some(other) = others.and_then(|it| it.iter().find(|it| parked(it).is_none())) else { return seat };
+        let Some(other) = policy.failover_of(&seat.provider).find(|other| parked(other).is_none()) else { return seat };
         let said = format!("moved from {} to {other}: {}", seat.provider, why.reason);
         moved.push((seat.name.clone(), said));
-        Seat { provider: other.clone(), ..seat }
+        Seat { provider: other.to_owned(), ..seat }
     };
     let (lead, members) = team.seats();
     let lead = settle(lead);
@@ -120,16 +119,26 @@ fn entry(team: &Team, member: &Member, seat: &Seat, plan: &Plan) -> Entry {
         (got.backend, got.model, got.effort) = (None, None, None);
     }
     if lane.is_none_or(|it| it.kind == Kind::Primary) && !is_lead {
-        // The primary lane has one owner, and these two are the owner's.
-        let stands_in = |it: &String| seat.provider == team.provider(lead) || it == STAND_IN;
-        let shared = lead.backend.clone().filter(stands_in);
-        if got.backend != shared || got.fast_mode != lead.fast_mode {
-            notes.push("backend and fast mode are the lead's on the primary lane".to_owned());
+        // The primary lane has one owner, whose backend and fast mode hold for its members. A backend is a program of
+        // one provider, so a member of another provider keeps its own; only the stand-in fits every provider.
+        let is_shared = seat.provider == team.provider(lead) || lead.backend.as_deref() == Some(STAND_IN);
+        if is_shared && got.backend != lead.backend {
+            got.backend = lead.backend.clone();
+            notes.push(inherited("backend", got.backend.as_deref().unwrap_or("its provider's usual one")));
         }
-        (got.backend, got.fast_mode) = (shared, lead.fast_mode);
+        if got.fast_mode != lead.fast_mode {
+            got.fast_mode = lead.fast_mode;
+            let mode = got.fast_mode.map_or("its program's own", |is_on| if is_on { "on" } else { "off" });
+            notes.push(inherited("fast mode", mode));
+        }
     }
     let lane = lane.map(|lane| Place { id: lane.id.clone(), kind: lane.kind, owner: lane.owner.clone() });
     Entry { lane, asked, got, notes, ..Entry::new(team, &member.name) }
+}
+
+/// Says which setting a member has from the lead.
+fn inherited(setting: &str, value: &str) -> String {
+    format!("{setting} is the lead's on the primary lane: {value}")
 }
 
 fn supersede(draft: &mut Draft, team: &Team) {

@@ -11,6 +11,7 @@ use crate::ids::{CommitId, MissionId, Now, ProjectName, TaskId};
 use crate::landing;
 use crate::launch::Standing;
 use crate::pattern::PathPattern;
+use crate::provider_name;
 use crate::refusal::Refusal;
 
 use super::{Added, Duty, Edited, Expects, IssueType, Status, Task, Validation, find, next_status};
@@ -121,7 +122,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         expects: ask.expects,
         effort: ask.effort,
         model: ask.model,
-        provider: ask.provider,
+        provider: ask.provider.as_deref().map(provider_name::canonical).map(str::to_owned),
         script: ask.script,
         ratchet: ask.ratchet,
         explores: None,

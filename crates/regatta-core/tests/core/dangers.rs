@@ -148,11 +148,14 @@ fn danger_08_primary_members_inherit_backend_and_fast_mode_and_the_record_says_s
     launch_it(&mut world);
     let got = |who: &str| (entry(&world, who).got.backend, entry(&world, who).got.fast_mode);
     assert_eq!(got("alice"), (Some("codex-native".into()), Some(false)));
-    assert_eq!(got("eve"), (None, Some(false)), "another provider's program cannot be the lead's");
+    assert_eq!(got("eve"), (Some("special".into()), Some(false)), "no program of the lead's provider fits her");
     assert_eq!(got("tom"), (Some("special".into()), Some(true)), "a lane of its own takes its own");
     assert_eq!(entry(&world, "alice").asked.backend.as_deref(), Some("special"), "what was asked is not forgotten");
-    let note = "backend and fast mode are the lead's on the primary lane";
-    assert_eq!((entry(&world, "alice").notes, entry(&world, "tom").notes), (vec![note.to_owned()], vec![]));
+    let backend = "backend is the lead's on the primary lane: codex-native".to_owned();
+    let fast = "fast mode is the lead's on the primary lane: off".to_owned();
+    assert_eq!(entry(&world, "alice").notes, [backend, fast.clone()]);
+    assert_eq!(entry(&world, "eve").notes, [fast], "a note says only what is so");
+    assert_eq!(entry(&world, "tom").notes, Vec::<String>::new());
 }
 
 /// T3: whatever fails in a lane is its member's alone.
@@ -363,6 +366,9 @@ fn danger_18_a_hundred_members_fit_a_summary() {
     let mut ask = wanted("codex", &[]);
     ask.members = (0..100).map(|nth| member(&long(nth), &provider)).collect();
     let mut world = World::with(&[]);
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings.lanes.policy.insert(provider, Rule::SECONDARY);
+    world.ask("ann", Command::AddProject(project));
     create(&mut world, ask);
     launch_it(&mut world);
     let launch = record(&world).id;

@@ -214,6 +214,26 @@ fn a_rule_is_a_word_or_a_table() {
     assert_eq!(read(r#"{"lane": "secondary", "store": "team"}"#), Rule { store: Scope::Team, ..Rule::SECONDARY });
     let again: Rule = serde_json::from_value(serde_json::to_value(Rule::SECONDARY).unwrap()).unwrap();
     assert_eq!(again, Rule::SECONDARY);
+    let error = |text: &str| serde_json::from_str::<Rule>(text).unwrap_err().to_string();
+    let misspelt = error(r#"{"lane": "secondary", "stroe": "team"}"#);
+    assert!(misspelt.contains("unknown field `stroe`") && misspelt.contains("`store`"), "{misspelt}");
+    assert!(error("\"third\"").contains("expected `primary` or `secondary`"), "{}", error("\"third\""));
+    assert!(error("3").contains("a table with lane, leads and store"), "{}", error("3"));
+}
+
+/// The usual names of a provider plan as its own name does, in rosters and in policies.
+#[test]
+fn a_provider_is_planned_alike_under_all_its_names() {
+    for (written, own) in [("claude", "anthropic"), ("Codex", "codex"), ("openai", "codex"), ("Google", "gemini")] {
+        assert_eq!(Lanes::default().rule(written), Rule::PRIMARY, "{written}");
+        let rule = Rule { store: Scope::Team, ..Rule::SECONDARY };
+        let lanes = Lanes { policy: BTreeMap::from([(written.to_owned(), rule)]), ..Lanes::default() };
+        assert_eq!(lanes.rule(own), rule, "a rule for {written} is one for {own}");
+        let failover = BTreeMap::from([(written.to_owned(), vec!["OpenCode".to_owned()])]);
+        let lanes = Lanes { failover, ..Lanes::default() };
+        assert_eq!(lanes.failover_of(own).collect::<Vec<_>>(), ["opencode"], "{written}");
+    }
+    assert_eq!(Lanes::default().rule("OpenCode"), Rule::SECONDARY);
 }
 
 const PROVIDERS: [&str; 6] = ["anthropic", "codex", "gemini", "opencode", "goose", "scripted"];

@@ -1,6 +1,6 @@
 //! Teams: launched, watched, relaunched, recovered and stopped as one, with the laws after every command.
 
-use regatta_core::agent::Runtime;
+use regatta_core::agent::{Register, Runtime};
 use regatta_core::attempt::Exited;
 use regatta_core::bus::Post;
 use regatta_core::command::{Command, Outcome, PlannedTask};
@@ -13,7 +13,7 @@ use regatta_core::mission::{Mode, Start};
 use regatta_core::refusal::Refusal;
 use regatta_core::session::{Class, Said, Stop};
 use regatta_core::task::{How, IssueType};
-use regatta_core::team::{Ask, Create, Edit, Member, Team, workers};
+use regatta_core::team::{Ask, Create, Edit, Environment, Member, Team, workers};
 
 use crate::world::{World, agent, registers, shop, work};
 
@@ -640,4 +640,92 @@ fn d9_an_unknown_field_of_a_team_has_no_stored_fields_name() {
     world.ask("ann", asks(Ask::Edit { team: harbour(), edit }));
     let kept: Vec<&String> = world.board.teams[&harbour()].extra.keys().collect();
     assert_eq!(kept, ["colour", "weather"]);
+}
+
+/// Names that people use for providers make the same team as the providers' own names.
+#[test]
+fn usual_names_of_providers_make_the_same_lanes() {
+    let mut world = launched("claude", &[("alice", "Codex"), ("bob", "openai"), ("tom", "OpenCode")]);
+    let lanes: Vec<(String, String)> =
+        record(&world).members.iter().map(|it| (it.got.provider.clone(), it.lane.clone().unwrap().id)).collect();
+    let expected = [("anthropic", "primary"), ("codex", "primary"), ("codex", "primary"), ("opencode", "opencode:tom")];
+    assert_eq!(lanes, expected.map(|(provider, lane)| (provider.to_owned(), lane.to_owned())));
+    resolve(&mut world, &[]);
+    let provider = |text: &str| world.board.agents[&team(&world).agent(&name(text))].provider.clone();
+    assert_eq!((provider("amy").as_deref(), provider("tom").as_deref()), (Some("anthropic"), Some("opencode")));
+}
+
+/// Tasks and agents mean the same provider, however each of them is written.
+#[test]
+fn a_task_for_a_provider_is_taken_under_any_of_its_names() {
+    let mut world = World::with(&[]);
+    world.ask("ann", Command::RegisterAgent(Register { provider: Some("OpenAI".into()), ..registers("bob", 1) }));
+    let mut ask = work("a", &["a.txt"]);
+    ask.provider = Some("Codex".into());
+    world.ask("ann", Command::AddTask { task: ask.into(), assign: None, how: How::Queue });
+    assert_eq!(world.board.agents[&agent("bob")].provider.as_deref(), Some("codex"));
+    assert!(world.board.tasks.values().all(|task| task.provider.as_deref() == Some("codex")));
+}
+
+/// A field that is most likely misspelt is refused at every door; a field of a newer version is kept.
+#[test]
+fn misspelt_fields_and_unknown_providers_are_refused_with_the_nearest_known_one() {
+    let mut world = World::with(&[]);
+    let extra = |name: &str| Extra::from([(name.to_owned(), Value::Text("opencode".into()))]);
+    let with = |field: &str| {
+        let mut ask = wanted("codex", &[]);
+        ask.members = vec![Member { extra: extra(field), ..Member::named(name("tom")) }];
+        ask
+    };
+    let refusal = world.refused("ann", asks(Ask::Create(with("provder"))));
+    assert_eq!(
+        (refusal.message().as_str(), refusal.hint().as_str()),
+        ("member tom has no field provder", "write provider")
+    );
+    for (provider, hint) in [("codx", "write codex"), ("acme", "[lanes.policy] acme = \"secondary\"")] {
+        let refusal = world.refused("ann", asks(Ask::Create(wanted("codex", &[("tom", provider)]))));
+        assert!(refusal.message().contains(&format!("the provider of tom is unknown: {provider}")), "{refusal:?}");
+        assert!(refusal.hint().contains(hint), "{refusal:?}");
+    }
+    create(&mut world, with("x_future"));
+    let edit = Edit { members: Some(with("mdel").members), ..Edit::default() };
+    let refusal = world.refused("ann", asks(Ask::Edit { team: harbour(), edit }));
+    assert_eq!(refusal.hint(), "write model");
+}
+
+/// The lists of fields by which spelling is checked are those that are written.
+#[test]
+fn the_known_fields_of_a_team_file_are_the_fields_that_are_written() {
+    let schema = |value: serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let text = |word: &str| Some(word.to_owned());
+    let member = Member {
+        role: text("a"),
+        workflow: text("a"),
+        isolation: Some(regatta_core::team::Isolation::Worktree),
+        provider: text("a"),
+        backend: text("a"),
+        model: text("a"),
+        effort: text("a"),
+        fast_mode: Some(true),
+        cwd: text("a"),
+        environment: text("a"),
+        max_tasks: Some(1),
+        script: text("[]"),
+        ..Member::named(name("tom"))
+    };
+    let environment = Environment {
+        mode: text("a"),
+        confine: Some(regatta_core::agent::Level::Off),
+        egress: vec!["a".into()],
+        read: vec!["a".into()],
+        write: vec!["a".into()],
+        ..Environment::default()
+    };
+    let sorted = |fields: &[&str]| {
+        let mut fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+        fields.sort_unstable();
+        fields
+    };
+    assert_eq!(schema(serde_json::to_value(member).unwrap()), sorted(Member::FIELDS));
+    assert_eq!(schema(serde_json::to_value(environment).unwrap()), sorted(Environment::FIELDS));
 }

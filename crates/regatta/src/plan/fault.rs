@@ -59,29 +59,6 @@ impl Source {
     }
 }
 
-/// The known word that is nearest to a mistyped one, if one is near.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let word = word.to_lowercase();
-    let best = known.iter().map(|it| (distance(&word, it), *it)).min()?;
-    let length = word.chars().count();
-    (best.0 <= 2.max(length / 3) && best.0 * 2 <= length).then_some(best.1)
-}
-
-/// How many letters must change to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(64).enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let change = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,13 +70,5 @@ mod tests {
         let fault = source.fault(at, "what", "fix");
         assert_eq!(source.told(&fault), "p:2:5: what; fix");
         assert_eq!(source.fault(999, "", "").line, 3);
-    }
-
-    #[test]
-    fn a_near_miss_is_guessed_and_a_wild_one_is_not() {
-        let known = ["subject", "files", "blocked_by"];
-        assert_eq!(nearest("subjct", &known), Some("subject"));
-        assert_eq!(nearest("blockedBy", &known), Some("blocked_by"));
-        assert_eq!(nearest("colour", &known), None);
     }
 }

@@ -3,9 +3,10 @@
 
 use regatta_core::ids::AgentName;
 use regatta_core::pattern::PathPattern;
+use regatta_core::spelling::nearest;
 use regatta_core::task::{ContentCheck, Expects, IssueType, Validation};
 
-use super::fault::{Fault, Source, nearest};
+use super::fault::{Fault, Source};
 use super::tree::{Entry, Node, Value};
 
 /// The issue types, as they are written.

@@ -16,11 +16,12 @@ use regatta_api::input::{PlannedTask, TaskAddFlat};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Commits;
 use regatta_core::schedule::lacks_manifest;
+use regatta_core::spelling::nearest;
 use serde::Serialize;
 
 use crate::out::{Failed, usage};
 
-use fault::{Fault, Source, nearest};
+use fault::{Fault, Source};
 use fields::{Fields, Reader};
 use tree::{Node, Value};
 

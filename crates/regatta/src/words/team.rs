@@ -15,6 +15,9 @@ use super::App;
 use crate::args::{TeamCreate, TeamWord};
 use crate::client::Got;
 use crate::out::{Failed, Said, failed, fit, line, span, table, usage, window_width};
+use crate::plan::fault::Source;
+use crate::plan::fields::Reader;
+use crate::plan::tree::{self, Node};
 
 pub(super) fn team(app: &App, word: TeamWord) -> Said {
     match word {
@@ -77,9 +80,48 @@ fn read(path: Option<&Path>) -> Result<File, Failed> {
             "write one, or name the team here: regatta team create NAME --lead amy=codex --member tom=opencode",
         )
     })?;
-    toml::from_str(&text).map_err(|it| {
+    let file = toml::from_str(&text).map_err(|it| {
         failed("bad_team_file", format!("{}: {}", path.display(), it.message()), "see docs/teams.md for an example")
-    })
+    })?;
+    check_keys(&path.display().to_string(), &text)?;
+    Ok(file)
+}
+
+/// The keys of a `team.toml` itself.
+pub(crate) const FILE_FIELDS: [&str; 4] = ["name", "lead", "member", "environments"];
+
+/// Refuses a file with keys that mean nothing. Stored teams keep unknown fields of a newer version; in a file that a
+/// person writes, an unknown key is a mistake.
+fn check_keys(name: &str, text: &str) -> Said {
+    let source = Source::new(name, text);
+    let root = tree::toml(&source).map_err(|fault| source.refuse(&[fault]))?;
+    let mut reader = Reader::new(&source);
+    let Some(mut file) = reader.table("team", root, "name = \"…\"") else {
+        return Err(source.refuse(&reader.faults));
+    };
+    file.take(&["name"]);
+    let lead = file.take(&["lead"]).map(|entry| entry.node);
+    let members = file.take(&["member", "members"]).map(|entry| entry.node.value);
+    let members = match members {
+        Some(tree::Value::List(members)) => members,
+        _ => vec![],
+    };
+    for member in lead.into_iter().chain(members) {
+        check_table(&mut reader, member, "member", Member::FIELDS);
+    }
+    if let Some(tree::Value::Table(named)) = file.take(&["environments", "environment"]).map(|entry| entry.node.value) {
+        named.into_iter().for_each(|entry| check_table(&mut reader, entry.node, "environment", Environment::FIELDS));
+    }
+    reader.unknown(file, "team file", &FILE_FIELDS);
+    if reader.faults.is_empty() { Ok(()) } else { Err(source.refuse(&reader.faults)) }
+}
+
+fn check_table(reader: &mut Reader<'_>, node: Node, of: &str, known: &[&str]) {
+    let Some(mut fields) = reader.table(of, node, "{ … }") else { return };
+    for name in known {
+        fields.take(&[name]);
+    }
+    reader.unknown(fields, of, known);
 }
 
 fn typed(text: &str) -> Result<Member, Failed> {

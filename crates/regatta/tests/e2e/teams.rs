@@ -9,7 +9,6 @@ use crate::world::{LONG, World, kill, until};
 /// Codex leads alice; tom has a lane of his own, and so has bob, whose program is not there.
 const TEAM: &str = r#"
 name = "harbour"
-motto = "a field of tomorrow"
 
 [lead]
 name = "amy"
@@ -41,6 +40,9 @@ fn set_up() -> World {
     world.write("team.toml", TEAM);
     world.commit("A team");
     world.ok(&["team", "create"]);
+    // A field of a newer version, as its program would write it.
+    let edit = json!({ "team": "harbour", "edit": { "motto": "a field of tomorrow" } });
+    Door::of(&world.data).ask("team.edit", edit);
     world
 }
 
@@ -209,4 +211,42 @@ fn a_team_is_kept_in_a_file_and_put_back() {
     }
     assert_eq!(after["up"], false, "nothing runs because a file says that something ran");
     same_summary(&world);
+}
+
+/// Providers may be called what people call them, in files and on the command line.
+#[test]
+fn a_team_is_made_with_the_usual_names_of_providers() {
+    let world = World::set_up();
+    let members = ["--lead", "amy=claude", "--member", "bob=Codex", "--member", "tom=OpenCode"];
+    world.ok(&[&["team", "create", "harbour"], &members[..]].concat());
+    let lanes = world.ok(&["team", "explain", "harbour"]);
+    assert!(lanes.contains("lead amy owns the primary lane (anthropic)"), "{lanes}");
+    assert!(lanes.contains("member bob stays on the primary lane (codex)"), "{lanes}");
+    assert!(lanes.contains("member tom goes to secondary lane opencode:tom"), "{lanes}");
+    let error = world.refused(&["team", "create", "pier", "--lead", "amy=cluade"], 2);
+    assert!(error["hint"].as_str().unwrap().starts_with("write anthropic"), "{error}");
+}
+
+/// A misspelt key of a file is an error that names the line and the key that was meant; nothing is made.
+#[test]
+fn unknown_keys_of_team_and_settings_files_are_errors() {
+    let world = World::set_up();
+    for (from, to, words) in [
+        ("provider = \"opencode\"", "provder = \"opencode\"", "unknown field `provder` in a member; write `provider`"),
+        ("[lead]", "led = 1\n[lead]", "unknown field `led` in a team file; write `lead`"),
+        ("[lead]", "[environments.x]\nenvs = {}\n[lead]", "unknown field `envs` in a environment; write `env`"),
+        ("[lead]", "colour = \"red\"\n[lead]", "unknown field `colour` in a team file; a team file has name, lead"),
+    ] {
+        assert!(TEAM.contains(from), "{from}");
+        world.write("team.toml", &TEAM.replacen(from, to, 1));
+        let error = world.refused(&["team", "create"], 2);
+        assert!(error["message"].as_str().unwrap().contains(words), "{to}: {error}");
+        assert!(error["message"].as_str().unwrap().contains("team.toml:"), "{error}");
+    }
+    assert_eq!(world.json(&["team", "list"]), serde_json::json!([]));
+    for (text, meant) in [("[landing]\nrevew = \"human\"\n", "review"), ("[lannding]\n", "landing")] {
+        world.write("regatta.toml", text);
+        let error = world.refused(&["init"], 1);
+        assert_eq!(error["hint"].as_str().unwrap(), format!("write `{meant}`"), "{error}");
+    }
 }

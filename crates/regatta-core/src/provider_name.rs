@@ -1,0 +1,106 @@
+//! The names of providers, and the other names that people use for them.
+//!
+//! This is the only table of provider names. [`canonical`] is applied wherever a provider's name
+//! is read: teams, plans, agents and `[lanes]`. Stored records keep the spelling they were written
+//! with.
+
+/// A provider's own name, and its other names. Names are compared without case, `-`, `_` and dots.
+///
+/// Each program that Regatta knows (`regatta provider`) counts as a name of its provider.
+pub const PROVIDERS: &[(&str, &[&str])] = &[
+    ("anthropic", &["claude", "claude-code", "claude-native", "claude-agent-acp", "claude-code-acp"]),
+    ("codex", &["openai", "openai-codex", "codex-cli", "codex-acp", "codex-native", "codex-app-server", "codex-exec"]),
+    ("gemini", &["google", "google-gemini", "gemini-cli"]),
+    ("opencode", &["opencode-ai"]),
+    ("goose", &["block-goose"]),
+    ("qwen", &["qwen-code"]),
+    ("pi", &["pi-acp", "pi-coding-agent"]),
+    ("aider", &["aider-chat"]),
+    ("mini-swe-agent", &["mini", "mini-swe"]),
+    ("gc", &["gc-pool"]),
+    ("github", &["copilot", "github-copilot"]),
+    ("augment", &["auggie", "augment-code"]),
+    ("cline", &[]),
+    ("cursor", &["cursor-agent"]),
+    ("moonshot", &["kimi", "kimi-cli"]),
+    ("mistral", &["vibe", "vibe-acp", "mistral-vibe"]),
+    ("scripted", &[]),
+];
+
+/// Returns a provider's own name for any of its names and spellings, or `name` if no provider has it.
+pub fn canonical(name: &str) -> &str {
+    known(name).unwrap_or(name)
+}
+
+/// Returns whether any provider has this name.
+pub fn is_known(name: &str) -> bool {
+    known(name).is_some()
+}
+
+/// Returns whether two names stand for the same provider.
+pub fn is_same(left: &str, right: &str) -> bool {
+    left == right || canonical(left) == canonical(right)
+}
+
+/// Returns the known name that was most likely meant, by any of its spellings.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let all: Vec<&'static str> =
+        PROVIDERS.iter().flat_map(|(own, others)| others.iter().copied().chain([*own])).collect();
+    crate::spelling::nearest(name, &all).map(|found| known(found).unwrap_or(found))
+}
+
+fn known(name: &str) -> Option<&'static str> {
+    let has_name = |(own, others): &&(&'static str, &'static [&'static str])| {
+        std::iter::once(own).chain(others.iter()).any(|candidate| folded(candidate).eq(folded(name)))
+    };
+    PROVIDERS.iter().find(has_name).map(|(own, _)| *own)
+}
+
+/// Returns the characters by which names are compared.
+fn folded(name: &str) -> impl Iterator<Item = char> {
+    name.chars().filter(|c| !matches!(c, '-' | '_' | '.' | ' ')).flat_map(char::to_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_names_and_spellings_stand_for_their_provider() {
+        for (written, provider) in [
+            ("anthropic", "anthropic"),
+            ("claude", "anthropic"),
+            ("Claude", "anthropic"),
+            ("claude_code", "anthropic"),
+            ("Codex", "codex"),
+            ("openai", "codex"),
+            ("OpenAI", "codex"),
+            ("OpenCode", "opencode"),
+            ("open-code", "opencode"),
+            ("Google", "gemini"),
+            ("acme", "acme"),
+            ("Acme", "Acme"),
+        ] {
+            assert_eq!(canonical(written), provider, "{written}");
+        }
+    }
+
+    #[test]
+    fn no_name_stands_for_two_providers() {
+        let mut all: Vec<String> = PROVIDERS
+            .iter()
+            .flat_map(|(own, others)| others.iter().chain([own]).map(|name| folded(name).collect()))
+            .collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn misspelt_names_are_suggested_as_the_providers_own() {
+        for (written, meant) in [("codx", Some("codex")), ("cluade", Some("anthropic")), ("acme", None)] {
+            assert_eq!(nearest(written), meant, "{written}");
+        }
+    }
+}
