@@ -19,6 +19,9 @@ use crate::plan::fault::Source;
 use crate::plan::fields::Reader;
 use crate::plan::tree::{self, Node};
 
+/// The exit code of a wait that ran out.
+const TIMED_OUT: u8 = 124;
+
 pub(super) fn team(app: &App, word: TeamWord) -> Said {
     match word {
         TeamWord::Create(ask) => create(app, ask),
@@ -31,13 +34,15 @@ pub(super) fn team(app: &App, word: TeamWord) -> Said {
         }
         TeamWord::Launch { name, without, wait } => {
             let ask = wire::Start { team: name, left_out: without, wait_ms: wait.wait };
-            launched(app, "team.launch", &Call::TeamLaunch(ask))
+            launched(app, "team.launch", &Call::TeamLaunch(ask), wait.wait)
         }
         TeamWord::Relaunch { name, wait } => {
-            launched(app, "team.relaunch", &Call::TeamRelaunch(wire::Again { team: name, wait_ms: wait.wait }))
+            let ask = wire::Again { team: name, wait_ms: wait.wait };
+            launched(app, "team.relaunch", &Call::TeamRelaunch(ask), wait.wait)
         }
         TeamWord::Retry { name, member, wait } => {
-            launched(app, "team.retry", &Call::TeamRetry(wire::Retry { team: name, member, wait_ms: wait.wait }))
+            let ask = wire::Retry { team: name, member, wait_ms: wait.wait };
+            launched(app, "team.retry", &Call::TeamRetry(ask), wait.wait)
         }
         TeamWord::Stop { name, because, wait } => {
             let ask = wire::Halt { team: name, reason: because, wait_ms: wait };
@@ -265,8 +270,9 @@ fn details(entry: &Entry) -> String {
     notes.chain(cause).chain(seen).collect()
 }
 
-/// Waits for a launch; one that did not come up whole is said and fails the command.
-fn launched(app: &App, kind: &'static str, call: &Call) -> Said {
+/// Waits for a launch. A launch that did not come up whole fails the command, and so does one that is still under way
+/// when `waited_ms` have passed.
+fn launched(app: &App, kind: &'static str, call: &Call, waited_ms: u64) -> Said {
     let got: Got<TeamView> = app.call(call)?;
     let name = got.data.summary.team.clone();
     let down = |it: &&Entry| matches!(it.state, State::FailedToStart | State::Degraded);
@@ -277,7 +283,12 @@ fn launched(app: &App, kind: &'static str, call: &Call) -> Said {
         let each = down.iter().map(|it| format!("  {}: {}\n", it.name, line(&launch::describe(it))));
         format!("{name}: {}\n{}", told(&got.data), each.collect::<String>())
     })?;
-    if down.is_empty() { Ok(()) } else { Err(Failed::Code(1)) }
+    let is_pending = got.data.resolved.iter().flat_map(|launch| &launch.members).any(|entry| entry.state.is_pending());
+    match (down.is_empty(), is_pending && waited_ms > 0) {
+        (false, _) => Err(Failed::Code(1)),
+        (true, true) => Err(Failed::Code(TIMED_OUT)),
+        (true, false) => Ok(()),
+    }
 }
 
 fn backup(app: &App, name: TeamName, file: &Path) -> Said {
