@@ -724,9 +724,12 @@ pub(crate) enum ProjectWord {
 pub(crate) enum QueueWord {
     /// Stop it: what is under way ends, and nothing more is begun or moved
     Hold {
-        /// Why, for whoever waits
-        #[arg(value_name = "WORDS")]
-        words: Vec<String>,
+        /// Why, for the people whose work waits
+        #[arg(long, value_name = "WORDS", default_value = "")]
+        because: String,
+        /// Nothing: the whole queue is held
+        #[arg(hide = true)]
+        unexpected: Vec<String>,
     },
     /// Let it go on
     Release,

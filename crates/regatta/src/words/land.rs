@@ -12,7 +12,7 @@ use super::App;
 use crate::args::QueueWord;
 use crate::client::{Client, Got};
 use crate::follow;
-use crate::out::{Failed, Said, ago, line, span, table};
+use crate::out::{Failed, Said, ago, line, span, table, usage};
 
 pub(super) fn land(app: &App, id: TaskId, wait: bool, first: bool) -> Said {
     let client = app.client()?;
@@ -97,11 +97,19 @@ fn left(queue: &QueueView, it: &LandingView) -> Option<String> {
 }
 
 pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
+    if let Some(QueueWord::Hold { unexpected, .. }) = &word
+        && let Some(first) = unexpected.first()
+    {
+        return Err(usage(
+            format!("queue hold takes no name, because it holds the whole queue; {first:?} was not expected"),
+            "give the reason with --because 'REASON'; to hold one task: regatta pause T5",
+        ));
+    }
     let client = app.client()?;
     let project = app.project(&client)?;
     match word {
-        Some(QueueWord::Hold { words }) => {
-            let ask = input::QueueHold { project, reason: words.join(" ") };
+        Some(QueueWord::Hold { because, .. }) => {
+            let ask = input::QueueHold { project, reason: because };
             let got: Got<serde_json::Value> = client.call(&Call::QueueHold(ask))?;
             app.out.answer("queue", &got.data, &["regatta queue release".into()], |_| {
                 "the queue is held: what is being tried is tried to its end, and nothing more is begun or moved\n"

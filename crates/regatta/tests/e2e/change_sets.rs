@@ -389,7 +389,7 @@ impl Harness {
         world.write(&format!("{dir}/shared"), &shared);
         world.commit(&format!("Rules of {dir}"));
         let start = world.git(&["rev-parse", "main"]);
-        world.ok(&["queue", "hold", "until", "all", "are", "queued"]);
+        world.ok(&["queue", "hold", "--because", "until all are queued"]);
         let plan = world.plan(&set.plan(&dir));
         world.ok(&["run", &plan, "--agents", "crew", "--yes", "--isolate"]);
         let told = || format!("mode {}, {dir}, {}\n{}", self.mode.name, set.described(), world.run(&["status"]).out);

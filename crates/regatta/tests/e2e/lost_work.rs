@@ -73,7 +73,7 @@ fn q6_a_workspace_that_is_removed_before_its_landing_loses_nothing() {
     let world = with_zoe();
     let work = Work::begin(&world, "Say hello", "hello.txt");
     work.write("hello.txt", "hello\n");
-    world.ok(&["queue", "hold", "not", "yet"]);
+    world.ok(&["queue", "hold", "--because", "not yet"]);
     work.finish(&world);
     work.until(&world, "landing");
     let _may_be_gone_already = std::fs::remove_dir_all(&work.place);
@@ -204,7 +204,7 @@ fn q14_only_the_tip_of_a_batch_claims_a_validation() {
     world.ok(&["init", "--yes"]);
     world.commit("Validate batches");
     let start = world.git(&["rev-parse", "main"]);
-    world.ok(&["queue", "hold", "until", "both", "are", "there"]);
+    world.ok(&["queue", "hold", "--because", "until both are there"]);
     let works = ["one.txt", "two.txt"].map(|file| {
         let work = Work::begin(&world, &format!("Write {file}"), file);
         work.write(file, "x\n");
@@ -357,7 +357,7 @@ fn l6_a_fenced_out_lead_that_wakes_up_does_not_move_the_trunk() {
     work.write("hello.txt", "hello\n");
     let (claim, token) = take_trunk(&world, "300ms");
     // Held, so that only the lead could move the trunk.
-    world.ok(&["queue", "hold", "for", "the", "test"]);
+    world.ok(&["queue", "hold", "--because", "for the test"]);
     work.finish(&world);
     work.until(&world, "landing");
     let gone = || !world.json(&["claim", "list"])["held"].to_string().contains("workspace://shop/default");

@@ -192,7 +192,7 @@ fn correct(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()
     set_up(&place, &script(), &check(&flakes.to_string_lossy(), ""), "checkout = \"update\"\n")?;
     let start = place.git(&["rev-parse", "main"])?;
     let began = Instant::now();
-    place.ask(&["queue", "hold", "until many are there"])?;
+    place.ask(&["queue", "hold", "--because", "until many are there"])?;
     place.start_isolated(&plan(landings, 1, manifest)?, 8, "bench-0")?;
     place.until(|status| status["landing"].as_u64() >= Some(landings.min(HELD)))?;
     place.ask(&["queue", "release"])?;
@@ -295,7 +295,7 @@ fn hand_over(args: &Args, report: &mut Report) -> anyhow::Result<()> {
     let daemon = place.up()?;
     let script = "echo $REGATTA_TASK > f${REGATTA_TASK#T}\n";
     set_up(&place, script, "exit 0\n", "mode = \"serial\"\n")?;
-    place.ask(&["queue", "hold", "until all are there"])?;
+    place.ask(&["queue", "hold", "--because", "until all are there"])?;
     for from in [1, 11] {
         place.start_plan(&plan(10, from, |nth| format!("\"f{nth}\""))?, 10, "bench-0")?;
     }
@@ -337,7 +337,7 @@ fn pace(args: &Args, settings: &str, validation: u64) -> anyhow::Result<Duration
         validation as f64 / 1e3
     );
     set_up(&place, script, &slow, &format!("{settings}\nslots = 2\non_conflict = \"fail\"\n"))?;
-    place.ask(&["queue", "hold", "until all are there"])?;
+    place.ask(&["queue", "hold", "--because", "until all are there"])?;
     place.start_plan(&plan(PACED, 1, |nth| format!("\"f{nth}\", \"bad{nth}\""))?, 8, "bench-0")?;
     place.until(|status| status["landing"] == PACED)?;
     let began = Instant::now();
