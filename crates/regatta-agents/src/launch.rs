@@ -17,6 +17,7 @@ use crate::home::{self, Home};
 use crate::process::MARK;
 use crate::relay::RelayRecord;
 use crate::rundir::{Attended, LaunchRecord, Mode, RunDir, fresh_mark, write_atomic, write_soon};
+use crate::scripted::SESSIONS_HOME;
 use crate::supervise::AgentsAdapter;
 use crate::{keys, words};
 
@@ -77,7 +78,8 @@ pub(crate) fn write(
     if own_home.is_some() {
         extra.retain(|it| it.0 != "HOME");
     }
-    let environment = environment::build(own_home, &dir.path("tmp"), &extra, &ours(dir, launch, &workspace, &mark));
+    let environment =
+        environment::build(own_home, &dir.path("tmp"), &extra, &ours(dir, launch, (&workspace, &home.path), &mark));
     let prefix = prepared.argv_prefix.iter().map(|it| it.to_string_lossy().into_owned());
     let argv = prefix.chain(drivers::command_line(&setup, &launch.prompt, &adapter.regatta_exe)).collect();
     let record = LaunchRecord {
@@ -103,7 +105,12 @@ pub(crate) fn write(
 }
 
 /// What identifies the launch to the program.
-fn ours(dir: &RunDir, launch: &Launch, workspace: &Path, mark: &str) -> Vec<(&'static str, std::ffi::OsString)> {
+fn ours(
+    dir: &RunDir,
+    launch: &Launch,
+    (workspace, home): (&Path, &Path),
+    mark: &str,
+) -> Vec<(&'static str, std::ffi::OsString)> {
     let mut ours = vec![
         ("REGATTA_ATTEMPT", launch.attempt.to_string().into()),
         ("REGATTA_RESULT", dir.result_file().into()),
@@ -113,6 +120,9 @@ fn ours(dir: &RunDir, launch: &Launch, workspace: &Path, mark: &str) -> Vec<(&'s
     ];
     if launch.script.is_some() {
         ours.push((regatta_core::agent::SCRIPT_FILE, dir.script_file().into()));
+    }
+    if launch.script.is_some() || launch.runtime == Runtime::Scripted {
+        ours.push((SESSIONS_HOME, home.into()));
     }
     ours
 }

@@ -22,6 +22,7 @@ use crate::rundir::write_atomic;
 use crate::script::{Failure, Permission, RelativePath, Step, parse};
 use tools::Tools;
 
+pub(crate) use acp::SESSIONS_HOME;
 pub use acp::main as acp;
 
 /// The exit code when there is no script that can be followed.

@@ -60,6 +60,10 @@ pub fn main(script_file: Option<PathBuf>, input: impl BufRead + Send + 'static, 
     ExitCode::SUCCESS
 }
 
+/// The variable that names the agent's own home in the data directory. The scripted agent usually runs without a
+/// sandbox, so that `HOME` is the user's, where it must leave nothing.
+pub(crate) const SESSIONS_HOME: &str = "REGATTA_SCRIPTED_HOME";
+
 /// What a session leaves behind.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Kept {
@@ -74,7 +78,7 @@ struct Kept {
 impl Kept {
     fn file(id: &str) -> Option<PathBuf> {
         let plain = !id.is_empty() && id.chars().all(|it| it.is_ascii_alphanumeric() || it == '-');
-        let home = std::env::var_os("HOME").filter(|_| plain)?;
+        let home = std::env::var_os(SESSIONS_HOME).or_else(|| std::env::var_os("HOME")).filter(|_| plain)?;
         Some(Path::new(&home).join(".regatta-scripted").join(format!("{id}.json")))
     }
 

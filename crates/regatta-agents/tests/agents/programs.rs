@@ -172,7 +172,7 @@ fn what_cannot_start_says_why() {
 
 #[test]
 fn s3_a_program_sees_only_the_list() {
-    const LIST: [&str; 30] = [
+    const LIST: [&str; 31] = [
         "HOME",
         "LANG",
         "LC_ALL",
@@ -181,6 +181,7 @@ fn s3_a_program_sees_only_the_list() {
         "REGATTA_ATTEMPT_MARK",
         "REGATTA_PROMPT_FILE",
         "REGATTA_RESULT",
+        "REGATTA_SCRIPTED_HOME",
         "REGATTA_SCRIPT_FILE",
         "REGATTA_WORKSPACE",
         "SHELL",
