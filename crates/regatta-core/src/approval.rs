@@ -439,7 +439,7 @@ pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
         if id.0 > 0 && id.0 <= board.counters.approval {
             Refusal::AlreadyAnswered { approval: id, by: "somebody, or it ended with its task".into() }
         } else {
-            Refusal::invalid(format!("there is no {id}"), "see regatta inbox")
+            Refusal::missing(format!("there is no request {id}"), "see what is open: regatta inbox")
         }
     })
 }

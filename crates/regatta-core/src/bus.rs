@@ -165,7 +165,7 @@ fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Resu
     if let Some(to) = ask.reply_to
         && to.0 > draft.board().counters.message
     {
-        return Err(Refusal::invalid(
+        return Err(Refusal::missing(
             format!("there is no message {to} to reply to"),
             "see them: regatta msg history CHANNEL",
         ));
@@ -266,7 +266,7 @@ pub(crate) fn deliver(draft: &mut Draft, message: &Message) {
 /// Moves an agent's cursor forward; it never goes back.
 pub fn mark_read(draft: &mut Draft, agent: AgentName, channel: ChannelName, read: MessageId) -> Result<(), Refusal> {
     if read.0 > draft.board().counters.message {
-        return Err(Refusal::invalid(format!("there is no message {read}"), "see them: regatta msg history CHANNEL"));
+        return Err(Refusal::missing(format!("there is no message {read}"), "see them: regatta msg history CHANNEL"));
     }
     let at = draft.board().cursors.get(&(agent.clone(), channel.clone())).copied().unwrap_or_default();
     if read > at {

@@ -380,6 +380,9 @@ fn held(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>,
 
 fn held_on(board: &Board, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
     match board.claims.get(&id) {
+        None if id.0 > board.counters.claim => {
+            Err(Refusal::missing(format!("there is no claim {id}"), "see them: regatta claim list"))
+        }
         None => Err(Refusal::ClaimEnded { claim: id }),
         Some(claim) if claim.token != token => Err(Refusal::StaleClaimToken { claim: id }),
         Some(claim) => Ok(claim.clone()),

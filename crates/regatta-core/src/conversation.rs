@@ -434,7 +434,7 @@ pub fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
 /// The open conversation of that number.
 pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> {
     board.conversations.get(&id).map(|it| Conversation::clone(it)).ok_or_else(|| {
-        Refusal::invalid(format!("there is no open conversation {id}"), "see them: regatta bridge conversations")
+        Refusal::missing(format!("there is no open conversation {id}"), "see them: regatta bridge conversations")
     })
 }
 

@@ -417,7 +417,7 @@ pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
         .hooks
         .get(&id)
         .map(|it| &**it)
-        .ok_or_else(|| Refusal::invalid(format!("there is no hook {id}"), "see them: regatta hook list"))
+        .ok_or_else(|| Refusal::missing(format!("there is no hook {id}"), "see them: regatta hook list"))
 }
 
 /// Lets a hook rest.

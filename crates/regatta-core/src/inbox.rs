@@ -182,7 +182,7 @@ fn find(board: &Board, item: &Item) -> Result<Option<Snooze>, Refusal> {
         },
         Item::Budget(scope) => match board.budgets.get(scope) {
             Some(it) => Ok(it.snoozed),
-            None => none(format!("there is no budget of {scope}")),
+            None => Err(Refusal::missing(format!("there is no budget of {scope}"), "see them: regatta budget list")),
         },
         Item::Agent(name) => match list::broken(board, name) {
             Some(it) => Ok(it.snoozed),

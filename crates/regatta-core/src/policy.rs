@@ -248,7 +248,7 @@ pub fn add(draft: &mut Draft, scope: Scope, effect: Effect, matter: Matter) -> R
 /// Takes a rule away.
 pub fn remove(draft: &mut Draft, id: RuleId) -> Result<(), Refusal> {
     if !draft.board().rules.contains_key(&id) {
-        return Err(Refusal::invalid(format!("there is no rule {id}"), "see regatta policy list"));
+        return Err(Refusal::missing(format!("there is no rule {id}"), "see regatta policy list"));
     }
     draft.record(Event::RuleRemoved(Removed { rule: id }));
     Ok(())

@@ -46,38 +46,127 @@ pub enum Class {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Refusal {
-    Invalid { what: String, hint: String },
-    ClaimHeld { holders: Vec<Holder> },
-    Deadlock { cycle: Vec<Owner> },
-    ClaimEnded { claim: ClaimId },
-    StaleClaimToken { claim: ClaimId },
-    NoSuchProject { project: ProjectName },
-    NoSuchAgent { agent: AgentName },
-    NoSuchTask { task: TaskId },
-    NoSuchRunner { runner: RunnerName },
-    StaleRunner { runner: RunnerName },
-    NoSuchMission { mission: MissionId },
-    NoSuchLanding { landing: LandingId },
-    NoSuchTeam { team: TeamName },
-    TeamRuns { team: TeamName, cannot: String },
-    AlreadyThere { what: String },
-    InUse { what: String, by: String },
-    AtCapacity { agent: AgentName, running: u32, max: u32 },
-    RunByRegatta { agent: AgentName },
-    NoCapacity { running: u32, max: u32 },
-    Illegal { task: TaskId, from: Status, to: Status },
-    Finished { task: TaskId, status: Status },
-    StaleAttempt { task: TaskId, attempt: AttemptId, live: Option<AttemptId> },
-    Cycle { tasks: Vec<TaskId> },
-    NotOffered { task: TaskId, agent: AgentName },
-    NothingToLand { task: TaskId, status: Status },
-    NothingToUndo { task: TaskId, status: Status },
-    TakenBack { task: TaskId, by: TaskId, has_landed: bool },
-    PersonNeeded { task: TaskId, reason: String },
-    StaleLanding { landing: LandingId },
-    KeyReused { key: RequestKey },
-    AlreadyAnswered { approval: ApprovalId, by: String },
-    Changed { what: String, since: u64, at: u64 },
+    Invalid {
+        what: String,
+        hint: String,
+    },
+    /// An id names nothing, and no other variant has its kind.
+    Missing {
+        what: String,
+        hint: String,
+    },
+    ClaimHeld {
+        holders: Vec<Holder>,
+    },
+    Deadlock {
+        cycle: Vec<Owner>,
+    },
+    ClaimEnded {
+        claim: ClaimId,
+    },
+    StaleClaimToken {
+        claim: ClaimId,
+    },
+    NoSuchProject {
+        project: ProjectName,
+    },
+    NoSuchAgent {
+        agent: AgentName,
+    },
+    NoSuchTask {
+        task: TaskId,
+    },
+    NoSuchRunner {
+        runner: RunnerName,
+    },
+    StaleRunner {
+        runner: RunnerName,
+    },
+    NoSuchMission {
+        mission: MissionId,
+    },
+    NoSuchLanding {
+        landing: LandingId,
+    },
+    NoSuchTeam {
+        team: TeamName,
+    },
+    TeamRuns {
+        team: TeamName,
+        cannot: String,
+    },
+    AlreadyThere {
+        what: String,
+    },
+    InUse {
+        what: String,
+        by: String,
+    },
+    AtCapacity {
+        agent: AgentName,
+        running: u32,
+        max: u32,
+    },
+    RunByRegatta {
+        agent: AgentName,
+    },
+    NoCapacity {
+        running: u32,
+        max: u32,
+    },
+    Illegal {
+        task: TaskId,
+        from: Status,
+        to: Status,
+    },
+    Finished {
+        task: TaskId,
+        status: Status,
+    },
+    StaleAttempt {
+        task: TaskId,
+        attempt: AttemptId,
+        live: Option<AttemptId>,
+    },
+    Cycle {
+        tasks: Vec<TaskId>,
+    },
+    NotOffered {
+        task: TaskId,
+        agent: AgentName,
+    },
+    NothingToLand {
+        task: TaskId,
+        status: Status,
+    },
+    NothingToUndo {
+        task: TaskId,
+        status: Status,
+    },
+    PersonNeeded {
+        task: TaskId,
+        reason: String,
+    },
+    StaleLanding {
+        landing: LandingId,
+    },
+    KeyReused {
+        key: RequestKey,
+    },
+    AlreadyAnswered {
+        approval: ApprovalId,
+        by: String,
+    },
+    Changed {
+        what: String,
+        since: u64,
+        at: u64,
+    },
+    TakenBack {
+        task: TaskId,
+        by: TaskId,
+        has_landed: bool,
+    },
 }
 
 impl Refusal {
@@ -95,10 +184,16 @@ impl Refusal {
         Refusal::Invalid { what: what.into(), hint: hint.into() }
     }
 
+    /// Refuses an id that names nothing. Every command exits with 1 then.
+    pub fn missing(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
+        Refusal::Missing { what: what.into(), hint: hint.into() }
+    }
+
     /// The stable code that scripts test.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::Invalid { .. } => "invalid",
+            Refusal::Missing { .. } => "not_found",
             Refusal::ClaimHeld { .. } => "claim_held",
             Refusal::Deadlock { .. } => "deadlock",
             Refusal::ClaimEnded { .. } => "claim_ended",
@@ -137,7 +232,8 @@ impl Refusal {
     pub fn class(&self) -> Class {
         match self {
             Refusal::Invalid { .. } | Refusal::Cycle { .. } => Class::Usage,
-            Refusal::NoSuchProject { .. }
+            Refusal::Missing { .. }
+            | Refusal::NoSuchProject { .. }
             | Refusal::NoSuchAgent { .. }
             | Refusal::NoSuchTask { .. }
             | Refusal::NoSuchRunner { .. }
@@ -205,7 +301,7 @@ impl Refusal {
     /// What happened and why, one sentence without a period.
     pub fn message(&self) -> String {
         match self {
-            Refusal::Invalid { what, .. } => what.clone(),
+            Refusal::Invalid { what, .. } | Refusal::Missing { what, .. } => what.clone(),
             Refusal::ClaimHeld { holders } => {
                 let Some(first) = holders.first() else { return "the claim is held".into() };
                 let more = if holders.len() > 1 { format!(" and {} more", holders.len() - 1) } else { String::new() };
@@ -287,7 +383,7 @@ impl Refusal {
     /// What to do next.
     pub fn hint(&self) -> String {
         match self {
-            Refusal::Invalid { hint, .. } => hint.clone(),
+            Refusal::Invalid { hint, .. } | Refusal::Missing { hint, .. } => hint.clone(),
             Refusal::ClaimHeld { .. } => {
                 "wait for it with --wait 30s, or see who holds what: regatta claim list".into()
             }

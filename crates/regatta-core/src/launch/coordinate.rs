@@ -610,5 +610,5 @@ fn find(board: &Board, id: LaunchId) -> Result<Arc<Launch>, Refusal> {
         .launches
         .get(&id)
         .cloned()
-        .ok_or_else(|| Refusal::invalid(format!("there is no launch {id} of today"), "see regatta team list"))
+        .ok_or_else(|| Refusal::missing(format!("there is no launch {id} of today"), "see regatta team list"))
 }
