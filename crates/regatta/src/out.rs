@@ -235,12 +235,17 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 /// The narrowest a column is made that has more to say.
 const NARROW: usize = 12;
 
+/// The widest a column is made for a file or a program. A wider cell is printed whole and moves only its own row.
+const WIDE: usize = 60;
+
 /// The same for a window of that width; uncut where there is none.
 pub(crate) fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let mut widths: Vec<usize> = (0..columns)
-        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|it| width(it)).max().unwrap_or(0))
-        .collect();
+    let widest = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| width(cell));
+        cells.filter(|cell| window.is_some() || *cell <= WIDE).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..columns).map(widest).collect();
     if let (Some(window), Some(last)) = (window, columns.checked_sub(1)) {
         let room = window.saturating_sub(2 * last);
         let over = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
@@ -259,7 +264,7 @@ pub(crate) fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
         for (at, cell) in row.iter().enumerate() {
             let cell = if window.is_some() { cut(cell, widths[at]) } else { cell.clone() };
             line += &cell;
-            line += &" ".repeat((widths[at] + 2).saturating_sub(width(&cell)));
+            line += &" ".repeat((widths[at] + 2).saturating_sub(width(&cell)).max(2));
         }
         text += line.trim_end();
         text.push('\n');
@@ -425,6 +430,17 @@ mod tests {
         assert_eq!(text.lines().map(width).collect::<Vec<_>>(), [15, 15]);
         assert_eq!(plain("a\x1b[2Jb\u{7}"), "a [2Jb ");
         assert_eq!(plain("ab\u{202e}cd\u{200b}\ne"), "ab cd \ne", "nothing turns what is read around");
+    }
+
+    /// A very wide cell is printed whole and does not push the other rows apart.
+    #[test]
+    fn a_wide_cell_moves_only_its_own_row() {
+        let wide = "x".repeat(300);
+        let rows = [["T1", "short", "idle"], ["T2", wide.as_str(), "busy"], ["T3", "longer", "idle"]];
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(String::from).to_vec()).collect();
+        let expected = format!("T1  short   idle\nT2  {wide}  busy\nT3  longer  idle\n");
+        assert_eq!(fit(&rows, None), expected);
+        assert!(fit(&rows, Some(80)).lines().all(|line| width(line) <= 80));
     }
 
     /// Characters that take two columns are counted as two, and none is torn.
