@@ -30,11 +30,11 @@ pub(crate) use scope::*;
 pub(crate) use tasks::*;
 pub(crate) use teams::*;
 
-/// The help of `regatta` alone: seven groups, under forty words.
-const HELP: &str = "\
+/// The help of `regatta` alone: seven groups, and the rest in one line.
+pub(crate) const HELP: &str = "\
 regatta runs a team of coding agents on one git repository and lands their work
 
-Usage: regatta [OPTIONS] [WORD]
+Usage: regatta [OPTIONS] [COMMAND]
 
 Start     init       put this repository under management
           demo       see the whole thing work on a throw-away repository
@@ -44,7 +44,8 @@ Work      run        start a plan: tasks in, validated commits out
           add        add a task
           edit       change a task
           assign     give a task to an agent
-          tell       say something to whoever works on a task
+          tell       say something to the agent that works on a task
+          mission    give a goal to a lead that makes the tasks
 See       status     what everybody is doing
           show       a task, an attempt, an agent or a mission
           why        why a task waits: now, next and before
@@ -63,11 +64,14 @@ Control   stop       stop a task, a mission or everything; work is kept
           pause      hold a task; resume lets it go on, retry tries again
           takeover   work in a task's workspace yourself
 Set up    agent      the agents; provider finds their programs
+          team       agents of several providers, launched and stopped together
+          bridge     agents in Slack, GitHub, Linear and Telegram
           policy     what agents may do unasked
           budget     what may be spent
           config     the settings and where they come from
 
-Plumbing  serve project plan task scope rule claim msg hook token audit runner mcp name schema completions man version backup restore
+Plumbing  serve project plan task scope rule claim msg hook token audit runner mcp name schema
+          completions man version backup restore migrate guide help
 
 Options:
   -C, --repo PATH     act as if started there
@@ -81,7 +85,7 @@ Options:
       --timeout 10m   give up after that long (exit 124)
       --server URL    another daemon
       --no-hint       no next: lines
-  -h, --help          this; regatta WORD --help for one word, regatta help exit-codes
+  -h, --help          this; regatta COMMAND --help for one command, regatta help exit-codes
   -V, --version       the version
 ";
 
@@ -160,10 +164,6 @@ pub(crate) enum Word {
     /// See the whole thing work on a throw-away repository
     Demo(Demo),
     /// Find what is wrong, and the fix
-    ///
-    /// Examples:
-    ///   regatta doctor
-    ///   regatta doctor --end-strays
     Doctor {
         /// End agents of data directories that no daemon looks after
         #[arg(long)]
@@ -450,6 +450,13 @@ pub(crate) enum Word {
     /// List the places where a test may end the daemon
     #[command(hide = true)]
     Failpoints,
+    /// Complete a line for a shell (internal)
+    #[command(hide = true)]
+    Complete {
+        /// What is typed behind regatta, up to the cursor
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
     /// Write a copy of the store to a new file
     #[command(hide = true)]
     Backup {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -454,19 +454,57 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
         let outside = card.outside.as_ref().map_or(String::new(), |it| format!(" and {it}"));
         format!("ready at {}{outside} (pid {}, data in {})\n", card.url, card.pid, card.data_dir)
     })?;
+    let dir = place.dir.clone();
+    let (watched, stopper) = (Place::new(&dir), engine.clone());
     let signalled = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = data_dir_removed(&watched) => stop_without_data_dir(&watched, stopper).await,
         }
     };
-    let dir = place.dir.clone();
     let doctor = crate::words::doctor::of_daemon(dir.clone());
     let plans = std::sync::Arc::new(crate::words::goal::read);
     let config: regatta_server::Config = Arc::new(move || files.apply());
     let doors =
         Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges, doctor, plans, config };
     regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
+}
+
+/// How often the daemon looks whether its data directory is still there.
+const DATA_DIR_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long agents may take to end when their data directory is gone.
+const REMOVED_STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Returns when the data directory is no longer the one that this daemon has locked.
+async fn data_dir_removed(place: &Place) {
+    let lock = place.dir.join("daemon.lock");
+    let identity = || std::fs::metadata(&lock).map(|found| (found.dev(), found.ino()));
+    // Only an answer counts: a disk that fails for a moment has not lost the directory.
+    let Ok(own) = identity() else { return std::future::pending().await };
+    let mut round = tokio::time::interval(DATA_DIR_INTERVAL);
+    loop {
+        round.tick().await;
+        match identity() {
+            Ok(found) if found != own => return,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// Stops the agents of a daemon that nobody can reach any more, because its data directory was removed.
+async fn stop_without_data_dir(place: &Place, engine: Engine) {
+    tracing::error!("the data directory {} was removed, so the daemon and its agents stop", place.dir.display());
+    let stopped = tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
+    match tokio::time::timeout(REMOVED_STOP_TIMEOUT, stopped).await {
+        Ok(Ok(Ok(left))) if left.is_empty() => {}
+        Ok(Ok(Ok(left))) => tracing::error!("could not stop {}", left.join(", ")),
+        Ok(Ok(Err(error))) => tracing::error!("could not stop the agents: {error}"),
+        Ok(Err(error)) => tracing::error!("could not stop the agents: {error}"),
+        Err(_) => tracing::error!("the agents did not stop in time; find them: regatta doctor"),
+    }
 }
 
 /// The unix socket, for its owner only. Without one, loopback is enough.

@@ -9,7 +9,10 @@ mod bind; // where the daemon listens
 mod bridge_sources; // where the variables of bridges come from
 mod bridges; // agents in outside services
 mod client; // talking to the daemon
+mod command_line; // the command line as a whole, with examples
+mod complete; // completion, with the ids that exist
 mod daemon; // being it
+mod examples; // an example of every command
 mod follow; // watching a mission to its end
 mod interrupt; // Ctrl-C, when more than one counts
 mod machine; // what fits onto it

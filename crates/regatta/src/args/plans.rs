@@ -41,7 +41,7 @@ pub(crate) struct Run {
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
     /// Run at most that many at once
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_workers: Option<u32>,
     /// Let tasks that touch the same files run at once; the landing queue merges their work
     #[arg(long)]

@@ -45,7 +45,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::ProjectView;
@@ -53,10 +52,10 @@ use regatta_core::ids::{BranchName, ProjectName};
 use regatta_engine::ports::git::Repo;
 use serde::de::DeserializeOwned;
 
-use crate::args::{Cli, Global, When, Word};
+use crate::args::{Global, When, Word};
 use crate::client::{Client, Got};
 use crate::out::{self, Failed, Out, Said, failed};
-use crate::{client, daemon, settings};
+use crate::{client, command_line, complete, daemon, settings};
 
 /// What every word has at hand.
 pub(crate) struct App {
@@ -183,7 +182,7 @@ pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
         return regatta_agents::shim::main(Path::new(dir));
     }
     let json = typed.iter().any(|it| it == "--json");
-    let cli = match Cli::try_parse_from(&typed) {
+    let cli = match command_line::parse(&typed) {
         Ok(cli) => cli,
         Err(error) if json && error.use_stderr() => {
             let text = error.to_string();
@@ -349,6 +348,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
             let input = std::io::BufReader::new(std::io::stdin());
             ended(regatta_agents::scripted::acp(None, input, &mut std::io::stdout()))
         }
+        Some(Word::Complete { words }) => app.out.print(&complete::print(&app.data_dir()?, &words)),
         Some(Word::ScriptedAgent { acp: false }) => {
             let script = std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
             ended(regatta_agents::scripted::main(script, &mut std::io::stdout()))
@@ -372,6 +372,8 @@ pub(crate) use bridge::{conversations as conversations_text, draw as bridges_tex
 pub(crate) use decide::rules as policy_text;
 pub(crate) use land::couplings;
 pub(crate) use see::{hour, minute, plain_events};
+#[cfg(test)]
+pub(crate) use setup::words_of;
 pub(crate) use team::draw as team_text;
 
 /// Tasks as rows of a table.

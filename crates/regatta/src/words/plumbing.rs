@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory;
 use regatta_api::input;
 use regatta_api::{Call, VERBS};
 
-use crate::args::{Cli, EXIT_CODES};
+use crate::args::EXIT_CODES;
 use crate::client::{Client, Got};
 use crate::out::{Said, failed, table, usage};
-use crate::wire;
+use crate::{command_line, complete, wire};
 
 use super::App;
 
@@ -29,21 +28,38 @@ pub(super) fn schema(app: &App, kind: Option<&str>) -> Said {
 }
 
 pub(super) fn completions(app: &App, shell: clap_complete::Shell) -> Said {
+    if let Some(script) = complete::script(shell) {
+        return app.out.print(script);
+    }
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "regatta", &mut script);
+    clap_complete::generate(shell, &mut command_line::public(), "regatta", &mut script);
     app.out.print(&String::from_utf8_lossy(&script))
+}
+
+/// Renders one page of the manual. The first page also has the exit codes.
+fn page(name: &str, command: clap::Command) -> std::io::Result<Vec<u8>> {
+    let is_first = name == "regatta";
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).title(name).render(&mut page)?;
+    if is_first {
+        page.extend(b".SH \"EXIT STATUS\"\n");
+        for line in EXIT_CODES.lines() {
+            let (code, meaning) = line.trim().split_once(' ').unwrap_or((line, ""));
+            page.extend(format!(".TP\n{code}\n{}\n", meaning.trim()).bytes());
+        }
+    }
+    Ok(page)
 }
 
 pub(super) fn man(app: &App, out: Option<PathBuf>) -> Said {
     let io = |it: std::io::Error| {
         failed("io", format!("the manual cannot be written: {it}"), "name a directory that can be written")
     };
-    let mut command = Cli::command();
+    let mut command = command_line::public();
     command.build();
     let Some(dir) = out else {
-        let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page).map_err(io)?;
-        return app.out.print(&String::from_utf8_lossy(&page));
+        let first = page("regatta", command).map_err(io)?;
+        return app.out.print(&String::from_utf8_lossy(&first));
     };
     std::fs::create_dir_all(&dir).map_err(io)?;
     let mut wrote = Vec::new();
@@ -52,10 +68,8 @@ pub(super) fn man(app: &App, out: Option<PathBuf>) -> Said {
         for below in command.get_subcommands() {
             open.push((format!("{name}-{}", below.get_name()), below.clone()));
         }
-        let mut page = Vec::new();
-        clap_mangen::Man::new(command).title(&name).render(&mut page).map_err(io)?;
         let file = dir.join(format!("{name}.1"));
-        std::fs::write(&file, page).map_err(io)?;
+        std::fs::write(&file, page(&name, command).map_err(io)?).map_err(io)?;
         wrote.push(file.display().to_string());
     }
     app.out.answer("man", &wrote, &[], |_| format!("wrote {} pages to {}\n", wrote.len(), dir.display()))
@@ -112,7 +126,7 @@ pub(super) fn help(app: &App, topic: &[String]) -> Said {
     if topic == ["exit-codes"] {
         return app.out.print(EXIT_CODES);
     }
-    let mut command = Cli::command();
+    let mut command = command_line::command();
     command.build();
     let mut at = &mut command;
     for word in topic {

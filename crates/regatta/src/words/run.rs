@@ -2,15 +2,16 @@
 
 use std::io::Write;
 
-use regatta_api::Call;
 use regatta_api::input::{self, PlannedTask, RuntimeName};
 use regatta_api::team::{self as wire, TeamView};
 use regatta_api::view::{AgentView, MissionView, ProjectView, StatusView, TaskView};
+use regatta_api::{Call, Problem};
 use regatta_core::agent::{Role, Runtime};
 use regatta_core::budget::{Ceiling, dollars};
 use regatta_core::ids::{AgentName, MissionId, ProjectName, TaskId};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Commits;
+use regatta_core::refusal::Refusal;
 use regatta_core::schedule::lacks_manifest;
 use regatta_core::shell::quoted;
 use regatta_core::{manifest, mission};
@@ -79,6 +80,13 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     let waves = mode == mission::Mode::Waves;
     let mut rules = Rules { waves, wave_commits, isolate: ask.isolate, run: set, serial: vec![] };
     if let (Some(work), true) = (&given, ask.plan_only) {
+        // What the daemon knows is asked only if one runs: to look at a plan starts nothing.
+        if let Some(client) = Client::find(&app.data_dir()?, app.timeout())? {
+            check_agents(&client, ask, work)?;
+            if let Some(project) = app.project(&client)? {
+                rules.serial = serial_packages(app, &client, &project, &rules)?;
+            }
+        }
         work.notes.iter().for_each(|it| app.out.note(it));
         let next: Vec<String> = file.iter().map(|it| again(ask, it)).collect();
         return app.out.answer("plan", &work.tasks, &next, |_| work.preview.draw(&rules, &[]));
@@ -157,6 +165,17 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     (start.tasks, start.adopt) = (work.tasks, work.adopt);
     let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
     started(app, &client, ask, got, open.revision)
+}
+
+/// Refuses agents that do not exist, as the start of the plan would.
+fn check_agents(client: &Client, ask: &Run, work: &Work) -> Said {
+    let known: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
+    let exists = |name: &AgentName| name.as_str() == "scripted" || known.data.iter().any(|it| it.agent.name == *name);
+    let named = ask.agents.iter().chain(work.tasks.iter().filter_map(|planned| planned.task.assign.as_ref()));
+    match named.into_iter().find(|name| !exists(name)) {
+        Some(name) => Err(Problem::from(&Refusal::NoSuchAgent { agent: name.clone() }).into()),
+        None => Ok(()),
+    }
 }
 
 /// Has a plan made of words. Whoever makes it works on this repository, so that must be set up first.

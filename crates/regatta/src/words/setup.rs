@@ -12,7 +12,7 @@ use crate::settings;
 use super::App;
 
 /// Splits a command line into words, as a shell would: quotes and backslashes, nothing else.
-pub(super) fn words_of(line: &str) -> Result<Vec<String>, Failed> {
+pub(crate) fn words_of(line: &str) -> Result<Vec<String>, Failed> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

@@ -32,6 +32,7 @@ mod change_sets; // random changes that interact, landed and validated again
 mod chaos; // kill -9 of a runner and of the daemon, at random
 mod claims; // claims bind running work and outsiders alike
 mod coming_together; // landing as its settings say
+mod commands; // the command line as a whole
 mod config_files; // regatta.toml applies when it is saved
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away

@@ -1,0 +1,361 @@
+//! Completion of what is being typed, with the ids that exist.
+//!
+//! The scripts of `regatta completions` call `regatta complete -- WORDS`, which prints one candidate per line with its
+//! description behind a tab. Completion only looks: it starts no daemon, and without one it offers no ids.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{Arg, Command};
+use regatta_api::{Call, input, team};
+use serde_json::Value;
+
+use crate::client::{Client, Got};
+use crate::command_line::{self, INTERNAL};
+use crate::out::line;
+
+/// How long a shell waits for the daemon's answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Something that has ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ids {
+    Tasks,
+    Attempts,
+    Agents,
+    Missions,
+    Teams,
+    Projects,
+    Hooks,
+    Inbox,
+    Claims,
+    Runners,
+    Conversations,
+    Rules,
+}
+
+/// A word that may come next, and what it means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) word: String,
+    pub(crate) help: String,
+}
+
+/// The ids that an argument takes, by the command's path and the argument. An empty path stands for every command.
+const ARGUMENTS: &[(&str, &str, &[Ids])] = &[
+    ("show", "id", &[Ids::Tasks, Ids::Attempts, Ids::Missions, Ids::Agents]),
+    ("why", "id", &[Ids::Tasks, Ids::Inbox, Ids::Agents]),
+    ("graph", "id", &[Ids::Tasks, Ids::Missions]),
+    ("logs", "id", &[Ids::Tasks, Ids::Attempts]),
+    ("stop", "id", &[Ids::Tasks, Ids::Missions, Ids::Agents]),
+    ("pause", "id", &[Ids::Tasks, Ids::Agents]),
+    ("resume", "id", &[Ids::Tasks, Ids::Missions, Ids::Agents]),
+    ("tell", "id", &[Ids::Tasks, Ids::Agents]),
+    ("answer", "id", &[Ids::Inbox]),
+    ("allow", "id", &[Ids::Inbox]),
+    ("deny", "id", &[Ids::Inbox]),
+    ("inbox snooze", "id", &[Ids::Inbox]),
+    ("inbox wake", "id", &[Ids::Inbox]),
+    ("mission", "id", &[Ids::Missions]),
+    ("compare", "ids", &[Ids::Missions]),
+    ("hook", "id", &[Ids::Hooks]),
+    ("bridge", "id", &[Ids::Conversations]),
+    ("claim", "claim", &[Ids::Claims]),
+    ("policy rm", "rule", &[Ids::Rules]),
+    ("agent add", "name", &[]),
+    ("agent", "name", &[Ids::Agents]),
+    ("team create", "name", &[]),
+    ("team", "name", &[Ids::Teams]),
+    ("runner drain", "name", &[Ids::Runners]),
+    ("runner rm", "name", &[Ids::Runners]),
+    ("msg", "agent", &[Ids::Agents]),
+    ("", "id", &[Ids::Tasks]),
+    ("", "task", &[Ids::Tasks]),
+    ("", "blocked_by", &[Ids::Tasks]),
+    ("", "agent", &[Ids::Agents]),
+    ("", "agents", &[Ids::Agents]),
+    ("", "assign", &[Ids::Agents]),
+    ("", "to", &[Ids::Agents]),
+    ("", "mission", &[Ids::Missions]),
+    ("", "resume", &[Ids::Missions]),
+    ("", "team", &[Ids::Teams]),
+    ("", "project", &[Ids::Projects]),
+];
+
+/// Returns what may stand in place of the last of `words`, which are typed behind `regatta`.
+pub(crate) fn candidates(
+    command: &Command,
+    words: &[String],
+    list: &mut dyn FnMut(Ids) -> Vec<Candidate>,
+) -> Vec<Candidate> {
+    let Some((current, before)) = words.split_last() else { return vec![] };
+    let mut at = Position { command, path: String::new(), positionals: 0, value_of: None, only_positionals: false };
+    before.iter().for_each(|word| at.step(command, word));
+    let mut found = match at.value_of {
+        Some(option) => values(option, &at.path, current, list),
+        None if current.starts_with('-') && !at.only_positionals => options(&at, command),
+        None => at.next_words(current, list),
+    };
+    found.retain(|candidate| candidate.word.starts_with(current.as_str()));
+    found
+}
+
+/// How far a line has been read.
+struct Position<'a> {
+    command: &'a Command,
+    path: String,
+    /// How many positional arguments of the command are given.
+    positionals: usize,
+    /// The option whose value comes next.
+    value_of: Option<&'a Arg>,
+    /// Behind `--` there are no options.
+    only_positionals: bool,
+}
+
+impl<'a> Position<'a> {
+    fn step(&mut self, root: &'a Command, word: &str) {
+        if self.value_of.take().is_some() {
+            return;
+        }
+        if word == "--" {
+            self.only_positionals = true;
+        } else if word.starts_with('-') && word.len() > 1 && !self.only_positionals {
+            let option = option(self.command, word).or_else(|| option(root, word));
+            self.value_of = option.filter(|arg| takes_value(arg) && !word.contains('='));
+        } else if let Some(below) = self.command.find_subcommand(word).filter(|_| self.positionals == 0) {
+            self.path = if self.path.is_empty() { word.to_owned() } else { format!("{} {word}", self.path) };
+            self.command = below;
+        } else {
+            self.positionals += 1;
+        }
+    }
+
+    /// Returns the commands and the values of the positional argument that may come next.
+    fn next_words(&self, current: &str, list: &mut dyn FnMut(Ids) -> Vec<Candidate>) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        if self.positionals == 0 && !self.only_positionals {
+            let commands = self.command.get_subcommands().filter(|below| !INTERNAL.contains(&below.get_name()));
+            found.extend(commands.map(|below| candidate(below.get_name(), below.get_about())));
+        }
+        let mut positionals = self.command.get_positionals();
+        let many = |arg: &&Arg| arg.get_num_args().is_some_and(|range| range.max_values() > 1);
+        let next = positionals.nth(self.positionals).or_else(|| self.command.get_positionals().last().filter(many));
+        if let Some(arg) = next.filter(|arg| !arg.is_hide_set()) {
+            found.extend(values(arg, &self.path, current, list));
+        }
+        found
+    }
+}
+
+fn takes_value(arg: &Arg) -> bool {
+    arg.get_num_args().map_or(arg.get_action().takes_values(), |range| range.takes_values())
+}
+
+fn option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
+    match word.strip_prefix("--") {
+        Some(long) => {
+            let name = long.split('=').next().unwrap_or(long);
+            command.get_arguments().find(|arg| arg.get_long() == Some(name))
+        }
+        None => {
+            let letter = word.chars().last()?;
+            command.get_arguments().find(|arg| arg.get_short() == Some(letter))
+        }
+    }
+}
+
+fn options(at: &Position<'_>, root: &Command) -> Vec<Candidate> {
+    let own = at.command.get_arguments();
+    let global = root.get_arguments().filter(|arg| arg.is_global_set());
+    let mut found: Vec<Candidate> = Vec::new();
+    for arg in own.chain(global) {
+        let word = arg.get_long().map(|long| format!("--{long}")).unwrap_or_default();
+        if !word.is_empty() && found.iter().all(|known| known.word != word) {
+            found.push(candidate(&word, arg.get_help()));
+        }
+    }
+    found
+}
+
+/// Returns the values of an argument: its own words, or ids. Behind a comma the next of a list is completed.
+fn values(arg: &Arg, path: &str, current: &str, list: &mut dyn FnMut(Ids) -> Vec<Candidate>) -> Vec<Candidate> {
+    let own = arg.get_possible_values();
+    let mut found: Vec<Candidate> = own.iter().map(|value| candidate(value.get_name(), value.get_help())).collect();
+    if found.is_empty() {
+        let fits = |(of, id, _): &&(&str, &str, &[Ids])| {
+            *id == arg.get_id().as_str() && (of.is_empty() || path == *of || path.starts_with(&format!("{of} ")))
+        };
+        let kinds = ARGUMENTS.iter().find(fits).map_or(&[][..], |(_, _, kinds)| kinds);
+        found.extend(kinds.iter().flat_map(|kind| list(*kind)));
+    }
+    if arg.get_value_delimiter().is_some()
+        && let Some((given, _)) = current.rsplit_once(',')
+    {
+        found.iter_mut().for_each(|candidate| candidate.word = format!("{given},{}", candidate.word));
+    }
+    found
+}
+
+fn candidate(word: &str, help: Option<&clap::builder::StyledStr>) -> Candidate {
+    let help = help.map(ToString::to_string).unwrap_or_default();
+    Candidate { word: word.to_owned(), help: line(help.lines().next().unwrap_or_default()) }
+}
+
+/// Returns the completion of a line as `regatta complete` prints it.
+pub(crate) fn print(data_dir: &Path, words: &[String]) -> String {
+    let client = Client::find(data_dir, Some(PATIENCE)).ok().flatten().map(Client::only_looking);
+    let mut list = |kind: Ids| client.as_ref().map(|client| ids(client, kind)).unwrap_or_default();
+    let found = candidates(&command_line::command(), words, &mut list);
+    found.iter().map(|candidate| format!("{}\t{}\n", candidate.word, candidate.help)).collect()
+}
+
+/// Asks the daemon for ids. A daemon that does not answer has none.
+fn ids(client: &Client, kind: Ids) -> Vec<Candidate> {
+    let all = |call: Call| -> Vec<Value> {
+        let got: Result<Got<Value>, _> = client.call(&call);
+        got.ok().and_then(|got| got.data.as_array().cloned()).unwrap_or_default()
+    };
+    let (nothing, every) = (input::Nothing {}, input::Scope { project: None });
+    let open = input::TaskList { project: None, mission: None, status: vec![], all: false, limit: 0 };
+    let (found, keys, helps): (Vec<Value>, &[&str], &[&str]) = match kind {
+        Ids::Tasks => (all(Call::TaskList(open)), &["id"], &["subject"]),
+        Ids::Agents => (all(Call::AgentList(nothing)), &["name"], &["state"]),
+        Ids::Missions => (all(Call::MissionList(every)), &["id"], &["title"]),
+        Ids::Teams => (all(Call::TeamList(team::List { deleted: false })), &["team"], &["said"]),
+        Ids::Projects => (all(Call::ProjectList(nothing)), &["name"], &["path"]),
+        Ids::Hooks => (all(Call::HookList(nothing)), &["id"], &["says"]),
+        Ids::Inbox => (all(Call::InboxList(every)), &["id"], &["title"]),
+        Ids::Claims => (all(Call::ClaimList(nothing)), &["id"], &["memo"]),
+        Ids::Runners => (all(Call::RunnerList(nothing)), &["name"], &["state"]),
+        Ids::Conversations => {
+            (all(Call::ConversationList(input::Conversations { project: None, all: false })), &["id"], &["title"])
+        }
+        Ids::Rules => (all(Call::PolicyList(nothing)), &["id"], &["says"]),
+        Ids::Attempts => {
+            let tasks = all(Call::TaskList(open));
+            (tasks.into_iter().filter(|task| task["attempt"].is_string()).collect(), &["attempt"], &["subject"])
+        }
+    };
+    let text = |row: &Value, names: &[&str]| names.iter().find_map(|name| field(row, name)).unwrap_or_default();
+    let rows = found.iter().map(|row| Candidate { word: text(row, keys), help: line(&text(row, helps)) });
+    rows.filter(|candidate| !candidate.word.is_empty()).collect()
+}
+
+/// Returns a text field of a row, or of the first object in it that has the field.
+fn field(row: &Value, name: &str) -> Option<String> {
+    let own = row[name].as_str().map(str::to_owned);
+    let inner = || row.as_object()?.values().filter(|value| value.is_object()).find_map(|value| value[name].as_str());
+    own.or_else(|| inner().map(str::to_owned))
+}
+
+/// Returns the script of a shell that asks `regatta complete`, if there is one for it.
+pub(crate) fn script(shell: clap_complete::Shell) -> Option<&'static str> {
+    match shell {
+        clap_complete::Shell::Bash => Some(BASH),
+        clap_complete::Shell::Zsh => Some(ZSH),
+        clap_complete::Shell::Fish => Some(FISH),
+        _ => None,
+    }
+}
+
+const BASH: &str = r#"_regatta() {
+    local IFS=$'\n'
+    COMPREPLY=($(regatta complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
+}
+complete -o default -F _regatta regatta
+"#;
+
+const ZSH: &str = r#"#compdef regatta
+_regatta() {
+    local -a found
+    local line
+    for line in "${(@f)$(regatta complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+        [[ -n $line ]] && found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+    done
+    if (( $#found )); then _describe regatta found; else _files; fi
+}
+compdef _regatta regatta
+"#;
+
+const FISH: &str = r#"complete -c regatta -a '(regatta complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(line: &str) -> Vec<String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let mut list = |kind: Ids| {
+            let word = match kind {
+                Ids::Tasks => "T7",
+                Ids::Attempts => "A9",
+                Ids::Agents => "claude-1",
+                Ids::Missions => "M3",
+                Ids::Teams => "harbour",
+                Ids::Projects => "shop",
+                Ids::Hooks => "H2",
+                Ids::Inbox => "Q7",
+                Ids::Claims => "C4",
+                Ids::Runners => "box1",
+                Ids::Conversations => "V3",
+                Ids::Rules => "R3",
+            };
+            vec![Candidate { word: word.to_owned(), help: String::new() }]
+        };
+        let found = candidates(&command_line::command(), &words, &mut list);
+        found.into_iter().map(|candidate| candidate.word).collect()
+    }
+
+    #[test]
+    fn commands_options_values_and_ids_are_completed() {
+        for (line, expected) in [
+            ("wat", &["watch"][..]),
+            ("team la", &["launch"]),
+            ("show ", &["T7", "A9", "M3", "claude-1"]),
+            ("show T", &["T7"]),
+            ("--json show M", &["M3"]),
+            ("land ", &["T7"]),
+            ("land T7 --wa", &["--wait"]),
+            ("assign T7 ", &["claude-1"]),
+            ("allow ", &["Q7"]),
+            ("agent show ", &["claude-1"]),
+            ("agent add ", &[]),
+            ("team launch ", &["harbour"]),
+            ("mission cancel ", &["M3"]),
+            ("compare M3 ", &["M3"]),
+            ("hook rm ", &["H2"]),
+            ("runner drain ", &["box1"]),
+            ("bridge show ", &["V3"]),
+            ("claim release ", &["C4"]),
+            ("policy rm ", &["R3"]),
+            ("cost --by mi", &["mission"]),
+            ("run --agents ", &["claude-1"]),
+            ("run --agents scripted,", &["scripted,claude-1"]),
+            ("--project ", &["shop"]),
+            ("queue hold ", &[]),
+            ("fail", &[]),
+            ("shi", &[]),
+            ("nonsense ", &[]),
+        ] {
+            assert_eq!(offered(line), expected, "{line}");
+        }
+    }
+
+    /// Every row of the table names an argument that exists.
+    #[test]
+    fn the_table_of_arguments_names_arguments_that_exist() {
+        fn has(command: &Command, id: &str) -> bool {
+            command.get_arguments().any(|arg| arg.get_id() == id)
+                || command.get_subcommands().any(|below| has(below, id))
+        }
+        let root = command_line::command();
+        for (path, id, _) in ARGUMENTS {
+            let mut at = &root;
+            for word in path.split(' ').filter(|word| !word.is_empty()) {
+                at = at.find_subcommand(word).unwrap_or_else(|| panic!("there is no command {path}"));
+            }
+            assert!(has(at, id), "{path} {id}");
+        }
+    }
+}

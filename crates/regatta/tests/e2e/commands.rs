@@ -1,0 +1,157 @@
+//! The command line as a whole: exit codes, completion, the manual, and what commands leave behind.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::world::{LONG, World, alive, kill, run, until};
+
+/// A launch that is not up when its time has passed says so with an exit code.
+#[test]
+fn a_launch_that_is_not_up_in_time_exits_with_124() {
+    let world = World::set_up();
+    world.write(
+        "team.toml",
+        "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\nbackend = \"scripted\"\nscript = '[{\"hang\": true}]'\n",
+    );
+    world.ok(&["team", "create"]);
+    let ran = world.run(&["team", "launch", "harbour", "--wait", "1s"]);
+    assert_eq!(ran.code, 124, "{ran:?}");
+    world.ok(&["team", "stop", "harbour"]);
+}
+
+/// A name behind `queue hold` holds nothing.
+#[test]
+fn holding_the_queue_takes_no_name() {
+    let world = World::set_up();
+    for word in ["nope", "T5"] {
+        let error = world.refused(&["queue", "hold", word], 2);
+        assert!(error["hint"].as_str().unwrap().contains("regatta pause T5"), "{error}");
+    }
+    let held = |world: &World| world.json(&["queue"])[0]["held"].clone();
+    assert_eq!(held(&world), json!(null));
+    world.ok(&["queue", "hold", "--because", "releasing by hand"]);
+    assert!(held(&world).to_string().contains("releasing by hand"), "{}", held(&world));
+}
+
+/// Whatever kind of thing an id names: if nothing has it, the exit code is 1.
+#[test]
+fn unknown_ids_have_the_same_exit_code_in_every_command() {
+    let world = World::set_up();
+    for line in [
+        "show T999",
+        "why T999",
+        "why Q99",
+        "edit T999 --priority 1",
+        "land T999",
+        "diff T999",
+        "drop T999",
+        "retry T999",
+        "tell T999 hello",
+        "pause T999",
+        "stop T999",
+        "logs A99",
+        "allow Q99",
+        "deny Q99",
+        "answer Q99 yes",
+        "inbox snooze Q99 1h",
+        "stop M99",
+        "mission show M99",
+        "replay M99",
+        "show ghost",
+        "agent show ghost",
+        "agent rm ghost",
+        "team show ghost",
+        "team launch ghost",
+        "hook rm H99",
+        "hook pause H99",
+        "policy rm R99",
+        "runner rm ghost",
+        "bridge show V99",
+        "bridge close V99",
+        "token rm ghost",
+        "claim release C99 --token 1",
+        "inbox snooze budget:day 1h",
+        "msg attachment B99",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ran = world.run(&words);
+        assert_eq!(ran.code, 1, "{line}: {ran:?}");
+    }
+}
+
+/// A plan that cannot be started is not shown as if it could.
+#[test]
+fn a_plan_is_previewed_with_the_checks_of_its_start() {
+    let world = World::set_up();
+    let plan = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nagent = \"ghost\"\n");
+    for more in [&["--agents", "scripted", "--yes"][..], &["--plan-only"]] {
+        let error = world.refused(&[&["run", plan.as_str()], more].concat(), 1);
+        assert_eq!(error["code"], "no_such_agent", "{more:?}: {error}");
+    }
+    let fine = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
+    world.refused(&["run", &fine, "--plan-only", "--agents", "ghost"], 1);
+    assert_eq!(world.run(&["run", &fine, "--plan-only", "--max-workers", "0"]).code, 2);
+    world.ok(&["run", &fine, "--plan-only"]);
+    assert_eq!(world.json(&["task", "list", "--all"]), json!([]));
+}
+
+/// Completion offers ids that exist, in the shell's own script too, and no internal command.
+#[test]
+fn completion_knows_ids() {
+    let world = World::set_up();
+    world.ok(&["add", "Fix the login form", "--backlog", "--files", "a.txt"]);
+    assert_eq!(world.ok(&["complete", "--", "show", "T"]), "T1\tFix the login form\n");
+    assert_eq!(world.ok(&["complete", "--", "fail"]), "");
+    let script = format!(
+        "regatta() {{ {:?} \"$@\"; }}\n{}\nCOMP_WORDS=(regatta land T)\nCOMP_CWORD=2\n_regatta\necho \"${{COMPREPLY[@]}}\"\n",
+        env!("CARGO_BIN_EXE_regatta"),
+        world.ok(&["completions", "bash"])
+    );
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &script]).current_dir(&world.repo);
+    world.clean(&mut bash);
+    let ran = run(bash, None);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("T1\n", ""));
+    for shell in ["elvish", "powershell"] {
+        let script = world.ok(&["completions", shell]);
+        assert!(script.contains("takeover") && !script.contains("failpoints"), "{shell}");
+    }
+}
+
+/// The manual has the exit codes, the options of every command, and examples.
+#[test]
+fn the_manual_has_exit_codes_and_options() {
+    let world = World::with_repo();
+    let manual = world.ok(&["man"]);
+    for words in ["EXIT STATUS", "124", "timed out", "\\-\\-json", "coding agents"] {
+        assert!(manual.contains(words), "{words}: {manual}");
+    }
+    assert!(!manual.contains("failpoints") && !manual.contains("scripted\\-agent"), "{manual}");
+    assert!(world.ok(&["land", "--help"]).contains("Examples:\n  regatta land T7 --wait\n"));
+}
+
+/// A daemon whose data directory was removed ends by itself, because nobody can tell it to.
+#[test]
+fn a_daemon_without_its_data_directory_ends() {
+    let world = World::set_up();
+    let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    std::fs::rename(&world.data, world.root.join("removed")).unwrap();
+    let ended = until(LONG, || !alive(pid));
+    if !ended {
+        kill(pid);
+    }
+    assert!(ended, "the daemon runs on without its data directory");
+}
+
+/// Scripted runs leave nothing in the user's home.
+#[test]
+fn scripted_runs_leave_nothing_in_the_home() {
+    let world = World::set_up();
+    let script = "[{ write = { path = \"b.txt\", text = \"b\\n\" } }]";
+    let plan = world.plan(&format!("[[task]]\nsubject = \"b\"\nfiles = [\"b.txt\"]\nscript = {script}\n"));
+    world.ok(&["run", &plan, "--agents", "scripted", "--wait"]);
+    let home = world.root.join("home");
+    let left: Vec<_> = std::fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
