@@ -25,6 +25,8 @@ mod runner; // working for a daemon elsewhere
 mod schema; // JSON Schema of what goes in and comes out
 mod secure; // TLS to a daemon elsewhere
 mod settings; // flag > environment > regatta.toml > config.toml > default
+#[cfg(test)]
+mod settings_page; // docs/settings.md is complete
 mod trials; // the books of `agent test`
 mod watch; // the whole picture in a terminal
 mod wire; // the only place that names adapters

@@ -374,6 +374,8 @@ pub(crate) use land::couplings;
 pub(crate) use see::{hour, minute, plain_events};
 #[cfg(test)]
 pub(crate) use setup::words_of;
+#[cfg(test)]
+pub(crate) use team::FILE_FIELDS as TEAM_FILE_FIELDS;
 pub(crate) use team::draw as team_text;
 
 /// Tasks as rows of a table.
