@@ -12,7 +12,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
 use regatta_api::verb::Verb;
+use regatta_core::agent::Role;
 use regatta_core::ids::{AgentName, TaskId};
+use regatta_core::spelling;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -47,8 +49,11 @@ fn data_of(answer: &[u8]) -> Result<Value, Problem> {
 
 fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
     let body = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body)
-        .map_err(|it| Problem::new(400, "bad_input", format!("the body cannot be read: {it}"), "send a JSON object"))
+    serde_json::from_slice(body).map_err(|error| {
+        let what = format!("the body cannot be read: {error}");
+        let hint = spelling::meant(&what).map_or("send a JSON object".into(), |meant| format!("write {meant}"));
+        Problem::new(400, "bad_input", what, hint)
+    })
 }
 
 /// Who is meant: the attempt's own agent, or the one the header names.
@@ -86,19 +91,20 @@ fn draw(view: &Value) -> Value {
     })
 }
 
+/// A registration. Of an agent that is registered already, fields that are left out stay as they are.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Registration {
     name: AgentName,
+    #[serde(default, alias = "is_lead")]
+    is_lead: Option<bool>,
     #[serde(default)]
-    is_lead: bool,
+    role: Option<String>,
     #[serde(default)]
-    role: String,
+    description: Option<String>,
     #[serde(default)]
-    description: String,
-    #[serde(default)]
-    capabilities: Vec<String>,
-    #[serde(default)]
+    capabilities: Option<Vec<String>>,
+    #[serde(default, alias = "max_tasks")]
     max_tasks: Option<u32>,
 }
 
@@ -118,7 +124,8 @@ pub(crate) async fn register(State(shared): State<Arc<Shared>>, entered: Entered
     // Who may not call it does not learn what it takes.
     calls::may_register(&entered.visitor)?;
     let asked: Registration = read(&body)?;
-    if asked.role.chars().count() > 100 || asked.capabilities.len() > 100 {
+    let is_long = asked.role.as_ref().is_some_and(|role| role.chars().count() > 100);
+    if is_long || asked.capabilities.as_ref().is_some_and(|all| all.len() > 100) {
         return Err(Problem::new(
             400,
             "bad_input",
@@ -127,18 +134,24 @@ pub(crate) async fn register(State(shared): State<Arc<Shared>>, entered: Entered
         )
         .into());
     }
-    let known = shared.engine.board().agents.contains_key(&asked.name);
+    let known = shared.engine.board().agents.get(&asked.name).cloned();
+    let was = known.as_deref();
+    let is_lead = asked.is_lead.or_else(|| was.map(|agent| agent.role == Role::Lead)).unwrap_or_default();
+    let title = asked.role.or_else(|| was.map(|agent| agent.profile.title.clone())).unwrap_or_default();
+    let description = asked.description.or_else(|| was.map(|agent| agent.description.clone())).unwrap_or_default();
+    let capabilities =
+        asked.capabilities.or_else(|| was.map(|agent| agent.profile.capabilities.clone())).unwrap_or_default();
     let input = json!({
         "name": asked.name,
         "runtime": "outside",
-        "role": if asked.is_lead { "lead" } else { "worker" },
-        "description": asked.description,
+        "role": if is_lead { "lead" } else { "worker" },
+        "description": description,
         "max_tasks": asked.max_tasks.map_or_else(usual_tasks, Ok)?,
-        "profile": { "title": asked.role, "capabilities": asked.capabilities },
+        "profile": { "title": title, "capabilities": capabilities },
     });
     let answer = calls::register_outside(&shared, entered.guest()?, input.to_string().as_bytes()).await?;
     let view = data_of(&answer)?;
-    let status = if known { StatusCode::OK } else { StatusCode::CREATED };
+    let status = if known.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(Said(status, draw(&view)))
 }
 
@@ -175,15 +188,32 @@ pub(crate) async fn ping(shared: State<Arc<Shared>>, entered: Entered) -> Done {
     me(shared, entered).await
 }
 
+/// A task as these clients write it. What [`add_task`] does not translate goes to `task.add` as it is.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewTask {
     #[serde(alias = "subject")]
     task: String,
     #[serde(default)]
     description: String,
-    #[serde(default)]
+    #[serde(default, alias = "agent_id")]
     agent_id: Option<AgentName>,
+    #[serde(default, alias = "issue_type", alias = "type")]
+    issue_type: Option<Value>,
+    #[serde(default)]
+    expects: Option<Value>,
+    #[serde(default)]
+    validation: Option<Value>,
+    #[serde(default, alias = "blocked_by")]
+    blocked_by: Option<Value>,
+    #[serde(default)]
+    effort: Option<Value>,
+    #[serde(default)]
+    provider: Option<Value>,
+    #[serde(default)]
+    script: Option<Value>,
+    #[serde(default)]
+    backlog: Option<Value>,
     #[serde(default)]
     priority: Option<u8>,
     #[serde(default)]
@@ -211,8 +241,21 @@ pub(crate) async fn add_task(State(shared): State<Arc<Shared>>, entered: Entered
             (false, false) => "direct",
         });
     }
-    if let Some(priority) = asked.priority {
-        input["priority"] = json!(priority);
+    let same = [
+        ("priority", asked.priority.map(Value::from)),
+        ("issue_type", asked.issue_type),
+        ("expects", asked.expects),
+        ("validation", asked.validation),
+        ("blocked_by", asked.blocked_by),
+        ("effort", asked.effort),
+        ("provider", asked.provider),
+        ("script", asked.script),
+        ("backlog", asked.backlog),
+    ];
+    for (name, value) in same {
+        if let Some(value) = value {
+            input[name] = value;
+        }
     }
     if let Some(project) = asked.project {
         input["project"] = json!(project);
@@ -222,7 +265,7 @@ pub(crate) async fn add_task(State(shared): State<Arc<Shared>>, entered: Entered
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Told {
     #[serde(default)]
     progress: Option<String>,
@@ -230,7 +273,7 @@ struct Told {
     status: Option<String>,
     #[serde(default)]
     output: Option<String>,
-    #[serde(default)]
+    #[serde(default, alias = "failure_reason")]
     failure_reason: Option<String>,
 }
 

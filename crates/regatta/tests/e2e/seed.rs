@@ -354,3 +354,44 @@ fn a_report_needs_no_workspace() {
     let made = door.ask("task.list", json!({ "status": ["completed"] }));
     assert_eq!(made["tasks"].as_array().or(made.as_array()).map(Vec::len), Some(2), "{made}");
 }
+
+/// A task keeps its type, what it is to end in and its checks; a field that means nothing is refused, not dropped.
+#[test]
+fn a_task_keeps_every_field_and_refuses_unknown_ones() {
+    let world = World::set_up();
+    let door = Door::of(&world.data);
+    let add = |body: &Value| ask(&door, &door.token, None, "POST", "/api/tasks", body);
+    let whole = json!({
+        "task": "Tidy up", "issue_type": "chore", "expects": "report", "priority": 4,
+        "validation": { "tests": ["true"] },
+    });
+    let added = add(&whole).json();
+    let task = world.json(&["show", added["id"].as_str().unwrap()]);
+    assert_eq!((&task["issue_type"], &task["expects"]), (&json!("chore"), &json!("report")), "{task}");
+    assert_eq!((&task["priority"], &task["validation"]["tests"]), (&json!(4), &json!(["true"])), "{task}");
+    let camel = add(&json!({ "task": "Write", "issueType": "docs" })).json();
+    assert_eq!(camel["task"]["issue_type"], "docs", "{camel}");
+    let misspelt = add(&json!({ "task": "x", "isue_type": "chore" }));
+    assert_eq!(misspelt.status, 400, "{}", misspelt.json());
+    assert!(misspelt.json().to_string().contains("unknown field `isue_type`"), "{}", misspelt.json());
+    assert_eq!(add(&json!({ "task": "x", "issue_type": "story" })).status, 400);
+    assert_eq!(world.json(&["task", "list"]).as_array().unwrap().len(), 2);
+}
+
+/// Registering again changes what is given and nothing else.
+#[test]
+fn a_registration_keeps_what_it_does_not_name() {
+    let world = World::set_up();
+    let door = Door::of(&world.data);
+    let register = |body: &Value| ask(&door, &door.token, None, "POST", "/api/agents", body);
+    let whole = json!({
+        "name": "ann", "isLead": true, "role": "builder", "capabilities": ["rust"], "description": "d", "maxTasks": 2,
+    });
+    register(&whole);
+    let again = register(&json!({ "name": "ann", "maxTasks": 3 })).json();
+    let kept = [&again["role"], &again["capabilities"], &again["description"], &again["isLead"], &again["maxTasks"]];
+    assert_eq!(kept, [&json!("builder"), &json!(["rust"]), &json!("d"), &json!(true), &json!(3)], "{again}");
+    let cleared = register(&json!({ "name": "ann", "role": "", "capabilities": [], "maxTasks": 3 })).json();
+    assert_eq!((&cleared["role"], &cleared["capabilities"]), (&json!(""), &json!([])), "what is given counts");
+    assert_eq!(register(&json!({ "name": "ann", "maxTask": 3 })).status, 400);
+}
