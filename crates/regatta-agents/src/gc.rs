@@ -121,6 +121,12 @@ pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) ->
     }
 }
 
+/// Returns what the worker is told. Its session has none of the attempt's variables, so the place of the result is named.
+fn nudge(dir: &Path, result: Option<&str>, prompt: &str) -> String {
+    let result = result.map(|path| format!(" REGATTA_RESULT is the file {path}.")).unwrap_or_default();
+    format!("Work in the directory {} and nowhere else; do not commit.{result}\n\n{prompt}", dir.display())
+}
+
 struct Pool<'a> {
     gc: PathBuf,
     alias: &'a str,
@@ -155,7 +161,8 @@ impl Pool<'_> {
         let before = worker(&status, self.alias)
             .ok_or_else(|| format!("The pool has no worker {}; see `gc status --json`.", self.alias))?;
         let dir = std::env::current_dir().map_err(|error| format!("There is no directory to work in: {error}."))?;
-        let prompt = format!("Work in the directory {} and nowhere else; do not commit.\n\n{prompt}", dir.display());
+        let result = std::env::var("REGATTA_RESULT").ok();
+        let prompt = nudge(&dir, result.as_deref(), prompt);
         self.call(&["session", "nudge", self.alias, &prompt])?;
         let mut watch = Watch::new(before);
         let mut seen = String::new();
@@ -223,6 +230,15 @@ mod tests {
         assert_eq!(news("a\nb", "b\nc"), ["c"]);
         assert_eq!(news("a\nb", "a\nb"), Vec::<&str>::new());
         assert_eq!(news("a", "x\ny"), ["x", "y"]);
+    }
+
+    #[test]
+    fn a_nudge_names_the_result_file_because_the_session_has_no_variables() {
+        let told = nudge(Path::new("/w"), Some("/data/attempts/A1/result.json"), "Do it.");
+        assert!(told.contains("in the directory /w and nowhere else"), "{told}");
+        assert!(told.contains("REGATTA_RESULT is the file /data/attempts/A1/result.json."), "{told}");
+        assert!(told.ends_with("\n\nDo it."), "{told}");
+        assert!(!nudge(Path::new("/w"), None, "Do it.").contains("REGATTA_RESULT"));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use crate::ids::{AgentName, Now};
 use crate::provider_name;
 use crate::refusal::Refusal;
 
+/// The most tasks that an agent, a member of a team or a runner has at once.
+pub const MAX_TASKS: u32 = 20;
+
 /// How an agent's program is driven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -247,7 +250,7 @@ pub struct Register {
 
 /// Registers an agent, or brings its settings up to date. Lowering `max_tasks` ends nothing that runs.
 pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName, Refusal> {
-    if !(1..=20).contains(&ask.max_tasks) {
+    if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
         return Err(Refusal::invalid(
             format!("max_tasks is 1 to 20, not {}", ask.max_tasks),
             "give a number in that range",

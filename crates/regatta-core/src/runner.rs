@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, MAX_TASKS};
 use crate::attempt::{self, Cause};
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
@@ -104,9 +104,9 @@ pub struct Register {
 
 /// Registers a runner, or the same one again after it was away. Returns its session.
 pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refusal> {
-    if !(1..=64).contains(&ask.max_tasks) {
+    if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
         return Err(Refusal::invalid(
-            format!("a runner takes 1 to 64 tasks at once, not {}", ask.max_tasks),
+            format!("a runner takes 1 to {MAX_TASKS} tasks at once, not {}", ask.max_tasks),
             "give a number in that range: --max-tasks 4",
         ));
     }

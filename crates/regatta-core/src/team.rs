@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Key, Level};
+use crate::agent::{Key, Level, MAX_TASKS};
 use crate::board::{Board, Draft};
 use crate::command::Outcome;
 use crate::event::{Event, facts};
@@ -619,7 +619,7 @@ fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {
             "add it to the team: [environments.NAME]",
         );
     }
-    if member.max_tasks.is_some_and(|it| !(1..=20).contains(&it)) {
+    if member.max_tasks.is_some_and(|it| !(1..=MAX_TASKS).contains(&it)) {
         return bad(format!("max_tasks of {name} is 1 to 20"), "give a number in that range");
     }
     Ok(())

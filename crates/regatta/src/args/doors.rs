@@ -110,8 +110,8 @@ pub(crate) struct RunnerArgs {
     /// What it is called; this machine's name if not given
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<RunnerName>,
-    /// How many tasks it takes at once
-    #[arg(long, value_name = "N", env = "MAX_CONCURRENT_TASKS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// How many tasks it takes at once, 1 to 20
+    #[arg(long, value_name = "N", env = "MAX_CONCURRENT_TASKS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) max_tasks: u32,
     /// Whom it works for; everybody if nobody is named
     #[arg(long, value_name = "NAME", value_delimiter = ',')]

@@ -77,6 +77,10 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
         (None, None) => None,
     };
     let chosen = ask.preset.is_some();
+    if chosen && preset.is_some_and(|preset| preset.name == "gc") && ask.args.is_empty() {
+        let hint = format!("name the worker of the pool: regatta agent add {} --preset gc --arg=ALIAS", ask.name);
+        return Err(usage("the preset gc needs the alias of a worker", hint));
+    }
     let runtime = match (ask.runtime, preset.filter(|_| chosen)) {
         (Some(it), _) => it,
         (None, Some(preset)) => drive(preset),
