@@ -178,17 +178,20 @@ pub fn against(board: &Board, mission: &Mission, facts: &Facts, now: Now) -> Vec
     found.into_iter().flatten().chain(without_blocker).filter(|passage| passage.says == Says::Block).collect()
 }
 
+/// Returns what is to be said of a trunk that lacks commits of the branch it follows.
+pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
+    let upstream = upstream.filter(|_| behind > 0)?;
+    let commits = if behind == 1 { "1 commit".into() } else { format!("{behind} commits") };
+    Some(format!("the trunk is {commits} behind {upstream}: bring it up to date before more is built on it"))
+}
+
 fn base_sync(facts: &Facts) -> Passage {
     match &facts.base {
         Some(Base::Broken { reason }) => Passage::block(Gate::BaseSync, WaitKind::Gate, reason.clone()),
-        Some(Base::There { upstream: Some(upstream), behind, .. }) if *behind > 0 => {
-            let commits = if *behind == 1 { "1 commit".into() } else { format!("{behind} commits") };
-            Passage::warn(
-                Gate::BaseSync,
-                format!("the trunk is {commits} behind {upstream}: bring it up to date before more is built on it"),
-            )
-        }
-        Some(Base::There { .. }) => Passage::pass(Gate::BaseSync),
+        Some(Base::There { upstream, behind, .. }) => match base_warning(upstream.as_deref(), *behind) {
+            Some(warning) => Passage::warn(Gate::BaseSync, warning),
+            None => Passage::pass(Gate::BaseSync),
+        },
         None => Passage { reason: "nobody looked at the trunk".into(), ..Passage::pass(Gate::BaseSync) },
     }
 }

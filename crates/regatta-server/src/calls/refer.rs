@@ -60,8 +60,18 @@ impl Caller<'_> {
     pub(super) fn refer(&self, id: &str, accepts: &Accepts) -> Result<Reference, Problem> {
         let board = self.board();
         let exists = |found: &Reference| if accepts.past { found.exists(&board) } else { found.is_live(&board) };
-        match reference::choose(read(id, accepts)?, exists) {
-            Ok(found) | Err(Unclear::Missing(found)) => Ok(found),
+        let by_alias = || {
+            let task = board.tasks.values().find(|task| task.alias.as_deref() == Some(id)).map(|task| task.id);
+            task.filter(|_| accepts.kinds.contains(&Kind::Task)).map(Reference::Task)
+        };
+        let readings = match read(id, accepts) {
+            Ok(readings) => readings,
+            Err(problem) => return by_alias().ok_or(problem),
+        };
+        match reference::choose(readings, exists) {
+            Ok(found) => Ok(found),
+            // An id of another tracker, which its task keeps as an alias.
+            Err(Unclear::Missing(found)) => Ok(by_alias().unwrap_or(found)),
             Err(Unclear::Ambiguous(found)) => Err(ambiguous(id, accepts.verb, &found)),
         }
     }

@@ -14,7 +14,7 @@ use regatta_core::project::Commits;
 use regatta_core::refusal::Refusal;
 use regatta_core::schedule::lacks_manifest;
 use regatta_core::shell::quoted;
-use regatta_core::{manifest, mission};
+use regatta_core::{gates, manifest, mission};
 use regatta_engine::ports::git::Git;
 
 use crate::args::{Mode, Run};
@@ -85,6 +85,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
             check_agents(&client, ask, work)?;
             if let Some(project) = app.project(&client)? {
                 rules.serial = serial_packages(app, &client, &project, &rules)?;
+                warn_if_behind(app, &client, &project)?;
             }
         }
         work.notes.iter().for_each(|it| app.out.note(it));
@@ -113,6 +114,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         None => of_board(app, ask, &open.data)?,
     };
     rules.serial = serial_packages(app, &client, &project, &rules)?;
+    warn_if_behind(app, &client, &project)?;
     let mut start = input::MissionStart {
         project: Some(project),
         title: work.title.clone(),
@@ -298,6 +300,19 @@ fn serial_packages(
     let Ok(paths) = crate::wire::git(&app.data_dir()?).paths_at_tip(&repo) else { return Ok(vec![]) };
     let found = manifest::serial_packages(paths.iter().map(String::as_str), &rules.run.serial_packages);
     found.map_err(|it| failed("bad_config", it.to_string(), "mend serial_packages under [run] in regatta.toml"))
+}
+
+/// Says before the start that the trunk lacks commits of the branch it follows.
+fn warn_if_behind(app: &App, client: &Client, project: &ProjectName) -> Said {
+    let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
+    let view = projects.data.into_iter().find(|view| view.name == *project);
+    let Some(repo) = view.and_then(super::repo_of) else { return Ok(()) };
+    // A repository on another machine is looked at there, before each task starts.
+    let Ok(facts) = crate::wire::git(&app.data_dir()?).trunk(&repo) else { return Ok(()) };
+    if let Some(warning) = gates::base_warning(facts.upstream.as_deref(), facts.behind) {
+        app.out.note(&format!("warning: {warning}"));
+    }
+    Ok(())
 }
 
 /// Refuses a wave of which something is being worked on already: it would be done twice.

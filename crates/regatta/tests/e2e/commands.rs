@@ -155,3 +155,55 @@ fn scripted_runs_leave_nothing_in_the_home() {
     let left: Vec<_> = std::fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// An id of another tracker names its task wherever a task's own id does.
+#[test]
+fn an_imported_id_names_its_task() {
+    let world = World::set_up();
+    let file = world.root.join("issues.jsonl");
+    std::fs::write(&file, "{\"id\": \"bd-2\", \"title\": \"Fix the form\", \"status\": \"open\"}\n").unwrap();
+    world.ok(&["task", "import", "--beads", file.to_str().unwrap()]);
+    assert_eq!(world.json(&["show", "bd-2"])["subject"], "Fix the form");
+    assert!(world.ok(&["why", "bd-2"]).contains("T1"));
+    world.ok(&["pause", "bd-2", "--because", "not yet"]);
+    assert_eq!(world.run(&["why", "bd-3"]).code, 1);
+}
+
+/// A preset that cannot run without an argument says so when the agent is added.
+#[test]
+fn the_gc_preset_asks_for_its_worker() {
+    let world = World::set_up();
+    let error = world.refused(&["agent", "add", "pool", "--preset", "gc"], 2);
+    assert!(error["hint"].as_str().unwrap().contains("--preset gc --arg=ALIAS"), "{error}");
+    world.ok(&["agent", "add", "pool", "--preset", "gc", "--arg=w1"]);
+    assert_eq!(world.run(&["runner", "--token-file", "x", "--max-tasks", "21"]).code, 2);
+}
+
+/// The preview of a plan shows what will run one after the other, and warns of a trunk that is behind.
+#[test]
+fn a_preview_has_serial_packages_and_warnings() {
+    let world = World::set_up();
+    let plan = world.plan(
+        "[[task]]\nid = \"a\"\nsubject = \"a\"\nfiles = [\"pkg/a.go\"]\n[[task]]\nid = \"b\"\nsubject = \"b\"\nfiles = [\"pkg/b.go\"]\n",
+    );
+    let preview = |world: &World| {
+        let ran = world.run(&["run", &plan, "--plan-only", "--mode", "waves"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.out + &ran.err
+    };
+    assert!(!preview(&world).contains("wave 1.2"));
+    let text = world.read("regatta.toml").replacen("[run]\n", "[run]\nserial_packages = [\"pkg\"]\n", 1);
+    assert!(text.contains("serial_packages"), "{text}");
+    world.write("regatta.toml", &text);
+    world.write("pkg/old.go", "package pkg\n");
+    world.commit("Packages");
+    assert!(preview(&world).contains("wave 1.2"), "{}", preview(&world));
+    // Somebody else pushed, and this trunk follows.
+    world.git(&["branch", "theirs"]);
+    world.git(&["branch", "-u", "theirs", "main"]);
+    world.git(&["checkout", "-q", "theirs"]);
+    world.write("theirs.txt", "x\n");
+    world.commit("Theirs");
+    world.git(&["checkout", "-q", "main"]);
+    assert!(preview(&world).contains("warning: the trunk is 1 commit behind"), "{}", preview(&world));
+}
