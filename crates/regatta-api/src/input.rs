@@ -45,6 +45,7 @@ inputs! {
     /// project or in all.
     Graph { #[serde(default)] id: Option<String>, #[serde(default)] project: Option<ProjectName> }
     Name { name: AgentName }
+    ProjectRm { name: ProjectName }
     AgentClose {
         name: AgentName,
         /// Why, for whoever waits for it.

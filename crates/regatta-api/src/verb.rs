@@ -173,6 +173,7 @@ verbs! {
     "graph" Graph(input::Graph) View "Draws what waits for what: a mission, a task with what is around it, or all";
     "project.add" ProjectAdd(input::ProjectAdd) Admin "Puts a repository under management";
     "project.list" ProjectList(input::Nothing) View + Runner "Lists the projects";
+    "project.rm" ProjectRm(input::ProjectRm) Admin "Removes a project that has no open work; its repository stays";
     "agent.add" AgentAdd(input::AgentAdd) Admin "Registers an agent, or changes it";
     "agent.list" AgentList(input::Nothing) View + Runner "Lists the agents with their capacity";
     "agent.close" AgentClose(input::AgentClose) Operate + Runner "Takes an agent off the line until it registers again";
@@ -320,7 +321,8 @@ mod tests {
                 assert!(verb.also.is_empty(), "{} is an admin's alone", verb.name);
             }
         }
-        let never = ["inbox.", "policy.", "budget.", "limits.", "token.", "mission.", "project.add", "agent."];
+        let never =
+            ["inbox.", "policy.", "budget.", "limits.", "token.", "mission.", "project.add", "project.rm", "agent."];
         let never = never.iter().chain(&["stop", "resume", "pause", "retry", "tell", "land", "down", "backup"]);
         for prefix in never {
             let theirs = VERBS.iter().filter(|it| it.name.starts_with(prefix) && Scope::Attempt.may(it));

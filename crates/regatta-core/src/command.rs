@@ -39,6 +39,7 @@ pub struct PlannedTask {
 #[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
 pub enum Command {
     AddProject(project::Add),
+    RemoveProject(project::Remove),
     RegisterAgent(agent::Register),
     RemoveAgent {
         agent: AgentName,
@@ -69,7 +70,6 @@ pub enum Command {
     RemoveRunner {
         runner: RunnerName,
     },
-
     AddTask {
         task: task::Add,
         assign: Option<AgentName>,
@@ -587,6 +587,7 @@ fn fingerprint(request: &Request) -> u64 {
 fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal> {
     Ok(match request.command {
         Command::AddProject(ask) => Outcome::Project(project::add(draft, ask, now)?),
+        Command::RemoveProject(ask) => done(project::remove(draft, &ask.name)?),
         Command::RegisterAgent(ask) => Outcome::Agent(agent::register(draft, ask, now)?),
         Command::RemoveAgent { agent } => done(agent::remove(draft, &agent)?),
         Command::LeaveAgent { agent, reason } => done(agent::leave(draft, &agent, &reason, now)?),

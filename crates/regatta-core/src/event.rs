@@ -52,6 +52,7 @@ events! {
     Unreadable(fleet::Unreadable) "event.unreadable" |_| "store".into();
     ProjectAdded(project::Added) "project.added" |it| it.project().name.to_string();
     ProjectChanged(project::Changed) "project.changed" |it| it.project().name.to_string();
+    ProjectRemoved(project::Removed) "project.removed" |it| it.project().to_string();
     RadarChanged(radar::Changed) "project.radar" |it| it.project().to_string();
     AgentRegistered(agent::Registered) "agent.registered" |it| it.agent().name.to_string();
     AgentRemoved(agent::Removed) "agent.removed" |it| it.agent().to_string();

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
 use crate::event::{Event, facts};
+use crate::hook;
 use crate::ids::{BranchName, Now, ProjectName};
 use crate::landing::Record;
 use crate::radar::Radar;
@@ -50,6 +51,7 @@ pub struct Project {
 facts! {
     Added { project: Arc<Project> }
     Changed { project: Arc<Project> }
+    Removed { project: ProjectName }
 }
 
 /// What is asked of [`add`].
@@ -63,6 +65,12 @@ pub struct Add {
     pub validation_timeout_ms: u64,
     #[serde(default, skip_serializing_if = "Settings::is_default")]
     pub settings: Settings,
+}
+
+/// What is asked of [`remove`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remove {
+    pub name: ProjectName,
 }
 
 /// Whether what is set can be kept to.
@@ -109,4 +117,35 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
         None => draft.record(Event::ProjectAdded(Added { project: project.into() })),
     }
     Ok(name)
+}
+
+/// Removes a project that has no open work, with its hooks. Its repository and its history stay.
+pub fn remove(draft: &mut Draft, name: &ProjectName) -> Result<(), Refusal> {
+    let board = draft.board();
+    if !board.projects.contains_key(name) {
+        return Err(Refusal::NoSuchProject { project: name.clone() });
+    }
+    let task = || board.tasks.values().find(|task| task.project == *name).map(|task| task.id.to_string());
+    let mission = || board.missions.values().find(|mission| mission.project == *name).map(|it| it.id.to_string());
+    let landing = || board.landings.values().find(|landing| landing.project == *name).map(|it| it.id.to_string());
+    let team = || {
+        let mut teams = board.teams.values().filter(|team| team.project == *name && team.deleted_wall.is_none());
+        teams.next().map(|team| format!("team {}", team.name))
+    };
+    let conversation =
+        || board.conversations.values().find(|open| open.project == *name).map(|open| open.id.to_string());
+    if let Some(by) = task().or_else(mission).or_else(landing).or_else(team).or_else(conversation) {
+        return Err(Refusal::InUse { what: format!("project {name}"), by });
+    }
+    let of_project = board.hooks.values().filter(|hook| hook.project.as_ref() == Some(name));
+    let hooks: Vec<_> = of_project.map(|hook| hook.id).collect();
+    let failed: Vec<_> = board.failed.values().filter(|task| task.project == *name).map(|task| task.id).collect();
+    for id in hooks {
+        hook::remove(draft, id)?;
+    }
+    for id in failed {
+        crate::inbox::dismiss(draft, id)?;
+    }
+    draft.record(Event::ProjectRemoved(Removed { project: name.clone() }));
+    Ok(())
 }

@@ -724,6 +724,12 @@ pub(crate) enum ConfigWord {
 pub(crate) enum ProjectWord {
     /// List the projects
     List,
+    /// Remove a project that has no open work; its repository and its history stay
+    #[command(alias = "remove")]
+    Rm {
+        /// The project
+        name: ProjectName,
+    },
 }
 
 /// What is done with the landing queue.

@@ -76,6 +76,7 @@ pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
     ("config set", &["regatta config set max_attempts 8"]),
     ("serve", &["regatta serve --listen 127.0.0.1:7777"]),
     ("project list", &["regatta project list"]),
+    ("project rm", &["regatta project rm shop"]),
     ("plan check", &["regatta plan check plan.toml"]),
     ("scope", &["regatta scope"]),
     ("scope list", &["regatta scope list"]),

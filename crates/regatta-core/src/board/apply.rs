@@ -62,6 +62,10 @@ impl Board {
             }
             Event::ProjectAdded(it) => self.put_project(it.project().clone(), rows),
             Event::ProjectChanged(it) => self.put_project(it.project().clone(), rows),
+            Event::ProjectRemoved(it) => {
+                self.projects.remove(it.project());
+                rows.insert(RowKey::Project(it.project().clone()), None);
+            }
             Event::RadarChanged(it) => {
                 if let Some(project) = self.projects.get(it.project()) {
                     let project = Project { radar: it.radar().clone(), ..Project::clone(project) };

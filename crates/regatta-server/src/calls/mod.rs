@@ -114,6 +114,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Graph(ask) => it.graph(ask).await,
         Call::ProjectAdd(ask) => it.project_add(ask).await,
         Call::ProjectList(_) => it.project_list().await,
+        Call::ProjectRm(ask) => it.done(Command::RemoveProject(project::Remove { name: ask.name })).await,
         Call::AgentAdd(ask) => it.agent_add(ask).await,
         Call::AgentList(_) => it.agent_list(),
         Call::AgentClose(ask) => it.agent_close(ask).await,
@@ -307,6 +308,7 @@ fn guarded(call: &Call, since: u64) -> Result<Unless, Problem> {
         Call::AgentClose(ask) => ask.name.to_string(),
         Call::AgentRm(ask) => ask.name.to_string(),
         Call::ProjectAdd(input::ProjectAdd { name: Some(name), .. }) => name.to_string(),
+        Call::ProjectRm(ask) => ask.name.to_string(),
         Call::LimitsSet(_) => "fleet".into(),
         Call::BudgetSet(ask) => ask.scope.to_string(),
         other => {

@@ -219,7 +219,9 @@ fn people_and_projects(it: &mut Teller) {
     it.now = Now { at: 1_000, wall: 1_700_000_000_000 };
     it.shell(Command::Resume { pid: 1 });
     it.ann(Command::SetLimits { limits: Limits { max_attempts: 20, ..Limits::default() } });
-    for (name, validation) in [("shop", vec![]), ("shop", vec!["make test".to_owned()]), ("docs", vec![])] {
+    for (name, validation) in
+        [("shop", vec![]), ("shop", vec!["make test".to_owned()]), ("docs", vec![]), ("gone", vec![])]
+    {
         it.ann(Command::AddProject(project::Add {
             name: project(name),
             location: format!("/src/{name}"),
@@ -232,6 +234,7 @@ fn people_and_projects(it: &mut Teller) {
             },
         }));
     }
+    it.ann(Command::RemoveProject(project::Remove { name: project("gone") }));
     let command = agent::Runtime::Command { argv: vec!["claude".into(), "--print".into()] };
     for (name, runtime) in
         [("ann", agent::Runtime::Outside), ("bob", agent::Runtime::Scripted), ("shop-dev/cy", command)]

@@ -95,7 +95,13 @@ fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
 }
 
 pub(super) fn project(app: &App, word: &ProjectWord) -> Said {
-    let ProjectWord::List = word;
+    if let ProjectWord::Rm { name } = word {
+        let _done: Got<String> = app.call(&Call::ProjectRm(input::ProjectRm { name: name.clone() }))?;
+        let next = ["regatta init".to_owned()];
+        return app
+            .out
+            .answer("project.rm", name, &next, |_| format!("removed {name}; its repository and its history stay\n"));
+    }
     let got: Got<Vec<ProjectView>> = app.call(&Call::ProjectList(input::Nothing {}))?;
     let next = if got.data.is_empty() { vec!["regatta init".into()] } else { vec![] };
     app.out.answer("project.list", &got.data, &next, |_| {

@@ -207,3 +207,21 @@ fn a_preview_has_serial_packages_and_warnings() {
     world.git(&["checkout", "-q", "main"]);
     assert!(preview(&world).contains("warning: the trunk is 1 commit behind"), "{}", preview(&world));
 }
+
+/// A project without open work can be removed and set up again; one with work cannot.
+#[test]
+fn a_project_is_removed_when_it_has_no_open_work() {
+    let world = World::set_up();
+    world.ok(&["add", "Fix the form", "--backlog", "--files", "a.txt"]);
+    let error = world.refused(&["project", "rm", "shop"], 5);
+    assert!(error["message"].as_str().unwrap().contains("T1"), "{error}");
+    world.ok(&["task", "cancel", "T1"]);
+    world.ok(&["project", "rm", "shop"]);
+    assert_eq!(world.json(&["project", "list"]), json!([]));
+    assert_eq!(world.json(&["hook", "list"]), json!([]));
+    assert_eq!(world.run(&["project", "rm", "shop"]).code, 1);
+    world.ok(&["show", "T1"]);
+    world.ok(&["up", "--restart"]);
+    world.ok(&["init", "--yes"]);
+    assert_eq!(world.json(&["project", "list"])[0]["name"], "shop");
+}
