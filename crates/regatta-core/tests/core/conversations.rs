@@ -176,7 +176,7 @@ fn a_message_that_names_nobody_goes_to_who_is_alone_and_to_nobody_of_several() {
     assert!(matches!(says(&mut world, plain("claude", "2")), Heard::Prompted { .. }));
     let other = Hear { calls_another: true, ..plain("claude", "3") };
     assert_eq!(says(&mut world, other), Heard::NotForUs);
-    says(&mut world, hear("codex", "4", "review it"));
+    says(&mut world, hear("codex", "4", "look at it, too"));
     for who in ["claude", "codex"] {
         assert_eq!(says(&mut world, plain(who, "5")), Heard::NotForUs, "{who}");
         let never = Hear { follow_ups: FollowUps::Never, ..plain(who, "6") };
@@ -250,7 +250,8 @@ fn a_review_looks_at_the_others_work_and_leaves_none_of_its_own() {
         ("4", "review PR #42 and check the edges", true),
     ] {
         says(&mut world, elsewhere(n, text));
-        let looks = it(&world, 2).turns.last().unwrap().looks_at.clone();
+        // A pull request that nobody here knows begins no turn.
+        let looks = it(&world, 2).turns.last().and_then(|turn| turn.looks_at.clone());
         assert_eq!(looks, sees.then(|| (work.commit.clone(), work.base.clone())), "{text}");
     }
     // In the same thread a review needs no number.
