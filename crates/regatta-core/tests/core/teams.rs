@@ -662,7 +662,7 @@ fn a_task_for_a_provider_is_taken_under_any_of_its_names() {
     world.ask("ann", Command::RegisterAgent(Register { provider: Some("OpenAI".into()), ..registers("bob", 1) }));
     let mut ask = work("a", &["a.txt"]);
     ask.provider = Some("Codex".into());
-    world.ask("ann", Command::AddTask { task: ask.into(), assign: None, how: How::Queue });
+    world.ask("ann", Command::AddTask { task: ask, assign: None, how: How::Queue });
     assert_eq!(world.board.agents[&agent("bob")].provider.as_deref(), Some("codex"));
     assert!(world.board.tasks.values().all(|task| task.provider.as_deref() == Some("codex")));
 }
