@@ -2,6 +2,7 @@
 
 mod actor; // who asks
 mod plan; // a mission with all its tasks at once
+mod tick; // what falls due
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,8 @@ pub struct PlannedTask {
 #[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
 pub enum Command {
     AddProject(project::Add),
+    /// Like [`Command::AddProject`], but refused if there is no such project.
+    ChangeProject(project::Add),
     RemoveProject(project::Remove),
     RegisterAgent(agent::Register),
     RemoveAgent {
@@ -587,6 +590,7 @@ fn fingerprint(request: &Request) -> u64 {
 fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal> {
     Ok(match request.command {
         Command::AddProject(ask) => Outcome::Project(project::add(draft, ask, now)?),
+        Command::ChangeProject(ask) => Outcome::Project(project::change(draft, ask, now)?),
         Command::RemoveProject(ask) => done(project::remove(draft, &ask.name)?),
         Command::RegisterAgent(ask) => Outcome::Agent(agent::register(draft, ask, now)?),
         Command::RemoveAgent { agent } => done(agent::remove(draft, &agent)?),
@@ -734,7 +738,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             fleet::resume(draft, pid, now);
             Outcome::Done
         }
-        Command::Tick => done(tick(draft, now)?),
+        Command::Tick => done(tick::tick(draft, now)?),
         Command::ReportExited { attempt, token, how } => done(attempt::exited(draft, attempt, token, how, now)?),
         Command::ReportLaunched { attempt, token, sandbox, warnings } => {
             done(attempt::launched(draft, attempt, token, sandbox, warnings)?)
@@ -773,28 +777,4 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
 
 fn done((): ()) -> Outcome {
     Outcome::Done
-}
-
-/// Writes down whatever fell due.
-fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
-    for due in draft.board().due(now) {
-        match due {
-            Due::Claim(id) => claim::expire(draft, id, now),
-            Due::Wait(id) => claim::expire_wait(draft, id, now),
-            Due::Offer(id) => task::expire_offer(draft, id, now),
-            Due::Attempt(id) => attempt::expire(draft, id, now)?,
-            Due::Landing(id) => landing::retry(draft, id, now)?,
-            Due::Answer(key) => fleet::forget(draft, &key, now),
-            Due::Time(id) => steer::time_out(draft, id, now)?,
-            Due::Task(id) => task::due(draft, id),
-            Due::Approval(id) => approval::escalate(draft, id, now),
-            Due::Snooze(item) => inbox::wake(draft, item, now),
-            Due::Provider(name) => provider::expire(draft, &name, now),
-            Due::Mission(id) => lead::tick(draft, id, now)?,
-            Due::Conversation(id) => conversation::tick(draft, id, now)?,
-            Due::Delivery(key) => conversation::forget(draft, &key, now),
-            Due::Runner(name) => runner::expire(draft, &name, now)?,
-        }
-    }
-    Ok(())
 }

@@ -119,6 +119,14 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
     Ok(name)
 }
 
+/// Brings the settings of a known project up to date.
+pub fn change(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal> {
+    if !draft.board().projects.contains_key(&ask.name) {
+        return Err(Refusal::NoSuchProject { project: ask.name });
+    }
+    add(draft, ask, now)
+}
+
 /// Removes a project that has no open work, with its hooks. Its repository and its history stay.
 pub fn remove(draft: &mut Draft, name: &ProjectName) -> Result<(), Refusal> {
     let board = draft.board();

@@ -25,7 +25,7 @@ pub(crate) fn public() -> Command {
     let whole = command();
     let global = whole.get_arguments().cloned().map(|arg| arg.hide(false));
     let commands = whole.get_subcommands().filter(|below| !INTERNAL.contains(&below.get_name())).cloned();
-    let public = Command::new("regatta").version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true);
+    let public = Command::default().name("regatta").version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true);
     public
         .about("Runs a team of coding agents on one git repository and lands their work")
         .args(global)

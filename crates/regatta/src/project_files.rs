@@ -102,7 +102,7 @@ impl ProjectFiles {
         if add.trunk != known.trunk {
             git.tip(&Repo { trunk: add.trunk.clone(), ..Repo::of(known) }).map_err(of_git)?;
         }
-        let request = Request { by: Actor::Regatta, key: None, command: Command::AddProject(add) };
+        let request = Request { by: Actor::Regatta, key: None, command: Command::ChangeProject(add) };
         let applied = self.engine.submit(request);
         applied.map(|_| ()).map_err(|error| failed("bad_config", error.to_string(), "mend regatta.toml"))
     }

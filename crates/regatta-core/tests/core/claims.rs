@@ -149,7 +149,7 @@ fn l6_l8_only_the_live_token_acts() {
         (guess(0), "stale_token"),
         (guess(u64::MAX), "stale_token"),
         (guess(new.token + 1), "stale_token"),
-        (Held { claim: regatta_core::ids::ClaimId(99), token: new.token }, "claim_ended"),
+        (Held { claim: regatta_core::ids::ClaimId(99), token: new.token }, "not_found"),
     ] {
         let before = world.board.clone();
         assert_eq!(world.refused("ada", renews(held)).code(), code, "{held:?}");

@@ -239,7 +239,7 @@ fn a_cooldown_and_a_required_label_hold_a_hook_back() {
     world.says_with("eve", "shop", "again", &["go"]);
     assert_eq!(world.fired(hook), 3);
     world.ask("ann", Command::RemoveHook { hook });
-    assert_eq!(world.refused("ann", Command::RemoveHook { hook }).code(), "invalid");
+    assert_eq!(world.refused("ann", Command::RemoveHook { hook }).code(), "not_found");
     world.end_all();
 }
 

@@ -267,7 +267,8 @@ fn work_is_watched_landed_and_stopped() {
     assert_eq!(world.json(&["show", "T1"])["mission"], json!(null));
     let plan = world.plan(
         "[[task]]\nid = \"h\"\nsubject = \"Hang\"\nfiles = [\"h.txt\"]\nscript = [{ hang = true }]\n\
-         [[task]]\nid = \"n\"\nsubject = \"Next\"\nfiles = [\"n.txt\"]\nblocked_by = [\"h\"]\n",
+         [[task]]\nid = \"n\"\nsubject = \"Next\"\nfiles = [\"n.txt\"]\nblocked_by = [\"h\"]\n\
+         script = [{ say = \"done\" }]\n",
     );
     let mission = world.json(&["run", &plan, "--agents", "scripted", "--yes"]);
     assert_eq!((&mission["id"], mission["tasks"].as_array().unwrap().len()), (&json!("M1"), 2), "{mission}");

@@ -151,7 +151,7 @@ fn a_plan_is_asked_for_again_with_its_whole_goal() {
     let call = |verb: &str, input: Value| door.call(verb, &input, None).unwrap().json();
     let goal = "Write b\n\nAnd then c, with care.";
     let script = json!([{ "run": "printf '%s' '{\"status\":\"done\",\"detail\":\"no plan\"}' > \"$REGATTA_RESULT\"" }]);
-    let asked = call("plan.ask", json!({ "goal": goal, "planner": "thinker", "script": script }));
+    let asked = call("plan.ask", json!({ "goal": goal, "planner": "thinker", "script": script.clone() }));
     let task = asked["data"]["task"].as_str().unwrap_or_else(|| panic!("{asked:?}")).to_owned();
     assert!(until(LONG, || call("plan.show", json!({ "task": task }))["data"]["state"] == "unusable"));
     let shown = call("plan.show", json!({ "task": task }))["data"].clone();
@@ -161,6 +161,9 @@ fn a_plan_is_asked_for_again_with_its_whole_goal() {
     assert_eq!((&again["choice"]["of"], &again["choice"]["now"]), (&json!(["bob", "thinker"]), &json!("thinker")));
     let mut input = again["input"].clone();
     input["planner"] = json!("bob");
+    let unscripted = call("plan.ask", input.clone());
+    assert_eq!(unscripted["code"], "no_provider", "a scripted planner needs a script: {unscripted}");
+    input["script"] = script;
     let other = call("plan.ask", input);
     assert_eq!((&other["data"]["planner"], &other["data"]["goal"]), (&json!("bob"), &json!(goal)), "{other:?}");
     let refused = call("plan.ask", json!({ "goal": goal, "planner": "eve" }));

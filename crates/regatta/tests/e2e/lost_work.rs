@@ -259,7 +259,7 @@ fn q6_a_conflict_is_mended_in_its_own_files() {
     assert_eq!(times_on_trunk(&world, &first.task), 1);
     let table = world.ok(&["queue", "--all"]);
     let row: Vec<&str> = table.lines().find(|it| it.starts_with("regatta/")).unwrap().split_whitespace().collect();
-    assert_eq!(&row[1..], ["merged", "1", "1"], "{table}");
+    assert_eq!(&row[1..], ["merged", "1", "(fixup)", "1"], "{table}");
     linear(&world);
     world.assert_green_everywhere();
 }
