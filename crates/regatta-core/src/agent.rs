@@ -221,9 +221,20 @@ impl Agent {
 pub const SCRIPT_FILE: &str = "REGATTA_SCRIPT_FILE";
 
 /// Whether an agent can do a task at all: a scripted one follows the task's script, or one of its own.
-pub fn can_follow(agent: &Agent, has_script: bool) -> bool {
+fn can_follow(agent: &Agent, has_script: bool) -> bool {
     let has_own = || agent.profile.env.iter().any(|(name, _)| name == SCRIPT_FILE);
     agent.runtime != Runtime::Scripted || has_script || has_own()
+}
+
+/// Returns whether nobody can do a task, because only scripted agents would and the task has no script.
+///
+/// A task without an assignee is for any of `agents`. Agents that are not registered are not judged.
+pub fn lacks_script(board: &Board, agents: &[AgentName], assignee: Option<&AgentName>, has_script: bool) -> bool {
+    let can = |name: &AgentName| board.agents.get(name).is_none_or(|agent| can_follow(agent, has_script));
+    match assignee {
+        Some(name) => !can(name),
+        None => !agents.is_empty() && !agents.iter().any(can),
+    }
 }
 
 facts! {

@@ -67,7 +67,7 @@ pub struct Add {
     pub settings: Settings,
 }
 
-/// What is asked of [`remove`].
+/// The input of [`remove`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remove {
     pub name: ProjectName,

@@ -47,7 +47,11 @@ impl Environment {
                 tracing::warn!("{} cannot be understood, so no source is remembered: {error}", path.display());
                 BTreeMap::new()
             }),
-            Err(_) => BTreeMap::new(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => {
+                tracing::warn!("{} cannot be read, so no source is remembered: {error}", path.display());
+                BTreeMap::new()
+            }
         };
         let names_bridges = std::env::vars_os()
             .filter(|(_, value)| !value.is_empty())

@@ -62,7 +62,7 @@ impl ProjectFiles {
             round.tick().await;
             let files = self.clone();
             if tokio::task::spawn_blocking(move || files.apply()).await.is_err() {
-                tracing::error!("the settings files of the projects could not be read");
+                tracing::error!("reading the settings files of the projects failed");
             }
         }
     }

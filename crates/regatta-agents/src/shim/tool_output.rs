@@ -267,7 +267,7 @@ mod tests {
             let update = &message["params"]["update"];
             let pointer = "/content/0/content/text";
             let continues = update["_meta"]["regatta"][CONTINUES].as_array().cloned().unwrap_or_default();
-            if !continues.iter().any(|it| it == pointer) {
+            if !continues.iter().any(|known| known == pointer) {
                 whole.clear();
             }
             whole.push_str(update.pointer(pointer).and_then(Value::as_str).unwrap_or_default());

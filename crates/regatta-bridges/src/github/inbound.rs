@@ -28,7 +28,7 @@ const READ_WITHIN: Duration = Duration::from_millis(2_200);
 const LONGEST_CONTEXT: usize = 16_000;
 const LONGEST_HUNK: usize = 2_000;
 /// The most of a pull request's diff that is handed along, in characters.
-const LONGEST_DIFF: usize = 60_000;
+const MAX_DIFF_CHARS: usize = 60_000;
 /// How often what did not arrive is looked for; and how soon again after some of it was asked for.
 const LOOK_EVERY: Duration = Duration::from_secs(300);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -344,10 +344,10 @@ fn is_addressed(text: &str, mentions: &[String]) -> bool {
 
 /// Cuts a diff that is too long, and says so.
 fn shortened(diff: &str) -> String {
-    if diff.chars().count() <= LONGEST_DIFF {
+    if diff.chars().count() <= MAX_DIFF_CHARS {
         return diff.to_owned();
     }
-    let kept: String = diff.chars().take(LONGEST_DIFF).collect();
+    let kept: String = diff.chars().take(MAX_DIFF_CHARS).collect();
     format!("{kept}\n(The diff is longer than this: say that you have not seen all of it.)")
 }
 

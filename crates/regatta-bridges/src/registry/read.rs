@@ -453,7 +453,8 @@ mod tests {
     use super::*;
 
     fn read_env(vars: &[(&str, &str)]) -> Registry {
-        let vars: BTreeMap<String, String> = vars.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
+        let vars: BTreeMap<String, String> =
+            vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         read(Settings::new(&[], Config::default()), &|name: &str| Ok(vars.get(name).cloned()))
     }
 
@@ -462,7 +463,7 @@ mod tests {
     }
 
     fn on(it: &Registry) -> Vec<String> {
-        it.instances.iter().map(|it| format!("{}:{}", it.service, it.agent)).collect()
+        it.instances.iter().map(|pair| format!("{}:{}", pair.service, pair.agent)).collect()
     }
 
     const TWO: (&str, &str) =
@@ -570,7 +571,7 @@ mod tests {
         assert!(!is_bridge_variable("GITHUB_TOKEN") && !is_bridge_variable("PATH"));
     }
 
-    /// What cannot be read switches its own pair off, and says which; the others go on.
+    /// A variable that cannot be read switches off its own pair with a reason; the other pairs go on.
     #[test]
     fn a_credential_that_cannot_be_read_is_its_pairs_alone() {
         let it = read(Settings::new(&[], Config::default()), &|name: &str| match name {
@@ -579,7 +580,7 @@ mod tests {
             _ => Ok(None),
         });
         assert_eq!(on(&it), ["telegram:default"]);
-        let off: Vec<String> = it.off.iter().map(|it| format!("{}: {}", it.service, it.why)).collect();
+        let off: Vec<String> = it.off.iter().map(|pair| format!("{}: {}", pair.service, pair.why)).collect();
         assert_eq!(off, ["slack: SLACK_BOT_TOKEN cannot be read: the file gives nothing"]);
     }
 
@@ -592,7 +593,7 @@ mod tests {
         assert_eq!(words, "… is no token, nor is …; look at SLACK_BOT_TOKEN");
     }
 
-    /// What an older bridge got wrong: an agent without its own token answered under another one's name.
+    /// Guards against a fault of an older bridge: an agent without a token answered under another agent's name.
     #[test]
     fn a_missing_token_for_the_second_agent_never_falls_back_to_the_first_ones() {
         let all = [
@@ -616,7 +617,7 @@ mod tests {
         assert_eq!(on(&it), ["telegram:my-claude"]);
     }
 
-    /// What an older bridge got wrong: a route without a secret took everything.
+    /// Guards against a fault of an older bridge: a route without a secret accepted every request.
     #[test]
     fn an_absent_secret_is_said_and_the_route_stays() {
         let it = read_env(&[("GITHUB_APP_ID", "1"), ("GITHUB_PRIVATE_KEY", "a\\nb")]);

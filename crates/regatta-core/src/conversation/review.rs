@@ -13,12 +13,12 @@ pub struct PullRequest {
     pub text: String,
 }
 
-/// What a message wants reviewed.
+/// The pull request that a message asks to review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The pull request of this number.
     Number(u64),
-    /// What the thread is about.
+    /// The pull request that the thread belongs to.
     Here,
 }
 

@@ -1,6 +1,6 @@
 //! Checks that work can be started before anything is created for it.
 
-use regatta_core::agent::{Agent, can_follow};
+use regatta_core::agent::{Agent, lacks_script};
 
 use super::*;
 
@@ -12,7 +12,10 @@ impl Caller<'_> {
         let board = self.board();
         let agents: Vec<Arc<Agent>> = names.iter().filter_map(|name| board.agents.get(name)).cloned().collect();
         // An agent with labels works at runners, whose programs the daemon does not see.
-        if agents.is_empty() || agents.len() < names.len() || agents.iter().any(|it| !it.profile.labels.is_empty()) {
+        if agents.is_empty()
+            || agents.len() < names.len()
+            || agents.iter().any(|agent| !agent.profile.labels.is_empty())
+        {
             return Ok(());
         }
         let port = self.engine().agents().clone();
@@ -39,13 +42,8 @@ impl Caller<'_> {
         tasks: impl Iterator<Item = (&'t str, Option<&'t AgentName>, bool)>,
     ) -> Result<(), Problem> {
         let board = self.board();
-        let can = |name: &AgentName, has_script| board.agents.get(name).is_none_or(|it| can_follow(it, has_script));
-        let lacks_script = |assignee: Option<&AgentName>, has_script: bool| match assignee {
-            Some(name) => !can(name, has_script),
-            None => !agents.is_empty() && !agents.iter().any(|name| can(name, has_script)),
-        };
         let lacking: Vec<&str> = tasks
-            .filter(|(_, assignee, has_script)| lacks_script(*assignee, *has_script))
+            .filter(|(_, assignee, has_script)| lacks_script(&board, agents, *assignee, *has_script))
             .map(|(subject, ..)| subject)
             .collect();
         let Some(first) = lacking.first() else { return Ok(()) };
