@@ -101,7 +101,20 @@ impl Verb {
     pub fn writes(&self) -> bool {
         self.needs != Needs::View && !UNWRITTEN.contains(&self.name)
     }
+
+    /// Returns whether settings files that were saved a moment ago must count for a call. Frequent calls of programs are
+    /// left out: for them the daemon's own look once a second is enough.
+    pub fn needs_fresh_settings(&self) -> bool {
+        let is_frequent = self.name.starts_with("claim.")
+            || self.name.starts_with("attempt.")
+            || self.name.starts_with("runner.")
+            || FREQUENT.contains(&self.name);
+        self.writes() && !is_frequent
+    }
 }
+
+/// Verbs that programs call many times a second.
+const FREQUENT: [&str; 4] = ["task.poll", "task.progress", "task.finish", "task.fail"];
 
 /// Verbs that only look, though not everybody may, and what a runner says many times a minute: what comes of that is in
 /// the events.

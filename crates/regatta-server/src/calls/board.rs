@@ -22,7 +22,7 @@ impl Caller<'_> {
 
     pub(super) async fn status(&self, ask: input::Scope) -> Json {
         self.known(ask.project.as_ref())?;
-        let config_faults = self.apply_config().await?;
+        let config_faults = apply_settings(self.shared).await?;
         let board = self.board();
         let now = self.engine().now();
         let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
@@ -143,12 +143,6 @@ impl Caller<'_> {
         let mut all = self.project_views(&board, None).await?;
         order::sort(&mut all, |it| it.name.as_str());
         answer(board.revision, &all)
-    }
-
-    /// Applies settings files that were saved a moment ago. Returns the files that cannot be applied.
-    pub(super) async fn apply_config(&self) -> Result<Vec<ConfigFault>, Problem> {
-        let config = self.shared.config.clone();
-        blocking(move || config()).await
     }
 
     pub(super) async fn project_add(&self, ask: input::ProjectAdd) -> Json {
@@ -300,4 +294,10 @@ impl Caller<'_> {
         order::sort(&mut all, |it| it.agent.name.as_str());
         all
     }
+}
+
+/// Applies settings files that were saved a moment ago. Returns the files that cannot be applied.
+pub(super) async fn apply_settings(shared: &Shared) -> Result<Vec<ConfigFault>, Problem> {
+    let config = shared.config.clone();
+    blocking(move || config()).await
 }

@@ -87,6 +87,9 @@ pub(crate) async fn perform(shared: &Arc<Shared>, guest: Guest, name: &str, inpu
         // Who may not call it does not learn what it takes.
         if let Some(verb) = verb {
             may(&guest.visitor, verb)?;
+            if verb.needs_fresh_settings() {
+                board::apply_settings(shared).await?;
+            }
         }
         carry_out(shared, Call::parse(name, input)?, guest).await
     };

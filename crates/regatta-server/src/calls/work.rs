@@ -153,7 +153,6 @@ impl Caller<'_> {
         &self,
         ask: input::MissionStart,
     ) -> Result<(u64, MissionId, Vec<TaskId>), Problem> {
-        self.apply_config().await?;
         let project = self.project(ask.project.clone())?;
         self.check_programs(&ask.agents).await?;
         let board = self.board();

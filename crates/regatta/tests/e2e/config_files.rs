@@ -46,6 +46,23 @@ fn checks_count_as_soon_as_they_are_saved() {
     assert_eq!(ran.code, 3, "it waits for a review: {ran:?}");
 }
 
+/// Saved settings count for the next command, not only for `run`: here who leads a mission.
+#[test]
+fn a_mission_has_the_lead_that_was_saved_a_moment_ago() {
+    let world = World::set_up();
+    for name in ["boss", "hand"] {
+        world.ok(&["agent", "add", name, "--runtime", "command", "--command", "true", "--confine", "off"]);
+    }
+    for _ in 0..5 {
+        save(&world, "[leads]\nagent = \"boss\"\nworkers = [\"hand\"]\n");
+        let mission = world.json(&["mission", "start", "Limit all requests"])["id"].as_str().unwrap().to_owned();
+        world.ok(&["mission", "cancel", &mission]);
+        save(&world, "");
+        let ran = world.run(&["mission", "start", "Limit all requests"]);
+        assert!(ran.code != 0 && ran.err.contains("several agents could lead"), "{ran:?}");
+    }
+}
+
 /// The daemon goes on with the settings before, and says so; commands that need the file are refused.
 #[test]
 fn a_broken_settings_file_changes_nothing_and_is_named() {
