@@ -49,7 +49,8 @@ const START: &str = "\
 const FINISH: &str = "\
 # Finishing a task
 1. Run the checks that the task names. They are run again for you, on your work and on what it is merged with.
-2. Say what you did: `finish` with a summary, or leave a result file where `REGATTA_RESULT` says. Then end your turn.
+2. Say what you did in the `detail` of your result: call `finish`, or without tools write the file that `REGATTA_RESULT`
+   names. Then end your turn.
 3. You do not merge. The landing queue merges your work onto the trunk, validates exactly that tree, and lands it. If it
    conflicts, somebody is sent to mend it; you are told.
 4. Working from outside, without Regatta's workspaces? See the guide `landing`.

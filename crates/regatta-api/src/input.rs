@@ -235,6 +235,8 @@ inputs! {
         #[serde(default)] output: Option<String>,
         /// Nothing has to be changed: the task is done as it is.
         #[serde(default)] not_needed: bool,
+        /// Facts that help later tasks of the project.
+        #[serde(default)] learnings: Vec<String>,
     }
     TaskFail { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] reason: Option<String> }
 

@@ -63,22 +63,49 @@ pub struct OwnedView {
     pub text: String,
 }
 
-/// What the planner is told.
-pub fn brief(goal: &str, wrong: &str) -> String {
+/// Facts about a project that make a plan fit it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanningFacts {
+    /// The commands that must pass on everything that lands.
+    pub checks: Vec<String>,
+    /// How many tasks the agents of the project can work on at the same time.
+    pub workers: u32,
+}
+
+/// Returns the brief of a planner. `wrong` says why its last plan could not be used, if there was one.
+pub fn brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     let again =
         if wrong.is_empty() { String::new() } else { format!("\n# Your last plan could not be used\n{wrong}\n") };
+    let checks: Vec<String> = facts.checks.iter().map(|command| format!("`{command}`")).collect();
+    let checks = match checks.is_empty() {
+        true => "The project has no checks of its own, so every task needs one.".to_owned(),
+        false => format!(
+            "Regatta runs {} on everything that lands. Do not repeat {} in a task; add only what shows that this task is done.",
+            checks.join(", "),
+            if checks.len() == 1 { "it" } else { "them" },
+        ),
+    };
+    let workers = match facts.workers {
+        0 | 1 => "One agent works on the plan, so split the goal only where a part is useful by itself.".to_owned(),
+        many => {
+            format!("Up to {many} tasks can be worked on at the same time; more parallel tasks than that gain nothing.")
+        }
+    };
     format!(
-        "Make a plan for this goal. Look around in the repository first; change nothing yourself.\n\n# The goal\n{goal}\n\
+        "Make a plan for this goal. Read the repository first; do not change it.\n\n# The goal\n{goal}\n\
          {again}\n\
          # What a good plan is\n\
-         - Tasks that different agents can work on at the same time: each names the files it may touch (`files`, few and\n\
-         exact; patterns such as src/api/** are possible), and tasks that want the same file wait for each other.\n\
-         - Each task is small enough for one sitting, and says in its description all that its agent must know.\n\
-         - Each task says how it is checked: `validation.tests` are shell commands that must pass, `files_exist` are\n\
-         files that must be there, `content_check` what must be found in them.\n\
-         - `blocked_by` names the tasks whose work it needs, by their ids. No circles.\n\n\
+         - Different agents can work on its tasks at the same time. Each task names the files it may change in `files`: few \
+         and exact, or patterns such as src/api/**. Tasks that name the same file wait for each other. {workers}\n\
+         - A task is what one agent can finish in one sitting: about an hour of a person's work, and a diff of at most a \
+         few hundred lines. A small goal is one task.\n\
+         - The description of a task says all that its agent must know. The agent sees neither this goal nor the other \
+         tasks.\n\
+         - Each task says how it is checked: `validation.tests` are shell commands that must pass, `files_exist` are files \
+         that must exist, `content_check` is a text that a file must contain. {checks}\n\
+         - `blocked_by` names the tasks whose work a task needs, by their ids, without circles.\n\n\
          # How to answer\n\
-         With the plan alone, as the detail of your result, in one block:\n\n\
+         The `detail` of your result is the plan alone, in one block:\n\n\
          ```toml\n\
          [[task]]\n\
          id = \"model\"\n\

@@ -58,6 +58,14 @@ impl Runtime {
         }
     }
 
+    /// Returns whether its program gets Regatta's own tools over MCP.
+    pub fn has_tools(&self) -> bool {
+        match self {
+            Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } | Runtime::Scripted => true,
+            Runtime::Command { .. } | Runtime::Outside => false,
+        }
+    }
+
     /// Whether its protocol has room for the reason of a denied permission.
     pub fn carries_reasons(&self) -> bool {
         !matches!(self, Runtime::Acp { .. } | Runtime::Codex { .. })

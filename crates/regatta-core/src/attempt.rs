@@ -680,23 +680,36 @@ pub fn ports_taken(draft: &mut Draft, id: AttemptId, token: u64, taken: &[u16], 
     Ok(())
 }
 
-/// Keeps what a program that still runs says of its work.
-pub fn note(
-    draft: &mut Draft,
-    id: AttemptId,
-    token: u64,
-    (output, not_needed): (Option<String>, bool),
-) -> Result<(), Refusal> {
+/// What an agent says of its work with the `finish` tool, while its program still runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FinishReport {
+    pub output: Option<String>,
+    /// Nothing has to be changed.
+    pub not_needed: bool,
+    /// Facts that help later tasks of the project.
+    pub learnings: Vec<String>,
+}
+
+impl FinishReport {
+    /// Returns whether the report says more than the output, and is therefore kept as a result.
+    pub(crate) fn is_result(&self) -> bool {
+        self.not_needed || !self.learnings.is_empty()
+    }
+}
+
+/// Keeps the report of a program that still runs.
+pub fn note(draft: &mut Draft, id: AttemptId, token: u64, said: FinishReport) -> Result<(), Refusal> {
     let attempt = live(draft.board(), id, token)?;
     if attempt.stopping.is_some() || attempt.phase != Phase::Working {
         return Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None });
     }
-    task::check_output(output.as_deref())?;
-    if not_needed {
-        judge::note_not_needed(draft, id, output.as_deref());
+    task::check_output(said.output.as_deref())?;
+    judge::check_learnings(&said.learnings)?;
+    if said.is_result() {
+        judge::note_result(draft, id, &said);
     }
-    if attempt.output != output {
-        draft.record(Event::AttemptNoted(Noted { attempt: id, output }));
+    if attempt.output != said.output {
+        draft.record(Event::AttemptNoted(Noted { attempt: id, output: said.output }));
     }
     Ok(())
 }

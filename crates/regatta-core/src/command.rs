@@ -140,6 +140,9 @@ pub enum Command {
         /// Nothing has to be changed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         not_needed: bool,
+        /// Facts that help later tasks of the project.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        learnings: Vec<String>,
     },
     /// An attempt asks a person something, other than by its program's own protocol.
     Ask {
@@ -642,15 +645,16 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ReportEscape { task, attempt, token, finding } => {
             done(scope::report(draft, (task, attempt, token), finding, now)?)
         }
-        Command::Finish { task, attempt, token, output, not_needed } => {
+        Command::Finish { task, attempt, token, output, not_needed, learnings } => {
             // A program that runs is done when it ends; what it says of its work is kept until then.
             let is_supervised = attempt::speaks_for(draft.board(), task, attempt, token)?.supervised;
             approval::check_finish(draft.board(), attempt)?;
+            let said = attempt::FinishReport { output: output.clone(), not_needed, learnings };
             if is_supervised {
-                return Ok(done(attempt::note(draft, attempt, token, (output, not_needed))?));
+                return Ok(done(attempt::note(draft, attempt, token, said)?));
             }
-            if not_needed {
-                attempt::note(draft, attempt, token, (output.clone(), true))?;
+            if said.is_result() {
+                attempt::note(draft, attempt, token, said)?;
             }
             done(task::finish(draft, task, attempt, token, output)?)
         }

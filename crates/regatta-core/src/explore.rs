@@ -27,9 +27,9 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     }
     let subject = format!("Find the files of {id}: {}", of.subject);
     let description = format!(
-        "Look around in the repository and find out which files this task will create or change. Change nothing yourself.\n\
-         Answer with a JSON array of paths or patterns, relative to the top of the repository, as the detail of your \
-         result: [\"src/a.rs\", \"tests/**\"]. Name few, and all that it takes.\n\n# The task\n{}\n\n{}",
+        "Read the repository and find out which files this task will create or change. Change nothing yourself.\n\
+         The `detail` of your result is a JSON array of paths or patterns, relative to the top of the repository: \
+         [\"src/a.rs\", \"tests/**\"]. Name few files, but every file that the task needs.\n\n# The task\n{}\n\n{}",
         of.subject, of.description
     );
     let add = Add {

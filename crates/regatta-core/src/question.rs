@@ -91,9 +91,9 @@ pub(crate) fn ask(
 ) -> Result<(), Refusal> {
     let agent = answerer(draft, project, now)?;
     let asked = format!(
-        "Answer this question about the project. Look at the repository as far as it helps; change nothing.\n\
-         Your answer is posted in the thread: leave it as the detail of your result (or say it with `finish`), short and \
-         to the point.\n\n# The question of {}\n{}",
+        "Answer this question about the project. Read the repository as far as it helps; change nothing.\n\
+         The `detail` of your result is your answer, and is posted in the thread: keep it short and to the point.\n\n\
+         # The question of {}\n{}",
         message.sender, question.text
     );
     let duty = Duty::Answer { channel: message.channel.clone(), root: message.id };
@@ -132,8 +132,8 @@ pub(crate) fn follow_up(
 ) -> Result<(), Refusal> {
     let agent = answerer(draft, project, now)?;
     let asked = format!(
-        "Go on in the thread that {} began: answer this. Change nothing in the repository. Your answer is posted in the \
-         thread: leave it as the detail of your result (or say it with `finish`).\n\n# {} says\n{}",
+        "Answer the next message of the thread that {} began. Change nothing in the repository. The `detail` of your \
+         result is your answer, and is posted in the thread.\n\n# {} says\n{}",
         thread.root, message.sender, message.text
     );
     let duty = Duty::Answer { channel: message.channel.clone(), root: thread.root };
@@ -165,13 +165,12 @@ fn push(messages: &mut Vec<MessageId>, id: MessageId) {
 pub(crate) fn triage(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> Result<(), Refusal> {
     let agent = answerer(draft, project, now)?;
     let asked = format!(
-        "Somebody wrote this in the project's channel. Decide what is to become of it; change nothing. Leave one of these \
-         as the detail of your result:\n\
-         - `answer: ` and the answer, when a few sentences settle it\n\
-         - `task: ` and one line that says what is to be done, then more lines as far as needed, when it is one small \
-         piece of work\n\
-         - `lead: ` and the goal, when it takes several pieces of work that somebody must plan\n\
-         - `nothing` when nobody expects anything\n\n# {} says\n{}",
+        "Somebody wrote this message in the project's channel. Decide what should follow from it; change nothing. The \
+         `detail` of your result is one of these:\n\
+         - `answer: ` and the answer, if a few sentences are enough\n\
+         - `task: ` and one line that says what to do, then more lines if needed, if it is one small piece of work\n\
+         - `lead: ` and the goal, if it takes several pieces of work that somebody must plan\n\
+         - `nothing`, if the message asks for nothing\n\n# {} says\n{}",
         message.sender, message.text
     );
     let duty = Duty::Triage { channel: message.channel.clone(), message: message.id };

@@ -25,9 +25,8 @@ pub(crate) fn clean(redact: &Redact, request: &mut Request) {
         | Command::GoOn { assumed: text, .. }
         | Command::FinishMission { report: text, .. }
         | Command::Revise { text, .. } => clean(text),
-        Command::Finish { output: text, .. } | Command::GiveUp { reason: text, .. } => {
-            text.iter_mut().for_each(clean);
-        }
+        Command::Finish { output, learnings, .. } => output.iter_mut().chain(learnings).for_each(clean),
+        Command::GiveUp { reason, .. } => reason.iter_mut().for_each(clean),
         Command::ReportEscape { finding, .. } => clean(&mut finding.finding),
         Command::Acquire(acquire) => clean(&mut acquire.memo),
         Command::Ask { ask, .. } => match &mut ask.want {
@@ -80,7 +79,7 @@ mod tests {
             of_attempt("go_on", json!({ "approval": "Q1", "assumed": words })),
             of_attempt("progress", json!({ "text": words })),
             of_attempt("report_escape", json!({ "finding": { "finding": words, "suggested_files": [] } })),
-            of_attempt("finish", json!({ "output": words })),
+            of_attempt("finish", json!({ "output": words, "learnings": [words] })),
             of_attempt("give_up", json!({ "reason": words })),
             of_attempt("finish_mission", json!({ "report": words })),
             json!({ "command": "acquire", "owner": { "agent": "ann" }, "uris": ["port://1"], "mode": "exclusive",

@@ -22,6 +22,7 @@ use regatta_core::agent::Role;
 use regatta_core::attempt::{Attempt, Phase};
 use regatta_core::board::Board;
 use regatta_core::ids::{AgentName, AttemptId, FiringId, TaskId};
+use regatta_core::task::Duty;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -41,7 +42,7 @@ pub(crate) enum Visitor {
     /// Who was given a token.
     Named { name: String, scope: Scope },
     /// The program of an attempt.
-    Attempt { id: AttemptId, task: TaskId, agent: AgentName, fence: u64, lead: bool },
+    Attempt { id: AttemptId, task: TaskId, agent: AgentName, fence: u64, lead: bool, leads_mission: bool },
     /// The command of a hook that fired. An admin wrote it, so it may do what an operator may.
     Firing { id: FiringId, agent: AgentName },
 }
@@ -205,7 +206,8 @@ impl Keyring {
         }
         let lead = board.agents.get(&attempt.agent).is_some_and(|it| it.role == Role::Lead);
         let (task, agent, fence) = (attempt.task, attempt.agent.clone(), attempt.token);
-        Ok(Visitor::Attempt { id: attempt.id, task, agent, fence, lead })
+        let leads_mission = board.tasks.get(&task).is_some_and(|task| task.duty == Some(Duty::Lead));
+        Ok(Visitor::Attempt { id: attempt.id, task, agent, fence, lead, leads_mission })
     }
 
     fn firing(&self, shown: &str, rest: &str, board: &Board) -> Result<Visitor, Problem> {

@@ -15,7 +15,7 @@ use crate::scope::{self, Finding, Found};
 use crate::task::{self, Again, Duty, Expects, Submission};
 use crate::{approval, conversation, lead, question};
 
-use super::{Attempt, Cause, Phase, Reported, broke_off, end, first_few, live, resume_of};
+use super::{Attempt, Cause, FinishReport, Phase, Reported, broke_off, end, first_few, live, resume_of};
 
 /// How a worker says it fared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,11 +251,32 @@ pub fn judged(
     Ok(None)
 }
 
-/// Notes that an agent says with a tool that nothing has to be changed.
-pub(super) fn note_not_needed(draft: &mut Draft, id: AttemptId, why: Option<&str>) {
-    let detail = why.unwrap_or_default().to_owned();
-    let result =
-        WorkResult { kind: "completion".into(), status: ResultStatus::NotNeeded, detail, ..WorkResult::default() };
+/// The most learnings that one result may have.
+const MAX_LEARNINGS: usize = 20;
+/// The longest learning, in bytes.
+const MAX_LEARNING_BYTES: usize = 4_000;
+
+/// Refuses learnings that are too many or too long.
+pub(super) fn check_learnings(learnings: &[String]) -> Result<(), Refusal> {
+    if learnings.len() > MAX_LEARNINGS || learnings.iter().any(|text| text.len() > MAX_LEARNING_BYTES) {
+        return Err(Refusal::invalid(
+            format!("a result has at most {MAX_LEARNINGS} learnings of {MAX_LEARNING_BYTES} bytes each"),
+            "keep the few that help the next task most",
+        ));
+    }
+    Ok(())
+}
+
+/// Keeps a report of the `finish` tool as the attempt's result.
+pub(super) fn note_result(draft: &mut Draft, id: AttemptId, said: &FinishReport) {
+    let status = if said.not_needed { ResultStatus::NotNeeded } else { ResultStatus::Done };
+    let result = WorkResult {
+        kind: "completion".into(),
+        status,
+        detail: said.output.clone().unwrap_or_default(),
+        learnings: said.learnings.clone(),
+        ..WorkResult::default()
+    };
     draft.record(Event::AttemptReported(Reported { attempt: id, result }));
 }
 

@@ -42,7 +42,10 @@ pub(super) fn begin(
     }
     let Some(reviewer) = reviewer(draft.board(), &of, Some(author)) else { return Ok(()) };
     let description = format!(
-        "Look at what {author} did for {id} and say whether it may land. Change nothing yourself.\n         `git diff {} {}` shows it; `git show {}:PATH` shows a file as it would be.\n         Answer as the detail of your result: \"approve\", or \"revise: \" and what is to be changed and why.\n\n         # What was asked\n{}\n\n{}",
+        "Look at what {author} did for {id} and say whether it may land. Change nothing yourself.\n\
+         `git diff {} {}` shows the change; `git show {}:PATH` shows a file with the change.\n\
+         The `detail` of your result is \"approve\", or \"revise: \" and what to change and why.\n\n\
+         # What was asked\n{}\n\n{}",
         submission.base, submission.commit, submission.commit, of.subject, of.description
     );
     let is_open = |review: &&Arc<Task>| review.reviews == Some(id) && Some(review.id) != finished;

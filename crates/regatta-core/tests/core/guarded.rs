@@ -126,7 +126,10 @@ fn q13_a_verdict_on_older_work_does_not_let_newer_work_land() {
         submit(&mut world, &second, newer, None);
         let Grant { task: review_task, attempt, token, .. } = review;
         let said = Some("approve".to_owned());
-        world.ask("eve", Command::Finish { task: review_task, attempt, token, output: said, not_needed: false });
+        world.ask(
+            "eve",
+            Command::Finish { task: review_task, attempt, token, output: said, not_needed: false, learnings: vec![] },
+        );
         let verdict = Verdict::Passed { commit: commit(4), base: commit(4), changed: vec![] };
         assert_eq!(world.judge(&review, verdict), None);
         assert_eq!(world.status(review_task), Status::Completed);

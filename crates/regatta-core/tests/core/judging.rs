@@ -105,6 +105,7 @@ fn a_report_without_a_workspace_is_judged_where_it_stands() {
         token: it.token,
         output: Some(output.into()),
         not_needed: false,
+        learnings: vec![],
     };
     let mut world = World::with(&[("ada", 1)]);
     let report = world.add(Add { expects: Expects::Report, ..work("what does this do?", &[]) });

@@ -558,7 +558,9 @@ impl Story {
                     self.ask(match what % 8 {
                         0 => Command::GiveUp { task, attempt, token, reason: None },
                         1 | 2 => Command::Progress { task, attempt, token, text: "reading".into() },
-                        _ => Command::Finish { task, attempt, token, output: None, not_needed: false },
+                        _ => {
+                            Command::Finish { task, attempt, token, output: None, not_needed: false, learnings: vec![] }
+                        }
                     });
                 }
             }

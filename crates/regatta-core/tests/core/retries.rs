@@ -221,7 +221,7 @@ fn a_task_may_be_done_without_a_change() {
         let Grant { attempt, token, .. } = grant;
         if by_tool {
             let output = Some("it is there already".into());
-            world.ask("ada", Command::Finish { task, attempt, token, output, not_needed: true });
+            world.ask("ada", Command::Finish { task, attempt, token, output, not_needed: true, learnings: vec![] });
         }
         world.ask("regatta", exits(&grant, Exited::Done { output: None }));
         let said =

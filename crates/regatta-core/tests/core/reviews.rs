@@ -31,7 +31,10 @@ fn submit(world: &mut World, path: &str) {
 
 fn answer(world: &mut World, review: &Grant, said: &str) {
     let Grant { task, attempt, token, .. } = *review;
-    world.ask("eve", Command::Finish { task, attempt, token, output: Some(said.into()), not_needed: false });
+    world.ask(
+        "eve",
+        Command::Finish { task, attempt, token, output: Some(said.into()), not_needed: false, learnings: vec![] },
+    );
     let verdict = regatta_core::attempt::Verdict::Passed { commit: commit(4), base: commit(4), changed: vec![] };
     assert_eq!(world.judge(review, verdict), None);
 }

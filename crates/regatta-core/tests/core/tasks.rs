@@ -138,7 +138,7 @@ fn j7_terminal_is_final() {
             Command::EditTask { task, edit: Edit { priority: Some(1), ..Edit::default() } },
             Command::AssignTask { task, to: None, how: Default::default() },
             Command::Land { task, first: false },
-            Command::Finish { task, attempt, token, output: None, not_needed: false },
+            Command::Finish { task, attempt, token, output: None, not_needed: false, learnings: vec![] },
             Command::GiveUp { task, attempt, token, reason: None },
         ] {
             assert_eq!(world.refused("ann", command).code(), "already_finished", "{end}");
@@ -480,7 +480,14 @@ fn limits_of_a_task() {
     let Grant { attempt, token, .. } = world.take("ada");
     let progress = Command::Progress { task, attempt, token, text: "x".repeat(4_001) };
     assert_eq!(world.refused("ada", progress).code(), "invalid");
-    let finish = Command::Finish { task, attempt, token, output: Some("x".repeat(64 * 1024 + 1)), not_needed: false };
+    let finish = Command::Finish {
+        task,
+        attempt,
+        token,
+        output: Some("x".repeat(64 * 1024 + 1)),
+        not_needed: false,
+        learnings: vec![],
+    };
     assert_eq!(world.refused("ada", finish).code(), "invalid");
     world.advance(MINUTE);
 }

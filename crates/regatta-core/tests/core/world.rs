@@ -622,7 +622,14 @@ pub(crate) fn polled(outcome: Outcome) -> Option<Grant> {
 }
 
 pub(crate) fn finishes(grant: &Grant) -> Command {
-    Command::Finish { task: grant.task, attempt: grant.attempt, token: grant.token, output: None, not_needed: false }
+    Command::Finish {
+        task: grant.task,
+        attempt: grant.attempt,
+        token: grant.token,
+        output: None,
+        not_needed: false,
+        learnings: vec![],
+    }
 }
 
 pub(crate) fn exits(grant: &Grant, how: regatta_core::attempt::Exited) -> Command {

@@ -1,35 +1,46 @@
-//! What a lead is told at each of its turns: all of it from the board, so that any session can go on.
+//! The section of a lead's prompt. All of it comes from the board, so that any session can go on.
 
 use std::fmt::Write;
 
-use regatta_core::agent::Runtime;
 use regatta_core::board::Board;
-use regatta_core::ids::{MissionId, Now};
+use regatta_core::ids::{AgentName, MissionId, Now};
 use regatta_core::task::{Duty, Task};
-use regatta_core::{lead, schedule};
+use regatta_core::{agent, lead, schedule};
 
 use crate::perform::Scene;
 
-/// The section; nothing for who does not lead.
-pub(super) fn section(board: &Board, scene: &Scene, now: Now) -> Option<String> {
+/// Returns the section of a lead; nothing in any other attempt.
+pub(super) fn section(board: &Board, scene: &Scene, has_tools: bool, now: Now) -> Option<String> {
     if scene.task.duty != Some(Duty::Lead) {
         return None;
     }
-    let mission = scene.task.mission.and_then(|it| board.missions.get(&it))?;
+    let mission = scene.task.mission.and_then(|id| board.missions.get(&id))?;
     let name = &scene.attempt.agent;
+    let (add, finish) = match has_tools {
+        true => ("`task_add`", "`mission_finish`"),
+        false => ("`regatta task add`", "`regatta mission finish`"),
+    };
+    let max_tasks = scene.project.settings.leads.max_children;
     let mut text = format!(
-        "## YOU LEAD\nYou are {name}, and you lead {}. You break its goal into tasks, have your workers do them, and report. \
-         DO NOT EDIT FILES YOURSELF: read here, and give every change to a worker as a task. A change of yours becomes a \
-         task of the mission that is checked and landed like any other, and your next turn starts in a fresh session.\n\
-         - Plan few tasks that touch different files; each says what, which files, how it is checked, and after which \
-         others. Your mission has at most {} workers at once, and {} tasks in all.\n\
-         - Then end your turn. You are woken when a task has landed, failed or needs somebody, when a worker asks, or when \
-         somebody calls you by name; do not wait or look again and again.\n\
-         - When nothing is open, or you can do no more, finish the mission with a report; then end your turn.\n\n",
-        mission.id, mission.max_workers, scene.project.settings.leads.max_children,
+        "## YOU LEAD\nYou are {name}, the lead of {}. Break its goal into tasks, give them to your workers, and report the \
+         result.\n\
+         DO NOT EDIT FILES YOURSELF. Read here, and give every change to a worker. If you change a file all the same, \
+         Regatta makes a task of the change, and your next turn starts in a fresh session.\n\
+         - First plan: few tasks, each for different files. Add each with {add}. The mission may have at most {max_tasks}.\n\
+         - Then end your turn. Regatta starts your next turn when a task has landed, has failed or needs a decision, when \
+         a worker asks something, or when somebody mentions you. Do not wait or poll.\n\
+         - When no task is open any more, or you can do no more, call {finish} with a report, and end your turn.\n\n",
+        mission.id,
     );
-    text += &how(board, scene, mission.id);
-    text += "## HOW IT STANDS\n";
+    text += &workers(board, &mission.agents, mission.max_workers);
+    let checks = &scene.project.validation;
+    if !checks.is_empty() {
+        let checks: Vec<String> = checks.iter().map(|command| format!("`{command}`")).collect();
+        text += &format!("Every task's work must also pass the project's checks: {}.\n\n", checks.join(", "));
+    }
+    text += A_GOOD_TASK;
+    text += &commands(mission.id, has_tools);
+    text += "## STATE OF YOUR MISSION\n";
     let tasks: Vec<&Task> = board
         .open_tasks_of(mission.id)
         .filter_map(|(_, id)| board.tasks.get(&id))
@@ -39,7 +50,9 @@ pub(super) fn section(board: &Board, scene: &Scene, now: Now) -> Option<String> 
     let given = mission.lead.as_ref().map_or(0, |it| it.children as usize);
     let ended = given.saturating_sub(tasks.len());
     if ended > 0 {
-        let _ = writeln!(text, "- {ended} tasks have ended; `task_list` with all shows them");
+        let tasks = if ended == 1 { "1 task has".to_owned() } else { format!("{ended} tasks have") };
+        let list = if has_tools { "`task_list` with `all`" } else { "`regatta task list --all`" };
+        let _ = writeln!(text, "- {tasks} ended: {list} shows them");
     }
     for task in &tasks {
         let files: Vec<String> = task.files.iter().map(ToString::to_string).collect();
@@ -53,25 +66,26 @@ pub(super) fn section(board: &Board, scene: &Scene, now: Now) -> Option<String> 
         );
     }
     if tasks.is_empty() && ended == 0 {
-        text += "- nothing is planned yet\n";
+        text += "- there is no task yet: plan them now\n";
     }
     text += "\n## SIBLING LEADS\n";
     let siblings = lead::siblings(board, &mission.project, Some(mission.id));
     if siblings.is_empty() {
-        text += "None: you are the only lead here now.\n";
+        text += "None. You are the only lead of this project now.\n";
     } else {
-        text +=
-            "They work here, too. What they or their workers have is not yours; their landings are announced to you.\n";
+        text += "They lead other missions of this project. Their tasks and files are not yours. You get a message when their \
+                 work lands.\n";
     }
-    for it in siblings {
-        let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
-        let landed = it.landed.map_or(String::new(), |it| format!(", last landed {}", &it.as_str()[..10]));
-        let _ = writeln!(text, "- {} leads {} \"{}\": {}{landed}", it.lead, it.mission, it.title, tasks.join(", "));
+    for other in siblings {
+        let tasks: Vec<String> = other.tasks.iter().map(ToString::to_string).collect();
+        let tasks = if tasks.is_empty() { "no open task".to_owned() } else { tasks.join(", ") };
+        let landed = other.landed.map_or(String::new(), |commit| format!(", last landed {}", &commit.as_str()[..10]));
+        let _ = writeln!(text, "- {} leads {} \"{}\": {tasks}{landed}", other.lead, other.mission, other.title);
     }
     Some(text + "\n")
 }
 
-/// Where a task is, and the first reason if it waits.
+/// Returns the state of a task, and the first reason if it waits.
 fn stands(board: &Board, task: &Task, now: Now) -> String {
     match schedule::wait_reasons(board, task, now).first() {
         Some(why) => format!("{}: {}", task.status.phrase(), why.text),
@@ -79,19 +93,50 @@ fn stands(board: &Board, task: &Task, now: Now) -> String {
     }
 }
 
-/// How it does all that, where it is given no tools.
-fn how(board: &Board, scene: &Scene, mission: MissionId) -> String {
-    let runtime = board.agents.get(&scene.attempt.agent).map(|it| &it.runtime);
-    if !matches!(runtime, Some(Runtime::Command { .. })) {
+/// Names the workers of a mission, their programs and their free places.
+fn workers(board: &Board, names: &[AgentName], max_workers: u32) -> String {
+    let workers: Vec<_> = names.iter().filter_map(|name| board.agents.get(name)).collect();
+    let at_once = if max_workers == 1 { "one works".to_owned() } else { format!("at most {max_workers} work") };
+    let mut text = format!("## YOUR WORKERS\nOf these, {at_once} at the same time. They take tasks by themselves.\n");
+    for worker in workers {
+        let capacity = agent::capacity(board, worker);
+        let program = worker
+            .runtime
+            .argv()
+            .and_then(|argv| argv.first())
+            .map_or(worker.runtime.name(), |path| path.rsplit('/').next().unwrap_or(path));
+        let _ =
+            writeln!(text, "- {} ({program}): works on {} of {} tasks", worker.name, capacity.current, capacity.max);
+    }
+    text + "\n"
+}
+
+/// An example of a task, in the fields of `task_add`.
+const A_GOOD_TASK: &str = "## A GOOD TASK
+- subject: Limit login attempts to 5 per minute
+- description: what a worker must know who sees nothing of your plan: the behaviour, the interface that other tasks use, \
+and what to leave alone
+- files: src/limit.rs, tests/limit.rs (exact and few: tasks that share a file wait for each other)
+- tests: cargo test limit (commands that fail without the change and pass with it)
+- blocked_by: the tasks whose work it needs, or nothing
+
+";
+
+/// Lists the commands of a lead that has no tools.
+fn commands(mission: MissionId, has_tools: bool) -> String {
+    if has_tools {
         return String::new();
     }
     format!(
-        "## COMMANDS\nThe command `regatta` speaks in your name here.\n\
-         - `regatta mission show {mission}`: how it stands; `regatta guide lead`: how to lead\n\
-         - `regatta task add SUBJECT --type task --files src/a.rs --validate 'make test' [--blocked-by T7]`: a task of your mission\n\
-         - `regatta mission adopt T7`: a task of the project that nobody has\n\
-         - `regatta inbox`, `regatta answer Q7 TEXT`: questions of your workers\n\
-         - `regatta msg send CHANNEL TEXT`: a word to the others\n\
-         - `regatta mission finish REPORT`: the mission is done\n\n"
+        "## COMMANDS\nThe command `regatta` acts as you here.\n\
+         - `regatta task add SUBJECT --description TEXT --files src/a.rs --validate 'make test' [--blocked-by T7]`: add a \
+         task of your mission\n\
+         - `regatta task list`, `regatta mission show {mission}`: see the tasks, and the mission\n\
+         - `regatta mission adopt T7`: take a task of the project that nobody has\n\
+         - `regatta tell T7 TEXT`: send a message to the worker of a task\n\
+         - `regatta inbox`, `regatta answer Q7 TEXT`: answer the questions of your workers\n\
+         - `regatta msg send CHANNEL TEXT`: send a message to the others\n\
+         - `regatta mission finish REPORT`: end the mission\n\
+         - `regatta guide lead`: read how to lead\n\n"
     )
 }

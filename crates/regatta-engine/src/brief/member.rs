@@ -14,9 +14,9 @@ pub(super) fn prompt(engine: &Engine, scene: &Scene, standing: &Standing) -> Str
     let team = board.launches.get(&standing.launch).and_then(|it| board.teams.get(&it.team)).cloned();
     let Some(team) = team else { return format!("You are {}.\n", scene.attempt.agent) };
     let Some(member) = team.member(&standing.member) else { return format!("You are {}.\n", scene.attempt.agent) };
-    let given = engine.shared.settings.tools.is_some();
-    let who = board.agents.get(&scene.attempt.agent).filter(|_| given);
-    let tools = who.map(|it| tools::section(&it.runtime, it.role)).unwrap_or_default();
+    let are_served = engine.shared.settings.tools.is_some();
+    let agent = board.agents.get(&scene.attempt.agent).filter(|agent| are_served && agent.runtime.has_tools());
+    let tools = agent.map(|agent| tools::section(agent.role, true)).unwrap_or_default();
     words(&team, member, &scene.attempt.notes, &tools)
 }
 

@@ -1,5 +1,5 @@
-//! What a fix-up is told: what is to be done now, what conflicts and how, what failed, whose both sides are, and what
-//! landed since.
+//! The section of a fix-up: what to do now, which paths conflict and how, what failed, which tasks are on both sides, and
+//! what landed in the meantime.
 
 use regatta_core::task::{Conflict, ConflictKind, Fixup, SettledPath, Task};
 
@@ -23,9 +23,9 @@ pub(super) fn section(engine: &Engine, scene: &Scene) -> Option<String> {
     let mut text = match (fixup.settled.is_empty(), fixup.paths.is_empty()) {
         (false, _) => settled(fixup),
         (true, false) => conflict(fixup),
-        (true, true) => "## FIX-UP\nThe work of this task is done, and it is in your working directory, merged with \
-                         everything that landed since. Merged, it fails. Make it pass, and keep what both sides meant. \
-                         Do not do the task again.\n\n"
+        (true, true) => "## FIX-UP\nThe work of this task is done. Your working directory has it, merged with everything that \
+                         landed in the meantime, and the merged tree fails its checks. Make the checks pass, and keep the \
+                         purpose of both sides. Do not do the task again.\n\n"
             .to_owned(),
     };
     if let Some(output) = &fixup.output {
@@ -38,9 +38,9 @@ pub(super) fn section(engine: &Engine, scene: &Scene) -> Option<String> {
 /// Describes conflicts that are marked in the working directory.
 fn conflict(fixup: &Fixup) -> String {
     let mut text =
-        "## FIX-UP\nThe work of this task is done, but it conflicts with what landed since. It is merged in \
-                    your working directory as far as it merges. Settle each path below so that both sides' purposes \
-                    hold, and leave no conflict marks. Do not do the task again, and touch nothing else.\n"
+        "## FIX-UP\nThe work of this task is done, but it conflicts with work that landed in the meantime. Your working \
+                    directory has both, merged except for the paths below. Resolve each path so that the purpose of both \
+                    sides holds, and leave no conflict marks. Do not do the task again, and change nothing else.\n"
             .to_owned();
     for path in &fixup.paths {
         let kind = fixup.conflicts.iter().find(|conflict| conflict.path == *path);
@@ -48,7 +48,7 @@ fn conflict(fixup: &Fixup) -> String {
     }
     text + "\n"
         + &format!(
-            "`git show HEAD~1:PATH` is the trunk's version of a path, `git show {}:PATH` this task's.\n\n",
+            "`git show HEAD~1:PATH` prints the trunk's version of a path, `git show {}:PATH` this task's version.\n\n",
             fixup.commit
         )
 }
@@ -89,10 +89,10 @@ fn what_to_do(conflict: Option<&Conflict>, commit: &str) -> String {
 /// Describes conflicts that ownership settled, after which the checks failed.
 fn settled(fixup: &Fixup) -> String {
     let mut text =
-        "## FIX-UP\nThe work of this task is done. It conflicted with what landed since, and each conflict was \
-                    settled by the ownership of the file. The tree that came of it fails its checks. It is in your \
-                    working directory. Make the checks pass by changing only this task's own files and the files below, \
-                    and keep what both sides meant. Do not do the task again.\n"
+        "## FIX-UP\nThe work of this task is done. It conflicted with work that landed in the meantime. In each \
+                    conflicting file, Regatta took the version of the task that owns the file. The merged tree fails its \
+                    checks; your working directory has it. Make the checks pass by changing only this task's own files \
+                    and the files below, and keep the purpose of both sides. Do not do the task again.\n"
             .to_owned();
     for SettledPath { path, is_trunks } in &fixup.settled {
         let (taken, other) = if *is_trunks { ("the trunk's", "this task's") } else { ("this task's", "the trunk's") };
@@ -100,12 +100,12 @@ fn settled(fixup: &Fixup) -> String {
     }
     text + "\n"
         + &format!(
-            "`git show HEAD~1:PATH` is the trunk's version of a path, `git show {}:PATH` this task's.\n\n",
+            "`git show HEAD~1:PATH` prints the trunk's version of a path, `git show {}:PATH` this task's version.\n\n",
             fixup.commit
         )
 }
 
-/// Names the tasks on both sides: this one, those that landed since in the same files, and the others that landed since.
+/// Names this task, the tasks that landed since in the same files, and the other tasks that landed since.
 fn sides(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
     let changed = |other: &Task| other.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
     let meets = |path: &String| match fixup.paths.is_empty() {
@@ -118,12 +118,17 @@ fn sides(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
         let manifest: Vec<String> = other.files.iter().map(ToString::to_string).collect();
         if manifest.is_empty() { "no files of its own".to_owned() } else { manifest.join(", ") }
     };
-    let mut text =
-        format!("This task's side: {} {}{}, which owns {}\n", task.id, super::subject(task), by(task), owns(task));
+    let mut text = format!(
+        "## BOTH SIDES\nThis task's side: {} {}{}, which owns {}\n",
+        task.id,
+        super::subject(task),
+        by(task),
+        owns(task)
+    );
     if same.is_empty() {
-        text += "The trunk's side: no task of the queue changed these files since this work was begun\n";
+        text += "The trunk's side: no task that landed since this work began changed these files\n";
     } else {
-        text += "The trunk's side, the newest first:\n";
+        text += "The trunk's side, newest first:\n";
     }
     for other in same.iter().take(MAX_LANDED_NAMED) {
         let commit = other.landed.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -136,7 +141,7 @@ fn sides(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
         );
     }
     if !others.is_empty() {
-        text += "What else landed since:\n";
+        text += "Other tasks that landed since:\n";
     }
     for other in others.iter().take(MAX_LANDED_NAMED) {
         let files = changed(other);
@@ -145,8 +150,7 @@ fn sides(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         text += &format!("- {} {}: {named}{more}\n", other.id, super::subject(other));
     }
-    let all = since.len();
-    text += &format!("`git log --stat {}..HEAD~1` has all of it ({all} by tasks).\n\n", fixup.commit);
+    text += &format!("`git log --stat {}..HEAD~1` shows every commit since.\n\n", fixup.commit);
     text
 }
 

@@ -1,7 +1,8 @@
-//! What an agent is told when it starts. All of the engine's sentences to agents are in this directory.
+//! The prompts of agents. All sentences of the engine to agents are in this directory.
 //!
-//! The prompt says what to do and what counts. What helps to do it is the briefing: five sections in a file of the
-//! workspace that git ignores, within a budget, with secrets taken out. Where no file can be written it is inlined.
+//! A prompt says what to do and what counts. The briefing helps to do it: five sections in a file of the workspace that
+//! git ignores, within a budget, without secrets. A short briefing is part of the prompt, so that reading it costs no
+//! turn of the model; so is one that cannot be written to a file.
 
 mod leading; // what a lead is told
 mod member; // what a member of a team is told
@@ -15,6 +16,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use regatta_core::agent::Role;
 use regatta_core::attempt::{Attempt, Cause};
 use regatta_core::project::{Project, RuleAction};
 use regatta_core::scope::Found;
@@ -41,31 +43,39 @@ pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
     if let Some(standing) = &scene.attempt.standing {
         return redact(&member::prompt(engine, scene, standing));
     }
-    let briefing = redact(&sections::briefing(engine, scene));
+    let board = engine.board();
+    let agent = board.agents.get(&scene.attempt.agent);
+    let has_tools = engine.shared.settings.tools.is_some() && agent.is_some_and(|agent| agent.runtime.has_tools());
+    let is_schema_shared = outcome::is_shared(engine, scene);
     let order = scene.order();
-    let written = engine.site(scene).brief(&order, fresh.then_some(briefing.as_str())).unwrap_or_else(|error| {
-        tracing::debug!(attempt = %scene.attempt.id, "its briefing is inlined: {error}");
+    let ending = outcome::rules(&scene.task, has_tools, is_schema_shared);
+    let briefing = sections::briefing(engine, scene, &ending);
+    let file = redact(&briefing.file());
+    let is_written = engine.site(scene).brief(&order, fresh.then_some(file.as_str())).unwrap_or_else(|error| {
+        tracing::debug!(attempt = %scene.attempt.id, %error, "could not write the briefing; the prompt contains it");
         false
     });
+    // The schema is written beside the briefing.
+    let ending = if is_written || !is_schema_shared { ending } else { outcome::rules(&scene.task, has_tools, false) };
     let place = engine.site(scene).place(&order);
     let evidence = last_failure(engine, &scene.task);
     let mending = mending::section(engine, scene);
-    let given = engine.shared.settings.tools.is_some();
-    let tools = engine
-        .board()
-        .agents
-        .get(&scene.attempt.agent)
-        .filter(|_| given)
-        .map(|it| tools::section(&it.runtime, it.role));
-    let tools = tools.unwrap_or_default();
-    let leading = leading::section(&engine.board(), scene, engine.now());
+    let role = agent.map_or(Role::Worker, |agent| agent.role);
+    let tools = if has_tools {
+        tools::section(role, scene.task.duty.is_none() || scene.task.converses())
+    } else {
+        String::new()
+    };
+    let leading = leading::section(&board, scene, has_tools, engine.now());
+    let inlined = briefing.inlined();
+    let is_inlined = !is_written || inlined.len() <= sections::MAX_INLINED_BYTES;
     let told = Told {
         leading: leading.as_deref(),
-        briefing: if written { None } else { Some(&briefing) },
+        briefing: is_inlined.then_some(inlined.as_str()),
         evidence: evidence.as_deref(),
         mending: mending.as_deref(),
         tools: &tools,
-        schema: written && outcome::is_shared(engine, scene),
+        ending: &ending,
         workspace: place.as_deref(),
     };
     redact(&prompt(&scene.task, &scene.project, &scene.attempt, &told))
@@ -123,7 +133,7 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
 struct Told<'a> {
     /// How its mission stands, for a lead.
     leading: Option<&'a str>,
-    /// The briefing itself, where it is in no file.
+    /// The sections of the briefing, if the prompt contains them.
     briefing: Option<&'a str>,
     /// What the last attempt's checks printed.
     evidence: Option<&'a str>,
@@ -131,8 +141,8 @@ struct Told<'a> {
     mending: Option<&'a str>,
     /// What is said of the tools that it is given.
     tools: &'a str,
-    /// The shape of a result is in a file.
-    schema: bool,
+    /// The rules about the end of the attempt.
+    ending: &'a str,
     /// Where it works.
     workspace: Option<&'a Path>,
 }
@@ -156,14 +166,18 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
     };
     if told.briefing.is_none() {
         text += &format!(
-            "Read {BRIEFING} first: the project's goals, what happened to these files, and what is known.\n\n"
+            "First read {BRIEFING}: the project's goals, what happened to these files before, and what earlier tasks \
+             learned.\n\n"
         );
     }
     text += told.leading.unwrap_or_default();
     let manifest = task.manifest();
     if !manifest.is_empty() {
-        text += "## FILE MANIFEST\nChange only these files. A change anywhere else is found from the diff and left out. \
-                 Work that belongs elsewhere: name it under \"scope_escapes\" in your result.\n";
+        text += "## FILE MANIFEST\nChange only these files. Regatta leaves every other change out of the work. ";
+        text += match told.tools.is_empty() {
+            false => "If another file needs a change, call `report_scope_escape`.\n",
+            true => "If another file needs a change, name it under `scope_escapes` in your result.\n",
+        };
         for file in &manifest {
             text += &format!("- {file}\n");
         }
@@ -171,8 +185,8 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
     }
     let changed: Vec<&String> = attempt.gates.iter().flat_map(|it| &it.files).collect();
     if !changed.is_empty() {
-        text += "## CHANGED BEFORE YOU\nThe wave before this one changed files of your manifest. Read them as they are now, \
-                 not as the task's words may have them.\n";
+        text += "## CHANGED BEFORE YOU\nThe previous wave changed these files of your manifest. Read them again: the task may describe an \
+                 older state.\n";
         for file in changed.iter().take(MOST_NAMED) {
             text += &format!("- {file}\n");
         }
@@ -183,7 +197,8 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
     }
     let contract = if task.duty.is_none() { contract(task, project) } else { vec![] };
     if !contract.is_empty() {
-        text += "## VALIDATION\nYour work counts when all of this holds; it is run for you when you are done.\n";
+        text +=
+            "## VALIDATION\nRegatta accepts your work if all of this holds. It runs these checks when you are done.\n";
         for line in contract {
             text += &format!("- {line}\n");
         }
@@ -222,14 +237,14 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
     }
     if told.mending.is_some() {
         text += &format!(
-            "## THE ORIGINAL TASK\nThis is done. It says what the work is for; do not do it again.\n\n{}\n\n{order}",
+            "## THE ORIGINAL TASK\nThis is done. Read it to see what the work is for; do not do it again.\n\n{}\n\n{order}",
             subject(task)
         );
     }
     text += told.tools;
-    text += &rules(task, told);
+    text += &rules(task, attempt, told);
     if let Some(briefing) = told.briefing {
-        text += &format!("\n{briefing}");
+        text += briefing;
     }
     text
 }
@@ -290,31 +305,26 @@ fn warnings(task: &Task, project: &Project) -> Vec<String> {
         .collect()
 }
 
-fn rules(task: &Task, told: &Told<'_>) -> String {
-    let place = told.workspace.map_or(String::new(), |it| format!(", {},", it.display()));
-    let work = if task.duty == Some(Duty::Lead) {
-        format!("- Your working directory{place} is a copy of the repository to read in. Change nothing in it.\n")
+fn rules(task: &Task, attempt: &Attempt, told: &Told<'_>) -> String {
+    let place = told.workspace.map_or(String::new(), |path| format!(", {},", path.display()));
+    let own_copy = format!(
+        "- Your working directory{place} is your own copy of the repository. Work only there. You may commit, but need not: \
+         Regatta takes the files as they are on disk.\n"
+    );
+    let is_work = task.duty.is_none() && (task.expects == Expects::Changes || !task.manifest().is_empty());
+    let work = if attempt.bare {
+        "- You have no copy of the repository. Answer from what is said here.\n".to_owned()
+    } else if is_work {
+        own_copy
+            + "- Do not merge, push or switch branches. Regatta lands your work.\n\
+               - Look for existing functions and types before you write new ones, and use their signatures as they are.\n"
+    } else if task.converses() {
+        own_copy
+            + "- Do not merge, push or switch branches. Regatta keeps your changes on a branch of the conversation.\n"
     } else {
-        format!(
-            "- Your working directory{place} is your own copy of the repository: work in it alone. Commit or not as you \
-             like; what is on disk counts.\n"
-        )
+        format!("- Your working directory{place} is a copy of the repository to read. Change nothing in it.\n")
     };
-    let mut text = format!(
-        "## RULES\n{work}\
-        - Do not merge, push or touch other branches: the work is landed for you.\n\
-        - Look for existing functions and types before you write new ones, and use their signatures as they are.\n"
-    );
-    if task.expects == Expects::Report {
-        text += "- A report is asked for, not a change: put it into your result's detail.\n";
-    }
-    text += &format!(
-        "- When you are done, exit with code 0. Leave a result in the file named by REGATTA_RESULT, as JSON: {}. \
-         Say \"blocked\" when a person must help, \"failed\" when it cannot be done, and \"not_needed\" when nothing has \
-         to be changed.\n",
-        if told.schema { outcome::BY_PATH } else { outcome::IN_WORDS }
-    );
-    text
+    format!("## RULES\n{work}{}", told.ending)
 }
 
 /// The contract in words, in the order it is checked.

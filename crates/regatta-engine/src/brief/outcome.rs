@@ -1,25 +1,68 @@
-//! What a worker leaves as its result. The shape is in the prompt; where five or more share it, it is in a file beside
-//! the briefing, and the prompt names that.
+//! How an agent ends its work and reports a result.
+//!
+//! There is one way per runtime: an agent with Regatta's tools calls `finish`, any other program writes a result file
+//! and exits. The text of a result is called `detail` in both. If five or more workers of a mission write result files,
+//! the format is in a schema file of the workspace, and the prompt names that file.
 
 use std::io;
 use std::path::Path;
 
+use regatta_core::task::{Duty, Expects, Task};
+
 use crate::perform::Scene;
 use crate::{Engine, keep};
 
-/// From how many workers on the shape is not said to each again.
-const MANY: usize = 5;
+/// The number of workers from which on a prompt names the schema file instead of showing the format.
+const MIN_WORKERS_FOR_SCHEMA: usize = 5;
 
 const FILE: &str = ".regatta/result.schema.json";
 
-/// The shape, in a prompt.
+/// Returns the rules about the end of an attempt, one per line.
+pub(super) fn rules(task: &Task, has_tools: bool, is_schema_shared: bool) -> String {
+    let detail = match (&task.duty, task.expects) {
+        // A lead's section says how its mission ends.
+        (Some(Duty::Lead), _) => {
+            return if has_tools { String::new() } else { "- To end your turn, exit with code 0.\n".to_owned() };
+        }
+        (Some(Duty::Plan { .. }), _) => "the plan",
+        (Some(Duty::Answer { .. } | Duty::Converse { .. } | Duty::Triage { .. }), _) => "your answer",
+        (None, Expects::Report) => "your whole report",
+        (None, Expects::Changes) => "what you did, in a few sentences",
+    };
+    let is_change = task.duty.is_none() && task.expects == Expects::Changes;
+    if has_tools {
+        let mut text = format!("- When you are done, call `finish`, then end your turn. Its `detail` is {detail}.");
+        if is_change {
+            text += " Set `not_needed` if nothing has to be changed. Put facts that help later tasks into `learnings`.";
+        }
+        text += "\n- If a person must decide something, call `ask`. If the task cannot be done, call `give_up`.\n";
+        return text;
+    }
+    let format = match (is_change, is_schema_shared) {
+        (true, false) => IN_WORDS,
+        (true, true) => BY_PATH,
+        (false, _) => ANSWER,
+    };
+    format!(
+        "- When you are done, write a JSON object to the file that the environment variable REGATTA_RESULT names, and exit \
+         with code 0: {format}\n\
+         - `detail` is {detail}.\n\
+         - `status` is \"done\"; or \"not_needed\" if nothing has to be changed; \"blocked\" if you need a person; \"failed\" if \
+         the task cannot be done.\n"
+    )
+}
+
+/// The format of an answer, a plan or a report.
+const ANSWER: &str = "{\"status\": \"done\", \"detail\": \"…\"}";
+
+/// The format of a result, as a prompt shows it.
 pub(super) const IN_WORDS: &str = "{\"type\": \"completion\", \"issue_id\": \"…\", \"status\": \"done\", \
-    \"detail\": \"…\", \"artifacts\": [], \"learnings\": [\"what the next one should know\"], \
+    \"detail\": \"…\", \"artifacts\": [], \"learnings\": [\"a fact that helps later tasks\"], \
     \"scope_escapes\": [{\"finding\": \"…\", \"suggested_files\": [\"…\"]}]}";
 
-/// Where the shape is, in a prompt; enough to go on with for who cannot read it.
+/// The part of the format that every result needs, and the place of the rest.
 pub(super) const BY_PATH: &str =
-    "{\"status\": \"done\", \"detail\": \"…\"} and what else .regatta/result.schema.json names";
+    "{\"status\": \"done\", \"detail\": \"…\"}; .regatta/result.schema.json has all fields";
 
 const SCHEMA: &str = r#"{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -32,7 +75,7 @@ const SCHEMA: &str = r#"{
     "status": { "enum": ["done", "not_needed", "blocked", "failed"] },
     "detail": { "type": "string", "description": "what was done, or what is missing; a report, where one is asked for" },
     "artifacts": { "type": "array", "items": { "type": "string" }, "description": "files worth a look" },
-    "learnings": { "type": "array", "items": { "type": "string" }, "description": "what the next one should know" },
+    "learnings": { "type": "array", "items": { "type": "string" }, "description": "facts that help later tasks" },
     "scope_escapes": {
       "type": "array",
       "items": {
@@ -51,13 +94,15 @@ const SCHEMA: &str = r#"{
 }
 "#;
 
-/// Whether many work on the same mission, or will.
+/// Returns whether so many tasks of the mission are open that the schema file is worth naming.
 pub(super) fn is_shared(engine: &Engine, scene: &Scene) -> bool {
     let board = engine.board();
-    scene.task.mission.is_some_and(|it| board.open_tasks_of(it).take(MANY).count() == MANY)
+    scene.task.mission.is_some_and(|mission| {
+        board.open_tasks_of(mission).take(MIN_WORKERS_FOR_SCHEMA).count() == MIN_WORKERS_FOR_SCHEMA
+    })
 }
 
-/// Writes the shape into our own directory of a workspace, which is there and ours.
+/// Writes the schema file into Regatta's own directory of a workspace. The directory must exist.
 pub(super) fn write(workspace: &Path) -> io::Result<()> {
     keep::write(&workspace.join(FILE), SCHEMA.as_bytes())
 }

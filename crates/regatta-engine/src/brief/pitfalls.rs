@@ -51,11 +51,18 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[".ts", ".tsx", ".js", ".jsx", ".mjs"],
+        &[".ts", ".tsx", ".mts", ".cts"],
         &[
             "TypeScript: an unawaited promise swallows its error; await it or handle it.",
             "TypeScript: do not silence the checker with any or @ts-ignore; narrow the type.",
             "TypeScript: keep the module style (ESM or CommonJS) of the package you are in.",
+        ],
+    ),
+    (
+        &[".js", ".jsx", ".mjs", ".cjs"],
+        &[
+            "JavaScript: an unawaited promise swallows its error; await it or handle it.",
+            "JavaScript: keep the module style (ESM or CommonJS) of the package you are in.",
         ],
     ),
     (
@@ -78,7 +85,11 @@ mod tests {
     fn pitfalls_fit_the_files() {
         let of = |files: &[&str]| of(&files.iter().map(|it| PathPattern::new(it).unwrap()).collect::<Vec<_>>());
         assert!(of(&["src/**"]).is_empty() && of(&["README.md"]).is_empty());
-        assert!(of(&["src/*.rs"]).iter().all(|it| it.starts_with("Rust")));
+        assert!(of(&["src/*.rs"]).iter().all(|line| line.starts_with("Rust")));
+        for name in ["at.js", "at.cjs", "src/*.jsx"] {
+            let lines = of(&[name]);
+            assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("JavaScript")), "{name}: {lines:?}");
+        }
         assert!(of(&["a.go", "b.py", "c.ts", "d.sh"]).len() == MOST);
     }
 }

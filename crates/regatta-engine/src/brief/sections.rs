@@ -1,5 +1,6 @@
 //! The briefing's five sections: GOALS, HISTORY, INTEL, TASK, PROTOCOL, within a budget of tokens.
 
+use regatta_core::attempt::Attempt;
 use regatta_core::gates::Says;
 use regatta_core::task::{Status, Task};
 
@@ -12,36 +13,68 @@ use crate::ports::store::TaskFilter;
 const BUDGET: usize = 6_000;
 const CHARS: usize = BUDGET * 4;
 
+/// How many tasks of its mission a briefing names.
+const MAX_TASKS_NAMED: usize = 12;
+/// How many agents at work a briefing names.
+const MAX_AGENTS_NAMED: usize = 10;
+
 /// How many tasks of the past are looked at, newest first.
 const LOOKED_AT: usize = 200;
+
+/// The longest text that a prompt contains instead of naming the file.
+pub(super) const MAX_INLINED_BYTES: usize = 2_000;
 
 /// One section: its name, its text, and how many characters it may have.
 struct Section {
     name: &'static str,
     text: String,
-    most: usize,
+    max_chars: usize,
 }
 
-/// The briefing of an attempt.
-pub(super) fn briefing(engine: &Engine, scene: &Scene) -> String {
-    let past = past(engine, scene);
-    let sections = [
-        Section { name: "GOALS", text: goals(engine, scene), most: CHARS / 8 },
-        Section { name: "HISTORY", text: history(&scene.task, &past), most: CHARS / 4 },
-        Section { name: "INTEL", text: intel(engine, scene), most: CHARS / 3 },
-        Section { name: "TASK", text: task(engine, scene), most: CHARS / 8 },
-        Section { name: "PROTOCOL", text: protocol(engine, scene), most: CHARS / 8 },
-    ];
-    render(&sections)
+/// The sections of an attempt's briefing.
+pub(super) struct Briefing {
+    sections: Vec<Section>,
 }
 
-fn render(sections: &[Section]) -> String {
-    let mut text = String::from("# BRIEFING\n");
-    for Section { name, text: body, most } in sections {
-        let body = if body.trim().is_empty() { "Nothing is known.".to_owned() } else { cut(body.trim(), *most) };
-        text += &format!("\n## {name}\n{body}\n");
+impl Briefing {
+    /// Returns the text of the briefing's file. Every section is there, also an empty one.
+    pub(super) fn file(&self) -> String {
+        let mut text = String::from("# BRIEFING\n");
+        for Section { name, text: body, max_chars } in &self.sections {
+            let body =
+                if body.trim().is_empty() { "Nothing is known.".to_owned() } else { cut(body.trim(), *max_chars) };
+            text += &format!("\n## {name}\n{body}\n");
+        }
+        text
     }
-    text
+
+    /// Returns what a prompt contains: the sections that say something that the prompt does not say itself.
+    pub(super) fn inlined(&self) -> String {
+        let mut text = String::new();
+        for Section { name, text: body, max_chars } in &self.sections {
+            if !body.trim().is_empty() && *name != PROTOCOL {
+                text += &format!("\n## {name}\n{}\n", cut(body.trim(), *max_chars));
+            }
+        }
+        text
+    }
+}
+
+/// The section that repeats the rules of the prompt, for programs that read only the file.
+const PROTOCOL: &str = "PROTOCOL";
+
+/// Returns the briefing of an attempt. `ending` is how the attempt ends its work.
+pub(super) fn briefing(engine: &Engine, scene: &Scene, ending: &str) -> Briefing {
+    let past = past(engine, scene);
+    Briefing {
+        sections: vec![
+            Section { name: "GOALS", text: goals(engine, scene), max_chars: CHARS / 8 },
+            Section { name: "HISTORY", text: history(&scene.task, &past), max_chars: CHARS / 4 },
+            Section { name: "INTEL", text: intel(engine, scene), max_chars: CHARS / 3 },
+            Section { name: "TASK", text: task(engine, scene), max_chars: CHARS / 8 },
+            Section { name: PROTOCOL, text: protocol(engine, scene, ending), max_chars: CHARS / 8 },
+        ],
+    }
 }
 
 /// At most that many characters, at a line's end, and a word that there was more.
@@ -72,15 +105,34 @@ pub(super) fn past(engine: &Engine, scene: &Scene) -> Vec<Task> {
     found
 }
 
+/// Files in which a project describes itself to people and agents.
+const ABOUT_THE_PROJECT: [&str; 4] = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "AGENTS.md"];
+
 fn goals(engine: &Engine, scene: &Scene) -> String {
     let board = engine.board();
-    let mut text = format!("Project {}: work lands on {}.\n", scene.project.name, scene.project.trunk);
-    if let Some(mission) = scene.task.mission.and_then(|it| board.missions.get(&it)) {
-        text += &format!("Mission {}: {}\n", mission.id, mission.title);
-        let open = board.tasks.values().filter(|it| it.mission == Some(mission.id) && it.id != scene.task.id);
-        for other in open.take(12) {
-            text += &format!("- {} {} ({})\n", other.id, super::subject(other), other.status.word());
-        }
+    let mut text = String::new();
+    let is_there = |name: &&str| scene.repo.path.join(name).symlink_metadata().is_ok_and(|file| file.is_file());
+    let about: Vec<&str> = ABOUT_THE_PROJECT.into_iter().filter(is_there).collect();
+    if !about.is_empty() {
+        text += &format!("The project {} describes itself in {}.\n", scene.project.name, about.join(", "));
+    }
+    let mission = scene.task.mission.filter(|_| scene.task.duty.is_none()).and_then(|id| board.missions.get(&id));
+    let Some(mission) = mission else { return text };
+    let others: Vec<_> = board
+        .tasks
+        .values()
+        .filter(|task| task.mission == Some(mission.id) && task.id != scene.task.id && task.is_work())
+        .take(MAX_TASKS_NAMED)
+        .collect();
+    let is_alone = others.is_empty() && mission.goal.is_none();
+    if !is_alone && mission.title != scene.task.subject {
+        text += &format!("This task is part of the mission {}: {}\n", mission.id, mission.title);
+    }
+    if !others.is_empty() {
+        text += "Other tasks of the mission:\n";
+    }
+    for other in others {
+        text += &format!("- {} {} ({})\n", other.id, super::subject(other), other.status.word());
     }
     text
 }
@@ -141,7 +193,7 @@ fn intel(engine: &Engine, scene: &Scene) -> String {
 fn task(engine: &Engine, scene: &Scene) -> String {
     let board = engine.board();
     let task = &scene.task;
-    let mut text = format!("{} {} (attempt {})\n", task.id, super::subject(task), scene.attempt.id);
+    let mut text = String::new();
     for id in &task.blocked_by {
         let other = match board.tasks.get(id) {
             Some(task) => Some(Task::clone(task)),
@@ -151,18 +203,19 @@ fn task(engine: &Engine, scene: &Scene) -> String {
             text += &format!("- builds on {} {}\n", other.id, super::subject(&other));
         }
     }
-    let others = board.attempts.values().filter(|it| it.id != scene.attempt.id && it.project == scene.project.name);
-    for other in others.take(10) {
-        let Some(theirs) = board.tasks.get(&other.task) else { continue };
+    // A member of a team that only waits for words works on no files.
+    let is_beside = |other: &&std::sync::Arc<Attempt>| {
+        other.id != scene.attempt.id && other.project == scene.project.name && other.standing.is_none()
+    };
+    for other in board.attempts.values().filter(is_beside).take(MAX_AGENTS_NAMED) {
+        let Some(theirs) = board.tasks.get(&other.task).filter(|task| task.is_work()) else { continue };
         let files: Vec<String> = theirs.files.iter().map(ToString::to_string).collect();
-        text += &format!(
-            "- {} works on {} at the same time: {}\n",
-            other.agent,
-            theirs.id,
-            cut_line(&files.join(", "), 200)
-        );
+        let files = if files.is_empty() { "no files of its own".to_owned() } else { files.join(", ") };
+        text += &format!("- {} works on {} at the same time: {}\n", other.agent, theirs.id, cut_line(&files, 200));
     }
-    for gate in scene.attempt.gates.iter().filter(|it| it.says == Says::Warn) {
+    // The gates weigh what a task may change. A task that changes nothing needs no warning.
+    let is_change = task.duty.is_none();
+    for gate in scene.attempt.gates.iter().filter(|gate| is_change && gate.says == Says::Warn) {
         text += &format!("- warning: {}\n", cut_line(&gate.reason, 300));
     }
     for warning in &task.warnings {
@@ -171,18 +224,15 @@ fn task(engine: &Engine, scene: &Scene) -> String {
     text
 }
 
-fn protocol(engine: &Engine, scene: &Scene) -> String {
+fn protocol(engine: &Engine, scene: &Scene, ending: &str) -> String {
     if scene.attempt.bare {
-        return "- You have no workspace: what you say when you finish is what counts.\n".into();
+        return ending.to_owned();
     }
     let workspace = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
     format!(
         "- Your workspace: {}\n\
-         - Your result goes into the file that REGATTA_RESULT names; what you say in chat is not read.\n\
-         - What you find outside your files you name in \"scope_escapes\"; you do not change it.\n\
-         - What the next one should know you name in \"learnings\".\n\
-         - You neither merge nor push. What is on disk when you end is captured, checked and landed for you.\n\
-         - Work that fails its checks comes back to you with what they printed.\n",
+         - Do not merge or push. Regatta takes what is on disk when you end, checks it and lands it.\n\
+         - If a check fails, you get the work back with the output of the check.\n{ending}",
         workspace.display()
     )
 }
@@ -194,14 +244,18 @@ mod tests {
     #[test]
     fn a_section_keeps_to_its_part_of_the_budget() {
         let long = "line\n".repeat(5_000);
-        let sections = [
-            Section { name: "GOALS", text: long, most: 100 },
-            Section { name: "HISTORY", text: String::new(), most: 100 },
-        ];
-        let text = render(&sections);
-        assert!(text.contains("## GOALS\nline") && text.contains("(cut here: there is more)"), "{text}");
-        assert!(text.contains("## HISTORY\nNothing is known."));
-        assert!(text.len() < 300);
+        let briefing = Briefing {
+            sections: vec![
+                Section { name: "GOALS", text: long, max_chars: 100 },
+                Section { name: "HISTORY", text: String::new(), max_chars: 100 },
+                Section { name: PROTOCOL, text: "- End well.".into(), max_chars: 100 },
+            ],
+        };
+        let (file, inlined) = (briefing.file(), briefing.inlined());
+        assert!(file.contains("## GOALS\nline") && file.contains("(cut here: there is more)"), "{file}");
+        assert!(file.contains("## HISTORY\nNothing is known.") && file.contains("## PROTOCOL\n- End well."), "{file}");
+        assert!(inlined.starts_with("\n## GOALS\nline") && !inlined.contains("HISTORY"), "{inlined}");
+        assert!(!inlined.contains("PROTOCOL") && file.len() < 300);
         assert_eq!(cut("äöü", 2), "äö\n(cut here: there is more)");
     }
 }

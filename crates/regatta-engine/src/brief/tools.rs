@@ -1,43 +1,53 @@
-//! What a prompt says of Regatta's own tools, to programs that are given them.
+//! What a prompt says of Regatta's own tools, to programs that get them.
 
-use regatta_core::agent::{Role, Runtime};
+use regatta_core::agent::Role;
 
-/// The tools that a prompt names, and what for. The server has them all, and a test of its own that it does.
+/// The tools that a worker's prompt names, in the order of use. The server serves them all, and its tests check that.
 pub const WORKERS_TOOLS: [(&str, &str); 10] = [
-    ("progress", "say in a sentence what you are doing, when that changes"),
-    ("ask", "ask a person, and wait for the answer; with `assume` you go on without, and your work waits for it"),
-    ("request_approval", "ask whether you may do something"),
-    ("report_scope_escape", "say that you need a file outside your manifest, before you change it"),
-    ("siblings", "see who else works here, on which files"),
-    ("claim_acquire", "claim a port or a file for yourself"),
-    ("msg_read", "read what others say to you; `msg_send` answers"),
-    ("task_add", "propose a task for what you found and should not do yourself"),
-    ("finish", "say that you are done, with a summary; then end your turn"),
-    ("give_up", "say that it cannot be done, and why"),
+    ("my_task", "show your task, its checks, who else works here on which files, and what landed last"),
+    ("progress", "report in a sentence what you are doing"),
+    ("ask", "ask a person a question, and wait for the answer"),
+    ("request_approval", "ask for permission to do something"),
+    ("report_scope_escape", "report a change that is needed outside your file manifest, instead of making it"),
+    ("task_add", "propose a follow-up task"),
+    ("msg_read", "read messages to you"),
+    ("msg_send", "send a message to another agent, or to the project's channel"),
+    ("finish", "report that you are done"),
+    ("give_up", "report that the task cannot be done, and why"),
 ];
 
-/// The same for a lead, on top.
-pub const LEADS_TOOLS: [(&str, &str); 6] = [
-    ("mission", "see how your mission stands"),
-    ("task_list", "list the open tasks"),
-    ("task_assign", "give a task to an agent"),
-    ("tell", "say something to whoever works on a task"),
-    ("answer", "answer a question of a worker of yours; `inbox` lists them"),
-    ("mission_finish", "say that your mission is done, with your report"),
+/// The tools that a lead's prompt names.
+pub const LEADS_TOOLS: [(&str, &str); 12] = [
+    ("task_add", "give work to your workers: one call per task"),
+    ("task_list", "list the open tasks of the project"),
+    ("task_assign", "choose the worker of a task; without it, the next free worker takes the task"),
+    (
+        "task_action",
+        "`adopt` a task that nobody has into your mission; `cancel`, `retry` or `land` a task of your mission",
+    ),
+    ("tell", "send a message to the worker of a task"),
+    ("inbox", "list the open questions; answer those of your workers with `answer`"),
+    ("ask", "ask a person what you cannot decide"),
+    ("mission", "show the state of your mission"),
+    ("leads", "list the other missions of the project"),
+    ("queue", "show which work is about to land"),
+    ("msg_send", "send a message to another lead, or to the project's channel; `msg_read` reads"),
+    ("mission_finish", "end your mission with a report"),
 ];
 
-/// The section; nothing for a program that is given none.
-pub(super) fn section(runtime: &Runtime, role: Role) -> String {
-    if !matches!(runtime, Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. }) {
-        return String::new();
-    }
-    let mut text = String::from(
-        "## TOOLS\nThe MCP server `regatta` is there for you. Its tools know your task by themselves; use them instead of \
-         guessing:\n",
-    );
-    let more: &[(&str, &str)] = if role == Role::Lead { &LEADS_TOOLS } else { &[] };
-    for (name, what) in WORKERS_TOOLS.iter().chain(more) {
-        text += &format!("- `{name}`: {what}\n");
+/// Tools that only help to change files.
+const TO_CHANGE: [&str; 2] = ["request_approval", "report_scope_escape"];
+
+/// Returns the section for an agent of this role.
+pub(super) fn section(role: Role, is_change: bool) -> String {
+    let mut text =
+        String::from("## TOOLS\nThe MCP server `regatta` gives you these tools. They know your task and your name.\n");
+    let tools: &[(&str, &str)] = match role {
+        Role::Lead => &LEADS_TOOLS,
+        Role::Worker => &WORKERS_TOOLS,
+    };
+    for (name, purpose) in tools.iter().filter(|(name, _)| is_change || !TO_CHANGE.contains(name)) {
+        text += &format!("- `{name}`: {purpose}\n");
     }
     text + "\n"
 }
@@ -47,11 +57,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_given_tools_is_told_their_names() {
-        let acp = Runtime::Acp { argv: vec!["x".into()] };
-        let worker = section(&acp, Role::Worker);
-        assert!(worker.contains("- `progress`: say") && !worker.contains("`task_assign`"), "{worker}");
-        assert!(section(&acp, Role::Lead).contains("- `task_assign`: give"));
-        assert_eq!(section(&Runtime::Command { argv: vec!["x".into()] }, Role::Lead), "");
+    fn each_role_is_told_the_tools_it_uses() {
+        let (worker, lead) = (section(Role::Worker, true), section(Role::Lead, false));
+        assert!(worker.contains("- `finish`: ") && !worker.contains("`task_assign`"), "{worker}");
+        assert!(!section(Role::Worker, false).contains("report_scope_escape"));
+        assert!(lead.contains("- `task_add`: give work") && !lead.contains("`finish`:"), "{lead}");
     }
 }

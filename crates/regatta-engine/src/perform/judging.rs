@@ -129,7 +129,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     let Capture { commit, base, changed } = part.clone();
     let passed = Verdict::Passed { commit, base, changed };
     if part.changed.is_empty() {
-        return if says_not_needed(engine, scene, findings) { not_needed(engine, scene, passed) } else { Ok(passed) };
+        return if says_not_needed(findings) { not_needed(engine, scene, passed) } else { Ok(passed) };
     }
     findings.special = special_files(engine, repo, &part)?;
     if let Some(reason) = guard::never_lands(&part.changed, &findings.special) {
@@ -229,11 +229,9 @@ fn special_files(engine: &Engine, repo: &Repo, part: &Capture) -> Result<Vec<Spe
     Ok(special)
 }
 
-/// Whether the agent says, in its result or with a tool, that nothing has to be changed.
-fn says_not_needed(engine: &Engine, scene: &Scene, findings: &Findings) -> bool {
-    let board = engine.board();
-    let said = board.attempts.get(&scene.attempt.id).and_then(|attempt| attempt.result.as_ref());
-    findings.result.as_ref().or(said).is_some_and(|result| result.status == ResultStatus::NotNeeded)
+/// Returns whether the agent says, in its result or with a tool, that nothing has to be changed.
+fn says_not_needed(findings: &Findings) -> bool {
+    findings.result.as_ref().is_some_and(|result| result.status == ResultStatus::NotNeeded)
 }
 
 /// Checks that a task is done as it is. Without a check only a person can tell.
@@ -275,7 +273,11 @@ fn hear(engine: &Engine, scene: &Scene, heard: Heard, findings: &mut Findings) -
     let redact = |text: &str| (engine.shared.settings.redact.0)(text);
     let (mut status, mut says_no_workspace) = (None, false);
     match heard.result {
-        None => {}
+        // An agent with tools reports with `finish` and writes no file.
+        None => {
+            let board = engine.board();
+            findings.result = board.attempts.get(&scene.attempt.id).and_then(|attempt| attempt.result.clone());
+        }
         Some(Err(why)) => findings.warnings.push(format!("its result could not be taken: {why}")),
         Some(Ok(Read { result, findings: said, says_no_workspace: none })) => {
             says_no_workspace = none;

@@ -300,7 +300,10 @@ fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
             life.until("the workspace is there", || world.outbox() == 0);
             world.git.edit(attempt, |files| _ = files.insert("a".into(), "by hand\n".into()));
             making = Some(life.hold_next("git.prepare"));
-            say(&engine, Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: false });
+            say(
+                &engine,
+                Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: false, learnings: vec![] },
+            );
         }
         let making = making.unwrap();
         making.reached();

@@ -117,7 +117,10 @@ fn s4_checks_of_unneeded_work_are_cleaned() {
     say(&engine, register_outside("ann"));
     say(&engine, Command::AddTask { task: task_on("a", "a"), assign: None, how: task::How::Direct });
     let (attempt, token) = polled(&say(&engine, poll_for("ann")));
-    say(&engine, Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: true });
+    say(
+        &engine,
+        Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: true, learnings: vec![] },
+    );
     until(&engine, "it was judged", |board| !board.attempts.contains_key(&attempt));
     let kept = log(&engine) + &data.text();
     assert!(kept.contains("[redacted] is not the password") && !kept.contains(SECRET), "{kept}");

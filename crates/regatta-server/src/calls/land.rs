@@ -34,7 +34,12 @@ impl Caller<'_> {
         let by_hand = board.tasks.get(&id).and_then(|task| board.attempts.get(&task.attempt?));
         if let Some(attempt) = by_hand.filter(|attempt| attempt.by_hand && ask.claim.is_none()) {
             let (attempt, token) = (attempt.id, attempt.token);
-            return self.task(id, Command::Finish { task: id, attempt, token, output: None, not_needed: false }).await;
+            return self
+                .task(
+                    id,
+                    Command::Finish { task: id, attempt, token, output: None, not_needed: false, learnings: vec![] },
+                )
+                .await;
         }
         let command = match (ask.claim, ask.token) {
             (Some(claim), Some(token)) => Command::LandUnder { task: id, under: Under { claim, token } },

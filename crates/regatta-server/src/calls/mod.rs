@@ -156,6 +156,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
                     token: ask.token,
                     output: ask.output,
                     not_needed: ask.not_needed,
+                    learnings: ask.learnings,
                 },
             )
             .await

@@ -4,7 +4,8 @@
 //! looks, so nothing is kept beside the board.
 
 use regatta_api::page::Action;
-use regatta_api::plan::{self, OwnedView, PlanState, PlanView};
+use regatta_api::plan::{self, OwnedView, PlanState, PlanView, PlanningFacts};
+use regatta_core::agent::Role;
 use regatta_core::manifest::{Because, Owned, Part};
 use regatta_core::planning::{self, title};
 use regatta_core::project::{Commits, Project};
@@ -19,6 +20,17 @@ const LOOKED_AT: usize = 500;
 /// How many lines of the ownership table are shown; conflicts are always among them.
 const MOST_FILES: usize = 60;
 const WORKERS: u32 = 5;
+
+/// Returns what a planner should know about a project and the agents that may work in it.
+fn planning_facts(board: &Board, project: &ProjectName) -> PlanningFacts {
+    let checks = board.projects.get(project).map(|found| found.validation.clone()).unwrap_or_default();
+    let places: u32 = planning::planners(board)
+        .filter_map(|name| board.agents.get(name))
+        .filter(|agent| agent.role == Role::Worker)
+        .map(|agent| agent.max_tasks)
+        .sum();
+    PlanningFacts { checks, workers: places.min(WORKERS) }
+}
 
 impl Caller<'_> {
     pub(super) async fn plan_ask(&self, ask: input::PlanAsk) -> Json {
@@ -35,9 +47,10 @@ impl Caller<'_> {
         let planners = std::slice::from_ref(&planner);
         self.check_programs(planners).await?;
         self.check_scripts(planners, [(&*title(&ask.goal), None, ask.script.is_some())].into_iter())?;
+        let facts = planning_facts(&board, &project);
         let ask = planning::Ask {
             project,
-            brief: plan::brief(ask.goal.trim(), &ask.wrong),
+            brief: plan::brief(ask.goal.trim(), &ask.wrong, &facts),
             goal: ask.goal,
             planner,
             script: ask.script.map(|it| it.to_string()),

@@ -18,15 +18,15 @@ use crate::tokens::Visitor;
 /// What a caller is told about the tools as a whole.
 pub(super) fn instructions(visitor: &Visitor) -> &'static str {
     match visitor {
-        Visitor::Attempt { lead: false, .. } => {
-            "You work on one task of a team. Begin with my_task or briefing. Say progress now and then. Ask when only a \
-             person can know. Change only the files of your manifest; if you need others, report_scope_escape. When \
-             you are done, call finish and end your turn: the work is checked and landed for you."
+        Visitor::Attempt { leads_mission: true, .. } => {
+            "You lead a mission. Give every piece of work to a worker with task_add: say what, which files, and how it is \
+             checked. Then end your turn; you are woken when something happened. When nothing is open any more, call \
+             mission_finish."
         }
-        Visitor::Attempt { lead: true, .. } => {
-            "You lead a mission. Begin with briefing, break the goal into tasks with files and checks (task_add), give \
-             them to agents, watch with task_list and mission, and tell agents what they must know. When the mission \
-             is done, call finish and end your turn."
+        Visitor::Attempt { .. } => {
+            "You work on one task of a team; my_task shows it. Change only the files of its manifest, and use \
+             report_scope_escape if others need a change. When you are done, call finish and end your turn. Regatta checks \
+             your work and lands it."
         }
         Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => {
             "Regatta runs a team of coding agents on git repositories. These tools are its verbs: look with status, \
@@ -38,7 +38,7 @@ pub(super) fn instructions(visitor: &Visitor) -> &'static str {
 /// The tools of a caller.
 pub(super) fn list(visitor: &Visitor) -> Vec<Value> {
     match visitor {
-        Visitor::Attempt { lead, .. } => worker::list(*lead),
+        Visitor::Attempt { lead, leads_mission, .. } => worker::list(worker::Toolset::new(*lead, *leads_mission)),
         Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => {
             VERBS.iter().filter(|it| visitor.scope().may(it)).filter_map(tool_of).collect()
         }

@@ -1,7 +1,8 @@
-//! The tools of an attempt: an agent's whole day, under twenty for a worker.
+//! The tools of an attempt.
 //!
-//! Each is a verb with the attempt's own task, number and name filled in from its token; what a model says of itself is
-//! never asked for. The answers are short: a model pays for every word it reads.
+//! Each tool is a verb; the attempt's task, number and agent come from its token. A model pays for every tool that it is
+//! shown and for every word that it reads, so `tools/list` has only what an agent of its role uses, and answers are
+//! short. The other tools of [`ON_REQUEST`] are served to every attempt that calls them by name.
 
 use std::sync::Arc;
 
@@ -35,37 +36,90 @@ fn object(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-/// The tools of a worker, and of a lead.
-pub(super) fn list(lead: bool) -> Vec<Value> {
+/// What an attempt is for, as far as its tools depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Toolset {
+    /// A worker on a task.
+    Worker,
+    /// An agent with the role lead on a task of its own.
+    LeadOnTask,
+    /// The lead of a mission, in a turn. Its work ends with `mission_finish`, not with `finish`.
+    MissionLead,
+}
+
+impl Toolset {
+    pub(super) fn new(is_lead: bool, leads_mission: bool) -> Self {
+        match (is_lead, leads_mission) {
+            (false, _) => Toolset::Worker,
+            (true, false) => Toolset::LeadOnTask,
+            (true, true) => Toolset::MissionLead,
+        }
+    }
+
+    fn is_lead(self) -> bool {
+        self != Toolset::Worker
+    }
+}
+
+/// Tools that `tools/list` leaves out: few agents need them, or another tool gives the same.
+const ON_REQUEST: [&str; 9] =
+    ["join", "briefing", "siblings", "why", "claim_acquire", "claim_renew", "claim_release", "msg_wait", "task_action"];
+
+/// Tools that only make sense on a task whose work lands.
+const ON_TASK: [&str; 3] = ["finish", "give_up", "report_scope_escape"];
+
+/// Returns the tools that `tools/list` shows.
+pub(super) fn list(set: Toolset) -> Vec<Value> {
+    let is_shown = |name: &str| match set {
+        Toolset::Worker => !ON_REQUEST.contains(&name),
+        // A lead works with tasks of others: it adopts, cancels, retries and lands them.
+        Toolset::LeadOnTask => !ON_REQUEST.contains(&name) || matches!(name, "task_action" | "why"),
+        Toolset::MissionLead => {
+            !ON_TASK.contains(&name) && (!ON_REQUEST.contains(&name) || matches!(name, "task_action" | "why"))
+        }
+    };
+    let mut tools = all(set.is_lead());
+    tools.retain(|tool| tool["name"].as_str().is_some_and(is_shown));
+    tools
+}
+
+/// Returns all tools that an attempt may call.
+fn all(lead: bool) -> Vec<Value> {
     let none = || object(json!({}), &[]);
     let seconds = format!("How many seconds to wait; {WAIT_S} if not given");
     let mut tools = vec![
-        tool("join", "Say that you are here: who you are, which task is yours, and who else is at work", none(), true),
-        tool("my_task", "Show your task: what to do, which files you may change, which checks must pass", none(), true),
-        tool("briefing", "Show your task with its mission, who works beside you, and what landed last", none(), true),
+        tool("join", "Show your name, your task and who else is at work", none(), true),
+        tool(
+            "my_task",
+            "Show your task: what to do, which files you may change, which checks must pass, who else works here, and \
+             what landed last",
+            none(),
+            true,
+        ),
+        tool("briefing", "Show the same as my_task", none(), true),
         tool(
             "progress",
-            "Say in a sentence what you are doing; people and other agents see it",
+            "Report in a sentence what you are doing; people and other agents see it",
             object(json!({ "text": text("At most 4000 bytes") }), &["text"]),
             false,
         ),
         tool(
             "finish",
-            "Say that you are done, with a summary of what you did or found; then end your turn. The work is checked \
-             and landed for you",
+            "Report that you are done, then end your turn. Regatta checks the work and lands it",
             object(
                 json!({
-                    "output": text("The summary, or the report that was asked for"),
-                    "not_needed": { "type": "boolean", "description": "Nothing has to be changed; say why in output" },
+                    "detail": text("What you did, in a few sentences; or the whole answer, plan or report that was asked for"),
+                    "not_needed": { "type": "boolean", "description": "Nothing has to be changed; say why in detail" },
+                    "learnings": list_of("Facts about the project that help later tasks"),
                 }),
-                &[],
+                &["detail"],
             ),
             false,
         ),
         tool(
             "give_up",
-            "Say that the task cannot be done, and why. This is final: it ends your work",
-            object(json!({ "reason": text("Why, for whoever takes it up") }), &["reason"]),
+            "Report that the task cannot be done, and why. This ends your work on it",
+            object(json!({ "reason": text("Why, for the next agent or person") }), &["reason"]),
             false,
         ),
         tool(
@@ -110,8 +164,8 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
         tool("siblings", "List who else works in this project now, on which files", none(), true),
         tool(
             "report_scope_escape",
-            "Say what should be done outside your manifest, and leave it alone: changes there are held back and do not \
-             land. It is kept on your task, and a person makes a task of it",
+            "Report a change that is needed outside your file manifest, instead of making it: changes there do not land. \
+             A person can make a task of the report",
             object(
                 json!({
                     "files": list_of("The files it is about"),
@@ -305,9 +359,9 @@ pub(super) async fn call(
     name: &str,
     given: &Value,
 ) -> Option<Result<Done, Problem>> {
-    let Visitor::Attempt { id, task, agent, fence, lead } = &guest.visitor else { return None };
-    let listed = list(*lead);
-    let tool = listed.iter().find(|it| it["name"] == name)?;
+    let Visitor::Attempt { id, task, agent, fence, lead, .. } = &guest.visitor else { return None };
+    let served = all(*lead);
+    let tool = served.iter().find(|tool| tool["name"] == name)?;
     if let Err(problem) = check(tool, given) {
         return Some(Err(problem));
     }
@@ -364,7 +418,10 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
     let (verb, input) = match name {
         "join" | "my_task" | "briefing" => ("briefing", json!({ "attempt": me.id })),
         "progress" => ("task.progress", with(own(), take(given, &["text"]))),
-        "finish" => ("task.finish", with(own(), take(given, &["output", "not_needed"]))),
+        "finish" => {
+            let detail = json!({ "output": given["detail"] });
+            ("task.finish", with(with(own(), take(given, &["not_needed", "learnings"])), detail))
+        }
         "give_up" => ("task.fail", with(own(), take(given, &["reason"]))),
         "ask" | "request_approval" => ask(me, name, given)?,
         "report_scope_escape" => {
@@ -489,11 +546,7 @@ fn shorten(name: &str, data: Value) -> Done {
         "report_scope_escape" => {
             quiet(json!({ "noted": true }), "Noted. Leave those files alone; a person makes a task of it.")
         }
-        "my_task" => Done {
-            data: with_task(take(&data, &["attempt", "agent", "project", "checks", "notes", "task"])),
-            said: None,
-        },
-        "briefing" => Done { data: with_task(data), said: None },
+        "my_task" | "briefing" => Done { data: with_task(data), said: None },
         "progress" => quiet(json!({ "noted": true }), "Noted."),
         "finish" => {
             quiet(json!({ "noted": true }), "Noted. End your turn now: the work is checked and landed for you.")
@@ -571,35 +624,46 @@ fn answered(data: Value) -> Done {
 mod tests {
     use super::*;
 
+    fn names(set: Toolset) -> Vec<String> {
+        list(set).iter().filter_map(|tool| Some(tool["name"].as_str()?.to_owned())).collect()
+    }
+
     #[test]
-    fn a_worker_has_under_twenty_tools_and_a_lead_all_of_them() {
-        let names = |lead| -> Vec<String> {
-            list(lead).iter().map(|it| it["name"].as_str().unwrap_or_default().to_owned()).collect()
-        };
-        let (worker, lead) = (names(false), names(true));
-        assert!(worker.len() < 20, "{}", worker.len());
-        assert!(worker.iter().all(|it| lead.contains(it)) && lead.len() > worker.len());
-        for tool in list(true) {
-            assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
-            assert!(tool["description"].as_str().is_some_and(|it| it.len() > 10 && it.len() < 250), "{tool}");
+    fn each_toolset_lists_the_tools_of_its_prompt_and_few_others() {
+        for (name, purpose) in regatta_engine::WORKERS_TOOLS {
+            assert!(names(Toolset::Worker).contains(&name.to_owned()), "{name}: {purpose}");
+        }
+        for (name, purpose) in regatta_engine::LEADS_TOOLS {
+            assert!(names(Toolset::MissionLead).contains(&name.to_owned()), "{name}: {purpose}");
+        }
+        assert_eq!(names(Toolset::Worker).len(), regatta_engine::WORKERS_TOOLS.len());
+        assert_eq!(names(Toolset::MissionLead).len(), 19);
+        let worker = names(Toolset::Worker);
+        assert!(worker.iter().all(|name| names(Toolset::LeadOnTask).contains(name)), "{worker:?}");
+        for name in ON_TASK {
+            assert!(!names(Toolset::MissionLead).contains(&name.to_owned()), "{name}");
         }
     }
 
     #[test]
-    fn the_tools_that_a_prompt_names_are_there() {
-        let has = |lead, name: &str| list(lead).iter().any(|it| it["name"] == name);
-        for (name, what) in regatta_engine::WORKERS_TOOLS {
-            assert!(has(false, name), "{name}: {what}");
+    fn tools_left_out_of_the_list_are_served() {
+        let served = all(false);
+        for name in ON_REQUEST {
+            assert!(served.iter().any(|tool| tool["name"] == name), "{name}");
         }
-        for (name, what) in regatta_engine::LEADS_TOOLS {
-            assert!(has(true, name) && !has(false, name), "{name}: {what}");
+    }
+
+    #[test]
+    fn every_tool_has_a_schema_and_a_short_description() {
+        for tool in all(true) {
+            assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
+            assert!(tool["description"].as_str().is_some_and(|text| text.len() > 10 && text.len() < 250), "{tool}");
         }
-        assert!(has(false, "msg_send"));
     }
 
     #[test]
     fn what_a_tool_does_not_take_is_said_before_anything_is_done() {
-        let tools = list(false);
+        let tools = list(Toolset::Worker);
         let tool = |name: &str| tools.iter().find(|it| it["name"] == name).unwrap();
         assert!(check(tool("progress"), &json!({ "text": "x" })).is_ok());
         assert_eq!(check(tool("progress"), &json!({})).unwrap_err().code, "bad_input");

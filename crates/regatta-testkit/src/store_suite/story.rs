@@ -270,7 +270,7 @@ fn a_task_from_outside(it: &mut Teller) {
     it.ann(Command::Progress { task, attempt, token, text: "half way".into() });
     let found = vec![radar::Found { one: attempt, other: None, paths: vec!["src/b.rs".into()] }];
     it.shell(Command::ReportCollisions { project: project("shop"), found });
-    it.ann(Command::Finish { task, attempt, token, output: None, not_needed: false });
+    it.ann(Command::Finish { task, attempt, token, output: None, not_needed: false, learnings: vec![] });
     let landing = it.judge(&grant, passed(&["src/b.rs"])).expect("it changed something");
     it.shell(Command::ReportTried { landing, found: Tried::Held { at: None, reason: "no room on the disk".into() } });
     it.later(60_000);
@@ -326,7 +326,7 @@ fn a_queue(it: &mut Teller) {
         it.ann(Command::AddTask { task: add("shop", subject, file), assign: Some(agent("ann")), how: How::Queue });
         let grant = it.poll("ann", false);
         let (task, attempt, token) = (grant.task, grant.attempt, grant.token);
-        it.ann(Command::Finish { task, attempt, token, output: None, not_needed: false });
+        it.ann(Command::Finish { task, attempt, token, output: None, not_needed: false, learnings: vec![] });
         match it.judge(&grant, passed(&[file])) {
             Some(landing) => landings.push(landing),
             None => {
@@ -590,7 +590,14 @@ fn agents_that_talk(it: &mut Teller) {
     let taken = it.board.attempts[&grant.attempt].ports.clone();
     it.shell(Command::ReportPortsTaken { attempt: grant.attempt, token: grant.token, taken });
     let noted = Some("what it did".to_owned());
-    it.ann(Command::Finish { task, attempt: grant.attempt, token: grant.token, output: noted, not_needed: false });
+    it.ann(Command::Finish {
+        task,
+        attempt: grant.attempt,
+        token: grant.token,
+        output: noted,
+        not_needed: false,
+        learnings: vec![],
+    });
     says(it, &grant, Said::Started { session: Some("s-1".into()), model: None });
     says(it, &grant, Said::TurnStarted { n: 0 });
     let used = Usage { input: 800, output: 50, micro_usd: Some(1_234), ..Usage::default() };

@@ -96,6 +96,9 @@ pub(crate) enum TaskWord {
         /// Say that nothing has to be changed
         #[arg(long)]
         not_needed: bool,
+        /// A fact that helps later tasks of the project; repeat it for more
+        #[arg(long = "learned", value_name = "TEXT")]
+        learnings: Vec<String>,
     },
     /// Say that an attempt gave up
     Fail {

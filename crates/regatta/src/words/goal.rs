@@ -196,10 +196,12 @@ mod tests {
 
     #[test]
     fn what_is_wrong_goes_back_to_whoever_made_it() {
-        use regatta_api::plan::brief;
+        let facts = regatta_api::plan::PlanningFacts { checks: vec!["make test".into()], workers: 3 };
+        let brief = |goal: &str, wrong: &str| regatta_api::plan::brief(goal, wrong, &facts);
         assert!(!brief("a goal", "").contains("could not be used"));
         let text = brief("a goal", "line 3: no such field");
         assert!(text.contains("line 3: no such field") && text.contains("# The goal\na goal"), "{text}");
+        assert!(text.contains("runs `make test` on everything") && text.contains("Up to 3 tasks"), "{text}");
         // The format that is shown can be read.
         let plan = read(&text).unwrap_or_else(|it| panic!("{it}"));
         assert_eq!(plan.tasks.len(), 2);

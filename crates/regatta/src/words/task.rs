@@ -182,8 +182,8 @@ pub(super) fn task(app: &App, word: TaskWord) -> Said {
             let got: Got<TaskView> = app.call(&call)?;
             said(app, "task.progress", &got.data, "noted")
         }
-        TaskWord::Finish { attempt: AttemptArgs { id, attempt, token }, output, not_needed } => {
-            let finish = input::TaskFinish { task: id, attempt, token, output, not_needed };
+        TaskWord::Finish { attempt: AttemptArgs { id, attempt, token }, output, not_needed, learnings } => {
+            let finish = input::TaskFinish { task: id, attempt, token, output, not_needed, learnings };
             let got: Got<TaskView> = app.call(&Call::TaskFinish(finish))?;
             said(app, "task.finish", &got.data, "finished")
         }

@@ -24,7 +24,7 @@ exit 0
 "#;
 
 /// A world whose checks are `CHECK`, with an agent that works from outside and a scripted one.
-fn world(landing: &str) -> World {
+pub(crate) fn world(landing: &str) -> World {
     let world = World::set_up();
     world.write("check.sh", CHECK);
     let settings = world.read("regatta.toml");
@@ -40,7 +40,7 @@ fn world(landing: &str) -> World {
 }
 
 /// Starts a task that writes a file and then waits for a permission before it is done. Returns its id.
-fn start(world: &World, path: &str) -> String {
+pub(crate) fn start(world: &World, path: &str) -> String {
     let script = json!([
         { "write": { "path": path, "text": "the task's\n" } },
         { "permission": { "what": "go on", "default": "deny" } },
@@ -65,7 +65,7 @@ fn asked(world: &World) -> Option<Value> {
 }
 
 /// Lets the task go on, and waits for its fix-up. Returns the fix-up's attempt.
-fn fixup(world: &World, task: &str) -> String {
+pub(crate) fn fixup(world: &World, task: &str) -> String {
     let first = asked(world).unwrap()["id"].as_str().unwrap().to_owned();
     world.ok(&["allow", &first]);
     let again = || asked(world).is_some_and(|item| item["id"] != first.as_str());
@@ -105,7 +105,7 @@ fn a_fixup_of_work_that_fails_is_told_the_first_error_and_what_landed_since() {
     assert!(told.contains("Node.js v20.20.2"), "the end of the output: {told}");
     assert!(told.contains(&format!("- {since} Break the other: two.txt")), "what landed since: {told}");
     assert!(!told.contains(&format!("- {before} ")), "what landed before is nothing to it: {told}");
-    let (now, order) = (told.find("Make it pass").unwrap(), told.find("Write the file.").unwrap());
+    let (now, order) = (told.find("Make the checks pass").unwrap(), told.find("Write the file.").unwrap());
     assert!(now < order && told.contains("do not do it again"), "{told}");
     let reason = world.ok(&["show", &task]);
     assert!(reason.contains("Error: Cannot find module '../glue'"), "people see it too: {reason}");

@@ -56,6 +56,7 @@ mod outside; // an agent that nobody started polls, works and finishes
 mod pages;
 mod percents; // percent signs in file names, rows that cannot be read
 mod plans; // plan files: checked, refused, imported, exported
+mod prompts; // what agents are told
 mod quay; // a daemon with bridges, and what services send to it
 mod races; // many at once, one winner
 mod remotes; // somebody else pushes, too

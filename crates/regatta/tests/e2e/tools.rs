@@ -67,7 +67,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
         on_a_runtime(async {
             let client = client(&world, mine["bearer"].as_str(), mode).await;
             let mut left = names(&client).await;
-            assert!(left.len() < 20, "{left:?}");
+            assert_eq!(left.len(), 10, "{left:?}");
             left.remove("give_up"); // it ends the work as `finish` does, and has a test of its own
             let mut use_it = async |tool: &str, input: Value| {
                 left.remove(tool);
@@ -184,13 +184,19 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
 
             // The outside agent's own work is done when it says so.
             std::fs::write(std::path::Path::new(mine["workspace"].as_str().unwrap()).join("ann.txt"), "x\n").unwrap();
-            use_it("finish", json!({ "output": "all done" })).await;
+            let learnings = ["The limit is in config.rs.", "config.rs is generated."];
+            use_it("finish", json!({ "detail": "all done", "learnings": learnings })).await;
             assert!(left.is_empty(), "never called: {left:?}");
             let over = call_or_refusal(&client).await;
             assert!(over.contains("is over"), "{over}");
         });
         assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "completed"), "{}", world.ok(&["why", "T1"]));
-        assert_eq!(world.json(&["show", "T1"])["output"], "all done");
+        let task = world.json(&["show", "T1"]);
+        assert_eq!(task["output"], "all done", "{task}");
+        let result = &task["attempts"][0]["result"];
+        assert_eq!(result["learnings"], json!(["The limit is in config.rs.", "config.rs is generated."]), "{task}");
+        let kept = std::fs::read_to_string(world.data.join("learnings/shop.jsonl")).unwrap();
+        assert!(kept.contains("The limit is in config.rs."), "{kept}");
     }
 }
 
@@ -210,12 +216,12 @@ fn unanswered_work_waits_for_a_person() {
         let client = client(&world, mine["bearer"].as_str(), ClientLifecycleMode::Initialize).await;
         let open = said(&call(&client, "ask", json!({ "question": "Blue or red?", "wait_seconds": 0 })).await);
         assert!(open.contains("Q1 stays open"), "{open}");
-        let early = call(&client, "finish", json!({ "output": "done" })).await;
+        let early = call(&client, "finish", json!({ "detail": "done" })).await;
         assert!(early.is_error == Some(true) && said(&early).contains("nobody has answered Q1"), "{}", said(&early));
         let on = said(&call(&client, "ask", json!({ "id": "Q1", "assume": "green" })).await);
         assert!(on.contains("You go on with your assumption"), "{on}");
         std::fs::write(std::path::Path::new(mine["workspace"].as_str().unwrap()).join("ann.txt"), "x\n").unwrap();
-        let done = call(&client, "finish", json!({ "output": "done" })).await;
+        let done = call(&client, "finish", json!({ "detail": "done" })).await;
         assert_eq!(done.is_error, Some(false), "{}", said(&done));
     });
     let is_waiting = || world.json(&["show", "T1"])["waits"][0]["kind"] == "question";
@@ -251,7 +257,7 @@ fn an_official_client_calls_every_tool_of_a_lead() {
     on_a_runtime(async {
         let client = client(&world, mine["bearer"].as_str(), discover()).await;
         let all = names(&client).await;
-        let more = ["task_list", "task_assign", "task_action", "tell", "mission", "queue"];
+        let more = ["task_list", "task_assign", "task_action", "tell", "mission", "queue", "finish"];
         assert!(more.iter().all(|it| all.contains(*it)), "{all:?}");
         let fine = async |tool: &str, input: Value| {
             let result = call(&client, tool, input).await;
@@ -352,7 +358,7 @@ fn an_agent_uses_its_tools_and_its_token_is_written_nowhere_s4() {
         { "call": { "tool": "claim_acquire", "input": { "uris": ["workspace://shop/default"] }, "fails": true } },
         { "write": { "path": "out.txt", "text": "done\n" } },
         { "run": "test -n \"$REGATTA_TOKEN\" && test -n \"$REGATTA_SERVER\"" },
-        { "call": { "tool": "finish", "input": { "output": "It is blue." } } },
+        { "call": { "tool": "finish", "input": { "detail": "It is blue." } } },
     ]);
     world.ok(&["add", "Work", "--files", "out.txt", "--script", &script.to_string()]);
     world.ok(&["run", "--agents", "bob", "--yes"]);
