@@ -58,11 +58,12 @@ impl Runtime {
         }
     }
 
-    /// Returns whether its program gets Regatta's own tools over MCP.
+    /// Returns whether its model is told to use Regatta's own tools, which it gets over MCP. The scripted agent gets
+    /// them too, but follows its script.
     pub fn has_tools(&self) -> bool {
         match self {
-            Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } | Runtime::Scripted => true,
-            Runtime::Command { .. } | Runtime::Outside => false,
+            Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } => true,
+            Runtime::Scripted | Runtime::Command { .. } | Runtime::Outside => false,
         }
     }
 

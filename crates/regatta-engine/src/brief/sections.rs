@@ -33,13 +33,15 @@ struct Section {
 
 /// The sections of an attempt's briefing.
 pub(super) struct Briefing {
+    /// The task and the attempt, for programs that read only the file.
+    title: String,
     sections: Vec<Section>,
 }
 
 impl Briefing {
     /// Returns the text of the briefing's file. Every section is there, also an empty one.
     pub(super) fn file(&self) -> String {
-        let mut text = String::from("# BRIEFING\n");
+        let mut text = format!("# BRIEFING\n{}\n", self.title);
         for Section { name, text: body, max_chars } in &self.sections {
             let body =
                 if body.trim().is_empty() { "Nothing is known.".to_owned() } else { cut(body.trim(), *max_chars) };
@@ -67,6 +69,7 @@ const PROTOCOL: &str = "PROTOCOL";
 pub(super) fn briefing(engine: &Engine, scene: &Scene, ending: &str) -> Briefing {
     let past = past(engine, scene);
     Briefing {
+        title: format!("{} {} (attempt {})", scene.task.id, super::subject(&scene.task), scene.attempt.id),
         sections: vec![
             Section { name: "GOALS", text: goals(engine, scene), max_chars: CHARS / 8 },
             Section { name: "HISTORY", text: history(&scene.task, &past), max_chars: CHARS / 4 },
@@ -245,6 +248,7 @@ mod tests {
     fn a_section_keeps_to_its_part_of_the_budget() {
         let long = "line\n".repeat(5_000);
         let briefing = Briefing {
+            title: "T1 Work (attempt A1)".into(),
             sections: vec![
                 Section { name: "GOALS", text: long, max_chars: 100 },
                 Section { name: "HISTORY", text: String::new(), max_chars: 100 },
@@ -252,7 +256,7 @@ mod tests {
             ],
         };
         let (file, inlined) = (briefing.file(), briefing.inlined());
-        assert!(file.contains("## GOALS\nline") && file.contains("(cut here: there is more)"), "{file}");
+        assert!(file.starts_with("# BRIEFING\nT1 Work (attempt A1)\n\n## GOALS\nline") && file.contains("(cut here: there is more)"), "{file}");
         assert!(file.contains("## HISTORY\nNothing is known.") && file.contains("## PROTOCOL\n- End well."), "{file}");
         assert!(inlined.starts_with("\n## GOALS\nline") && !inlined.contains("HISTORY"), "{inlined}");
         assert!(!inlined.contains("PROTOCOL") && file.len() < 300);

@@ -637,7 +637,7 @@ mod tests {
             assert!(names(Toolset::MissionLead).contains(&name.to_owned()), "{name}: {purpose}");
         }
         assert_eq!(names(Toolset::Worker).len(), regatta_engine::WORKERS_TOOLS.len());
-        assert_eq!(names(Toolset::MissionLead).len(), 19);
+        assert_eq!(names(Toolset::MissionLead).len(), 18);
         let worker = names(Toolset::Worker);
         assert!(worker.iter().all(|name| names(Toolset::LeadOnTask).contains(name)), "{worker:?}");
         for name in ON_TASK {

@@ -192,7 +192,7 @@ fn w1_a_task_without_files_is_not_dispatched_and_holds_up_nobody() {
 /// A program that looks for files when it is asked to, and else writes what it found.
 const FINDER: &str = r#"
 case "$1" in
-*"JSON array of paths"*nowhere*) detail='no idea' ;;
+*"JSON array of paths"*nowhere*"## RULES"*) detail='no idea' ;;
 *"JSON array of paths"*) detail='[\"found.txt\", \"more/*\"]' ;;
 *) mkdir -p more; echo found > found.txt; echo more > more/a.txt; detail='wrote it' ;;
 esac
