@@ -447,55 +447,6 @@ fn nothing_is_left_for_later() {
     none(&found, "no placeholder and no ignored test");
 }
 
-// Invariants.
-
-/// The ids that tests must name now. An id enters this list with its first test and never leaves it.
-const HELD: [&str; 56] = [
-    "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11", "L12", "J1", "J2", "J3", "J4", "J5", "J6",
-    "J7", "J8", "J9", "J10", "J11", "W1", "D1", "D2", "D3", "D4", "D6", "D7", "D8", "Q1", "Q2", "Q3", "Q5", "Q7",
-    "Q10", "Q11", "P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P10", "S1", "S2", "S3", "S4", "S5", "S6", "S7",
-    "S10", "S11",
-];
-
-/// Claimed by this skeleton, and in no test yet: each waits for its test, and then moves up.
-const OWED: [&str; 0] = [];
-
-/// Whether a test's name (`fn l3_…`, `…_l3_…`) or a line of comment beside it names the id.
-fn names_id(text: &str, id: &str) -> bool {
-    let lower = format!("{}_", id.to_lowercase());
-    let in_name = |line: &str| {
-        line.split_once("fn ").is_some_and(|it| it.1.starts_with(&lower) || it.1.contains(&format!("_{lower}")))
-    };
-    text.lines().any(|line| (line.contains("//") && has_word(line, id)) || in_name(line))
-}
-
-/// Files of tests, suites that tests run, and the `#[cfg(test)]` part of every other file.
-fn tests() -> Vec<Source> {
-    sources(&["crates", "xtask"])
-        .into_iter()
-        .filter_map(|it| {
-            let whole = it.path.contains("/tests/") || it.path.starts_with("crates/regatta-testkit/");
-            let text = if whole { it.text } else { it.text.split_once("#[cfg(test)]\nmod tests")?.1.to_owned() };
-            (it.path != "xtask/tests/tidy.rs").then_some(Source { path: it.path, text })
-        })
-        .collect()
-}
-
-#[test]
-fn every_invariant_that_is_held_is_named_in_a_test() {
-    let tests = tests();
-    let named = |id: &str| tests.iter().any(|it| names_id(&it.text, id));
-    let missing: Vec<String> = HELD.iter().filter(|it| !named(it)).map(ToString::to_string).collect();
-    none(&missing, "these invariants are named in no test any more");
-    for id in OWED {
-        println!("{id} is {}", if named(id) { "tested now: move it from OWED to HELD" } else { "in no test yet" });
-    }
-    assert!(names_id("/// L3 in small.", "L3") && names_id("fn l3_holds() {", "L3") && !names_id("fn l30_x() {", "L3"));
-    assert!(!names_id("/// L12 only.", "L1") && !names_id("let x = \"L3\";", "L3"));
-    let all: BTreeSet<&str> = HELD.iter().chain(&OWED).copied().collect();
-    assert_eq!(all.len(), HELD.len() + OWED.len(), "an id is listed twice");
-}
-
 // Documents.
 
 fn document(name: &str) -> String {
@@ -558,8 +509,11 @@ fn the_readme_has_two_commands_and_they_are_run() {
         assert!(readme.contains(command), "README.md does not say `{command}`");
     }
     assert!(script.contains("cargo test --workspace --locked"), ".ci/run does not run the README's tests");
+    // The page's own checks come after the tests, so that nothing that they install helps the tests.
+    let tests = script.find("cargo test").expect("it was found above");
     let install = ["apt ", "apt-get", "rustup", "cargo install", "curl ", "wget ", "npm ", "pip "];
-    assert!(!install.iter().any(|it| script.contains(it)), ".ci/run installs nothing");
+    let installed = install.iter().filter_map(|word| script.find(word)).min();
+    assert!(installed.is_none_or(|at| at > tests), ".ci/run installs something before the README's tests");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::{Shared, problem};
 
 include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
 
-/// What stands where the page would be when it was not built.
+/// The index of a directory of `--web-dir` that has none.
 const UNBUILT: &str = include_str!("unbuilt.html");
 
 /// The addresses of pages; each is the same file, which reads its own address.
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// What the page's index is: it is there always, and says what to do if it was not built.
+    /// Returns the page's index. The index of a directory without a page says how to build one.
     fn index(&self) -> Vec<u8> {
         self.read("index.html").unwrap_or_else(|| UNBUILT.into())
     }
@@ -207,6 +207,7 @@ mod tests {
         assert_eq!(file(b"1".to_vec(), kind("x.js"), true, &again).status(), StatusCode::NOT_MODIFIED);
         assert_eq!(file(b"2".to_vec(), kind("x.js"), true, &again).status(), StatusCode::OK);
         assert_eq!(Source::Built.read("assets/no-such-file.js"), None);
+        assert!(FILES.iter().any(|(name, _)| *name == "index.html"), "the page is in every build");
         for (name, bytes) in FILES.iter().filter(|it| it.0.ends_with(".html")) {
             let text = String::from_utf8_lossy(bytes);
             assert!(!text.contains("<style") && !text.contains(" style=") && !text.contains(" on"), "{name}");

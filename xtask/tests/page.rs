@@ -1,0 +1,95 @@
+//! The committed page belongs to its sources. Computes the hashes of `page.lock` again, without Node.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+/// Everything that the built page depends on, as `web/bundle.mjs` lists it.
+const SOURCES: [&str; 6] = ["index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()
+}
+
+fn files_of(path: &Path, found: &mut Vec<PathBuf>) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            files_of(&entry.unwrap().path(), found);
+        }
+    } else {
+        assert!(path.is_file(), "{} does not exist", path.display());
+        found.push(path.to_owned());
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Hashes files by their paths from `top`, in the order of these paths' bytes.
+fn hash_of(top: &Path, paths: Vec<PathBuf>) -> String {
+    let name = |path: &Path| path.strip_prefix(top).unwrap().to_str().unwrap().to_owned();
+    let mut named: Vec<(String, PathBuf)> = paths.into_iter().map(|path| (name(&path), path)).collect();
+    named.sort();
+    let lines = named.iter().map(|(name, path)| format!("{name}\n{}\n", hex(&fs::read(path).unwrap())));
+    hex(lines.collect::<String>().as_bytes())
+}
+
+fn sources_hash(web: &Path) -> String {
+    let mut paths = Vec::new();
+    for name in SOURCES {
+        files_of(&web.join(name), &mut paths);
+    }
+    let is_test = |path: &Path| {
+        let name = path.to_str().unwrap();
+        name.ends_with(".test.ts") || name.ends_with(".test.tsx")
+    };
+    paths.retain(|path| !is_test(path));
+    hash_of(web, paths)
+}
+
+fn page_hash(page: &Path) -> String {
+    let mut paths = Vec::new();
+    files_of(page, &mut paths);
+    hash_of(page, paths)
+}
+
+#[test]
+fn the_committed_page_belongs_to_its_sources() {
+    let server = root().join("crates/regatta-server");
+    let lock = fs::read_to_string(server.join("page.lock")).unwrap();
+    let locked = |field: &str| {
+        let line = lock.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("page.lock has no {field}: {lock}")).to_owned()
+    };
+    let renew = "run `npm ci && npm run bundle` in web/, and commit the result";
+    assert_eq!(locked("sources"), sources_hash(&root().join("web")), "the sources of the page have changed: {renew}");
+    assert_eq!(locked("page"), page_hash(&server.join("page")), "the built page was edited: {renew}");
+}
+
+/// The hash changes with a name, a content, a new file and a lost file, and not with a test of the page.
+#[test]
+fn every_change_of_a_source_changes_the_hash() {
+    let directory = tempfile::tempdir().unwrap();
+    let web = directory.path();
+    fs::create_dir(web.join("src")).unwrap();
+    for name in ["index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src/a.ts"] {
+        fs::write(web.join(name), name).unwrap();
+    }
+    let mut seen = vec![sources_hash(web)];
+    fs::write(web.join("src/a.test.ts"), "a test").unwrap();
+    assert_eq!(sources_hash(web), seen[0]);
+    fs::write(web.join("src/a.ts"), "changed").unwrap();
+    seen.push(sources_hash(web));
+    fs::rename(web.join("src/a.ts"), web.join("src/b.ts")).unwrap();
+    seen.push(sources_hash(web));
+    fs::write(web.join("src/c.ts"), "").unwrap();
+    seen.push(sources_hash(web));
+    fs::remove_file(web.join("src/b.ts")).unwrap();
+    seen.push(sources_hash(web));
+    let mut different = seen.clone();
+    different.sort();
+    different.dedup();
+    assert_eq!(different.len(), seen.len(), "{seen:?}");
+}
