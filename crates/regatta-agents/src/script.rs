@@ -4,6 +4,8 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use regatta_core::session::{Class, ToolKind};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// A step of a script, written `{say = "hello"}` in a plan and `{"say": "hello"}` in JSON.
@@ -138,9 +140,65 @@ pub const STEPS: [&str; 20] = [
     "call",
 ];
 
+/// Every step with an example of it, written as in a plan.
+pub const EXAMPLES: [(&str, &str); STEPS.len()] = [
+    ("say", r#"say = "hello""#),
+    ("write", r#"write = { path = "src/a.rs", text = "…" }"#),
+    ("append", r#"append = { path = "src/a.rs", text = "…" }"#),
+    ("replace", r#"replace = { path = "src/a.rs", from = "old", to = "new" }"#),
+    ("remove", r#"remove = "src/a.rs""#),
+    ("run", r#"run = "cargo fmt""#),
+    ("ask", r#"ask = { question = "Which?", choices = ["a", "b"], default = "a" }"#),
+    ("permission", r#"permission = { what = "npm install", kind = "execute", default = "allow" }"#),
+    ("sleep", r#"sleep = "500ms""#),
+    ("usage", r#"usage = { input = 1000, output = 200, cost = 0.05 }"#),
+    ("flood", r#"flood = { bytes = 100000 }"#),
+    ("hang", "hang = true"),
+    ("fail", r#"fail = { class = "overloaded", reason = "busy" }"#),
+    ("think", r#"think = "first the tests""#),
+    ("plan", r#"plan = ["write the test", "make it pass"]"#),
+    ("tool", r#"tool = { title = "Read a.rs", kind = "read" }"#),
+    ("end_turn", "end_turn = true"),
+    ("rate_limit", r#"rate_limit = { reset_in = "2s" }"#),
+    ("crash", "crash = true"),
+    ("call", r#"call = { tool = "my_task", input = {} }"#),
+];
+
+/// The steps that are always a table.
+const TABLE_STEPS: [&str; 9] = ["write", "append", "replace", "ask", "usage", "flood", "tool", "rate_limit", "call"];
+
+/// A step that is written as a text, or as a table for more settings.
+///
+/// An untagged enum would not say which field of the table is wrong.
+trait TextOrTable: Sized {
+    /// The table.
+    type Table: serde::de::DeserializeOwned + Into<Self>;
+    /// What an error says was expected.
+    const EXPECTED: &'static str;
+
+    /// Reads the short form.
+    fn from_text(text: &str) -> Result<Self, String>;
+}
+
+fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Reader<T>(std::marker::PhantomData<T>);
+    impl<'de, T: TextOrTable> Visitor<'de> for Reader<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(T::EXPECTED)
+        }
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+            T::from_text(text).map_err(E::custom)
+        }
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::Table::deserialize(MapAccessDeserializer::new(map)).map(Into::into)
+        }
+    }
+    deserializer.deserialize_any(Reader(std::marker::PhantomData))
+}
+
 /// What a `remove` step removes: `"path"` or `{path = "path"}`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// The path alone.
     Short(RelativePath),
@@ -160,9 +218,34 @@ impl Removal {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RemovalTable {
+    path: RelativePath,
+}
+
+impl From<RemovalTable> for Removal {
+    fn from(table: RemovalTable) -> Removal {
+        Removal::Long { path: table.path }
+    }
+}
+
+impl TextOrTable for Removal {
+    type Table = RemovalTable;
+    const EXPECTED: &'static str = "a path, or a table with path";
+    fn from_text(text: &str) -> Result<Removal, String> {
+        RelativePath::new(text).map(Removal::Short)
+    }
+}
+
+impl<'de> Deserialize<'de> for Removal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Removal, D::Error> {
+        text_or_table(deserializer)
+    }
+}
+
 /// What a `permission` step asks for: `"what"` or `{what = "what", default = "allow"}`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// A person must decide.
     Short(String),
@@ -188,9 +271,38 @@ impl Permission {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PermissionTable {
+    what: String,
+    default: Option<Decision>,
+    kind: Option<ToolKind>,
+    path: Option<String>,
+}
+
+impl From<PermissionTable> for Permission {
+    fn from(table: PermissionTable) -> Permission {
+        let PermissionTable { what, default, kind, path } = table;
+        Permission::Long { what, default, kind, path }
+    }
+}
+
+impl TextOrTable for Permission {
+    type Table = PermissionTable;
+    const EXPECTED: &'static str = "a text, or a table with what, default, kind and path";
+    fn from_text(text: &str) -> Result<Permission, String> {
+        Ok(Permission::Short(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Permission {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Permission, D::Error> {
+        text_or_table(deserializer)
+    }
+}
+
 /// How a `fail` step gives up: `"reason"` or `{class = "overloaded", reason = "…"}`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The reason alone.
     Short(String),
@@ -203,6 +315,35 @@ pub enum Failure {
         /// When a limit is over, from now.
         reset_in: Option<Pause>,
     },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FailureTable {
+    class: Class,
+    reason: String,
+    reset_in: Option<Pause>,
+}
+
+impl From<FailureTable> for Failure {
+    fn from(table: FailureTable) -> Failure {
+        let FailureTable { class, reason, reset_in } = table;
+        Failure::Long { class, reason, reset_in }
+    }
+}
+
+impl TextOrTable for Failure {
+    type Table = FailureTable;
+    const EXPECTED: &'static str = "a text, or a table with class, reason and reset_in";
+    fn from_text(text: &str) -> Result<Failure, String> {
+        Ok(Failure::Short(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Failure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Failure, D::Error> {
+        text_or_table(deserializer)
+    }
 }
 
 /// An answer to a permission.
@@ -225,18 +366,22 @@ impl RelativePath {
     pub fn as_path(&self) -> &Path {
         &self.0
     }
+
+    /// Reads a path; the error says why it cannot be used.
+    fn new(text: &str) -> Result<RelativePath, String> {
+        let inside = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
+        let path: PathBuf = Path::new(text).components().filter(|it| *it != Component::CurDir).collect();
+        if path.as_os_str().is_empty() || text.contains('\0') || !Path::new(text).components().all(inside) {
+            return Err(format!("the path {text:?} is not inside the workspace; write it relative and without `..`"));
+        }
+        Ok(RelativePath(path))
+    }
 }
 
 impl<'de> Deserialize<'de> for RelativePath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RelativePath, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let inside = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
-        let path: PathBuf = Path::new(&text).components().filter(|it| *it != Component::CurDir).collect();
-        if path.as_os_str().is_empty() || text.contains('\0') || !Path::new(&text).components().all(inside) {
-            let why = format!("the path {text:?} is not inside the workspace; write it relative and without `..`");
-            return Err(serde::de::Error::custom(why));
-        }
-        Ok(RelativePath(path))
+        RelativePath::new(&text).map_err(serde::de::Error::custom)
     }
 }
 
@@ -285,7 +430,7 @@ pub enum ScriptError {
         name: String,
     },
     /// A step's content does not fit its name.
-    #[error("Step {step} of the script, `{name}`, is not right: {why}.")]
+    #[error("Step {step} of the script, `{name}`, cannot be read: {why}; write it like {{ {example} }}.")]
     Malformed {
         /// Which, from 1.
         step: usize,
@@ -293,6 +438,8 @@ pub enum ScriptError {
         name: String,
         /// What is wrong.
         why: String,
+        /// How such a step is written.
+        example: &'static str,
     },
 }
 
@@ -312,23 +459,19 @@ fn parse_step(step: usize, value: serde_json::Value) -> Result<Step, ScriptError
         // A hostile name must not flood an error message.
         return Err(ScriptError::Unknown { step, name: name.chars().take(40).collect() });
     }
-    // Serde says only that neither form of these fits; the longer form's own words help more.
-    let content = value[&name].clone();
-    let hint = match name.as_str() {
-        "remove" if content.is_string() => serde_json::from_value::<RelativePath>(content).err(),
-        "remove" => serde_json::from_value::<RelativePath>(content["path"].clone()).err(),
-        _ => None,
-    };
-    let parsed = serde_json::from_value::<Step>(value);
-    let malformed =
-        |error: serde_json::Error| ScriptError::Malformed { step, name: name.clone(), why: error.to_string() };
-    let parsed = parsed.map_err(|error| malformed(hint.unwrap_or(error)))?;
+    let example = EXAMPLES.iter().find(|(step, _)| *step == name).map_or("", |(_, example)| *example);
+    let malformed = |why: String| ScriptError::Malformed { step, name: name.clone(), why, example };
+    // Serde would name a Rust type here.
+    if TABLE_STEPS.contains(&name.as_str()) && !value[&name].is_object() {
+        return Err(malformed("it must be a table".into()));
+    }
+    let parsed = serde_json::from_value::<Step>(value).map_err(|error| malformed(error.to_string()))?;
     if let Step::Ask { choices, default: Some(default), .. } = &parsed
         && !choices.is_empty()
         && !choices.contains(default)
     {
         let why = format!("its default {default:?} is none of its choices");
-        return Err(ScriptError::Malformed { step, name, why });
+        return Err(malformed(why));
     }
     Ok(parsed)
 }
@@ -376,9 +519,19 @@ mod tests {
             (r#"[{"sleep":"soon"}]"#, "is no time"),
             (r#"[{"sleep":1e300}]"#, "is no time"),
             (r#"[{"ask":{"question":"q","choices":["a"],"default":"b"}}]"#, "none of its choices"),
+            (r#"[{"permission":5}]"#, "integer `5`, expected a text, or a table with what, default"),
+            (r#"[{"permission":{"default":"allow"}}]"#, "missing field `what`"),
+            (r#"[{"permission":{"what":"p","deflt":"allow"}}]"#, "unknown field `deflt`"),
+            (r#"[{"fail":{"reason":"r"}}]"#, "missing field `class`"),
+            (r#"[{"remove":7}]"#, "expected a path, or a table with path"),
+            (r#"[{"write":"a"}]"#, "it must be a table; write it like { write = { path ="),
+            (r#"[{"ask":true}]"#, "it must be a table; write it like { ask = { question ="),
         ] {
             let error = parse(script).unwrap_err().to_string();
             assert!(error.contains(words), "{script}: {error}");
+            for leak in ["untagged", "enum", "variant", "struct"] {
+                assert!(!error.contains(leak), "{script}: {error}");
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! JSON Schema of what this program reads and prints: the API's, and plan and settings files.
 
-use regatta_agents::script::STEPS;
+use regatta_agents::script::EXAMPLES;
+use regatta_core::session::Class;
 use serde_json::{Value, json};
 
 use crate::plan::fields::{EFFORTS, TYPES};
@@ -23,49 +24,71 @@ fn one_or_many() -> Value {
     json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
 }
 
+/// The steps of a scripted agent, by name.
+fn steps() -> Value {
+    let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
+    let (whole, truth) = (json!({ "type": "integer", "minimum": 0 }), json!({ "type": "boolean" }));
+    let table = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+    let or_text = |long: Value| json!({ "anyOf": [text, long] });
+    let texts = json!({ "type": "array", "items": text });
+    let pause = json!({ "type": ["number", "string"], "description": "Seconds, or 500ms, 2s, 1m" });
+    let path_and_text = table(json!({ "path": text, "text": text }), &["path", "text"]);
+    let kinds = json!({ "enum": [
+        "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"
+    ] });
+    let classes: Vec<Value> = Class::ALL.iter().map(|class| json!(class)).collect();
+    let mut steps = json!({
+        "say": text,
+        "think": text,
+        "plan": texts,
+        "tool": table(json!({ "title": text, "kind": kinds }), &["title"]),
+        "call": table(json!({ "tool": text, "input": {}, "fails": { "type": "boolean" } }), &["tool"]),
+        "write": path_and_text,
+        "append": path_and_text,
+        "replace": table(json!({ "path": text, "from": text, "to": text }), &["path", "from", "to"]),
+        "remove": or_text(table(json!({ "path": text }), &["path"])),
+        "run": text,
+        "ask": table(json!({ "question": text, "choices": texts, "default": text }), &["question"]),
+        "permission": or_text(table(
+            json!({ "what": text, "default": { "enum": ["allow", "deny"] }, "kind": kinds, "path": text }),
+            &["what"],
+        )),
+        "sleep": pause,
+        "usage": table(
+            json!({
+                "input": whole, "output": whole, "cached": whole, "cost": number, "used": whole, "size": whole,
+            }),
+            &[],
+        ),
+        "flood": table(json!({ "bytes": whole }), &["bytes"]),
+        "hang": truth,
+        "end_turn": truth,
+        "rate_limit": table(json!({ "reset_in": pause }), &[]),
+        "fail": or_text(table(
+            json!({ "class": { "enum": classes }, "reason": text, "reset_in": pause }),
+            &["class", "reason"],
+        )),
+        "crash": truth,
+    });
+    for (name, example) in EXAMPLES {
+        steps[name]["examples"] = json!([format!("{{ {example} }}")]);
+    }
+    steps
+}
+
 /// A plan file, in TOML or JSON.
 fn plan() -> Value {
-    let path_and_text = json!({
-        "type": "object",
-        "properties": { "path": { "type": "string" }, "text": { "type": "string" } },
-        "required": ["path", "text"]
-    });
     let check = json!({
         "type": "object",
         "properties": { "file": { "type": "string" }, "pattern": { "type": "string" } },
         "required": ["file", "pattern"],
         "additionalProperties": false
     });
-    let mut steps = json!({
-        "say": { "type": "string" },
-        "think": { "type": "string" },
-        "plan": { "type": "array", "items": { "type": "string" } },
-        "write": path_and_text,
-        "append": path_and_text,
-        "replace": {
-            "type": "object",
-            "properties": { "path": { "type": "string" }, "from": { "type": "string" }, "to": { "type": "string" } },
-            "required": ["path", "from", "to"]
-        },
-        "run": { "type": "string" },
-        "sleep": { "type": ["number", "string"] },
-        "usage": { "type": "object" },
-        "flood": { "type": "object" },
-        "hang": { "type": "boolean" },
-        "end_turn": { "type": "boolean" },
-        "crash": { "type": "boolean" }
-    });
-    // The others are written in more than one way; the program says what it expects.
-    for name in STEPS {
-        if steps.get(name).is_none() {
-            steps[name] = json!({});
-        }
-    }
     let step = json!({
         "type": "object",
         "minProperties": 1,
         "maxProperties": 1,
-        "properties": steps,
+        "properties": steps(),
         "additionalProperties": false
     });
     let task = json!({
@@ -196,7 +219,73 @@ mod tests {
         assert_eq!(known, read);
     }
 
+    use regatta_agents::script::STEPS;
+
     use crate::plan;
+
+    /// A value that the schema allows, with or without what is optional.
+    fn sample(schema: &Value, all: bool) -> Value {
+        if let Some(word) = schema["enum"].get(0).or(schema.get("const")) {
+            return word.clone();
+        }
+        let kind = schema["type"].as_str().or(schema["type"][0].as_str());
+        match kind {
+            Some("string") => json!("a"),
+            Some("integer" | "number") => json!(3),
+            Some("boolean") => json!(true),
+            Some("array") => json!([sample(&schema["items"], all)]),
+            Some("object") => {
+                let required: Vec<&str> =
+                    schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+                let fields = schema["properties"].as_object().unwrap().iter();
+                fields
+                    .filter(|(name, _)| all || required.contains(&name.as_str()))
+                    .map(|(name, field)| (name.clone(), sample(field, all)))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into()
+            }
+            _ => json!(null),
+        }
+    }
+
+    /// Every form of every step that the schema allows can be read, and no required field can be left out.
+    #[test]
+    fn the_schema_describes_every_step_as_the_scripted_agent_reads_it() {
+        let read = |name: &str, value: &Value| regatta_agents::script::parse(&json!([{ name: value }]).to_string());
+        for (name, schema) in steps().as_object().unwrap() {
+            let forms = schema["anyOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
+            for form in &forms {
+                assert!(form.get("type").or(form.get("const")).is_some(), "{name} has an empty schema");
+                for all in [true, false] {
+                    let value = sample(form, all);
+                    assert!(read(name, &value).is_ok(), "{name} = {value}: {:?}", read(name, &value));
+                }
+                for field in form["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                    let mut value = sample(form, true);
+                    value.as_object_mut().unwrap().remove(field);
+                    assert!(read(name, &value).is_err(), "{name} without {field} is read");
+                }
+                if form["type"] == "object" {
+                    let mut value = sample(form, true);
+                    value["unheard_of"] = json!(1);
+                    assert!(read(name, &value).is_err(), "{name} takes any field");
+                }
+            }
+        }
+    }
+
+    /// The examples of the steps can be read as they stand, and the documentation has each of them.
+    #[test]
+    fn the_examples_of_the_steps_can_be_read() {
+        let docs = include_str!("../../../docs/plans.md");
+        let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, STEPS);
+        for (name, example) in EXAMPLES {
+            let plan = format!("[[task]]\nsubject = \"x\"\nfiles = \"f\"\nscript = [{{ {example} }}]");
+            assert!(plan::parse(&plan, false, "example").is_ok(), "{example}");
+            assert!(docs.contains(&format!("| `{name}` | `{{ {example} }}`")), "docs/plans.md lacks {name}: {example}");
+        }
+    }
 
     fn names(schema: &Value) -> Vec<&str> {
         let mut names: Vec<&str> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();

@@ -185,7 +185,7 @@ fn dependencies(reader: &mut Reader<'_>, node: Node) -> Vec<(String, usize)> {
         Value::List(items) => items,
         Value::Null => vec![],
         _ => {
-            reader.wrong(node.at, format!("`dependencies` is {}, not a list", node.kind()), "write []");
+            reader.wrong(node.at, format!("`dependencies` must be a list, not {}", node.kind()), "write []");
             vec![]
         }
     };
@@ -456,14 +456,17 @@ mod tests {
             ("{\"id\":\"a\",\"title\":\"b\"}\nnonsense\n", "b.jsonl:2:2: this is not JSON"),
             ("\n\n{\"id\":\"a\"}", "b.jsonl:3:1: missing field `title`"),
             ("{\"title\":\"a\"}", "b.jsonl:1:1: missing field `id`"),
-            ("[]", "b.jsonl:1:1: `issue` is a list"),
+            ("[]", "b.jsonl:1:1: `issue` must be a table, not a list"),
             ("{\"id\":\"a\",\"title\":\"b\",\"priority\":12}", "b.jsonl:1:34: 12 is no priority"),
-            ("{\"id\":\"a\",\"title\":3}", "b.jsonl:1:19: `title` is a number"),
+            ("{\"id\":\"a\",\"title\":3}", "b.jsonl:1:19: `title` must be a text, not a number"),
             (
                 "{\"id\":\"a\",\"title\":\"b\"}\n{\"id\":\"a\",\"title\":\"b\"}",
                 "b.jsonl:2:1: \"a\" is there twice; first at line 1",
             ),
-            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":{}}", "b.jsonl:1:38: `dependencies` is a table"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":{}}",
+                "b.jsonl:1:38: `dependencies` must be a list, not a table",
+            ),
             ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[{}]}", "has no `depends_on_id`"),
             ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"a\"]}", "\"a\" waits for itself"),
             (

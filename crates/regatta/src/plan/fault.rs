@@ -51,9 +51,9 @@ impl Source {
         if faults.len() > MOST {
             lines.push(format!("and {} more", faults.len() - MOST));
         }
-        let hint = match faults.len() {
-            1 => "mend that place; nothing was created".to_owned(),
-            many => format!("mend these {many} places; nothing was created"),
+        let hint = match faults {
+            [fault] => format!("fix {}:{} and try again; nothing was created", self.name, fault.line),
+            many => format!("fix these {} places and try again; nothing was created", many.len()),
         };
         usage(lines.join("\n"), hint)
     }

@@ -81,7 +81,11 @@ impl<'a> Reader<'a> {
     }
 
     fn wrong_type(&mut self, name: &str, node: &Node, wanted: &str, example: &str) {
-        self.wrong(node.at, format!("`{name}` is {}, not {wanted}", node.kind()), format!("write {name} = {example}"));
+        self.wrong(
+            node.at,
+            format!("`{name}` must be {wanted}, not {}", node.kind()),
+            format!("write {name} = {example}"),
+        );
     }
 
     /// A table's fields.
@@ -273,7 +277,7 @@ impl<'a> Reader<'a> {
                 None
             }
             _ => {
-                let what = format!("`priority` is {}, not a whole number", node.kind());
+                let what = format!("`priority` must be a whole number, not {}", node.kind());
                 self.wrong(node.at, what, "write 0 (first) to 9 (last); 2 is usual");
                 None
             }

@@ -211,7 +211,7 @@ fn top(reader: &mut Reader<'_>, tree: Node, json: bool) -> (Top, Vec<Node>) {
         Some(Node { value: Value::List(nodes), .. }) => nodes,
         Some(other) => {
             let example = if json { "[{ \"subject\": … }]" } else { "each task under its own [[task]]" };
-            let what = format!("`task` is {}, not a list of tasks", other.kind());
+            let what = format!("`task` must be a list of tasks, not {}", other.kind());
             reader.wrong(other.at, what, format!("write {example}"));
             return (title, vec![]);
         }

@@ -55,8 +55,8 @@ const BAD_TOML: &[Bad] = &[
     ("[[task]\nsubject = 'x'", "1:8", "this is not TOML", "name = \"value\""),
     ("[[task]]\nsubject = 'x", "2:13", "this is not TOML", "name = \"value\""),
     ("[[task]]\nsubject = 'x'\nsubject = 'y'", "3:1", "duplicate key", "name = \"value\""),
-    ("[task]\nsubject = 'x'", "1:1", "`task` is a table, not a list", "[[task]]"),
-    ("task = 'x'", "1:8", "`task` is a text, not a list", "[[task]]"),
+    ("[task]\nsubject = 'x'", "1:1", "`task` must be a list of tasks, not a table", "[[task]]"),
+    ("task = 'x'", "1:8", "`task` must be a list of tasks, not a text", "[[task]]"),
     ("colour = 'red'\n[[task]]\nsubject = 'x'", "1:1", "unknown field `colour` in a plan", "title, commits, task"),
     ("[[task]]\n", "1:1", "missing field `subject`", "say in one line"),
     ("[[task]]\nid = 'a'", "1:1", "missing field `subject` in task \"a\"", "say in one line"),
@@ -64,11 +64,11 @@ const BAD_TOML: &[Bad] = &[
     ("[[task]]\nsubject = 'x'\ncolour = 'red'", "3:1", "unknown field `colour`", "a task has id, subject"),
     ("[[task]]\nsubject = 'x'\nblockedBy = ['a']", "3:1", "unknown field `blockedBy`", "write `blocked_by`"),
     ("[[task]]\nsubject = 'x'\ntitle = 'y'", "3:1", "unknown field `title`", "a task has"),
-    ("[[task]]\nsubject = 3", "2:11", "`subject` is a number, not a text", "subject = \"…\""),
+    ("[[task]]\nsubject = 3", "2:11", "`subject` must be a text, not a number", "subject = \"…\""),
     ("[[task]]\nsubject = ' '", "2:11", "`subject` is empty", "fill it in"),
     ("[[task]]\nsubject = \"a\\nb\"", "2:11", "more than one line", "into `description`"),
-    ("[[task]]\nsubject = 'x'\ndescription = ['y']", "3:15", "`description` is a list", "description = \"…\""),
-    ("[[task]]\nsubject = 'x'\nid = 7", "3:6", "`id` is a number", "id = \"…\""),
+    ("[[task]]\nsubject = 'x'\ndescription = ['y']", "3:15", "`description` must be", "description = \"…\""),
+    ("[[task]]\nsubject = 'x'\nid = 7", "3:6", "`id` must be", "id = \"…\""),
     ("[[task]]\nsubject = 'x'\nid = ''", "3:6", "`id` is empty", "fill it in"),
     (
         "[[task]]\nsubject = 'x'\nid = 'a'\n[[task]]\nsubject = 'y'\nid = 'a'",
@@ -104,7 +104,7 @@ const BAD_TOML: &[Bad] = &[
         "take one of them out",
     ),
     ("[[task]]\nsubject = 'x'\nblocked_by = [1]", "3:15", "`blocked_by` has a number", "[\"…\", \"…\"]"),
-    ("[[task]]\nsubject = 'x'\nblocked_by = true", "3:14", "`blocked_by` is true or false", "[\"…\"]"),
+    ("[[task]]\nsubject = 'x'\nblocked_by = true", "3:14", "`blocked_by` must be", "[\"…\"]"),
     ("[[task]]\nsubject = 'x'\nfiles = ['/etc/passwd']", "3:10", "absolute", "top: \"etc/passwd\""),
     ("[[task]]\nsubject = 'x'\nfiles = ['a', '../x']", "3:15", ".. segment", "top: \"x\""),
     ("[[task]]\nsubject = 'x'\nfiles = ['a//b']", "3:10", "empty segment", "top: \"a/b\""),
@@ -112,22 +112,22 @@ const BAD_TOML: &[Bad] = &[
     ("[[task]]\nsubject = 'x'\nfiles = ['src/{a,b']", "3:10", "a { has no }", "web/**"),
     ("[[task]]\nsubject = 'x'\nfiles = ['src\\a.rs']", "3:10", "backslash", "top: \"src/a.rs\""),
     ("[[task]]\nsubject = 'x'\nfiles = ['']", "3:10", "`files` is empty", "fill it in"),
-    ("[[task]]\nsubject = 'x'\nfiles = 3", "3:9", "`files` is a number", "files = [\"…\"]"),
+    ("[[task]]\nsubject = 'x'\nfiles = 3", "3:9", "`files` must be", "files = [\"…\"]"),
     ("[[task]]\nsubject = 'x'\nissue_type = 'epic'", "3:14", "\"epic\" is no issue_type", "feature, bug, task"),
     ("[[task]]\nsubject = 'x'\nissue_type = 'Bug'", "3:14", "\"Bug\" is no issue_type", "write \"bug\""),
-    ("[[task]]\nsubject = 'x'\nissue_type = 1", "3:14", "`issue_type` is a number", "issue_type = \"…\""),
+    ("[[task]]\nsubject = 'x'\nissue_type = 1", "3:14", "`issue_type` must be", "issue_type = \"…\""),
     ("[[task]]\nsubject = 'x'\npriority = 10", "3:12", "10 is no priority", "0 (first) to 9 (last)"),
     ("[[task]]\nsubject = 'x'\npriority = -1", "3:12", "-1 is no priority", "0 (first) to 9 (last)"),
-    ("[[task]]\nsubject = 'x'\npriority = 'high'", "3:12", "`priority` is a text", "0 (first) to 9 (last)"),
-    ("[[task]]\nsubject = 'x'\npriority = 1.5", "3:12", "`priority` is a fraction", "0 (first) to 9 (last)"),
+    ("[[task]]\nsubject = 'x'\npriority = 'high'", "3:12", "`priority` must be", "0 (first) to 9 (last)"),
+    ("[[task]]\nsubject = 'x'\npriority = 1.5", "3:12", "`priority` must be", "0 (first) to 9 (last)"),
     ("[[task]]\nsubject = 'x'\neffort = 'hihg'", "3:10", "\"hihg\" is no effort", "write \"high\""),
-    ("[[task]]\nsubject = 'x'\neffort = 3", "3:10", "`effort` is a number", "effort = \"…\""),
+    ("[[task]]\nsubject = 'x'\neffort = 3", "3:10", "`effort` must be", "effort = \"…\""),
     ("[[task]]\nsubject = 'x'\nexpects = 'money'", "3:11", "\"money\" is no expects", "changes, report"),
     ("[[task]]\nsubject = 'x'\nagent = 'a b'", "3:9", "a b", "regatta agent list"),
     ("[[task]]\nsubject = 'x'\nprovider = ''", "3:12", "`provider` is empty", "take `provider` out"),
-    ("[[task]]\nsubject = 'x'\nvalidation = 'make'", "3:14", "`validation` is a text", "{ tests = "),
+    ("[[task]]\nsubject = 'x'\nvalidation = 'make'", "3:14", "`validation` must be", "{ tests = "),
     ("[[task]]\nsubject = 'x'\nvalidation = { test = 'x' }", "3:16", "unknown field `test`", "write `tests`"),
-    ("[[task]]\nsubject = 'x'\nvalidation = { tests = 1 }", "3:24", "`tests` is a number", "tests = [\"…\"]"),
+    ("[[task]]\nsubject = 'x'\nvalidation = { tests = 1 }", "3:24", "`tests` must be", "tests = [\"…\"]"),
     ("[[task]]\nsubject = 'x'\nvalidation = { tests = '' }", "3:24", "`tests` is empty", "take `tests` out"),
     ("[[task]]\nsubject = 'x'\nvalidation = { files_exist = ['/a'] }", "3:31", "absolute", "top: \"a\""),
     (
@@ -142,9 +142,9 @@ const BAD_TOML: &[Bad] = &[
         ".. segment",
         "top: \"a\"",
     ),
-    ("[[task]]\nsubject = 'x'\nratchet = 'ol x'", "3:11", "`ratchet` is a text", "ratchet = [\"program\""),
+    ("[[task]]\nsubject = 'x'\nratchet = 'ol x'", "3:11", "`ratchet` must be", "ratchet = [\"program\""),
     ("[[task]]\nsubject = 'x'\nratchet = []", "3:11", "`ratchet` names no program", "take it out"),
-    ("[[task]]\nsubject = 'x'\nscript = 'x'", "3:10", "`script` is a text", "write script = [{"),
+    ("[[task]]\nsubject = 'x'\nscript = 'x'", "3:10", "`script` must be", "write script = [{"),
     (
         "[[task]]\nsubject = 'x'\nscript = [{ fly = 'high' }]",
         "3:11",
@@ -163,12 +163,12 @@ const BAD_JSON: &[Bad] = &[
     ("", "1:1", "this is not JSON", "missing comma"),
     ("{", "1:1", "this is not JSON", "missing comma"),
     ("[{\"subject\": \"x\"\n \"id\": \"a\"}]", "2:2", "this is not JSON", "missing comma"),
-    ("null", "1:1", "`plan` is null", "{ \"task\""),
+    ("null", "1:1", "`plan` must be", "{ \"task\""),
     ("[]", "1:1", "it has no [[task]]", "{ \"task\""),
     ("{}", "1:1", "it has no [[task]]", "{ \"task\""),
-    ("{\"task\": {}}", "1:10", "`task` is a table", "[{ \"subject\""),
-    ("[3]", "1:2", "`task` is a number, not a table", "subject"),
-    ("[{\"subject\": 1}]", "1:14", "`subject` is a number", "subject = \"…\""),
+    ("{\"task\": {}}", "1:10", "`task` must be", "[{ \"subject\""),
+    ("[3]", "1:2", "`task` must be a table, not a number", "subject"),
+    ("[{\"subject\": 1}]", "1:14", "`subject` must be", "subject = \"…\""),
     ("[\n  {\"subject\": \"x\",\n   \"fils\": []}]", "3:4", "unknown field `fils`", "write `files`"),
     ("[{\"subject\": \"x\", \"subject\": \"y\"}]", "1:19", "duplicate key `subject`", "keep one"),
     (
@@ -178,7 +178,7 @@ const BAD_JSON: &[Bad] = &[
         "add a task",
     ),
     ("[{\"subject\":\"ü\",\"files\":[\"/x\"]}]", "1:26", "absolute", "top: \"x\""),
-    ("[{\"subject\":\"x\",\"priority\":99999999999999999999}]", "1:28", "`priority` is a fraction", "0 (first)"),
+    ("[{\"subject\":\"x\",\"priority\":99999999999999999999}]", "1:28", "`priority` must be", "0 (first)"),
 ];
 
 fn faults(text: &str, json: bool) -> Vec<String> {
@@ -217,7 +217,7 @@ fn several_mistakes_are_told_together() {
     let many = "[[task]]\n".repeat(30);
     let Err(Failed::Problem(it)) = parse(&many, false, "p") else { panic!("refused") };
     assert!(it.message.ends_with("and 10 more"), "{}", it.message);
-    assert_eq!(it.hint, "mend these 30 places; nothing was created");
+    assert_eq!(it.hint, "fix these 30 places and try again; nothing was created");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn understand(source: &Source, top: &Path, backflow: &Backflow) -> Result<Wave, 
         match fields.take(&[name]).map(|it| it.node) {
             Some(Node { value: Value::List(items), .. }) => items,
             Some(other) => {
-                let what = format!("`{name}` is {}, not a list", other.kind());
+                let what = format!("`{name}` must be a list, not {}", other.kind());
                 reader.wrong(other.at, what, format!("write \"{name}\": []"));
                 vec![]
             }
@@ -325,14 +325,17 @@ mod tests {
     fn bad_waves_are_refused_with_their_place() {
         let top = Path::new("/nowhere");
         for (text, told) in [
-            ("[]", "w.json:1:1: `wave file` is a list"),
+            ("[]", "w.json:1:1: `wave file` must be a table, not a list"),
             ("{", "w.json:1:1: this is not JSON"),
             ("{}", "w.json:1:1: there is no entry in `wave`; hunt again"),
             (r#"{"wave":[],"completed":[{"id":"a","title":"b"}]}"#, "all is completed"),
-            (r#"{"wave":{}}"#, "w.json:1:9: `wave` is a table, not a list"),
+            (r#"{"wave":{}}"#, "w.json:1:9: `wave` must be a list, not a table"),
             (r#"{"wave":[{"title":"b"}]}"#, "w.json:1:10: missing field `id`"),
             (r#"{"wave":[{"id":"a"}]}"#, "w.json:1:10: missing field `title`"),
-            (r#"{"wave":[{"id":"a","title":"b","priority":"x"}]}"#, "w.json:1:43: `priority` is a text"),
+            (
+                r#"{"wave":[{"id":"a","title":"b","priority":"x"}]}"#,
+                "w.json:1:43: `priority` must be a whole number, not a text",
+            ),
             (r#"{"wave":[{"id":"a","title":"b","spec_path":"/etc/passwd"}]}"#, "absolute"),
             (r#"{"wave":[{"id":"a","title":"b","files":["../x"]}]}"#, ".. segment"),
             (r#"{"wave":[{"id":"a","title":"b","issue_type":"epic"}]}"#, "\"epic\" is no issue_type"),
