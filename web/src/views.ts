@@ -46,6 +46,7 @@ export interface Head {
   version: string;
   /** What may become of words to the whole team; the first is meant most often. */
   composers: Action[];
+  tasks: number;
 }
 
 export interface Item {

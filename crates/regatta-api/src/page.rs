@@ -159,6 +159,9 @@ pub struct HeadView {
     pub version: String,
     /// What may become of words to the whole team; the first is meant most often.
     pub composers: Vec<Action>,
+    /// How many tasks there ever were. The topic `tasks` has the open ones and the latest that ended.
+    #[serde(default)]
+    pub tasks: u64,
 }
 
 /// A project's name and trunk.

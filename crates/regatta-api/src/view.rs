@@ -93,7 +93,7 @@ impl TaskView {
             task: task.clone(),
             word: word_on(board, task).into(),
             waits: schedule::wait_reasons(board, task, now),
-            live: attempt.filter(|it| it.supervised).map(|it| liveness(board, it)),
+            live: attempt.filter(|it| it.supervised || it.by_hand).map(|it| liveness(board, it)),
             asks: attempt
                 .and_then(|it| approval::open_of(board, it))
                 .or_else(|| approval::open_question(board, task.id))
@@ -146,6 +146,9 @@ impl TaskView {
 /// A program in its turn.
 const WORKING: &str = "working";
 
+/// A person has taken the task over.
+pub const BY_HAND: &str = "a person works on it";
+
 /// What a supervised attempt's program is at, from evidence.
 pub fn liveness(board: &Board, attempt: &Attempt) -> String {
     if attempt.stopping.is_some() {
@@ -160,6 +163,9 @@ pub fn liveness(board: &Board, attempt: &Attempt) -> String {
             Want::Question { .. } => "an answer",
         };
         return format!("waiting for {what} ({})", open.id);
+    }
+    if attempt.by_hand {
+        return BY_HAND.into();
     }
     let talk = &attempt.talk;
     match (&talk.held, attempt.talks) {

@@ -268,6 +268,11 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Names the attempt and who does the work: `A5 by claude-1`.
+    pub fn label(&self) -> String {
+        if self.by_hand { format!("{} by a person", self.id) } else { format!("{} by {}", self.id, self.agent) }
+    }
+
     /// The attempt whose workspace it works in: its own, unless it goes on with unfinished work.
     pub fn workspace(&self) -> AttemptId {
         self.resumes.as_ref().map_or(self.id, |it| it.workspace)

@@ -177,7 +177,7 @@ pub fn doing(board: &Board, task: &Task, now: Now) -> (Doing, String, Option<Att
             return (Doing::Waiting(kind), format!("{} asks: {}", open.id, open.subject()), Some(by.id));
         }
         let doing = if task.status == Status::Validating { Doing::Checking } else { Doing::Working };
-        let text = by.map_or_else(String::new, |it| format!("{} by {}", it.id, it.agent));
+        let text = by.map_or_else(String::new, |attempt| attempt.label());
         return (doing, text, by.map(|it| it.id));
     }
     match schedule::wait_reasons(board, task, now).into_iter().next() {

@@ -69,9 +69,29 @@ pub fn describe(parked: &Parked, now: Now) -> String {
         ),
         None => {
             let agent = parked.name.strip_prefix("agent:").unwrap_or(&parked.name);
-            format!("{agent} cannot work ({}): {}; mend it, then regatta resume {agent}", parked.class, parked.reason)
+            format!("{agent} {}: {}; fix that, then: regatta resume {agent}", obstacle(parked.class), why(parked))
         }
     }
+}
+
+/// What keeps an agent from work until a person acts.
+pub(crate) fn obstacle(class: Class) -> &'static str {
+    if class == Class::Auth { "is not signed in" } else { "cannot work as it is set up" }
+}
+
+/// The reason of a parked agent, to be followed by other words.
+fn why(parked: &Parked) -> &str {
+    parked.reason.trim_end_matches('.')
+}
+
+/// Describes several agents that wait for a person for one and the same reason.
+pub fn describe_all(parked: &[&Parked]) -> String {
+    let Some(first) = parked.first() else { return String::new() };
+    let names: Vec<&str> =
+        parked.iter().map(|parked| parked.name.strip_prefix("agent:").unwrap_or(&parked.name)).collect();
+    let obstacle = if first.class == Class::Auth { "are not signed in" } else { "cannot work as they are set up" };
+    let few = if names.len() > 3 { format!("{} agents", names.len()) } else { names.join(", ") };
+    format!("{few} {obstacle}: {}; fix that, then: regatta resume {}", why(first), names.join(" "))
 }
 
 /// Parks what an agent's work hangs on.
@@ -177,4 +197,39 @@ pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_with_the_same_fault_are_described_together() {
+        let parked = |name: &str, class| Parked {
+            name: format!("agent:{name}"),
+            class,
+            reason: "no model opus-5.".into(),
+            until_at: None,
+            since_wall: 0,
+            times: 0,
+            over: false,
+            snoozed: None,
+        };
+        let now = Now { at: 0, wall: 0 };
+        let one = parked("amy", Class::BadConfig);
+        assert_eq!(
+            describe(&one, now),
+            "amy cannot work as it is set up: no model opus-5; fix that, then: regatta resume amy"
+        );
+        assert!(describe(&parked("amy", Class::Auth), now).starts_with("amy is not signed in: no model"));
+        let names = ["amy", "bob", "cid", "dan"];
+        let all: Vec<Parked> = names.iter().map(|name| parked(name, Class::BadConfig)).collect();
+        let all: Vec<&Parked> = all.iter().collect();
+        assert_eq!(
+            describe_all(&all[..2]),
+            "amy, bob cannot work as they are set up: no model opus-5; fix that, then: regatta resume amy bob"
+        );
+        assert!(describe_all(&all).starts_with("4 agents cannot work as they are set up: no model"));
+        assert!(describe_all(&all).ends_with("regatta resume amy bob cid dan"));
+    }
 }

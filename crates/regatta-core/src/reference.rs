@@ -102,19 +102,23 @@ impl Reference {
         }
     }
 
+    /// Returns the id alone, such as `T5`.
+    pub fn id(&self) -> String {
+        match self {
+            Reference::Task(id) => id.to_string(),
+            Reference::Attempt(id) => id.to_string(),
+            Reference::Mission(id) => id.to_string(),
+            Reference::Approval(id) => id.to_string(),
+            Reference::Landing(id) => id.to_string(),
+            Reference::Firing(id) => id.to_string(),
+            Reference::Agent(name) => name.to_string(),
+            Reference::Commit(prefix) => prefix.clone(),
+        }
+    }
+
     /// Returns the text that can mean nothing else, such as `task:T5`.
     pub fn unambiguous(&self) -> String {
-        let word = self.kind().word();
-        match self {
-            Reference::Task(id) => format!("{word}:{id}"),
-            Reference::Attempt(id) => format!("{word}:{id}"),
-            Reference::Mission(id) => format!("{word}:{id}"),
-            Reference::Approval(id) => format!("{word}:{id}"),
-            Reference::Landing(id) => format!("{word}:{id}"),
-            Reference::Firing(id) => format!("{word}:{id}"),
-            Reference::Agent(name) => format!("{word}:{name}"),
-            Reference::Commit(prefix) => format!("{word}:{prefix}"),
-        }
+        format!("{}:{}", self.kind().word(), self.id())
     }
 
     /// Whether the board has, or once had, the thing. Commits are not on the board, so they do not exist here.
@@ -149,16 +153,7 @@ impl Reference {
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reference::Task(id) => write!(f, "task {id}"),
-            Reference::Attempt(id) => write!(f, "attempt {id}"),
-            Reference::Mission(id) => write!(f, "mission {id}"),
-            Reference::Approval(id) => write!(f, "request {id}"),
-            Reference::Landing(id) => write!(f, "landing {id}"),
-            Reference::Firing(id) => write!(f, "firing {id}"),
-            Reference::Agent(name) => write!(f, "agent {name}"),
-            Reference::Commit(prefix) => write!(f, "commit {prefix}"),
-        }
+        write!(f, "{} {}", self.kind().word(), self.id())
     }
 }
 

@@ -396,7 +396,8 @@ impl Refusal {
                 "see them with regatta project list, or add this repository: regatta init".into()
             }
             Refusal::NoSuchAgent { agent } => format!(
-                "add it: regatta agent add {agent} --runtime outside (or --preset NAME, if Regatta runs its program)"
+                "see them: regatta agent list; add it: regatta agent add {agent} --runtime outside (or --preset NAME, if \
+                 Regatta runs its program)"
             ),
             Refusal::NoSuchTask { .. } => "see them with regatta task list".into(),
             Refusal::NoSuchRunner { .. } => "see regatta runner list".into(),

@@ -18,6 +18,7 @@ use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, 
 use crate::landing::{State as LandingState, wave};
 use crate::mission::Mission;
 use crate::pattern::PathPattern;
+use crate::provider::Parked;
 use crate::provider_name;
 use crate::refusal::{Holder, Refusal, seconds};
 use crate::task::{Expects, IssueType, Status, Task};
@@ -625,13 +626,26 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         (None, Some(mission)) => mission.agents.iter().collect(),
         (None, None) => vec![],
     };
+    // Agents that wait for a person for the same reason are named together.
+    let of = |name: &&AgentName| board.agents.get(*name).and_then(|agent| provider::parked(board, agent));
+    let mut stuck: Vec<&Parked> = candidates.iter().filter_map(of).filter(|parked| parked.until_at.is_none()).collect();
     for agent in candidates.iter().filter_map(|it| board.agents.get(*it)) {
         if let Some(why) = &agent.offline {
             say(WaitKind::Runner, format!("{} is offline until it registers again: {why}", agent.name));
         }
-        if let Some(parked) = provider::parked(board, agent) {
-            let kind = if parked.until_at.is_some() { WaitKind::RateLimit } else { WaitKind::Provider };
-            say(kind, provider::describe(parked, now));
+        match provider::parked(board, agent) {
+            Some(parked) if parked.until_at.is_some() => say(WaitKind::RateLimit, provider::describe(parked, now)),
+            Some(parked) => {
+                let alike = |other: &&Parked| (other.class, &other.reason) == (parked.class, &parked.reason);
+                let (same, others): (Vec<_>, Vec<_>) = stuck.into_iter().partition(alike);
+                stuck = others;
+                match same.len() {
+                    0 => {}
+                    1 => say(WaitKind::Provider, provider::describe(parked, now)),
+                    _ => say(WaitKind::Provider, provider::describe_all(&same)),
+                }
+            }
+            None => {}
         }
         if let Some(holder) = claim::name_holders(board, &agent.name, now).first() {
             say(WaitKind::Claim, describe_holder(board, holder));

@@ -220,14 +220,24 @@ pub(crate) fn how_it_ended(verdict: Verdict, said: Option<String>, tail: &str) -
         (Exit::Lost, _) => Exited::Lost,
         (_, None) => Exited::Done { output: said.or_else(|| some(&verdict.detail)) },
         (exit, Some(class)) => {
-            let what = match exit {
+            let what = match &exit {
                 Exit::Code(0) => format!("it ended with {class}"),
                 Exit::Code(code) => format!("its program exited with {code}"),
                 Exit::Signal(signal) => format!("its program was ended by signal {signal}"),
                 Exit::NotStarted(_) | Exit::Lost => String::new(),
             };
             let words = said.unwrap_or_else(|| detail.to_owned());
-            let reason = if words.is_empty() { what } else { format!("{what}: {words}") };
+            // A driver's report of the same end adds only what follows.
+            let report = match exit {
+                Exit::Code(code) => words.strip_prefix(&format!("It ended with exit code {code} ")),
+                Exit::Signal(signal) => words.strip_prefix(&format!("Signal {signal} ended it ")),
+                Exit::NotStarted(_) | Exit::Lost => None,
+            };
+            let reason = match report {
+                Some(report) => format!("{what} {}", report.trim_end_matches('.')),
+                None if words.is_empty() => what,
+                None => format!("{what}: {words}"),
+            };
             Exited::Failed { reason, class: Some(class) }
         }
     }
@@ -243,4 +253,39 @@ fn some(text: &str) -> Option<String> {
         text.truncate(end);
     }
     (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a program is told once, however its driver reports it.
+    #[test]
+    fn the_end_of_a_program_is_told_once() {
+        let reason = |exit: Exit, detail: &str| {
+            let verdict = Verdict { exit, class: Some(Class::Crashed), detail: detail.into(), usage: vec![] };
+            match how_it_ended(verdict, None, "") {
+                Exited::Failed { reason, .. } => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (exit, detail, words) in [
+            (
+                Exit::Code(127),
+                "It ended with exit code 127 before it had done its work. Its last words: sh: npx: not found",
+                "its program exited with 127 before it had done its work. Its last words: sh: npx: not found",
+            ),
+            (
+                Exit::Code(3),
+                "It ended with exit code 3 before it had done its work.",
+                "its program exited with 3 before it had done its work",
+            ),
+            (Exit::Signal(9), "Signal 9 ended it in a turn.", "its program was ended by signal 9 in a turn"),
+            (Exit::Code(3), "no such model", "its program exited with 3: no such model"),
+            (Exit::Code(3), "It ended with exit code 30 ", "its program exited with 3: It ended with exit code 30"),
+            (Exit::Code(3), "", "its program exited with 3"),
+        ] {
+            assert_eq!(reason(exit, detail), words);
+        }
+    }
 }

@@ -144,10 +144,12 @@ export function Tasks() {
   const rows = ordered(found, HEADS, get('sort'));
   const asked = get('view');
   const view = asked === 'board' && rows.length > BOARD ? 'list' : asked || 'list';
+  // The daemon sends the open tasks and the latest that ended.
+  const older = Math.max(0, (head?.tasks ?? 0) - all.length);
   const counts = COLUMNS.map((it) => [it, all.filter((row) => row.at === it && (!mission || row.mission === mission)).length] as const);
   return (
     <Panel
-      title={`${rows.length} task${rows.length === 1 ? '' : 's'}`}
+      title={older > 0 ? `${rows.length} of ${all.length + older} tasks` : `${rows.length} task${rows.length === 1 ? '' : 's'}`}
       aside={
         <span class="filters">
           <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={words} onInput={(it) => set('q', it.currentTarget.value)} />
@@ -171,11 +173,12 @@ export function Tasks() {
         </span>
       }
     >
+      {older > 0 && <p class="dim">{older} older tasks are not listed: regatta task list --all</p>}
       {asked === 'board' && view === 'list' && <p class="empty">A board shows up to {BOARD} tasks; this is the list.</p>}
       {view === 'graph' ? (
         <Graph of={get('around') || mission} fits={words || at ? (id) => rows.some((it) => it.id === id) : null} />
       ) : rows.length === 0 ? (
-        <Empty known={topic('tasks').known.value}>{all.length === 0 ? 'There is no task yet: regatta add "…", or regatta demo' : 'No task matches.'}</Empty>
+        <Empty known={topic('tasks').known.value}>{all.length === 0 ? 'There is no task yet: regatta add "…", or regatta demo' : older > 0 ? 'None of the tasks listed here matches.' : 'No task matches.'}</Empty>
       ) : view === 'board' ? (
         <Board rows={rows} />
       ) : (

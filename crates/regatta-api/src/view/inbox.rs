@@ -106,9 +106,16 @@ impl InboxView {
         matches!(self.kind.as_str(), "permission" | "question" | "review" | "task")
     }
 
-    /// What it asks: those with the same one can be answered at once.
+    /// What it asks: those with the same one can be answered at once. Agents that cannot work for the same reason are one
+    /// group.
     pub fn group(&self) -> String {
-        if self.ask.is_some() { format!("{} {}", self.kind, self.subject) } else { self.id.clone() }
+        match &self.agent {
+            _ if self.ask.is_some() => format!("{} {}", self.kind, self.subject),
+            Some(agent) if self.id == format!("agent:{agent}") => {
+                format!("{} {}", self.kind, self.subject.replace(agent.as_str(), "…"))
+            }
+            _ => self.id.clone(),
+        }
     }
 
     /// The way that a word chooses: its name, the beginning of one, or its number.
@@ -325,6 +332,13 @@ mod tests {
         assert_eq!((one.group(), &one.choices[..]), (two.group(), &["a".to_owned(), "b".to_owned()][..]));
         assert!(one.group() != other.group() && one.group() != wants.group());
         assert_ne!(view(open(Kind::Review, "T8")).group(), view(open(Kind::Review, "T9")).group());
+        let stuck = |name: &str, reason: &str| {
+            let agent = AgentName::new(name).ok();
+            let subject = format!("{name} cannot work as it is set up: {reason}");
+            view(Open { agent, subject, ..open(Kind::Setup, &format!("agent:{name}")) })
+        };
+        assert_eq!(stuck("amy", "no model opus-5").group(), stuck("bob", "no model opus-5").group());
+        assert_ne!(stuck("amy", "no model opus-5").group(), stuck("bob", "no model opus-6").group());
         let snoozed = Some(regatta_core::inbox::Snooze { until_at: 5, until_wall: 7 });
         let later = view(Open { snoozed, ..open(Kind::Review, "T9") });
         assert_eq!((one.is_awake(), later.is_awake(), later.snoozed_until_wall), (true, false, Some(7)));

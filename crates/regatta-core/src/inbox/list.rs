@@ -271,7 +271,7 @@ fn of_budget(board: &Board, it: Short, now: Now) -> Option<Open> {
 
 fn of_agent(name: &AgentName, it: &Parked) -> Open {
     let signs_in = it.class == crate::session::Class::Auth;
-    let what = if signs_in { "is not signed in" } else { "cannot work as it is set up" };
+    let what = crate::provider::obstacle(it.class);
     Open {
         item: Item::Agent(name.clone()),
         kind: if signs_in { Kind::Credential } else { Kind::Setup },

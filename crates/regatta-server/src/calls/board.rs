@@ -160,8 +160,8 @@ impl Caller<'_> {
             return Err(Problem::new(
                 422,
                 "no_branch",
-                "HEAD is detached, so it is not clear which branch is the trunk",
-                "name it: regatta init --trunk main",
+                "HEAD is detached, or on a branch whose name cannot be a trunk's",
+                "switch to the trunk, or name it: regatta init --trunk main",
             ));
         };
         let Some(location) = facts.top.to_str().map(str::to_owned) else {

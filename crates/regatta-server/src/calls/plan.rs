@@ -237,7 +237,11 @@ impl Caller<'_> {
 fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
     let able = |it: &AgentName| board.agents.get(it).is_some_and(|it| planning::can_plan(it));
     let known = board.projects.get(project)?;
-    workers(board, known).into_iter().find(able)
+    let planners: Vec<AgentName> = workers(board, known).into_iter().filter(able).collect();
+    let works = |it: &&AgentName| {
+        board.agents.get(*it).is_some_and(|agent| regatta_core::provider::parked(board, agent).is_none())
+    };
+    planners.iter().find(works).or(planners.first()).cloned()
 }
 
 /// A project on this very board, which may be another than the one its name was found on.

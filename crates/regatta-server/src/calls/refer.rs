@@ -71,7 +71,13 @@ impl Caller<'_> {
         match reference::choose(readings, exists) {
             Ok(found) => Ok(found),
             // An id of another tracker, which its task keeps as an alias.
-            Err(Unclear::Missing(found)) => Ok(by_alias().unwrap_or(found)),
+            Err(Unclear::Missing(found)) => match by_alias() {
+                Some(task) => Ok(task),
+                None => match other_kind(id, &found, accepts) {
+                    Some(problem) => Err(problem),
+                    None => Ok(found),
+                },
+            },
             Err(Unclear::Ambiguous(found)) => Err(ambiguous(id, accepts.verb, &found)),
         }
     }
@@ -215,6 +221,15 @@ fn read(id: &str, accepts: &Accepts) -> Result<Vec<Reference>, Problem> {
         .map_err(|error| Problem::new(400, "bad_id", error.to_string(), "see what there is: regatta status"))
 }
 
+/// Reports an id such as `Q7` that looks like one of a kind which the verb does not accept, and so was read as the name of
+/// an agent.
+fn other_kind(id: &str, found: &Reference, accepts: &Accepts) -> Option<Problem> {
+    const LETTERED: [Kind; 6] = [Kind::Task, Kind::Attempt, Kind::Mission, Kind::Approval, Kind::Landing, Kind::Firing];
+    let Reference::Agent(_) = found else { return None };
+    let other = reference::readings(id, &LETTERED, &[]).ok()?.into_iter().next()?;
+    Some(unfit(&other, accepts.verb))
+}
+
 fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
     let names: Vec<String> = found.iter().map(ToString::to_string).collect();
     let ways: Vec<String> = found.iter().map(|reading| format!("regatta {verb} {}", reading.unambiguous())).collect();
@@ -229,5 +244,11 @@ pub(super) fn no_such_attempt(attempt: AttemptId) -> Problem {
 
 /// Reports an id of a kind that the verb does not accept.
 pub(super) fn unfit(found: &Reference, verb: &str) -> Problem {
-    Problem::new(400, "bad_id", format!("regatta {verb} does not take a {found}"), format!("see: regatta help {verb}"))
+    let hint = match found {
+        Reference::Approval(_) | Reference::Landing(_) if verb != WHY.verb => {
+            format!("see what it is about: regatta why {}", found.id())
+        }
+        _ => format!("see what it takes: regatta {verb} --help"),
+    };
+    Problem::new(400, "bad_id", format!("regatta {verb} does not take a {found}"), hint)
 }

@@ -132,7 +132,7 @@ impl Caller<'_> {
     /// Names an attempt and the command that runs for it.
     fn in_words(&self, attempt: &Attempt) -> String {
         let commands = self.engine().commands_of(attempt.id);
-        let named = format!("{} by {} on {}", attempt.id, attempt.agent, attempt.task);
+        let named = format!("{} on {}", attempt.label(), attempt.task);
         if commands.is_empty() { named } else { format!("{named} ({})", commands.join(", ")) }
     }
 

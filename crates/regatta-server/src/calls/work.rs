@@ -279,10 +279,10 @@ impl Caller<'_> {
             .map(|it| {
                 let text = match &it.ended {
                     Some(end) if end.detail.is_empty() => {
-                        format!("{} by {}: {}", it.id, it.agent, end.cause.words())
+                        format!("{}: {}", it.label(), end.cause.words())
                     }
-                    Some(end) => format!("{} by {} ended: {}", it.id, it.agent, end.detail),
-                    None => format!("{} by {} is at work", it.id, it.agent),
+                    Some(end) => format!("{} ended: {}", it.label(), end.detail),
+                    None => format!("{} is at work", it.label()),
                 };
                 let failed_check =
                     it.ended.as_ref().is_some_and(|end| end.cause == regatta_core::attempt::Cause::Invalid);

@@ -190,6 +190,7 @@ impl Scene<'_> {
             missions,
             version: env!("CARGO_PKG_VERSION").into(),
             composers: act::composers(board, board.projects.values().any(|it| it.settings.leads.agent.is_some())),
+            tasks: board.counters.task,
         })
     }
 

@@ -200,7 +200,9 @@ pub(crate) fn family(agent: &Agent) -> String {
 fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMap<AgentName, Stand> {
     let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
     // A session that stands is work only while it is in a turn; a task goes before it.
-    let (stand, tasks): (Vec<_>, Vec<_>) = board.attempts.values().partition(|it| it.standing.is_some());
+    // An agent does nothing while a person works on its task.
+    let own = board.attempts.values().filter(|attempt| !attempt.by_hand);
+    let (stand, tasks): (Vec<_>, Vec<_>) = own.partition(|it| it.standing.is_some());
     for attempt in tasks.into_iter().chain(stand.into_iter().filter(|it| it.talk.in_turn)) {
         working.entry(&attempt.agent).or_insert(attempt);
     }
@@ -277,7 +279,8 @@ fn resting(board: &Board, agent: &Agent, landing: Option<&Stand>, failed: Option
         let at = if parked.until_at.is_some() { At::Waiting } else { At::Failed };
         return Some(Stand { at, task: None, text: parked.reason.clone() });
     }
-    if let Some(task) = failed {
+    // A failed task that was tried again or dropped says nothing of its agent any more.
+    if let Some(task) = failed.filter(|task| board.failed.contains_key(*task)) {
         return Some(Stand { at: At::Failed, task: Some(*task), text: "failed".into() });
     }
     if let Some(landing) = landing {
