@@ -83,7 +83,7 @@ Options:
       --no-input      never ask
   -y, --yes           answer yes
       --timeout 10m   give up after that long (exit 124)
-      --server URL    another daemon
+      --server URL    another daemon; REGATTA_TOKEN has its token
       --no-hint       no next: lines
   -h, --help          this; regatta COMMAND --help for one command, regatta help exit-codes
   -V, --version       the version
@@ -221,7 +221,7 @@ pub(crate) enum Word {
     /// Put missions side by side: time, landed, retries, cost, conflicts
     Compare {
         /// The missions
-        #[arg(required = true, num_args = 2..=8, value_name = "MISSION")]
+        #[arg(required = true, num_args = 1..=8, value_name = "MISSION")]
         ids: Vec<MissionId>,
     },
     /// Print an address that lets a browser in, once
@@ -303,8 +303,9 @@ pub(crate) enum Word {
     },
     /// Let a task, a mission or an agent go on
     Resume {
-        /// The task, the mission or the agent
-        id: String,
+        /// The tasks, missions or agents
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
     },
     /// Try a task again
     Retry {
@@ -608,7 +609,7 @@ pub(crate) struct TaskAdd {
     #[arg(long, value_name = "TASKS", value_delimiter = ',')]
     pub(crate) blocked_by: Vec<TaskId>,
     /// 0 comes first, 9 last
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(crate) priority: u8,
     /// The details
     #[arg(short, long, default_value = "", value_name = "TEXT")]
@@ -658,8 +659,8 @@ pub(crate) struct TaskEdit {
     /// Change its blockers; "" takes them away
     #[arg(long, value_name = "TASKS")]
     pub(crate) blocked_by: Option<String>,
-    /// Change its priority
-    #[arg(long)]
+    /// Change its priority: 0 comes first, 9 last
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(crate) priority: Option<u8>,
     /// Keep it from starting, with a reason
     #[arg(long, value_name = "REASON", conflicts_with = "ready")]

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::daemon::{self, Place};
-use crate::out::{Failed, failed};
+use crate::out::{Failed, failed, usage};
 
 /// A way to the daemon.
 pub(crate) struct Client {
@@ -106,7 +106,7 @@ impl Client {
 
     async fn open(&self) -> Result<SendRequest<Full<Bytes>>, Failed> {
         let address = match &self.server {
-            Some(url) => host_of(url).to_owned(),
+            Some(url) => address_of(url)?,
             None => {
                 if let Ok(stream) = UnixStream::connect(self.place.short_socket()?.path()).await {
                     return shake_hands(TokioIo::new(stream)).await;
@@ -120,8 +120,10 @@ impl Client {
             }
         };
         let secure = self.server.as_ref().is_some_and(|it| it.starts_with("https://"));
-        let address = if secure && !address.contains(':') { format!("{address}:443") } else { address };
-        let stream = TcpStream::connect(&address).await.map_err(|_| unreachable())?;
+        let stream = TcpStream::connect(&address).await.map_err(|error| match &self.server {
+            Some(url) => unreachable_at(url, &error),
+            None => unreachable(),
+        })?;
         if secure {
             return shake_hands(TokioIo::new(crate::secure::connect(&address, stream).await?)).await;
         }
@@ -404,7 +406,14 @@ async fn shake_hands<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'sta
 }
 
 fn problem(status: u16, body: &[u8]) -> Problem {
-    serde_json::from_slice(body).unwrap_or_else(|_| {
+    let found: Option<Problem> = serde_json::from_slice(body).ok();
+    // The daemon's hint is for callers of its HTTP interface.
+    if let Some(found) = found.as_ref().filter(|problem| problem.code == "no_token") {
+        let hint =
+            "for another daemon (--server), set REGATTA_TOKEN to what the file token in its data directory holds";
+        return Problem::new(status, "no_token", found.message.clone(), hint);
+    }
+    found.unwrap_or_else(|| {
         let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
         Problem::new(
             status,
@@ -423,6 +432,31 @@ pub(crate) fn stopped() -> Failed {
 
 fn unreachable() -> Failed {
     failed("unreachable", "the daemon cannot be reached", "start it: regatta up, or see what is wrong: regatta doctor")
+}
+
+fn unreachable_at(server: &str, error: &std::io::Error) -> Failed {
+    let what = format!("the daemon at {server} cannot be reached: {error}");
+    failed(
+        "unreachable",
+        what,
+        "check the address behind --server or in REGATTA_SERVER, and that the daemon is up there",
+    )
+}
+
+/// Returns the host and port of a server's address.
+fn address_of(server: &str) -> Result<String, Failed> {
+    let uri = server.parse::<hyper::Uri>().ok();
+    let default_port = uri.as_ref().and_then(|uri| match uri.scheme_str() {
+        Some("http") => Some(80),
+        Some("https") => Some(443),
+        _ => None,
+    });
+    let authority = uri.as_ref().and_then(hyper::Uri::authority);
+    let (Some(authority), Some(default_port)) = (authority, default_port) else {
+        let hint = "write it like http://127.0.0.1:7777, as regatta up prints it";
+        return Err(usage(format!("{server:?} is not the address of a daemon"), hint));
+    };
+    Ok(format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(default_port)))
 }
 
 fn timed_out() -> Failed {

@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Command, CommandFactory, FromArgMatches};
+use regatta_core::spelling::nearest;
 
 use crate::args::Cli;
 use crate::examples::EXAMPLES;
@@ -15,9 +17,45 @@ pub(crate) fn command() -> Command {
     with_examples(Cli::command(), "")
 }
 
+/// Words that people type for a command of another name, and what to type instead.
+const OTHER_WORDS: [(&[&str], &str); 8] = [
+    (
+        &["cancel", "abort", "kill"],
+        "stop it, its work is kept: 'regatta stop T5'; give it up: 'regatta task cancel T5'",
+    ),
+    (&["delete", "remove", "rm"], "'regatta task cancel T5', 'regatta agent rm NAME' or 'regatta project rm NAME'"),
+    (&["list", "ls", "ps", "tasks"], "'regatta status' shows what is open, 'regatta task list --all' every task"),
+    (&["agents"], "'regatta agent list'"),
+    (&["projects"], "'regatta project list'"),
+    (&["missions"], "'regatta status' shows those that run"),
+    (&["log", "history"], "'regatta logs T5' is what an agent said, 'regatta events' what happened"),
+    (&["start"], "'regatta up' starts the daemon, 'regatta run PLAN' a plan"),
+];
+
 /// Parses what was typed.
 pub(crate) fn parse(typed: &[OsString]) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches_from(typed)?)
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(typed).map_err(|error| suggest_one(error, &command, typed))?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// Suggests the one command that was most likely meant; the parser would list all that are vaguely similar.
+fn suggest_one(mut error: clap::Error, command: &Command, typed: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand).cloned() else { return error };
+    let mut before = typed.iter().take_while(|arg| arg.as_os_str() != word.as_str());
+    let is_command = !before.any(|arg| command.find_subcommand(arg).is_some());
+    let Some((_, instead)) = OTHER_WORDS.iter().find(|(words, _)| is_command && words.contains(&word.as_str())) else {
+        let Some(ContextValue::Strings(similar)) = error.get(ContextKind::SuggestedSubcommand).cloned() else {
+            return error;
+        };
+        let similar: Vec<&str> = similar.iter().map(String::as_str).collect();
+        let best = nearest(&word, &similar).map(|best| vec![best.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best.unwrap_or_default()));
+        return error;
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*instead).into()]));
+    error
 }
 
 /// Returns the command line without internal commands, for manuals and completion scripts.
@@ -32,7 +70,12 @@ pub(crate) fn public() -> Command {
         .subcommands(commands)
 }
 
-fn with_examples(mut command: Command, path: &str) -> Command {
+fn with_examples(command: Command, path: &str) -> Command {
+    // `--priority -1` is a wrong number, not an unknown option.
+    let mut command = command.mut_args(|arg| {
+        let takes_value = arg.get_action().takes_values() && !arg.is_positional();
+        if takes_value { arg.allow_negative_numbers(true) } else { arg }
+    });
     let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     for name in names {
         let below = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
@@ -85,6 +128,44 @@ mod tests {
                 let parsed = parse(&words.into_iter().map(OsString::from).collect::<Vec<_>>());
                 assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
             }
+        }
+    }
+
+    fn error_of(line: &str) -> String {
+        parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).expect_err(line).to_string()
+    }
+
+    #[test]
+    fn an_unknown_command_suggests_one_command() {
+        let error = error_of("regatta stauts");
+        assert!(error.contains("a similar subcommand exists: 'status'"), "{error}");
+        let error = error_of("regatta -C x cancel T5");
+        assert!(error.contains("tip: stop it, its work is kept: 'regatta stop T5'"), "{error}");
+        let error = error_of("regatta project lst");
+        assert!(error.contains("a similar subcommand exists: 'list'"), "{error}");
+        let error = error_of("regatta xyzzy");
+        assert!(!error.contains("tip"), "{error}");
+    }
+
+    /// Every command line that another word is answered with is one that this version can read.
+    #[test]
+    fn what_is_suggested_for_another_word_can_be_typed() {
+        for (words, instead) in OTHER_WORDS {
+            for word in words {
+                assert!(Cli::command().find_subcommand(word).is_none(), "{word} is a command");
+            }
+            for line in instead.split('\'').skip(1).step_by(2) {
+                let typed: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+                assert!(parse(&typed).is_ok(), "{line}: {}", parse(&typed).expect_err(line));
+            }
+        }
+    }
+
+    #[test]
+    fn a_negative_number_is_a_wrong_number() {
+        for line in ["regatta add x --priority -1", "regatta budget set day --usd -5", "regatta run p --budget -1"] {
+            let error = error_of(line);
+            assert!(error.contains("invalid value '-"), "{error}");
         }
     }
 

@@ -49,7 +49,7 @@ const ARGUMENTS: &[(&str, &str, &[Ids])] = &[
     ("logs", "id", &[Ids::Tasks, Ids::Attempts]),
     ("stop", "id", &[Ids::Tasks, Ids::Missions, Ids::Agents]),
     ("pause", "id", &[Ids::Tasks, Ids::Agents]),
-    ("resume", "id", &[Ids::Tasks, Ids::Missions, Ids::Agents]),
+    ("resume", "ids", &[Ids::Tasks, Ids::Missions, Ids::Agents]),
     ("tell", "id", &[Ids::Tasks, Ids::Agents]),
     ("answer", "id", &[Ids::Inbox]),
     ("allow", "id", &[Ids::Inbox]),

@@ -211,7 +211,7 @@ pub(crate) fn read_token(place: &Place) -> Result<String, Failed> {
         Err(error) => Err(failed(
             "no_token",
             format!("the token in {} cannot be read: {error}", place.token().display()),
-            "it is made by the daemon at its first start: regatta up",
+            "the daemon writes it at its first start: regatta up; for another daemon (--server), set REGATTA_TOKEN",
         )),
     }
 }

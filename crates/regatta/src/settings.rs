@@ -299,6 +299,12 @@ fn layers(repo: &Path) -> Result<Vec<(PathBuf, File, toml::Table)>, Failed> {
 }
 
 /// Everything that has a value when nobody gives one.
+/// Whether the settings files have a setting, or a table, of this name.
+pub(crate) fn is_of_files(name: &str) -> bool {
+    let table = name.split('.').next().unwrap_or(name);
+    defaults().contains_key(table)
+}
+
 fn defaults() -> toml::Table {
     toml::Table::try_from(File::default()).expect("settings are tables of plain values")
 }

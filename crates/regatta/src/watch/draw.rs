@@ -434,15 +434,20 @@ fn tasks(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     let rows = model.shown_rows();
     let filter = if model.filter.is_empty() { String::new() } else { format!("· /{} ", one(&model.filter)) };
     let focused = whole || model.focus == Focus::Tasks;
-    let of = if rows.len() == model.rows.len() { String::new() } else { format!(" of {}", model.rows.len()) };
+    // The daemon sends the open tasks and the latest that ended.
+    let all = model.head.as_ref().map_or(0, |head| head.tasks as usize).max(model.rows.len());
+    let of = if rows.len() == all { String::new() } else { format!(" of {all}") };
     let inner = Block::bordered().inner(area);
     let more = unseen(rows.len(), usize::from(inner.height));
-    let title = format!(" {}{of} task{} {filter}{more}", rows.len(), plural(model.rows.len()));
+    let title = format!(" {}{of} task{} {filter}{more}", rows.len(), plural(all));
     frame.render_widget(block(model, title, focused), area);
     if rows.is_empty() {
         let text = match (model.head.is_some(), model.filter.is_empty()) {
             (false, _) => "",
             (true, true) => "no task yet: regatta run, regatta add, or regatta demo",
+            (true, false) if all > model.rows.len() => {
+                "none of the tasks listed here has these words: Esc shows them; older tasks: regatta task list --all"
+            }
             (true, false) => "no task has these words: Esc shows all",
         };
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
@@ -484,7 +489,7 @@ fn queue(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     let waiting: usize = model.trains.values().map(|it| it.queue.queue.len()).sum();
     let inner = Block::bordered().inner(area);
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for it in model.trains.values() {
+    for it in model.shown_trains() {
         let tip = it.tip.as_ref().map_or("", |it| it.as_str().get(..10).unwrap_or(it.as_str()));
         let held = it.queue.held.as_ref().map_or(String::new(), |it| format!("  held by {}: {}", it.by, it.reason));
         let head = format!("{} {} {tip}  {}{held}", it.queue.project, it.queue.trunk, it.text);

@@ -80,6 +80,7 @@ pub(crate) fn watch(app: &App) -> Said {
     let (news, heard) = channel();
     let wanted = line::Wanted::default();
     let mut model = Model::new(app.out.unicode, app.out.colour);
+    model.own_project = app.project(&client)?;
     wanted.set(model.topics());
     let errands = run_errands(app, &news)?;
     listen_for_signals(&news)?;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use regatta_api::page::{
-    Action, BarsView, ConversationPage, FilesView, HeadView, ItemView, LaneView, RowView, TaskPage, TeamPage, TrainView,
+    Action, At, BarsView, ConversationPage, FilesView, HeadView, ItemView, LaneView, RowView, TaskPage, TeamPage,
+    TrainView,
 };
 use regatta_api::view::CostView;
-use regatta_core::ids::TaskId;
+use regatta_core::ids::{ProjectName, TaskId};
 use regatta_core::order::natural;
 use serde::Deserialize;
 use serde_json::Value;
@@ -160,6 +161,8 @@ pub(super) struct Model {
     pub(super) lanes: BTreeMap<String, LaneView>,
     pub(super) bars: BTreeMap<String, BarsView>,
     pub(super) trains: BTreeMap<String, TrainView>,
+    /// The project whose repository the person is in.
+    pub(super) own_project: Option<ProjectName>,
     pub(super) rows: BTreeMap<String, RowView>,
     pub(super) cost: Option<CostView>,
     pub(super) files: BTreeMap<String, FilesView>,
@@ -214,6 +217,7 @@ impl Model {
             lanes: BTreeMap::new(),
             bars: BTreeMap::new(),
             trains: BTreeMap::new(),
+            own_project: None,
             rows: BTreeMap::new(),
             cost: None,
             files: BTreeMap::new(),
@@ -366,8 +370,19 @@ impl Model {
                     .any(|part| part.to_lowercase().contains(&wanted))
         };
         let mut rows: Vec<&RowView> = self.rows.values().filter(passes).collect();
-        rows.sort_by_key(|it| (it.at, it.id));
+        // A failed task that was dropped or tried again needs nobody.
+        let asks = |row: &RowView| self.items.values().any(|item| item.item.task == Some(row.id));
+        let urgency = |row: &RowView| if row.at == At::Failed && !asks(row) { At::Landed } else { row.at };
+        rows.sort_by_key(|row| (urgency(row), row.id));
         rows
+    }
+
+    /// The landing queues: the person's own project first, then those in which something waits.
+    pub(super) fn shown_trains(&self) -> Vec<&TrainView> {
+        let mut trains: Vec<&TrainView> = self.trains.values().collect();
+        let is_own = |train: &TrainView| Some(&train.queue.project) == self.own_project.as_ref();
+        trains.sort_by_key(|train| (!is_own(train), train.queue.queue.is_empty()));
+        trains
     }
 
     /// The lanes, most urgent first.

@@ -3,6 +3,7 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use regatta_core::ids::ProjectName;
 use serde_json::{Value, json};
 
 use super::model::{Focus, Link, Model, Over, PAGES, Page, Side, Wish};
@@ -203,6 +204,48 @@ fn the_cost_page_says_what_the_command_says() {
     }
     press(&mut model, "jjjjjjjjjjjjjjjj");
     assert!(shown(&model, 100, 8).contains("agent "), "{}", shown(&model, 100, 8));
+}
+
+/// The queue of the project that the person is in comes first, then those in which something waits.
+#[test]
+fn the_own_project_s_queue_comes_first() {
+    let mut model = fleet();
+    let queue = |name: &str, cars: Value| {
+        let mut train = train();
+        (train["project"], train["queue"]) = (json!(name), cars);
+        train
+    };
+    let quiet = queue("aardvark", json!([]));
+    let own = queue("zebra", json!([]));
+    hear(&mut model, "", &frame(8_841, &[("queue", "train/aardvark", quiet), ("queue", "train/zebra", own)]));
+    let order = |model: &Model| -> Vec<String> {
+        model.shown_trains().iter().map(|train| train.queue.project.to_string()).collect()
+    };
+    assert_eq!(order(&model), ["shop", "aardvark", "zebra"]);
+    model.own_project = ProjectName::new("zebra").ok();
+    assert_eq!(order(&model), ["zebra", "shop", "aardvark"]);
+}
+
+/// A failure that somebody dealt with is not urgent, and the title counts the tasks that are not listed.
+#[test]
+fn a_dropped_failure_is_last_and_the_title_counts_all_tasks() {
+    let mut model = fleet();
+    let failed = |id: u64| row(id, "broken", "failed", "failed", "no");
+    let asks = json!({
+        "id": "T30", "kind": "failed", "task": "T30", "project": "shop", "agent": null, "subject": "broken", "why": "no",
+        "choices": [], "since_wall": NOW, "escalated": false, "group": "T30", "actions": [],
+    });
+    let parts = [("tasks", "task/T5", failed(5)), ("tasks", "task/T30", failed(30)), ("inbox", "item/T30", asks)];
+    hear(&mut model, "", &frame(8_841, &parts));
+    let ids: Vec<u64> = model.shown_rows().iter().map(|row| row.id.0).collect();
+    assert_eq!((ids.first(), ids.last()), (Some(&30), Some(&5)), "{ids:?}");
+    assert!(shown(&model, 120, 40).contains(" 6 tasks "), "{}", shown(&model, 120, 40));
+    let mut whole = head();
+    whole["tasks"] = json!(601);
+    hear(&mut model, "", &frame(8_842, &[("head", "head", whole)]));
+    assert!(shown(&model, 120, 40).contains(" 6 of 601 tasks "), "{}", shown(&model, 120, 40));
+    model.filter = "nowhere".into();
+    assert!(shown(&model, 120, 40).contains("none of the tasks listed here has these words"), "older ones may have");
 }
 
 /// Who rides in one train stands together, and a train that failed is parted.

@@ -45,10 +45,12 @@ pub(super) fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), ans
         Answer::Text { text } => format!(" → {}", line(text)),
         _ => String::new(),
     };
-    let got: Got<serde_json::Value> = app.call(&Call::InboxAnswer(input::Decide { id, answer, reach, alike }))?;
+    let client = app.client()?;
+    let got: Got<serde_json::Value> = client.call(&Call::InboxAnswer(input::Decide { id, answer, reach, alike }))?;
     let it = &got.data;
     let text = |name: &str| it[name].as_str().map(plain).unwrap_or_default();
-    let left = it["left"].as_u64().unwrap_or(0);
+    // The daemon counts what needs a person anywhere; `regatta inbox` lists what does here.
+    let left = super::inbox::items(app, &client)?.iter().filter(|item| item.is_awake()).count();
     let next = [if left > 0 { "regatta inbox" } else { "regatta status" }.to_owned()];
     app.out.answer(kind, it, &next, |_| {
         let more = it["answered"].as_u64().unwrap_or(1);
@@ -85,11 +87,18 @@ pub(super) fn pause(app: &App, id: &str, because: &str) -> Said {
     app.out.answer("pause", &got.data, &[format!("regatta resume {task}")], |_| format!("{task} is paused{why}\n"))
 }
 
-pub(super) fn resume(app: &App, id: &str) -> Said {
-    let got: Got<serde_json::Value> = app.call(&Call::Resume(input::Id { id: id.to_owned() }))?;
-    app.out.answer("resume", &got.data, &[format!("regatta why {id}"), "regatta status".into()], |_| {
-        format!("{id} goes on\n")
-    })
+pub(super) fn resume(app: &App, ids: &[String]) -> Said {
+    let client = app.client()?;
+    let mut resumed: Vec<serde_json::Value> = Vec::new();
+    for id in ids {
+        let got: Got<serde_json::Value> = client.call(&Call::Resume(input::Id { id: id.clone() }))?;
+        resumed.push(got.data);
+    }
+    let text = |_: &crate::out::Out| ids.iter().map(|id| format!("{id} goes on\n")).collect::<String>();
+    match (ids, &resumed[..]) {
+        ([id], [one]) => app.out.answer("resume", one, &[format!("regatta why {id}"), "regatta status".into()], text),
+        _ => app.out.answer("resume", &resumed, &["regatta status".into()], text),
+    }
 }
 
 pub(super) fn retry(app: &App, task: TaskId) -> Said {
@@ -102,7 +111,12 @@ pub(super) fn retry(app: &App, task: TaskId) -> Said {
         if again == task {
             format!("{task} is tried again\n")
         } else {
-            format!("{task} stays as it ended; {again} asks for the same work again\n")
+            let waits = got.data.task.mission.is_none() && got.data.task.assignee.is_none();
+            let start = format!(", and starts with regatta run --yes, or regatta assign {again} NAME");
+            format!(
+                "{task} stays as it ended; {again} asks for the same work again{}\n",
+                if waits { &start } else { "" }
+            )
         }
     })
 }
@@ -120,7 +134,7 @@ pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::f
         let hint = format!("see where it is: regatta why {task}");
         return Err(failed("no_workspace", format!("{task} has no workspace now"), hint));
     };
-    let by_hand = got.data.attempts.iter().any(|attempt| Some(attempt.id) == got.data.task.attempt && attempt.by_hand);
+    let by_hand = super::see::by_hand(&got.data);
     let own = if session { Some(own_program(app, &client, &got.data)?) } else { None };
     let command = own.as_ref().map_or(command, |it| &it.line);
     let live = got.data.task.attempt.is_some() && !by_hand;

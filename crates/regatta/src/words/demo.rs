@@ -215,7 +215,7 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
     let last: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
     let landed = last.data.tasks.iter().filter(|it| it.word == "landed").count();
     let told = Told {
-        table: table(&super::task_rows(&app.out, &last.data.tasks)),
+        table: table(&super::summary::rows(&app.out, &last.data.tasks)),
         graph: regatta_git::sample::graph(repo, last.data.tasks.len() + 1)
             .map_err(|it| failed(it.code, it.what, it.hint))?,
         outcome: Outcome {
@@ -278,7 +278,7 @@ impl Open {
             }
             Open::Review(it) => {
                 let id = it.task.id;
-                format!("{id} \"{}\" is done: regatta diff {id}   1 land it", plain(&it.task.subject))
+                format!("{id} \"{}\" is done and waits for you   1 land it", plain(&it.task.subject))
             }
         }
     }
@@ -295,13 +295,28 @@ impl Open {
         }
     }
 
+    /// Returns what may be typed, if `said` is not one of the choices. Enter takes the first.
+    fn misread(&self, said: &str) -> Option<String> {
+        let choices: Vec<String> = match self {
+            Open::Asked(item) if item.kind == "permission" => vec!["allow".into(), "deny".into()],
+            // An open question takes any words.
+            Open::Asked(item) if item.choices.is_empty() => return None,
+            Open::Asked(item) => item.choices.clone(),
+            Open::Review(_) => vec!["land".into()],
+        };
+        let is_choice = said.parse::<usize>().is_ok_and(|nth| (1..=choices.len()).contains(&nth))
+            || choices.iter().any(|choice| choice == said);
+        let wanted = if choices.len() == 1 { "1".to_owned() } else { format!("a number from 1 to {}", choices.len()) };
+        (!said.is_empty() && !is_choice).then(|| format!("{said:?} is none of the choices; type {wanted}"))
+    }
+
     /// Decides it: the first choice, unless another is named by its number or its words.
     fn decide(&self, client: &Client, said: &str) -> Result<(), Failed> {
         let call = match self {
             Open::Asked(it) => {
                 let id = it.id.parse().map_err(|_| failed("bug", "an item has no number", "please report this"))?;
                 let answer = match (it.kind.as_str(), said) {
-                    ("permission", "2") => Answer::Deny { words: None },
+                    ("permission", "2" | "deny") => Answer::Deny { words: None },
                     ("permission", _) => Answer::Allow,
                     _ => {
                         let nth = said.parse::<usize>().ok().and_then(|nth| it.choices.get(nth.wrapping_sub(1)));
@@ -363,7 +378,13 @@ fn attend(app: &App, ask: &Demo, client: &Client, first: Got<MissionView>) -> Re
         }
         for it in open {
             app.out.note(&it.words());
-            let said = if asks { Interrupts::listen()?.ask(">").ok_or(Failed::Code(130))? } else { String::new() };
+            let said = loop {
+                let said = if asks { Interrupts::listen()?.ask(">").ok_or(Failed::Code(130))? } else { String::new() };
+                match it.misread(said.trim()) {
+                    Some(why) => app.out.note(&plain(&why)),
+                    None => break said,
+                }
+            };
             it.decide(client, said.trim())?;
         }
         // What happened while we asked is told too.

@@ -67,7 +67,8 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
         checks.extend(strays(dir, end_strays));
     }
     checks.push(sandbox());
-    checks.extend(providers());
+    let has_agents = !checks.iter().any(|line| line.id == "agents");
+    checks.extend(providers(has_agents));
     let count = |level| checks.iter().filter(|it| it.level == level).count();
     let (bad, warnings) = (count(Level::Bad), count(Level::Warn));
     let summary = match (bad, warnings) {
@@ -96,7 +97,7 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
 
 fn from_failed(id: &str, error: &Failed) -> CheckLine {
     match error {
-        Failed::Problem(it) => check(id, Level::Bad, it.message.clone(), it.hint.clone()),
+        Failed::Problem(it) => check(id, Level::Bad, crate::project_files::in_one_line(&it.message), it.hint.clone()),
         Failed::Code(code) => check(id, Level::Bad, format!("failed with {code}"), ""),
     }
 }
@@ -233,6 +234,7 @@ fn store_and_agents(client: &Client) -> Vec<CheckLine> {
         )),
         Ok(got) => {
             checks.extend(got.data.iter().flat_map(of_agent));
+            checks.extend(of_parked(&got.data));
         }
     }
     match client.call::<Vec<BridgeView>>(&Call::BridgeList(input::Nothing {})) {
@@ -292,18 +294,35 @@ fn of_bridge(it: &BridgeView) -> CheckLine {
 /// What is to be said of an agent.
 fn of_agent(it: &AgentView) -> Vec<CheckLine> {
     let mut checks = Vec::new();
-    if let Some(argv) = it.agent.runtime.argv() {
+    if let Some(argv) = it.agent.runtime.argv().filter(|_| it.parked.is_none()) {
         checks.push(program_of(it, argv.first().map(String::as_str).unwrap_or_default()));
     }
     if it.agent.profile.confine == Some(Confined::Off) {
         let text = format!("{} has no sandbox: it can do whatever you can", it.agent.name);
         checks.push(check("sandbox", Level::Warn, text, "regatta agent add … --confine workspace"));
     }
-    if let Some(why) = &it.parked {
-        let fix = format!("mend it, then: regatta resume {}", it.agent.name);
-        checks.push(check("agent", Level::Warn, why.clone(), fix));
-    }
     checks
+}
+
+/// The agents that take no work for now, one line for each cause.
+fn of_parked(agents: &[AgentView]) -> Vec<CheckLine> {
+    let mut causes: Vec<(String, Vec<&str>, &str)> = Vec::new();
+    for agent in agents {
+        let Some(why) = &agent.parked else { continue };
+        let name = agent.agent.name.as_str();
+        let cause = why.replace(name, "…");
+        match causes.iter_mut().find(|(known, ..)| *known == cause) {
+            Some((_, names, _)) => names.push(name),
+            None => causes.push((cause, vec![name], why)),
+        }
+    }
+    let line = |(_, names, why): (String, Vec<&str>, &str)| {
+        // What follows is how to go on, which is the fix.
+        let what = why.split_once("; fix that").map_or(why, |(what, _)| what);
+        let text = if names.len() == 1 { what.to_owned() } else { format!("{} agents: {what}", names.len()) };
+        check("agent", Level::Warn, text, format!("fix that, then: regatta resume {}", names.join(" ")))
+    };
+    causes.into_iter().map(line).collect()
 }
 
 /// Whether an agent's program is there and somebody is signed in to it.
@@ -339,7 +358,7 @@ fn program_of(it: &AgentView, program: &str) -> CheckLine {
 
 /// What is here of each provider that a team can be made of: installed, signed in, which version. What is not installed
 /// is nobody's fault, so it is one line for all.
-fn providers() -> Vec<CheckLine> {
+fn providers(has_agents: bool) -> Vec<CheckLine> {
     let machine = Machine::here();
     let mut of: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
     for preset in presets::PRESETS {
@@ -356,9 +375,17 @@ fn providers() -> Vec<CheckLine> {
             Some(preset) => checks.push(provided(provider, &discover::find(preset, &machine))),
         }
     }
-    if !missing.is_empty() {
-        let text = format!("not installed: {}", missing.join(", "));
-        checks.push(check("providers", Level::Ok, text, "regatta provider says how to install each"));
+    let fix = "see how to install one: regatta provider";
+    match (checks.is_empty(), missing.is_empty()) {
+        // Agents that are there already may be programs of the user's own.
+        (true, _) => {
+            let level = if has_agents { Level::Ok } else { Level::Warn };
+            checks.push(check("providers", level, format!("none of {} is installed", missing.len()), fix));
+        }
+        (false, false) => {
+            checks.push(check("providers", Level::Ok, format!("not installed: {}", missing.join(", ")), fix));
+        }
+        (false, true) => {}
     }
     checks
 }

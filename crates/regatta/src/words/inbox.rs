@@ -30,8 +30,7 @@ pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
     let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
     // What somebody put off is not gone: it is told apart, with when it comes back.
     let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) = got.data.iter().cloned().partition(InboxView::is_awake);
-    let same = |it: &InboxView| awake.iter().filter(|other| other.group() == it.group()).count() > 1;
-    let mut next = awake.first().map(|it| steps(it, same(it))).unwrap_or_else(|| vec!["regatta status".into()]);
+    let mut next = awake.first().map(|it| group_steps(it, &awake)).unwrap_or_else(|| vec!["regatta status".into()]);
     if awake.len() > 1 {
         next.push("regatta inbox -i".into());
     }
@@ -45,6 +44,16 @@ pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
         text
     })?;
     if ask.check && !awake.is_empty() { Err(Failed::Code(3)) } else { Ok(()) }
+}
+
+/// The lines that settle an item and all that are like it.
+fn group_steps(first: &InboxView, all: &[InboxView]) -> Vec<String> {
+    let group: Vec<&InboxView> = all.iter().filter(|other| other.group() == first.group()).collect();
+    let agents: Vec<&str> = group.iter().filter_map(|item| item.id.strip_prefix("agent:")).collect();
+    match agents.len() > 1 {
+        true => vec![format!("regatta resume {}", agents.join(" "))],
+        false => steps(first, group.len() > 1),
+    }
 }
 
 /// The lines that settle an item, as they are typed. What asks the very same is answered at once.
@@ -74,12 +83,13 @@ fn snooze(app: &App, id: &Item, ms: Option<u64>) -> Said {
     app.out.answer("inbox.snooze", &got.data, &[next], |_| text)
 }
 
-/// Requests that ask the very same are one row, whoever asks it: `--all` answers them at once.
+/// Requests that ask the very same are one row, whoever asks it: `--all` answers them at once. So are agents that cannot
+/// work for the same reason.
 fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
     for it in items {
         let key = it.group();
-        if let Some(row) = rows.iter_mut().find(|row| row.0 == key && it.kind == "permission") {
+        if let Some(row) = rows.iter_mut().find(|row| row.0 == key && it.kind != "question") {
             row.1 += 1;
             continue;
         }

@@ -133,6 +133,13 @@ impl App {
         Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
     }
 
+    /// Returns the git repository that the user is in, if there is one on the daemon's machine.
+    pub(crate) fn repository_here(&self) -> Result<Option<PathBuf>, Failed> {
+        let here = self.here()?;
+        let local = self.global.server.is_none() && self.global.project.is_none();
+        Ok(local.then(|| top_of(&here)).filter(|top| top.join(".git").exists()))
+    }
+
     /// Whether a person can be asked whether to go on; `--yes` has answered that.
     pub(crate) fn may_ask(&self) -> bool {
         !self.global.yes && self.may_ask_now()
@@ -306,7 +313,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Undo { id, wait }) => land::undo(app, id.as_deref(), wait),
         Some(Word::Stop(it)) => work::stop(app, it),
         Some(Word::Pause { id, because }) => decide::pause(app, &id, &because),
-        Some(Word::Resume { id }) => decide::resume(app, &id),
+        Some(Word::Resume { ids }) => decide::resume(app, &ids),
         Some(Word::Retry { id }) => decide::retry(app, id),
         Some(Word::Takeover { id, session, command }) => decide::takeover(app, id, session, &command),
         Some(Word::Tell { id, words }) => decide::tell(app, &id, &words),

@@ -10,7 +10,7 @@ use regatta_core::life::Doing;
 use crate::args::Replay;
 use crate::client::{Client, Got};
 use crate::follow::tokens;
-use crate::out::{Failed, Out, Said, exact, line, table};
+use crate::out::{Failed, Out, Said, exact, line, table, usage};
 
 use super::App;
 use super::see::hour;
@@ -103,6 +103,10 @@ fn draw(out: &Out, it: &ReplayView) -> String {
 }
 
 pub(super) fn compare(app: &App, ids: &[MissionId]) -> Said {
+    if let [only] = ids {
+        let hint = format!("name the other, too: regatta compare {only} M2");
+        return Err(usage("compare takes two missions or more", hint));
+    }
     let got: Got<Vec<FiguresView>> = app.call(&Call::MissionCompare(input::MissionCompare { ids: ids.to_vec() }))?;
     let all = got.data;
     let next: Vec<String> = ids.iter().take(2).map(|it| format!("regatta replay {it}")).collect();

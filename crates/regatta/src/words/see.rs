@@ -36,7 +36,7 @@ pub(super) fn status(app: &App) -> Said {
     let client = app.client()?;
     let project = app.project(&client)?;
     let scope = project.clone();
-    let got: Got<StatusView> = client.call(&Call::Status(input::Scope { project }))?;
+    let got: Got<StatusView> = client.call(&Call::Status(input::Scope { project: project.clone() }))?;
     let it = &got.data;
     let asked: Vec<InboxView> = client.call(&Call::InboxList(input::Scope { project: scope }))?.data;
     let asked: Vec<InboxView> = asked.into_iter().filter(InboxView::is_awake).collect();
@@ -45,24 +45,31 @@ pub(super) fn status(app: &App) -> Said {
         [one] => super::inbox::steps(one, false).into_iter().take(1).collect(),
         _ => vec!["regatta inbox".to_owned()],
     };
-    match it.projects.is_empty() {
-        true => next.extend(["regatta init".to_owned(), "regatta demo".to_owned()]),
-        false => next.extend(["regatta watch".to_owned(), "regatta open".to_owned()]),
+    let elsewhere = if project.is_none() && !it.projects.is_empty() { app.repository_here()? } else { None };
+    if elsewhere.is_some() {
+        next.push("regatta init".into());
+    }
+    let is_quiet = it.working + it.waiting + it.needs_you + it.landing == 0;
+    match (it.projects.is_empty(), is_quiet && it.completed + it.failed == 0) {
+        (true, _) => next.extend(["regatta init".to_owned(), "regatta demo".to_owned()]),
+        (false, true) => next.extend(first_steps(&client)?),
+        (false, false) => next.extend(["regatta watch".to_owned(), "regatta open".to_owned()]),
     }
     let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Spent { days: 0 }))?;
     let spent = money(&budgets.data);
     if !it.unreadable.is_empty() {
         next.insert(0, "regatta doctor".into());
     }
-    if it.working + it.waiting + it.needs_you + it.landing == 0 {
+    if is_quiet && it.completed + it.failed > 0 {
         next.push("regatta down".into());
     }
     app.out.answer("status", it, &next, |out| {
-        let tips: Vec<String> = it
-            .projects
-            .iter()
-            .map(|it| format!("{} {}", it.trunk, it.tip.as_ref().map_or("-", |it| &it.as_str()[..10])))
-            .collect();
+        let several = it.projects.len() > 1;
+        let tip = |it: &regatta_api::view::ProjectView| {
+            let name = if several { format!("{} ", it.name) } else { String::new() };
+            format!("{name}{} {}", it.trunk, it.tip.as_ref().map_or("-", |tip| &tip.as_str()[..10]))
+        };
+        let tips: Vec<String> = it.projects.iter().map(tip).collect();
         let failed = if it.failed == 0 { String::new() } else { format!("{} failed · ", it.failed) };
         let mut text = format!(
             "{} working · {} waiting · {} need you · queue {} · {} done · {failed}{spent}{}\n",
@@ -73,6 +80,12 @@ pub(super) fn status(app: &App) -> Said {
             it.completed,
             if tips.is_empty() { "no project yet".into() } else { tips.join(" · ") }
         );
+        if let Some(repository) = &elsewhere {
+            text += &format!(
+                "! {} is not under management; this is every project: regatta init adds it\n",
+                line(&repository.display().to_string())
+            );
+        }
         for row in &it.unreadable {
             text += &format!(
                 "! the store cannot read row {} of its table {}, and the fleet goes on without it: {}\n",
@@ -101,6 +114,15 @@ pub(super) fn status(app: &App) -> Said {
         }
         text += &by_mission(out, it, &asked);
         text
+    })
+}
+
+/// What to do in a project in which nothing was done yet.
+fn first_steps(client: &crate::client::Client) -> Result<[String; 2], Failed> {
+    let agents: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
+    Ok(match agents.data.is_empty() {
+        true => ["regatta provider".to_owned(), "regatta agent add --help".to_owned()],
+        false => ["regatta run --help".to_owned(), "regatta watch".to_owned()],
     })
 }
 
@@ -159,10 +181,14 @@ fn by_mission(out: &Out, it: &StatusView, asked: &[InboxView]) -> String {
     // What needs somebody and is no task that is open: a failed one, a budget, an agent that is not signed in.
     let others: Vec<&InboxView> =
         asked.iter().filter(|it| !tasks.iter().any(|task| it.task == Some(task.task.id))).collect();
-    rows.extend(others.iter().map(|it| {
+    let is_first = |nth: usize| others[..nth].iter().all(|other| other.group() != others[nth].group());
+    let firsts: Vec<&InboxView> = (0..others.len()).filter(|nth| is_first(*nth)).map(|nth| others[nth]).collect();
+    rows.extend(firsts.iter().map(|it| {
         let agent = it.agent.as_ref().map_or("-".into(), ToString::to_string);
         let state = out.state(if it.kind == "failed" { "failed" } else { "needs you" });
-        vec![it.id.clone(), state, line(&it.subject), agent, ago(it.since_wall), line(&it.why)]
+        let alike = others.iter().filter(|other| other.group() == it.group()).count();
+        let times = if alike > 1 { format!(" × {alike}") } else { String::new() };
+        vec![it.id.clone(), state, line(&it.subject) + &times, agent, ago(it.since_wall), line(&it.why)]
     }));
     let table = table(&rows);
     if it.progress.is_empty() {
@@ -288,7 +314,7 @@ fn draw_attempt(it: &Attempt) -> String {
         Some(end) if end.detail.is_empty() => end.cause.words(),
         Some(end) => format!("{}: {}", end.cause.words(), line(&end.detail)),
     };
-    format!("{} on {} by {}, {} ago: {how}\n", it.id, it.task, it.agent, ago(it.started_wall))
+    format!("{}, on {}, {} ago: {how}\n", it.label(), it.task, ago(it.started_wall))
 }
 
 /// Draws a mission and its tasks.
@@ -435,6 +461,11 @@ fn time_spent(life: &Life) -> String {
     life.sums.iter().filter(|it| it.ms > 0).map(part).collect::<Vec<_>>().join(" · ")
 }
 
+/// Whether a person has taken the task over and works on it.
+pub(super) fn by_hand(view: &TaskView) -> bool {
+    view.live.as_deref() == Some(regatta_api::view::BY_HAND)
+}
+
 /// What can be done about a task that waits, or that ended without its work.
 fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Vec<(String, &'static str)> {
     let it = &view.task;
@@ -501,6 +532,11 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
             }
             Some(WaitKind::Runner) if it.mission.is_none() => {
                 ways.push(("regatta run --yes".into(), "have what waits on the board done"));
+            }
+            None if by_hand(view) => {
+                ways.push((format!("regatta takeover {}", it.id), "open a shell in its workspace"));
+                ways.push((format!("regatta land {}", it.id), "check your work and land it"));
+                ways.push((format!("regatta retry {}", it.id), "give it back to an agent"));
             }
             None if it.attempt.is_some() => ways.push((format!("regatta logs {} -f", it.id), "what its agent says")),
             Some(WaitKind::Budget) => ways.push(("regatta budget list".into(), "what is spent of what")),

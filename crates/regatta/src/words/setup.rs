@@ -84,6 +84,13 @@ fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
         "retry" => input::Limits { retry_ms: time()?, ..none },
         "retry_most" => input::Limits { retry_most_ms: time()?, ..none },
         "shutdown_timeout" => input::Limits { shutdown_ms: time()?, ..none },
+        _ if settings::is_of_files(name) => {
+            let (table, key) = name.split_once('.').unwrap_or((name, "…"));
+            return Err(usage(
+                format!("{name} is set in a file, not in the running daemon"),
+                format!("write {key} = … under [{table}] in regatta.toml; docs/settings.md has all values"),
+            ));
+        }
         _ => {
             return Err(usage(
                 format!("{name} is not a setting of the running daemon"),

@@ -167,7 +167,7 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
             text += &format!("wrote   {file}\n");
         }
         if let Some(hook) = &done.router {
-            text += &format!("router  {hook}: regatta msg send {} '!help' says what it takes\n", it.name);
+            text += &format!("chat    to ask for work in words: regatta msg send {} '!help' (hook {hook})\n", it.name);
         }
         for note in &done.notes {
             text += &format!("note    {note}\n");
@@ -187,7 +187,7 @@ fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, Fail
     Ok(new.data.hook.id)
 }
 
-/// The twelve lines of `regatta.toml`.
+/// The first `regatta.toml` of a repository.
 fn file_text(name: Option<&ProjectName>, trunk: Option<&BranchName>, commands: &[String]) -> String {
     let quote = |it: &str| toml::Value::String(it.into()).to_string();
     let name = name.map_or("# name = \"shop\"".into(), |it| format!("name = {}", quote(it.as_str())));
@@ -197,6 +197,7 @@ fn file_text(name: Option<&ProjectName>, trunk: Option<&BranchName>, commands: &
         "# Regatta's settings for this repository. See them all: regatta config show --origin\n\
          [project]\n{name}\n{trunk}   # work lands here\n\n\
          [validation]\ncommands = [{}]   # must pass on every tree that lands\n# timeout = \"10m\"\n\n\
+         # [landing]\n# review = \"human\"   # a person looks at work before it lands\n\n\
          [run]\n# max_workers = 5\n# agents = [\"claude-1\"]\n",
         commands.join(", ")
     )

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::client::{Client, Got};
 use crate::follow::{Ending, tokens};
-use crate::out::{Failed, Said, table};
+use crate::out::{Failed, Out, Said, span, table};
 
 use super::App;
 use super::land::Merge;
@@ -120,6 +120,18 @@ impl Ratcheted {
     }
 }
 
+/// The tasks of a run that is over, each with how long it was worked on, as while the run was followed.
+pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
+    let mut rows = super::task::rows(out, tasks);
+    for (row, task) in rows.iter_mut().zip(tasks) {
+        row[4] = match task.task.spent.wall_ms {
+            0 => "-".into(),
+            worked => span(worked),
+        };
+    }
+    rows
+}
+
 /// The merge status of what was handed in.
 fn merges(tasks: &[TaskView]) -> String {
     let merge = |it: &TaskView| Merge {
@@ -163,7 +175,7 @@ pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) 
     let summary = Summary::of(&got.data, now_wall);
     let next = next(&got.data, &summary, ending);
     app.out.answer("run", &Told { mission: &got.data, summary: &summary }, &next, |out| {
-        table(&super::task::rows(out, &got.data.tasks)) + &merges(&got.data.tasks) + &summary.draw(id)
+        table(&rows(out, &got.data.tasks)) + &merges(&got.data.tasks) + &summary.draw(id)
     })?;
     let broke = |it: &TaskView| it.waits.iter().any(|it| it.kind == WaitKind::Budget);
     match ending {

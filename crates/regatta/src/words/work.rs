@@ -45,13 +45,16 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
         (None, missions) => {
             let names: Vec<&str> = missions.into_iter().flatten().filter_map(|it| it.as_str()).collect();
             let left = left_alone(&client, &names)?;
-            match names.is_empty() {
-                true => (format!("no mission runs{left}"), "regatta status".into()),
-                false => (
-                    format!("{verb} {}, every mission there is; all work is kept{left}", names.join(" ")),
-                    "regatta run --resume".into(),
-                ),
-            }
+            let which = match names[..] {
+                [] => {
+                    return app
+                        .out
+                        .answer("stop", &got.data, &["regatta status".into()], |_| format!("no mission runs{left}\n"));
+                }
+                [_] => "the only mission that runs",
+                _ => "all missions that run",
+            };
+            (format!("{verb} {}, {which}; all work is kept{left}", names.join(" ")), "regatta run --resume".into())
         }
     };
     app.out.answer("stop", &got.data, &[next], |_| format!("{said}\n"))

@@ -195,6 +195,13 @@ fn a_conflict_is_taken_over_by_hand_and_landed() {
         assert!(seen.contains(part), "{part}: {seen}");
     }
     assert_eq!(world.json(&["show", &task])["status"], "in_progress");
+    // It is the person's now, and nobody is sent to an agent for it.
+    let why = world.ok(&["why", &task]);
+    for part in ["by a person", &format!("regatta land {task}"), &format!("regatta takeover {task}")] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert!(!why.contains("what its agent says"), "{why}");
+    assert!(world.ok(&["status"]).contains("a person works on it"), "{}", world.ok(&["status"]));
     // The same workspace again, until it is settled.
     world.ok(&["takeover", &task, "--", "sh", "-c", "printf 'both\\n' > a.txt"]);
     let landed = world.ok(&["land", &task, "--wait"]);
