@@ -254,9 +254,11 @@ pub fn ownership(parts: &[Part], rules: Rules) -> Result<Ownership, Vec<usize>> 
     let mut waves = Vec::with_capacity(last);
     for number in 0..last {
         let here: Vec<usize> = (0..parts.len()).filter(|it| steps[*it].wave as usize == number).collect();
+        let reaches: BTreeMap<usize, Vec<PathPattern>> =
+            here.iter().map(|part| (*part, reach(rules.run, &parts[*part].files))).collect();
         let mut patterns: BTreeMap<&PathPattern, Because> = BTreeMap::new();
         for part in &here {
-            let reach = reach(rules.run, &parts[*part].files);
+            let reach = &reaches[part];
             for pattern in &held[*part] {
                 let because = match pattern {
                     it if parts[*part].files.contains(it) => Because::Manifest,
@@ -267,8 +269,10 @@ pub fn ownership(parts: &[Part], rules: Rules) -> Result<Ownership, Vec<usize>> 
             }
         }
         let owned = patterns.into_iter().map(|(pattern, because)| {
-            let has = |it: &&usize| held[**it].iter().any(|has| has.overlaps(pattern));
-            let owners: Vec<usize> = here.iter().filter(has).copied().collect();
+            // A task holds a package so that its tasks run in turn. It may not change all files of the package.
+            let wanted = |part: usize| if because == Because::Serial { &held[part] } else { &reaches[&part] };
+            let owners: Vec<usize> =
+                here.iter().copied().filter(|part| wanted(*part).iter().any(|has| has.overlaps(pattern))).collect();
             let subs = owners.iter().map(|it| steps[*it].sub).collect();
             Owned { pattern: pattern.clone(), because, owners, subs }
         });

@@ -94,10 +94,11 @@ impl Preview {
                 let it = &self.tasks[*at];
                 let needs: Vec<&str> = it.after.iter().map(|on| self.tasks[*on].name.as_str()).collect();
                 let needs = if needs.is_empty() { String::new() } else { format!("needs {}", needs.join(" ")) };
-                let first = match (rules.waves, step(*at)) {
-                    (false, _) => vec![format!("  {}", it.name)],
-                    (true, Step { wave, sub: 0 }) => vec![format!("  wave {}", wave + 1), it.name.clone()],
-                    (true, Step { wave, sub }) => vec![format!("  wave {}.{}", wave + 1, sub + 1), it.name.clone()],
+                let Step { wave, sub } = step(*at);
+                let first = if rules.waves {
+                    vec![format!("  wave {}", wave_name(wave as usize, sub)), it.name.clone()]
+                } else {
+                    vec![format!("  {}", it.name)]
                 };
                 [first, vec![line(&it.subject), needs]].concat()
             })
@@ -120,19 +121,21 @@ impl Preview {
             owned.truncate(most);
         }
         let name = |at: &usize| self.tasks[*at].name.clone();
-        let mut rows = vec![vec!["  file".to_owned(), "owner".into(), "conflict".into()]];
+        let head: &[&str] =
+            if rules.waves { &["  file", "owner", "wave", "conflict"] } else { &["  file", "owner", "conflict"] };
+        let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
         for (wave, it) in owned {
             // The first sub-wave's task owns it, whoever of them is first in the plan.
             let mut wants: Vec<(u32, usize)> = it.subs.iter().copied().zip(it.owners.iter().copied()).collect();
             wants.sort_unstable();
-            let Some(((_, owner), others)) = wants.split_first() else { continue };
+            let Some(((sub, owner), others)) = wants.split_first() else { continue };
             let named: Vec<String> = others.iter().map(|it| name(&it.1)).collect();
             let when = match (named.is_empty(), rules.isolate, rules.waves) {
                 (true, _, _) => "-".to_owned(),
                 (false, true, _) => format!("{} at the same time; the queue merges", named.join(" ")),
                 (false, false, false) => format!("{} after {}", named.join(" "), name(owner)),
                 (false, false, true) => {
-                    let each = others.iter().map(|(sub, at)| format!("{} in wave {}.{}", name(at), wave + 1, sub + 1));
+                    let each = others.iter().map(|(sub, at)| format!("{} in wave {}", name(at), wave_name(wave, *sub)));
                     each.collect::<Vec<_>>().join(", ")
                 }
             };
@@ -141,14 +144,34 @@ impl Preview {
                 Because::Derived => "  (follows from its files)",
                 Because::Serial => "  (one task of a package at a time)",
             };
-            rows.push(vec![format!("  {}", it.pattern), name(owner), format!("{when}{why}")]);
+            let mut row = vec![format!("  {}", it.pattern), name(owner)];
+            if rules.waves {
+                row.push(wave_name(wave, *sub));
+            }
+            row.push(format!("{when}{why}"));
+            rows.push(row);
         }
         let mut text = table(&rows);
         if left_out > 0 {
             text += &format!("  and {left_out} more files without a conflict\n");
         }
+        let how = match (rules.isolate, rules.waves) {
+            (true, _) => "merged by the landing queue",
+            (false, true) => "resolved by sub-waves",
+            (false, false) => "resolved one task after the other",
+        };
+        text += &match ownership.conflicts() {
+            0 => "no conflicts\n".to_owned(),
+            1 => format!("1 conflict, {how}\n"),
+            many => format!("{many} conflicts, {how}\n"),
+        };
         text
     }
+}
+
+/// Returns a wave's name from its place and its sub-wave, both from 0: `2` or `2.3`.
+fn wave_name(wave: usize, sub: u32) -> String {
+    if sub == 0 { (wave + 1).to_string() } else { format!("{}.{}", wave + 1, sub + 1) }
 }
 
 /// How many tasks, in words.
@@ -184,11 +207,12 @@ mod tests {
         ]);
         let text = it.draw(&waves(), &[]);
         assert!(text.contains("wave 1.2  3  Do 3\n"), "{text}");
-        assert!(text.contains("src/config/settings.go  1      3 in wave 1.2\n"), "{text}");
-        assert!(text.contains("src/limit.go            2      -\n"), "{text}");
+        assert!(text.contains("src/config/settings.go  1      1     3 in wave 1.2\n"), "{text}");
+        assert!(text.contains("src/limit.go            2      1     -\n"), "{text}");
+        assert!(text.ends_with("\n1 conflict, resolved by sub-waves\n"), "{text}");
         assert!(it.draw(&Rules::default(), &[]).contains("settings.go  1      3 after 1\n"));
         let isolated = it.draw(&Rules { isolate: true, ..waves() }, &[]);
-        assert!(isolated.contains("1      3 at the same time; the queue merges\n"), "{isolated}");
+        assert!(isolated.contains("1      1     3 at the same time; the queue merges\n"), "{isolated}");
         assert!(!isolated.contains("wave 1.2"), "{isolated}");
     }
 
@@ -199,6 +223,18 @@ mod tests {
         let text = it.draw(&waves(), &[]);
         assert!(text.contains("3 waves with a barrier"), "{text}");
         assert_eq!(text.lines().filter(|it| it.ends_with(" -")).count(), 3, "{text}");
+        assert!(text.contains("src/x.rs  b      2     -\n") && text.ends_with("\nno conflicts\n"), "{text}");
+    }
+
+    /// Tasks of one package take turns, and yet each owns its own files.
+    #[test]
+    fn a_package_of_one_task_at_a_time_takes_no_file_from_its_owner() {
+        let plan = preview(&[("x", &["pkg/x.go"], &[]), ("y", &["pkg/y.go"], &[])]);
+        let rules = Rules { serial: vec![PathPattern::new("pkg/*").unwrap()], ..waves() };
+        let text = plan.draw(&rules, &[]);
+        assert!(text.contains("pkg/*     x      1     y in wave 1.2  (one task of a package at a time)\n"), "{text}");
+        assert!(text.contains("pkg/y.go  y      1.2   -\n"), "{text}");
+        assert!(text.ends_with("\n1 conflict, resolved by sub-waves\n"), "{text}");
     }
 
     /// A lock file follows from what it locks, and a package's tasks may have to run one by one: both are owned too.
@@ -210,8 +246,8 @@ mod tests {
             regatta_core::project::Derived { file: pattern("Cargo.lock"), from: vec![pattern("**/Cargo.toml")] };
         let run = regatta_core::project::Run { derived: vec![derived], ..Default::default() };
         let text = it.draw(&Rules { run, serial: vec![pattern("pkg/*")], ..waves() }, &[]);
-        assert!(text.contains("Cargo.lock    a      b in wave 1.2  (follows from its files)\n"), "{text}");
-        assert!(text.contains("pkg/*         c      -  (one task of a package at a time)\n"), "{text}");
+        assert!(text.contains("Cargo.lock    a      1     b in wave 1.2  (follows from its files)\n"), "{text}");
+        assert!(text.contains("pkg/*         c      1     -  (one task of a package at a time)\n"), "{text}");
     }
 
     #[test]
