@@ -109,7 +109,23 @@ fn file_manifest_blocks_what_is_not_said_and_warns_of_what_need_not_be() {
     let docs = world.add(Add { issue_type: IssueType::Docs, ..work("docs", &[]) });
     let grant = world.take("ada");
     assert_eq!(grant.task, docs);
+    assert!(world.board.claims.is_empty(), "an attempt that names no files is granted no claim");
     assert_eq!(of_attempt(&world, grant.attempt, Gate::FileManifest).says, Says::Warn);
+}
+
+/// Waves remember what a step changed, for the warnings of the next one; a mission without waves has no next one.
+#[test]
+fn only_waves_remember_what_a_step_changed() {
+    for (mode, remembered) in [(Mode::Flow, 0), (Mode::Waves, 1)] {
+        let mut world = World::with(&[("ada", 2)]);
+        let plan = vec![planned("one", &["a"], &[]), planned("two", &["b"], &[0])];
+        let mission = start(&mut world, mode, 5, plan);
+        let grant = world.take("ada");
+        world.finish_and_land(&grant);
+        let landed = &world.board.missions[&mission].landed;
+        assert!(landed.last.is_some());
+        assert_eq!(landed.changed.len(), remembered, "{mode:?}: {landed:?}");
+    }
 }
 
 /// Dependency graph: whoever needs something that is not done is blocked by it.
