@@ -287,10 +287,22 @@ fn says_not_needed(draft: &Draft, id: AttemptId) -> Option<String> {
     (result.status == ResultStatus::NotNeeded).then(|| why.to_owned())
 }
 
+/// Keeps "nothing has to be changed", which the agent said with a tool, if its program then left a result that is only
+/// "done". Every other status of the result says more, and counts.
+fn with_not_needed(draft: &Draft, id: AttemptId, result: WorkResult) -> WorkResult {
+    match says_not_needed(draft, id) {
+        Some(why) if result.status == ResultStatus::Done => {
+            WorkResult { status: ResultStatus::NotNeeded, detail: why, ..result }
+        }
+        _ => result,
+    }
+}
+
 /// Writes down what came to light.
 fn note(draft: &mut Draft, attempt: &Attempt, findings: Findings, now: Now) {
     let Findings { result, outside, said, warnings, checks: _, special: _ } = findings;
     if let Some(result) = result {
+        let result = with_not_needed(draft, attempt.id, result);
         draft.record(Event::AttemptReported(Reported { attempt: attempt.id, result }));
     }
     if !outside.is_empty() {

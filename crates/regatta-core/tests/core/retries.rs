@@ -206,6 +206,30 @@ fn a_fault_of_the_setup_costs_no_attempt() {
     }
 }
 
+/// A program whose result file says "done" after its agent called `finish` with `not_needed` does not take that back; a
+/// result that says that a person must help does.
+#[test]
+fn a_result_file_of_a_finished_program_keeps_what_its_agent_said() {
+    use regatta_core::attempt::{Findings, ResultStatus, WorkResult};
+    for (status, kept) in
+        [(ResultStatus::Done, ResultStatus::NotNeeded), (ResultStatus::Blocked, ResultStatus::Blocked)]
+    {
+        let mut world = World::with(&[("ada", 1)]);
+        let task = world.add_task("one", &["a"]);
+        let grant = world.take_supervised("ada");
+        let Grant { attempt, token, .. } = grant;
+        let output = Some("it is there already".into());
+        world.ask("ada", Command::Finish { task, attempt, token, output, not_needed: true, learnings: vec![] });
+        world.ask("regatta", exits(&grant, Exited::Done { output: None }));
+        let result = Some(WorkResult { status, detail: "Followed 1 step.".into(), ..WorkResult::default() });
+        let findings = Findings { result, ..Findings::default() };
+        world.ask("regatta", Command::ReportJudged { attempt, token, verdict: passed(&[]), findings });
+        let result = world.stored_attempt(attempt).result.unwrap();
+        assert_eq!(result.status, kept, "{result:?}");
+        assert_eq!(world.stored(task).status == Status::Completed, kept == ResultStatus::NotNeeded, "{result:?}");
+    }
+}
+
 /// An agent may say that nothing has to be changed: the task is done, or a person is asked once.
 #[test]
 fn a_task_may_be_done_without_a_change() {

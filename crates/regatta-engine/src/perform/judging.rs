@@ -129,7 +129,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     let Capture { commit, base, changed } = part.clone();
     let passed = Verdict::Passed { commit, base, changed };
     if part.changed.is_empty() {
-        return if says_not_needed(findings) { not_needed(engine, scene, passed) } else { Ok(passed) };
+        return if says_not_needed(engine, scene, findings) { not_needed(engine, scene, passed) } else { Ok(passed) };
     }
     findings.special = special_files(engine, repo, &part)?;
     if let Some(reason) = guard::never_lands(&part.changed, &findings.special) {
@@ -155,7 +155,10 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     if let Some(mut reason) = contract::reason(&found) {
         if !held_back.is_empty() {
             let names = held_back.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
-            reason += &format!("\nIt was checked without {names}, held back because outside its manifest.");
+            let more = held_back.len().checked_sub(5).filter(|more| *more > 0);
+            let more = more.map_or(String::new(), |more| format!(" and {more} more"));
+            // In the same line: screens show the first line of a reason.
+            reason += &format!("; checked without {names}{more}, held back because outside its manifest");
         }
         return Ok(Verdict::Failed { reason });
     }
@@ -230,8 +233,15 @@ fn special_files(engine: &Engine, repo: &Repo, part: &Capture) -> Result<Vec<Spe
 }
 
 /// Returns whether the agent says, in its result or with a tool, that nothing has to be changed.
-fn says_not_needed(findings: &Findings) -> bool {
-    findings.result.as_ref().is_some_and(|result| result.status == ResultStatus::NotNeeded)
+fn says_not_needed(engine: &Engine, scene: &Scene, findings: &Findings) -> bool {
+    let board = engine.board();
+    let said = board.attempts.get(&scene.attempt.id).and_then(|attempt| attempt.result.as_ref());
+    let is_said = said.is_some_and(|result| result.status == ResultStatus::NotNeeded);
+    match findings.result.as_ref().map(|result| result.status) {
+        // A program may leave a plain "done" after its agent said with a tool that nothing has to be changed.
+        None | Some(ResultStatus::Done) => is_said,
+        Some(status) => status == ResultStatus::NotNeeded,
+    }
 }
 
 /// Checks that a task is done as it is. Without a check only a person can tell.

@@ -97,7 +97,8 @@ fn q1_held_back_files_do_not_count_in_the_checks_of_an_attempt() {
     let task = engine.history().task(tasks[0]).unwrap().unwrap();
     assert_eq!(causes(&engine, tasks[0]), vec![Cause::Invalid; 3]);
     let reason = task.reason.unwrap_or_default();
-    assert!(reason.contains("without b, held back because outside its manifest"), "{reason}");
+    assert!(reason.contains("; checked without b, held back because outside its manifest"), "{reason}");
+    assert_eq!(reason.lines().count(), 1, "screens show one line of a reason: {reason}");
     assert_eq!(engine.board().counters.landing, 0, "it never came to the queue");
     engine.shutdown();
 }

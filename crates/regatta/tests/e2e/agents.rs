@@ -401,7 +401,11 @@ fn a_task_may_need_no_change() {
     for (subject, check) in [("Agreed", "true"), ("Refuted", "false")] {
         world.ok(&["add", subject, "--files", "x.txt", "--validate", check, "--script", &script]);
     }
+    // The built-in agent leaves a result that says "done" after that.
+    let call = json!([{ "call": { "tool": "finish", "input": { "not_needed": true, "output": "it is there" } } }]);
+    world.ok(&["add", "By tool", "--files", "y.txt", "--validate", "true", "--script", &call.to_string()]);
     world.ok(&["run", "--agents", "bob", "--yes"]);
+    assert!(until(LONG, || world.json(&["show", "T3"])["status"] == "completed"), "{}", world.ok(&["show", "T3"]));
     assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "completed"), "{}", world.ok(&["why", "T1"]));
     let done = world.json(&["show", "T1"]);
     assert!(done["landed"].is_null() && done["attempts"].as_array().map(Vec::len) == Some(1), "{done}");
