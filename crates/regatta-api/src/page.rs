@@ -184,6 +184,17 @@ pub struct MissionLine {
     pub place: Option<usize>,
 }
 
+impl MissionLine {
+    /// Returns how far the mission is, in words.
+    pub fn progress(&self) -> String {
+        match (self.place, self.tasks) {
+            (Some(place), _) => format!("in line for a lead, number {place}"),
+            (None, 0) => "no task yet".into(),
+            (None, tasks) => format!("{} of {tasks} landed", self.landed),
+        }
+    }
+}
+
 /// Something that needs a person, and what may be said to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ItemView {

@@ -182,7 +182,7 @@ macro_rules! verbs {
 verbs! {
     "status" Status(input::Scope) View "Shows what everybody is doing";
     "why" Why(input::Id) View + Runner + Attempt "Says why something waits";
-    "show" Show(input::Id) View + Runner + Attempt "Shows a task, an attempt, an agent or a mission";
+    "show" Show(input::Id) View + Runner + Attempt "Shows a task, an attempt, an agent, a mission or a request";
     "graph" Graph(input::Graph) View "Draws what waits for what: a mission, a task with what is around it, or all";
     "project.add" ProjectAdd(input::ProjectAdd) Admin "Puts a repository under management";
     "project.list" ProjectList(input::Nothing) View + Runner "Lists the projects";

@@ -728,7 +728,8 @@ pub(crate) fn over(draft: &mut Draft, before: &Mission, end: Option<&mission::En
 /// What a mission took, in a sentence; of money only what is known.
 fn cost(spent: &Spend) -> String {
     let money = spent.usage.micro_usd.map_or(String::new(), |it| format!(", ${:.2}", it as f64 / 1e6));
-    format!(" It took {} attempts and {} tokens{money}.", spent.attempts, spent.usage.tokens())
+    let attempts = if spent.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", spent.attempts) };
+    format!(" It took {attempts} and {} tokens{money}.", spent.usage.tokens())
 }
 
 /// Forgets who was named for a mission that is over, once nothing of theirs runs.

@@ -189,8 +189,13 @@ pub(crate) fn forgive(draft: &mut Draft, agent: &AgentName) {
 
 /// Lets an agent, and the provider it hangs on, go on because a person says so.
 pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
-    let agent = crate::agent::find(draft.board(), name)?.clone();
-    let lanes = [Some(format!("agent:{name}")), agent.provider];
+    let board = draft.board();
+    let is_provider = !board.agents.contains_key(name) && board.parked.contains_key(name.as_str());
+    let lanes = if is_provider {
+        [Some(name.to_string()), None]
+    } else {
+        [Some(format!("agent:{name}")), crate::agent::find(board, name)?.provider.clone()]
+    };
     for lane in lanes.into_iter().flatten() {
         if draft.board().parked.contains_key(&lane) {
             draft.record(Event::ProviderFreed(Freed { name: lane, remembered: None }));

@@ -471,12 +471,17 @@ impl Engine {
         self.shared.commands.of(CommandOwner::Attempt(attempt))
     }
 
+    /// Returns the check that the queue runs for a task's work, in words.
+    pub fn trial_commands_of(&self, task: TaskId) -> Vec<String> {
+        self.shared.commands.of(CommandOwner::Trial(task))
+    }
+
     /// Returns the tasks for which a command runs because they landed.
     pub fn landed_with_commands(&self) -> Vec<TaskId> {
         let running = self.shared.commands.all().into_iter();
         let landed = running.filter_map(|(owner, _)| match owner {
             CommandOwner::Landed(task) => Some(task),
-            CommandOwner::Attempt(_) | CommandOwner::Firing(_) => None,
+            CommandOwner::Attempt(_) | CommandOwner::Firing(_) | CommandOwner::Trial(_) => None,
         });
         landed.collect()
     }

@@ -23,13 +23,15 @@ pub enum CommandOwner {
     Landed(TaskId),
     /// The command of a hook that fired.
     Firing(FiringId),
+    /// The checks of the queue for a tree in which this task's work is the newest. The queue ends them itself.
+    Trial(TaskId),
 }
 
 impl fmt::Display for CommandOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CommandOwner::Attempt(attempt) => attempt.fmt(f),
-            CommandOwner::Landed(task) => task.fmt(f),
+            CommandOwner::Landed(task) | CommandOwner::Trial(task) => task.fmt(f),
             CommandOwner::Firing(firing) => firing.fmt(f),
         }
     }
@@ -112,9 +114,11 @@ impl RunningCommands {
         commands_of(&self.lock(), |other| other == owner)
     }
 
-    /// Returns every command that runs, with its owner.
+    /// Returns every command that runs, with its owner; not the checks of the queue, which end with the engine.
     pub(crate) fn all(&self) -> Vec<(CommandOwner, String)> {
-        self.lock().running.iter().map(|running| (running.owner, running.command.clone())).collect()
+        let state = self.lock();
+        let all = state.running.iter().filter(|running| !matches!(running.owner, CommandOwner::Trial(_)));
+        all.map(|running| (running.owner, running.command.clone())).collect()
     }
 
     /// Returns the attempts for which a command runs here.
@@ -122,7 +126,7 @@ impl RunningCommands {
         let state = self.lock();
         let attempts = state.running.iter().filter_map(|running| match running.owner {
             CommandOwner::Attempt(attempt) => Some(attempt),
-            CommandOwner::Landed(_) | CommandOwner::Firing(_) => None,
+            CommandOwner::Landed(_) | CommandOwner::Firing(_) | CommandOwner::Trial(_) => None,
         });
         attempts.collect()
     }

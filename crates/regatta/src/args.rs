@@ -193,9 +193,9 @@ pub(crate) enum Word {
     Assign(Assign),
     /// Show what everybody is doing
     Status,
-    /// Show a task, an attempt, an agent or a mission
+    /// Show a task, an attempt, an agent, a mission or a request
     Show {
-        /// T21, A5, M3 or an agent's name
+        /// T21, A5, M3, Q7 or an agent's name
         id: String,
     },
     /// Say why a task waits, what comes next, and what it waited for before

@@ -18,7 +18,7 @@ pub struct WhyView {
     /// What was looked at and does not hold it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clear: Vec<WaitReason>,
-    /// The setup command, check or ratchet that runs for its attempt now.
+    /// The setup command, check or ratchet that runs for its attempt now, or the check that the queue runs for its work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
 }

@@ -208,6 +208,10 @@ fn a_blocker_is_said_as_it_is() {
     let mut world = begun();
     limited(&mut world);
     assert!(says_of(&world).starts_with("is parked: acme is rate-limited for "), "{}", says_of(&world));
+    let mut freed = begun();
+    limited(&mut freed);
+    freed.ask("ann", Command::ResumeAgent { agent: crate::world::agent("acme") });
+    assert!(!says_of(&freed).contains("rate-limited"), "a provider goes on by its own name: {}", says_of(&freed));
     world.ask("ann", Command::PauseTask { task: TaskId(1), reason: "later".into() });
     assert_eq!(says_of(&world), "is paused: later");
 

@@ -35,6 +35,8 @@ impl Caller<'_> {
             .map(|mission| (mission.id, mission.title.clone(), regatta_core::lead::place(&board, mission.id)))
             .collect();
         let named = missions.clone();
+        let led: Vec<MissionId> =
+            board.missions.values().filter(|mission| mission.lead.is_some()).map(|mission| mission.id).collect();
         let (completed, failed, progress) = self
             .read(move |history| {
                 let count = |status| {
@@ -43,12 +45,8 @@ impl Caller<'_> {
                     history.count_tasks(&filter)
                 };
                 let far = |(id, title, place): (MissionId, String, Option<usize>)| {
-                    let of = |statuses| {
-                        let filter = TaskFilter { mission: Some(id), statuses, ..TaskFilter::default() };
-                        history.count_tasks(&filter)
-                    };
-                    let landed = of(vec![task::Status::Completed])?;
-                    Ok(MissionLine { id, title, landed, tasks: of(vec![])?, place })
+                    let (landed, tasks) = pages::landed_of(history, id, led.contains(&id))?;
+                    Ok(MissionLine { id, title, landed, tasks, place })
                 };
                 let progress = named.into_iter().map(far).collect::<Result<Vec<_>, _>>()?;
                 Ok((count(task::Status::Completed)?, count(task::Status::Failed)?, progress))

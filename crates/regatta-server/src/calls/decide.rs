@@ -1,6 +1,7 @@
 //! Verbs of deciding and steering: the inbox, policy, budgets; a word, a pause, another try.
 
 use regatta_api::view::LineView;
+use regatta_core::approval::Approval;
 use regatta_core::cost::By;
 use regatta_core::ids::ApprovalId;
 use regatta_core::reference::Reference;
@@ -32,7 +33,8 @@ impl Caller<'_> {
     pub(super) async fn resume(&self, id: &str) -> Json {
         match self.refer(id, &refer::RESUME)? {
             Reference::Mission(mission) => self.done(Command::ResumeMission { mission }).await,
-            Reference::Agent(agent) if self.board().agents.contains_key(&agent) => {
+            // A provider that is parked goes on by its own name.
+            Reference::Agent(agent) if self.is_agent_or_parked(&agent) => {
                 let (revision, _) = self.ask(Command::ResumeAgent { agent: agent.clone() }).await?;
                 let board = self.board();
                 let view = board.agents.get(&agent).map(|agent| AgentView::of(&board, agent, self.engine().now()));
@@ -43,6 +45,11 @@ impl Caller<'_> {
                 self.task(task, Command::ResumeTask { task }).await
             }
         }
+    }
+
+    fn is_agent_or_parked(&self, name: &AgentName) -> bool {
+        let board = self.board();
+        board.agents.contains_key(name) || board.parked.contains_key(name.as_str())
     }
 
     pub(super) async fn retry(&self, id: &str) -> Json {
@@ -104,18 +111,21 @@ impl Caller<'_> {
             Err(late) if late.code == "already_answered" => return Err(self.answered_before(approval, late).await),
             Err(problem) => return Err(problem),
         };
-        let board = self.board();
         // Each answer that reaches further added a rule of its own.
         let mut rules: Vec<String> = Vec::new();
+        let mut decided = None;
         for id in &answered {
-            let decision = board.approvals.get(id).and_then(|approval| approval.decision.as_ref());
+            let found = self.approval(*id).await?;
+            let decision = found.as_ref().and_then(|found| found.decision.as_ref());
             if let Some(rule) = decision.and_then(|decision| decision.rule.clone())
                 && !rules.contains(&rule)
             {
                 rules.push(rule);
             }
+            if *id == approval {
+                decided = found;
+            }
         }
-        let decided = board.approvals.get(&approval).cloned();
         let rule = decided.as_ref().and_then(|it| it.decision.as_ref()).and_then(|it| it.rule.clone());
         answer(
             revision,
@@ -130,6 +140,14 @@ impl Caller<'_> {
                 "left": self.items().iter().filter(|it| it.is_awake()).count(),
             }),
         )
+    }
+
+    /// Returns a request. The board forgets it with its task: an answer may be what let the task land.
+    pub(super) async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, Problem> {
+        match self.board().approvals.get(&id) {
+            Some(found) => Ok(Some(Approval::clone(found))),
+            None => self.read(move |history| history.approval(id)).await,
+        }
     }
 
     /// Who answered a request before, though its attempt may have ended since: only the store knows then.

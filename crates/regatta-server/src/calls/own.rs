@@ -245,6 +245,11 @@ impl Caller<'_> {
             Reference::Attempt(attempt) => attempt == own.attempt.id,
             Reference::Mission(mission) => Some(mission) == own.attempt.mission,
             Reference::Task(task) => self.task_view(task).await?.task.project == own.attempt.project,
+            // A lead answers what its workers ask.
+            Reference::Approval(id) => self.approval(id).await?.is_some_and(|found| {
+                found.attempt == own.attempt.id
+                    || (own.lead && found.mission.is_some() && found.mission == own.attempt.mission)
+            }),
             other => return Err(refer::unfit(&other, "show")),
         };
         if seen { Ok(()) } else { Err(not_yours(&id.chars().take(20).collect::<String>())) }

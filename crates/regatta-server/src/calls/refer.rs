@@ -25,7 +25,7 @@ pub(super) struct Accepts {
 
 pub(super) const SHOW: Accepts = Accepts {
     verb: "show",
-    kinds: &[Kind::Task, Kind::Attempt, Kind::Mission, Kind::Agent],
+    kinds: &[Kind::Task, Kind::Attempt, Kind::Mission, Kind::Approval, Kind::Agent],
     bare: &[Kind::Task],
     past: true,
 };
@@ -208,11 +208,7 @@ impl Caller<'_> {
 
     async fn task_of_request(&self, id: ApprovalId) -> Result<TaskId, Problem> {
         let stored = self.read(move |history| history.approval(id)).await?;
-        let missing = || {
-            let what = format!("there is no request {id}");
-            Problem::new(404, "no_such_request", what, "see what is open: regatta inbox")
-        };
-        stored.map(|approval| approval.task).ok_or_else(missing)
+        stored.map(|approval| approval.task).ok_or_else(|| no_such_request(id))
     }
 }
 
@@ -240,6 +236,11 @@ fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
 pub(super) fn no_such_attempt(attempt: AttemptId) -> Problem {
     let what = format!("there is no attempt {attempt}");
     Problem::new(404, "no_such_attempt", what, "see a task's attempts: regatta show T1")
+}
+
+pub(super) fn no_such_request(id: ApprovalId) -> Problem {
+    let what = format!("there is no request {id}");
+    Problem::new(404, "no_such_request", what, "see what is open: regatta inbox")
 }
 
 /// Reports an id of a kind that the verb does not accept.

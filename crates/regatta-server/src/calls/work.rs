@@ -289,8 +289,11 @@ impl Caller<'_> {
                 PastView { attempt: it.id, wall: it.started_wall, text, failed_check }
             })
             .collect();
-        let live = task.task.attempt.map(|attempt| self.engine().commands_of(attempt));
-        answer(self.board().revision, &WhyView { task, past, clear, commands: live.unwrap_or_default() })
+        let commands = match task.task.attempt {
+            Some(attempt) => self.engine().commands_of(attempt),
+            None => self.engine().trial_commands_of(task.task.id),
+        };
+        answer(self.board().revision, &WhyView { task, past, clear, commands })
     }
 
     /// Where a task's unfinished work is on this machine, if it is anywhere.
@@ -326,6 +329,10 @@ impl Caller<'_> {
                 answer(board.revision, &without_token(&found.ok_or_else(|| refer::no_such_attempt(attempt))?))
             }
             Reference::Mission(mission) => self.mission_show(&mission.to_string()).await,
+            Reference::Approval(id) => match self.approval(id).await? {
+                Some(found) => answer(board.revision, &found),
+                None => Err(refer::no_such_request(id)),
+            },
             Reference::Task(task) => {
                 let mut view = self.task_view(task).await?.with_gates(&board, self.engine().now());
                 view.attempts =

@@ -13,7 +13,7 @@ use regatta_api::view::{self, BudgetsView, ConversationLineView, InboxView, Land
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
 use regatta_core::cost::By;
-use regatta_core::ids::{AgentName, LandingId, Now, ProjectName, TaskId};
+use regatta_core::ids::{AgentName, LandingId, MissionId, Now, ProjectName, TaskId};
 use regatta_core::landing::{self, End};
 use regatta_core::launch::{self, Live};
 use regatta_core::task::{Status, Task};
@@ -43,6 +43,19 @@ const MEASURED_A_FRAME: usize = 8;
 /// How many paths the map of files shows, and how many landings its heat is taken from.
 const MOST_PATHS: usize = 2_000;
 const MOST_HEAT: usize = 1_000;
+
+/// Returns how many tasks of a mission have landed, and how many it has. The task of a lead's own turns is not counted,
+/// because it lands nothing; a mission that is led has few tasks, so they are read one by one.
+pub(crate) fn landed_of(history: &dyn History, mission: MissionId, is_led: bool) -> Result<(u64, u64), StoreError> {
+    let filter = |statuses| TaskFilter { mission: Some(mission), statuses, ..TaskFilter::default() };
+    if !is_led {
+        return Ok((history.count_tasks(&filter(vec![Status::Completed]))?, history.count_tasks(&filter(vec![]))?));
+    }
+    let mut tasks = history.tasks(&filter(vec![]))?;
+    tasks.retain(Task::is_work);
+    let landed = tasks.iter().filter(|task| task.status == Status::Completed).count();
+    Ok((landed as u64, tasks.len() as u64))
+}
 
 /// Draws topics from one board: at which revision, and what is in each.
 pub(super) async fn topics(
@@ -155,7 +168,7 @@ impl Scene<'_> {
             sentence.push(part(format!("{landing} landing"), false, "/queue"));
         }
         for it in missions.iter().take(2) {
-            let text = format!("“{}” {} of {} landed", it.title, it.landed, it.tasks);
+            let text = format!("“{}” {}", it.title, it.progress());
             sentence.push(part(text, false, &format!("/tasks?mission={}", it.id)));
         }
         if missions.len() > 2 {
@@ -198,13 +211,9 @@ impl Scene<'_> {
         let running = self.board.missions.values().rev().take(20);
         running
             .map(|it| {
-                let count = |statuses| {
-                    let filter = TaskFilter { mission: Some(it.id), statuses, ..TaskFilter::default() };
-                    self.history.count_tasks(&filter)
-                };
                 let (id, title) = (it.id, it.title.clone());
-                let place = lead::place(self.board, id);
-                Ok(MissionLine { id, title, landed: count(vec![Status::Completed])?, tasks: count(vec![])?, place })
+                let (landed, tasks) = landed_of(self.history, id, it.lead.is_some())?;
+                Ok(MissionLine { id, title, landed, tasks, place: lead::place(self.board, id) })
             })
             .collect()
     }

@@ -26,7 +26,7 @@ use regatta_core::task::Task;
 use crate::Shared;
 
 pub(crate) use act::who_plans;
-pub(crate) use draw::{Counts, row};
+pub(crate) use draw::{Counts, landed_of, row};
 pub(crate) use graph::{Of, graph};
 pub(crate) use lanes::family;
 

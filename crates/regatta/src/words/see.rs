@@ -6,12 +6,14 @@ use regatta_api::page::{MissionLine, OpenView};
 use regatta_api::view::{
     AgentView, AgentWhyView, BudgetsView, EventView, InboxView, MissionView, PastView, StatusView, TaskView, WhyView,
 };
+use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
 use regatta_core::gates::Says;
 use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::life::{Doing, Life, Sum};
 use regatta_core::schedule::{WaitKind, WaitReason};
 use regatta_core::scope::Found;
+use regatta_core::session::{Answer, Want};
 use regatta_core::task::Status;
 
 use crate::args::Events;
@@ -157,13 +159,7 @@ fn by_mission(out: &Out, it: &StatusView, asked: &[InboxView]) -> String {
         tasks.sort_by_key(urgency);
         tasks
     };
-    let head = |it: &MissionLine| {
-        let far = match it.place {
-            Some(place) => format!("in line for a lead, number {place}"),
-            None => format!("{} of {} landed", it.landed, it.tasks),
-        };
-        format!("{} {}   {far}", it.id, line(&it.title))
-    };
+    let head = |it: &MissionLine| format!("{} {}   {}", it.id, line(&it.title), it.progress());
     let mut groups: Vec<(String, Vec<TaskView>)> = it.progress.iter().map(|it| (head(it), of(Some(it.id)))).collect();
     groups.push(("in no mission".into(), of(None)));
     // A mission that waits for its lead has no task yet, and is shown all the same.
@@ -221,7 +217,10 @@ pub(super) fn show(app: &App, id: &str) -> Said {
     let got: Got<serde_json::Value> = app.call(&Call::Show(input::Id { id: id.into() }))?;
     let data = got.data;
     // What came back says what it is by what it has.
-    if data.get("subject").is_some() {
+    if data.get("asked_wall").is_some() {
+        let asked: Approval = read(data.clone())?;
+        app.out.answer("request.show", &asked, &[format!("regatta why {}", asked.id)], |_| draw_request(&asked))
+    } else if data.get("subject").is_some() {
         let task: TaskView = read(data.clone())?;
         app.out.answer("task.show", &task, &[format!("regatta why {}", task.task.id)], |out| draw_task(out, &task))
     } else if data.get("capacity").is_some() {
@@ -317,13 +316,53 @@ fn draw_attempt(it: &Attempt) -> String {
     format!("{}, on {}, {} ago: {how}\n", it.label(), it.task, ago(it.started_wall))
 }
 
+/// Draws a request of an agent and what was answered.
+fn draw_request(asked: &Approval) -> String {
+    let kind = match &asked.ask.want {
+        Want::Permission { .. } => "permission",
+        Want::Question { .. } => "question",
+    };
+    let (id, age) = (asked.id, ago(asked.asked_wall));
+    let mut text = format!("{id} {kind} of {} on {} by {}, {age} ago\n", asked.attempt, asked.task, asked.agent);
+    let mut rows = vec![vec!["asks".to_owned(), line(&asked.subject())]];
+    if let Want::Question { choices, .. } = &asked.ask.want
+        && !choices.is_empty()
+    {
+        rows.push(vec!["choices".into(), choices.iter().map(|choice| line(choice)).collect::<Vec<_>>().join(", ")]);
+    }
+    if let Some(assumed) = &asked.assumed {
+        rows.push(vec!["assumed".into(), line(assumed)]);
+    }
+    let state = match &asked.decision {
+        None if asked.closed => "closed without an answer".to_owned(),
+        None => "waits for an answer".to_owned(),
+        Some(decision) => format!("{} by {}, {} ago", answer_words(&decision.answer), decision.by, ago(decision.wall)),
+    };
+    rows.push(vec!["state".into(), state]);
+    text += &table(&rows);
+    text
+}
+
+fn answer_words(answer: &Answer) -> String {
+    match answer {
+        Answer::Allow => "allowed".into(),
+        Answer::Deny { words: None } => "denied".into(),
+        Answer::Deny { words: Some(words) } => format!("denied ({})", line(words)),
+        Answer::Text { text } => format!("answered: {}", line(text)),
+        Answer::Cancelled => "taken back".into(),
+    }
+}
+
 /// Draws a mission and its tasks.
 pub(crate) fn draw_mission(out: &Out, it: &MissionView) -> String {
-    let count = |word: &str| it.tasks.iter().filter(|it| it.word == word).count();
+    // The task of a lead's own turns lands nothing and is no part of the goal.
+    let work: Vec<&TaskView> = it.tasks.iter().filter(|view| view.task.is_work()).collect();
+    let count = |word: &str| work.iter().filter(|view| view.word == word).count();
     // What leaves a report lands nothing.
     let ended = match (count("landed"), count("done")) {
-        (landed, 0) => format!("{landed} of {} landed", it.tasks.len()),
-        (landed, done) => format!("{landed} landed and {done} done of {}", it.tasks.len()),
+        _ if work.is_empty() && !it.tasks.is_empty() => "no task yet".to_owned(),
+        (landed, 0) => format!("{landed} of {} landed", work.len()),
+        (landed, done) => format!("{landed} landed and {done} done of {}", work.len()),
     };
     let serial = it.mission.serialised.as_ref();
     let serial = serial.map_or(String::new(), |it| format!("no files are shared any longer: {}\n", line(it)));
@@ -466,6 +505,11 @@ pub(super) fn by_hand(view: &TaskView) -> bool {
     view.live.as_deref() == Some(regatta_api::view::BY_HAND)
 }
 
+/// Whether the reason of a wait names a claim on files.
+fn names_file(reason: &str) -> bool {
+    reason.split_whitespace().any(|word| word.starts_with("file://"))
+}
+
 /// What can be done about a task that waits, or that ended without its work.
 fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Vec<(String, &'static str)> {
     let it = &view.task;
@@ -495,8 +539,12 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
                 let open = it.blocked_by.iter().filter(holds).take(3);
                 ways.extend(open.map(|it| (format!("regatta why {it}"), "what holds that one")));
             }
-            Some(WaitKind::Claim) if !it.files.is_empty() => {
-                ways.push((format!("regatta edit {} --files …", it.id), "fewer files, free now"));
+            Some(WaitKind::Claim) => {
+                // A manifest with fewer files frees neither the trunk nor the task itself.
+                let is_files = view.waits.iter().any(|wait| wait.kind == WaitKind::Claim && names_file(&wait.text));
+                if is_files && it.status != Status::Landing {
+                    ways.push((format!("regatta edit {} --files …", it.id), "fewer files, free now"));
+                }
                 ways.push(("regatta claim list".into(), "who holds what, until when"));
             }
             Some(WaitKind::Slot | WaitKind::Runner) if it.assignee.is_some() => {

@@ -257,6 +257,10 @@ fn a_mission_by_hand_is_started_paused_and_cancelled() {
     assert!(list.contains("number 1 in line"), "{list}");
     let status = world.ok(&["status"]);
     assert!(status.contains("in line for a lead, number 1"), "{status}");
+    assert!(
+        status.contains("no task yet") && !status.contains("0 of 1 landed"),
+        "a lead's turns are no task: {status}"
+    );
     world.ok(&["mission", "pause", "M2"]);
     world.ok(&["mission", "cancel", "M1", "--because", "not wanted"]);
     let shown = world.ok(&["mission", "show", "M1"]);

@@ -209,6 +209,8 @@ fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
             start(&world, &task(&json!({})));
         }
         check.until_it_runs(&world);
+        let why = world.ok(&["why", "T1"]);
+        assert!(why.contains("check `sh ./test.sh`"), "{why}");
         world.ok(&["stop", stop]);
         assert!(!check.runs(), "P10: it said stopped, and the check of the queue runs");
         let why = world.ok(&["why", "T1"]);

@@ -232,7 +232,12 @@ fn unanswered_work_waits_for_a_person() {
     let inbox = world.json(&["inbox"]);
     assert_eq!((inbox.as_array().map(Vec::len), &inbox[0]["id"]), (Some(1), &json!("Q1")), "{inbox}");
     assert_eq!(inbox[0]["choices"], json!(["green"]), "{inbox}");
-    world.ok(&["answer", "Q1", "1"]);
+    let open = world.ok(&["show", "Q1"]);
+    assert!(open.contains("Blue or red?") && open.contains("waits for an answer"), "{open}");
+    // The answer is the assumption, so the work lands, and the board forgets the request with its task.
+    let answered = world.ok(&["answer", "Q1", "1"]);
+    assert!(answered.starts_with("answered Q1 for T1: Blue or red? → green"), "{answered}");
+    assert!(world.ok(&["show", "Q1"]).contains("answered: green by "), "{}", world.ok(&["show", "Q1"]));
     assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "completed"), "{}", world.ok(&["why", "T1"]));
 }
 

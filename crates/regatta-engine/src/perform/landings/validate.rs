@@ -120,7 +120,9 @@ pub(super) fn broken(
         Some(broken) => Some(broken),
         None => {
             let shut_in = contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox);
-            let place = Place { dir: &staging, shut_in, env: vec![], wanted: Some(&wanted), entry: None };
+            let newest = tasks.last().map_or(task.id, |task| task.id);
+            let entry = engine.shared.commands.enter(CommandOwner::Trial(newest), "its checks");
+            let place = Place { dir: &staging, shut_in, env: vec![], wanted: Some(&wanted), entry: Some(&entry) };
             let found = contract::broken(&*engine.shared.agents, &task, project, &place);
             found.map_err(contract::in_full)?
         }
