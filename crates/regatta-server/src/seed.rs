@@ -38,7 +38,33 @@ impl IntoResponse for Said {
 }
 
 async fn ask(shared: &Arc<Shared>, entered: &Entered, verb: &str, input: &Value) -> Result<Value, Problem> {
-    data_of(&calls::perform(shared, entered.guest()?, verb, input.to_string().as_bytes()).await?)
+    let answer = calls::perform(shared, entered.guest()?, verb, input.to_string().as_bytes()).await;
+    data_of(&answer.map_err(in_its_words)?)
+}
+
+/// Says in the words of this surface what to do next, where the hint of a refusal names options of the command line.
+fn in_its_words(problem: Problem) -> Problem {
+    let hint = match problem.code.as_str() {
+        "at_capacity" => {
+            "send \"offerMode\": true to offer it, \"queue\": true to let it wait, or wait until a task has finished"
+        }
+        "no_capacity" => "finish one with POST /api/tasks/ID/finish, or register again with a larger maxTasks",
+        "no_such_agent" => "register it first: POST /api/agents",
+        _ => return problem,
+    };
+    Problem { hint: hint.into(), ..problem }
+}
+
+/// Returns a validation contract with a list wherever plan files also take one value, as in `"tests": "cargo test"`.
+fn with_lists(mut validation: Value) -> Value {
+    for name in ["tests", "lint", "files_exist", "content_check"] {
+        if let Some(value) = validation.get_mut(name)
+            && (value.is_string() || value.is_object())
+        {
+            *value = json!([value.take()]);
+        }
+    }
+    validation
 }
 
 fn data_of(answer: &[u8]) -> Result<Value, Problem> {
@@ -245,7 +271,7 @@ pub(crate) async fn add_task(State(shared): State<Arc<Shared>>, entered: Entered
         ("priority", asked.priority.map(Value::from)),
         ("issue_type", asked.issue_type),
         ("expects", asked.expects),
-        ("validation", asked.validation),
+        ("validation", asked.validation.map(with_lists)),
         ("blocked_by", asked.blocked_by),
         ("effort", asked.effort),
         ("provider", asked.provider),

@@ -255,6 +255,8 @@ fn a_full_agent_is_offered_not_given() {
     let (status, refused) = add(json!({}));
     assert_eq!((status, &refused["code"]), (409, &json!("at_capacity")));
     assert_eq!(refused["message"], "Agent \"ann\" is at capacity (3/3 tasks)");
+    let hint = refused["hint"].as_str().unwrap();
+    assert!(hint.contains("\"offerMode\": true") && !hint.contains("--"), "it is for a client of HTTP: {hint}");
     let (status, offered) = add(json!({ "offerMode": true }));
     assert_eq!((status, &offered["task"]["status"]), (201, &json!("offered")), "{offered}");
     let (status, queued) = add(json!({ "queue": true }));
@@ -371,11 +373,19 @@ fn a_task_keeps_every_field_and_refuses_unknown_ones() {
     assert_eq!((&task["priority"], &task["validation"]["tests"]), (&json!(4), &json!(["true"])), "{task}");
     let camel = add(&json!({ "task": "Write", "issueType": "docs" })).json();
     assert_eq!(camel["task"]["issue_type"], "docs", "{camel}");
+    let single = add(&json!({ "task": "Look", "issue_type": "docs", "validation": {
+        "tests": "cargo test", "files_exist": "a.md", "content_check": { "file": "a.md", "pattern": "x" },
+    } }))
+    .json();
+    let validation = &single["task"]["validation"];
+    assert_eq!(validation["tests"], json!(["cargo test"]), "one value is a list of one: {single}");
+    assert_eq!(validation["files_exist"], json!(["a.md"]), "{single}");
+    assert_eq!(validation["content_check"], json!([{ "file": "a.md", "pattern": "x" }]), "{single}");
     let misspelt = add(&json!({ "task": "x", "isue_type": "chore" }));
     assert_eq!(misspelt.status, 400, "{}", misspelt.json());
     assert!(misspelt.json().to_string().contains("unknown field `isue_type`"), "{}", misspelt.json());
     assert_eq!(add(&json!({ "task": "x", "issue_type": "story" })).status, 400);
-    assert_eq!(world.json(&["task", "list"]).as_array().unwrap().len(), 2);
+    assert_eq!(world.json(&["task", "list"]).as_array().unwrap().len(), 3);
 }
 
 /// Registering again changes what is given and nothing else.
