@@ -44,6 +44,8 @@ struct Memory {
     /// The service failed: nothing before this.
     not_before: Option<Instant>,
     failures: u32,
+    /// What went wrong last, until something is sent again.
+    trouble: Option<String>,
 }
 
 /// Which post at which stage, and whether only how far it is.
@@ -136,12 +138,19 @@ enum Came {
 fn settle(desk: &Desk, memory: &mut Memory, place: Place, came: Came) {
     let now = Instant::now();
     match came {
-        Came::Done => (memory.waits, memory.not_before, memory.failures) = (None, None, 0),
+        Came::Done => {
+            (memory.waits, memory.not_before, memory.failures) = (None, None, 0);
+            if let Some(over) = memory.trouble.take() {
+                // A later trouble of something else stays.
+                desk.note(|health| health.trouble = health.trouble.take().filter(|trouble| *trouble != over));
+            }
+        }
         Came::Wait(pause) => memory.waits = Some((place, now + pause)),
         Came::Failed(why) => {
             memory.failures += 1;
             let pause = (AGAIN * 2_u32.saturating_pow(memory.failures.min(8) - 1)).min(AGAIN_AT_MOST);
             memory.not_before = Some(now + pause);
+            memory.trouble = Some(why.clone());
             desk.note(|it| {
                 it.delayed += 1;
                 it.trouble = Some(why);
@@ -149,6 +158,7 @@ fn settle(desk: &Desk, memory: &mut Memory, place: Place, came: Came) {
         }
         Came::Locked(why) => {
             memory.not_before = Some(now + AGAIN_AT_MOST);
+            memory.trouble = Some(why.clone());
             desk.note(|it| it.trouble = Some(why));
         }
     }

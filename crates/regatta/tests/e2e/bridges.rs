@@ -229,6 +229,8 @@ fn stop_works_and_an_away_service_delays_only_itself() {
     town.hears(&town.claude, &root, "The second turn is done.");
     let finals = town.posted(&town.claude, &root).iter().filter(|it| shown(it).contains("second turn")).count();
     assert_eq!(finals, 1);
+    let well = || town.quay.world.json(&["bridge", "list"])[0]["trouble"].is_null();
+    assert!(until(LONG, well), "a trouble is over when the post arrived: {}", town.quay.world.ok(&["bridge", "list"]));
     town.runtime.block_on(town.slack.go_away());
     let listed = || town.quay.world.json(&["bridge", "list"])[0]["trouble"].is_string();
     assert!(until(LONG, listed), "the bridge does not say that Slack is away");
