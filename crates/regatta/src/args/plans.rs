@@ -44,8 +44,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_workers: Option<u32>,
     /// Let tasks that touch the same files run at once; the landing queue merges their work
-    #[arg(long)]
+    #[arg(long, alias = "worktrees", overrides_with = "no_worktrees")]
     pub(crate) isolate: bool,
+    /// Let tasks that touch the same files take turns, as they do unless --isolate is given
+    #[arg(long, alias = "no-isolate", hide = true, overrides_with = "isolate")]
+    pub(crate) no_worktrees: bool,
     /// Land what each wave made as one commit, when all of it has passed; runs in waves
     #[arg(long, overrides_with = "per_task_commits")]
     pub(crate) wave_commits: bool,

@@ -105,8 +105,9 @@ pub(crate) struct Wait {
 
 #[derive(Debug, Args)]
 pub(crate) struct TeamCreate {
-    /// What it is called, if the file does not say
-    pub(crate) name: Option<TeamName>,
+    /// What it is called, if the file does not say; or the file itself
+    #[arg(value_name = "NAME|FILE")]
+    pub(crate) name: Option<String>,
     /// The file that says who is in it; team.toml if nobody is named here
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lead", "member"])]
     pub(crate) file: Option<PathBuf>,

@@ -1,12 +1,12 @@
 //! Words about teams. What is said of one is its summary's; nothing is worked out here.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use regatta_api::Call;
 use regatta_api::team::{self as wire, LiveView, TeamView};
 use regatta_core::extra::Extra;
-use regatta_core::ids::{MemberName, TeamName};
+use regatta_core::ids::{BadName, MemberName, TeamName};
 use regatta_core::launch::{self, Entry, Launch, Outcome, Phase, State, Summary};
 use regatta_core::team::{Backup, Create, Edit, Environment, Member};
 use serde::Deserialize;
@@ -138,6 +138,17 @@ fn typed(text: &str) -> Result<Member, Failed> {
 }
 
 fn create(app: &App, ask: TeamCreate) -> Said {
+    let is_file = |text: &str| text.contains('/') || text.ends_with(".toml");
+    let (name, path) = match &ask.name {
+        Some(text) if is_file(text) && ask.file.is_none() && ask.lead.is_none() => (None, Some(PathBuf::from(text))),
+        Some(text) => {
+            let name: TeamName = text.parse().map_err(|error: BadName| {
+                usage(error.to_string(), "regatta team create NAME; a file is named with --file FILE")
+            })?;
+            (Some(name), ask.file)
+        }
+        None => (None, ask.file),
+    };
     let file = match ask.lead {
         Some(lead) => File {
             name: None,
@@ -146,9 +157,9 @@ fn create(app: &App, ask: TeamCreate) -> Said {
             environments: BTreeMap::new(),
             extra: Extra::new(),
         },
-        None => read(ask.file.as_deref())?,
+        None => read(path.as_deref())?,
     };
-    let name = ask.name.or(file.name).ok_or_else(|| usage("the team has no name", "regatta team create NAME"))?;
+    let name = name.or(file.name).ok_or_else(|| usage("the team has no name", "regatta team create NAME"))?;
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
         usage("no project is meant", "run it inside a repository under management, or name one: --project NAME")

@@ -127,6 +127,18 @@ fn a_plan_may_be_toml_or_json_from_a_file_or_standard_input() {
     assert!(flow.contains("1 task · each starts when it is ready") && !flow.contains("wave"), "{flow}");
     let waves = world.ok(&["run", &file("p.toml", &toml), "--plan-only", "--mode", "waves"]);
     assert!(waves.contains("1 task · 1 wave\n") && waves.contains("wave 1"), "{waves}");
+    let two = serde_json::json!([
+        { "id": "a", "subject": "A", "files": ["b.txt"] },
+        { "id": "b", "subject": "B", "files": ["b.txt"] },
+    ]);
+    let two = file("two.json", &two.to_string());
+    for (flag, words) in [
+        ("--worktrees", "b at the same time; the queue merges\n1 conflict, merged by the landing queue\n"),
+        ("--no-worktrees", "b after a\n1 conflict, resolved one task after the other\n"),
+    ] {
+        let drawn = world.ok(&["run", &two, "--plan-only", flag]);
+        assert!(drawn.contains(words), "{flag}: {drawn}");
+    }
     assert_eq!(world.json(&["task", "list"]), serde_json::json!([]), "--plan-only creates nothing");
     let mission = read(
         &["run", "-", "--agents", "scripted", "--wait"],
