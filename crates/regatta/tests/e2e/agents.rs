@@ -402,7 +402,7 @@ fn a_task_may_need_no_change() {
         world.ok(&["add", subject, "--files", "x.txt", "--validate", check, "--script", &script]);
     }
     // The built-in agent leaves a result that says "done" after that.
-    let call = json!([{ "call": { "tool": "finish", "input": { "not_needed": true, "output": "it is there" } } }]);
+    let call = json!([{ "call": { "tool": "finish", "input": { "not_needed": true, "detail": "it is there" } } }]);
     world.ok(&["add", "By tool", "--files", "y.txt", "--validate", "true", "--script", &call.to_string()]);
     world.ok(&["run", "--agents", "bob", "--yes"]);
     assert!(until(LONG, || world.json(&["show", "T3"])["status"] == "completed"), "{}", world.ok(&["show", "T3"]));
