@@ -214,7 +214,9 @@ pub(crate) fn print(data_dir: &Path, words: &[String]) -> String {
 fn ids(client: &Client, kind: Ids) -> Vec<Candidate> {
     let all = |call: Call| -> Vec<Value> {
         let got: Result<Got<Value>, _> = client.call(&call);
-        got.ok().and_then(|got| got.data.as_array().cloned()).unwrap_or_default()
+        // Claims are listed beside those who wait for one.
+        let rows = |data: &Value| data.as_array().or_else(|| data["held"].as_array()).cloned();
+        got.ok().and_then(|got| rows(&got.data)).unwrap_or_default()
     };
     let (nothing, every) = (input::Nothing {}, input::Scope { project: None });
     let open = input::TaskList { project: None, mission: None, status: vec![], all: false, limit: 0 };
@@ -226,7 +228,7 @@ fn ids(client: &Client, kind: Ids) -> Vec<Candidate> {
         Ids::Projects => (all(Call::ProjectList(nothing)), &["name"], &["path"]),
         Ids::Hooks => (all(Call::HookList(nothing)), &["id"], &["says"]),
         Ids::Inbox => (all(Call::InboxList(every)), &["id"], &["title"]),
-        Ids::Claims => (all(Call::ClaimList(nothing)), &["id"], &["memo"]),
+        Ids::Claims => (all(Call::ClaimList(nothing)), &["claim"], &["memo"]),
         Ids::Runners => (all(Call::RunnerList(nothing)), &["name"], &["state"]),
         Ids::Conversations => {
             (all(Call::ConversationList(input::Conversations { project: None, all: false })), &["id"], &["title"])

@@ -115,6 +115,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     };
     rules.serial = serial_packages(app, &client, &project, &rules)?;
     warn_if_behind(app, &client, &project)?;
+    warn_of_agents(app, &client, &agents)?;
     let mut start = input::MissionStart {
         project: Some(project),
         title: work.title.clone(),
@@ -311,6 +312,22 @@ fn warn_if_behind(app: &App, client: &Client, project: &ProjectName) -> Said {
     let Ok(facts) = crate::wire::git(&app.data_dir()?).trunk(&repo) else { return Ok(()) };
     if let Some(warning) = gates::base_warning(facts.upstream.as_deref(), facts.behind) {
         app.out.note(&format!("warning: {warning}"));
+    }
+    Ok(())
+}
+
+/// Names the agents that cannot be started. The daemon refuses the run if that is all of them; otherwise the others do
+/// the work.
+fn warn_of_agents(app: &App, client: &Client, agents: &[AgentName]) -> Said {
+    let known: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
+    // An agent with labels works at runners, whose programs the daemon does not see.
+    let is_local = |view: &&AgentView| agents.contains(&view.agent.name) && view.agent.profile.labels.is_empty();
+    for view in known.data.iter().filter(is_local) {
+        let name = &view.agent.name;
+        let shown: Got<AgentView> = client.call(&Call::Show(input::Id { id: name.to_string() }))?;
+        if let Some(problem) = shown.data.problems.first() {
+            app.out.note(&format!("warning: {name} cannot be started: {} {}", problem.what, problem.hint));
+        }
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::{AgentView, HookView, ProjectView};
+use regatta_api::view::{AgentView, BridgeView, HookView, ProjectView};
 use regatta_core::hook::Action;
 use regatta_core::ids::{BranchName, HookId, ProjectName};
 use regatta_engine::ports::git::Git;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::args::{Init, Listen};
 use crate::client::{self, Client, Got};
 use crate::daemon::{self, Takeover};
-use crate::out::{Failed, Said, failed, table, usage};
+use crate::out::{Failed, Said, failed, line, table, usage};
 use crate::settings::{self, value};
 use crate::wire;
 
@@ -246,12 +246,20 @@ pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     let card = daemon::read_card(client.place()).ok_or_else(|| {
         failed("unreachable", "the daemon is up but its card is missing", "try again: regatta up --restart")
     })?;
+    let bridges: Vec<BridgeView> = client.call(&Call::BridgeList(input::Nothing {}))?.data;
     let word = if before { "already up" } else { "up" };
     app.out.answer("up", &card, &["regatta status".into()], |_| {
         let found = card.recovered.as_ref().filter(|_| !before).map_or(String::new(), recovered);
         let outside = card.outside.as_ref().map_or(String::new(), |it| format!(" and {it}"));
-        format!("{word} at {}{outside} (pid {})\n{found}", card.url, card.pid)
+        format!("{word} at {}{outside} (pid {})\n{found}{}", card.url, card.pid, bridges_off(&bridges))
     })
+}
+
+/// Names the bridges that are wanted and off. A bridge whose variables were only in the environment of an earlier daemon
+/// stays off until a daemon is started with them.
+fn bridges_off(bridges: &[BridgeView]) -> String {
+    let off = bridges.iter().filter_map(|bridge| Some((&bridge.name, bridge.off.as_ref()?)));
+    off.map(|(name, why)| format!("  bridge {name} is off: {}\n", line(why))).collect()
 }
 
 /// What the new daemon took over, in the words of a person who wants to know what is lost.

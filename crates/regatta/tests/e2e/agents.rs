@@ -334,7 +334,14 @@ fn a_run_whose_agents_cannot_start_is_refused() {
     assert_eq!(world.json(&["mission", "list"]), json!([]));
     // One that can start is enough.
     add("here", "true");
-    world.ok(&["run", &plan, "--agents", "gone,here"]);
+    let ran = world.run(&["run", &plan, "--agents", "gone,here"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("cannot be started")).collect();
+    assert_eq!(warnings.len(), 1, "the one that cannot is named: {ran:?}");
+    assert!(
+        warnings[0].contains("gone cannot be started") && warnings[0].contains("`no-such-program-here`"),
+        "{ran:?}"
+    );
 }
 
 /// A task without a script is its own fault: the scripted agent goes on with the next one.

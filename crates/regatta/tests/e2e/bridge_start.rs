@@ -96,10 +96,15 @@ fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
     let files: Vec<(String, String)> = slack_variables(&space.codex, "__CODEX", By::Socket);
     let quay = space.quay(vec![]);
     let mut variables = slack_variables(&space.claude, "", By::Socket);
-    for (name, value) in &files {
+    for (nth, (name, value)) in files.iter().enumerate() {
         let path = quay.file(name);
         std::fs::write(&path, value).unwrap();
-        variables.push((format!("{name}_FILE"), path.display().to_string()));
+        // The agent's name may stand before or behind the word.
+        let variable = match name.split_once("__").filter(|_| nth == 0) {
+            Some((variable, agent)) => format!("{variable}_FILE__{agent}"),
+            None => format!("{name}_FILE"),
+        };
+        variables.push((variable, path.display().to_string()));
     }
     for name in ["claude", "codex"] {
         quay.agent(name, 1, &json!([{ "say": format!("{name} is here") }]));
@@ -116,6 +121,12 @@ fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
     assert!(listed(&quay, "slack:claude")["off"].as_str().unwrap_or_default().contains("environment"));
     assert!(quay.world.run(&["doctor"]).out.contains("SLACK_BOT_TOKEN"));
     assert_eq!(subject(&quay, "bridge:slack:codex"), "");
+    // `up` finds the daemon running, and names the bridge that is not on any more.
+    let up = quay.world.ok(&["up"]);
+    assert!(
+        up.contains("already up") && up.contains("bridge slack:claude is off") && !up.contains("slack:codex"),
+        "{up}"
+    );
     let stored = std::fs::read_to_string(quay.world.data.join("bridges/sources.json")).unwrap();
     assert!(!stored.contains(&space.claude.bot_token) && !stored.contains(&space.codex.bot_token), "{stored}");
     // It stays so over another start, and is over when the variables are back.

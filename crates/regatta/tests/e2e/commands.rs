@@ -20,6 +20,35 @@ fn a_launch_that_is_not_up_in_time_exits_with_124() {
     world.ok(&["team", "stop", "harbour"]);
 }
 
+/// `team stop --wait` that runs out says who still lives, and fails; the stop goes on all the same.
+#[test]
+fn a_team_that_has_not_stopped_in_time_is_not_said_to_be_stopped() {
+    let world = World::set_up();
+    world.ok(&["config", "set", "shutdown_timeout", "30s"]);
+    let script = "[{\"run\": \"trap : TERM INT; while [ ! -e gone ]; do sleep 0.1; done\"}]";
+    world.write(
+        "team.toml",
+        &format!("name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\nbackend = \"scripted\"\nscript = '{script}'\n"),
+    );
+    world.ok(&["team", "create"]);
+    world.run(&["team", "launch", "harbour", "--wait", "1s"]);
+    assert!(until(LONG, || !world.programs().is_empty()), "{}", world.ok(&["team", "show", "harbour"]));
+    let shims: Vec<u32> = world.programs();
+    shims.iter().for_each(|pid| signal(*pid, "-STOP"));
+    let error = world.refused(&["team", "stop", "harbour", "--wait", "1ms"], 1);
+    assert!(error["code"] == "still_running" && error["message"].as_str().unwrap().contains("amy"), "{error}");
+    shims.iter().for_each(|pid| signal(*pid, "-CONT"));
+    let stopped = world.ok(&["team", "stop", "harbour", "--wait", "60s"]);
+    assert!(stopped.starts_with("harbour: "), "{stopped}");
+    assert_eq!(world.programs(), Vec::<u32>::new(), "nothing of it lives");
+}
+
+fn signal(pid: u32, name: &str) {
+    let mut kill = Command::new("kill");
+    kill.args([name, &pid.to_string()]);
+    run(kill, None);
+}
+
 /// A name behind `queue hold` holds nothing.
 #[test]
 fn holding_the_queue_takes_no_name() {
@@ -103,6 +132,36 @@ fn completion_knows_ids() {
     world.ok(&["add", "Fix the login form", "--backlog", "--files", "a.txt"]);
     assert_eq!(world.ok(&["complete", "--", "show", "T"]), "T1\tFix the login form\n");
     assert_eq!(world.ok(&["complete", "--", "fail"]), "");
+    // Each kind of thing, also behind options and in lists.
+    world.ok(&["agent", "add", "ann", "--runtime", "scripted"]);
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    let plan = world.plan("[[task]]\nsubject = \"Hang\"\nfiles = [\"h\"]\nscript = [{ hang = true }]\n");
+    world.ok(&["run", &plan, "--agents", "ann"]);
+    assert!(until(LONG, || world.json(&["show", "T2"])["attempt"] == "A1"), "{}", world.ok(&["why", "T2"]));
+    world.write("team.toml", "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\n");
+    world.ok(&["team", "create"]);
+    world.ok(&["policy", "add", "deny", "--tool", "execute"]);
+    for (words, expected) in [
+        (&["agent", "show", ""][..], &["ann", "bob"][..]),
+        (&["assign", "T1", "a"], &["ann"]),
+        (&["run", "--agents", "ann,b"], &["ann,bob"]),
+        (&["mission", "show", "M"], &["M1"]),
+        (&["stop", "M"], &["M1"]),
+        (&["logs", "A"], &["A1"]),
+        (&["project", "rm", ""], &["shop"]),
+        (&["--project", "s"], &["shop"]),
+        (&["team", "show", ""], &["harbour"]),
+        (&["claim", "release", "C"], &["C1"]),
+        (&["policy", "rm", ""], &["R1"]),
+        (&["hook", "rm", ""], &["H1"]),
+        (&["runner", "drain", ""], &[]),
+        (&["agent", "add", "a"], &[]),
+    ] {
+        let line: Vec<&str> = ["complete", "--"].iter().chain(words).copied().collect();
+        let offered = world.ok(&line);
+        let found: Vec<&str> = offered.lines().filter_map(|line| line.split('\t').next()).collect();
+        assert_eq!(found, expected, "{words:?}: {offered}");
+    }
     let script = format!(
         "regatta() {{ {:?} \"$@\"; }}\n{}\nCOMP_WORDS=(regatta land T)\nCOMP_CWORD=2\n_regatta\necho \"${{COMPREPLY[@]}}\"\n",
         env!("CARGO_BIN_EXE_regatta"),
@@ -112,7 +171,7 @@ fn completion_knows_ids() {
     bash.args(["-c", &script]).current_dir(&world.repo);
     world.clean(&mut bash);
     let ran = run(bash, None);
-    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("T1\n", ""));
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("T1 T2\n", ""));
     for shell in ["elvish", "powershell"] {
         let script = world.ok(&["completions", shell]);
         assert!(script.contains("takeover") && !script.contains("failpoints"), "{shell}");
@@ -216,6 +275,12 @@ fn a_project_is_removed_when_it_has_no_open_work() {
     let error = world.refused(&["project", "rm", "shop"], 5);
     assert!(error["message"].as_str().unwrap().contains("T1"), "{error}");
     world.ok(&["task", "cancel", "T1"]);
+    assert_ne!(world.json(&["hook", "list"]), json!([]), "a project begins with its router");
+    world.write("team.toml", "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\n");
+    world.ok(&["team", "create"]);
+    let error = world.refused(&["project", "rm", "shop"], 5);
+    assert!(error["message"].as_str().unwrap().contains("team harbour"), "{error}");
+    world.ok(&["team", "delete", "harbour"]);
     world.ok(&["project", "rm", "shop"]);
     assert_eq!(world.json(&["project", "list"]), json!([]));
     assert_eq!(world.json(&["hook", "list"]), json!([]));
