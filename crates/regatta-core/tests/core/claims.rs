@@ -5,6 +5,7 @@ use regatta_core::claim::{Acquire, LONGEST_TRUNK_HOLD_MS, LONGEST_TTL_MS, LONGES
 use regatta_core::command::{Command, Outcome};
 use regatta_core::ids::{AttemptId, LandingId};
 use regatta_core::refusal::Refusal;
+use regatta_core::task::{Add, Expects};
 
 use crate::world::{HOUR, Held, MINUTE, SECOND, World, YEAR, acquire, agent, exits, owner_attempt, passed, uri, work};
 
@@ -21,6 +22,19 @@ fn releases(held: Held) -> Command {
 }
 
 /// L1: two claims that overlap live together only if both are shared.
+/// An attempt without files holds no claim: one that names nothing would be in nobody's way and on every list.
+#[test]
+fn an_attempt_without_files_holds_no_claim() {
+    let mut world = World::with(&[("ada", 2)]);
+    world.add(Add { expects: Expects::Report, ..work("look around", &[]) });
+    let grant = world.take("ada");
+    assert!(world.board.attempts.contains_key(&grant.attempt));
+    let of_attempt = world.board.claims.values().filter(|claim| claim.owner == owner_attempt(grant.attempt));
+    assert_eq!(of_attempt.count(), 0);
+    assert!(world.board.claims.values().all(|claim| !claim.uris.is_empty()), "{:?}", world.board.claims);
+    assert_eq!(world.count("claim.granted"), world.board.claims.len());
+}
+
 #[test]
 fn l1_only_shared_claims_overlap() {
     use Mode::{Exclusive, Shared};

@@ -271,6 +271,22 @@ fn what_the_wave_before_changed_is_on_the_attempt() {
     assert_eq!(of_attempt(&world, fourth.attempt, Gate::BaseAncestry).files, [""; 0], "settings.x is no .go");
 }
 
+/// A mission in flow has no steps, so it remembers no paths of them.
+#[test]
+fn flow_remembers_no_paths_of_steps() {
+    let mut world = World::with(&[("ada", 1)]);
+    let plan = vec![planned("one", &["a.go"], &[]), planned("two", &["a.go"], &[0])];
+    let mission = start(&mut world, Mode::Flow, 1, plan);
+    let first = world.poll_with("ada", there(0, None)).unwrap();
+    end(&mut world, &first);
+    let landed = world.board.missions[&mission].landed.clone();
+    assert!(landed.last.is_some(), "it landed");
+    assert_eq!((landed.changed, landed.before), (vec![], vec![]));
+    let second = world.poll_with("ada", there(0, None)).unwrap();
+    let found = of_attempt(&world, second.attempt, Gate::BaseAncestry);
+    assert_eq!((found.says, found.files), (Says::Pass, vec![]));
+}
+
 /// Who lacks a manifest is the same for a plan before it starts and for a task on the board.
 #[test]
 fn work_without_a_manifest_is_given_to_nobody() {

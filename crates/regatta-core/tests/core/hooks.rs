@@ -3,7 +3,7 @@
 use regatta_core::bus::{Extra, Post};
 use regatta_core::command::{Actor, Command, Outcome};
 use regatta_core::effect::Effect;
-use regatta_core::hook::{Action, Add, Conditions, DEEPEST, Ended, Firing, MOST_IN_SPAN, Trigger};
+use regatta_core::hook::{Action, Add, Conditions, DEEPEST, Ended, Firing, MAX_WAITING, MOST_IN_SPAN, Trigger};
 use regatta_core::ids::{ChannelName, FiringId, HookId, Label};
 
 use crate::world::{SECOND, World, agent, shop, uri};
@@ -216,6 +216,23 @@ fn messages_wait_for_the_claim_in_order() {
     world.ask("ann", Command::ResumeHook { hook });
     assert_eq!((world.fired(hook), world.board.hooks[&hook].waiting.len()), (5, 0));
     world.end_all();
+}
+
+/// A hook keeps a bounded number of triggers for its claim; those beyond are skipped with the reason.
+#[test]
+fn triggers_that_wait_for_a_claim_are_bounded() {
+    let mut world = World::with(&[("ada", 1)]);
+    world.unjudged = true;
+    let when = Conditions { claim: Some(uri("respond://shop-dev")), ..Conditions::default() };
+    let hook = world.hook(Add { when, ..on(in_channel("shop")) });
+    let mine = crate::world::acquire(regatta_core::claim::Owner::Agent(agent("eve")), &["respond://shop-dev"]);
+    world.ask("eve", Command::Acquire(mine));
+    for nth in 0..=MAX_WAITING {
+        world.says("eve", "shop", &format!("message {nth}"));
+    }
+    assert_eq!(world.board.hooks[&hook].waiting.len(), MAX_WAITING);
+    let (_, why) = world.board.hooks[&hook].last_skip.clone().expect("one was skipped");
+    assert!(world.board.hooks[&hook].skipped == 1 && why.contains("already wait for it"), "{why}");
 }
 
 #[test]

@@ -237,6 +237,11 @@ fn cases() -> Vec<Case> {
         let how = Exited::Failed { reason: "please run login".into(), class: Some(Class::Auth) };
         world.ask("regatta", exits(&grant, how));
     }
+    fn misconfigured(world: &mut World) {
+        let grant = working(world);
+        let how = Exited::Failed { reason: "no such model".into(), class: Some(Class::BadConfig) };
+        world.ask("regatta", exits(&grant, how));
+    }
     fn mended(world: &mut World) {
         world.ask("ann", Command::ResumeAgent { agent: crate::world::agent("ada") });
     }
@@ -252,6 +257,7 @@ fn cases() -> Vec<Case> {
         (Kind::Stuck, "A1", quiet, hangs),
         (Kind::Budget, "budget:day", broke, raise),
         (Kind::Credential, "agent:ada", signed_out, mended),
+        (Kind::Setup, "agent:ada", misconfigured, mended),
     ]
 }
 

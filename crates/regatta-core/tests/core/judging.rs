@@ -46,6 +46,16 @@ fn what_escaped_is_held_back_and_the_rest_goes_on() {
     let escapes = world.task(task).escapes.clone();
     assert_eq!(escapes.iter().map(|it| it.found).collect::<Vec<_>>(), [Found::Diff, Found::Said]);
     assert_eq!(escapes[0].suggested_files, ["README.md"]);
+    let note = scope::left_out_note(world.task(task), grant.attempt).unwrap();
+    assert_eq!(
+        note, "left out README.md, outside its files; kept in A1: regatta diff A1",
+        "what was only said is not left out"
+    );
+    assert_eq!(
+        scope::left_out_note(world.task(task), regatta_core::ids::AttemptId(2)),
+        None,
+        "another attempt left nothing"
+    );
     let add = scope::follow_up(world.task(task), 1).unwrap();
     assert_eq!((add.alias.as_deref(), add.files[0].as_str()), (Some("T1.2"), "api/x.rs"));
     assert!(scope::follow_up(world.task(task), 2).is_err());

@@ -5,7 +5,7 @@ use regatta_core::command::{Command, Outcome};
 use regatta_core::event::Event;
 use regatta_core::ids::{LandingId, ProjectName, TaskId};
 use regatta_core::landing::{Landing, Moved, Tried, usual};
-use regatta_core::schedule::WaitKind;
+use regatta_core::schedule::{Poll, WaitKind};
 use regatta_core::task::{Add, How, Status, Task};
 
 use crate::world::{Held, MINUTE, SECOND, World, acquire, agent, commit, owner_attempt, work};
@@ -171,6 +171,14 @@ fn q7_what_is_there_already_has_landed() {
     world.tried(landings[0], Tried::AlreadyThere { tip: commit(77), landed_as: vec![] });
     assert_eq!((lands(&world), world.status(TaskId(1))), (vec![1], Status::Completed));
     assert_eq!(world.stored(TaskId(1)).landed, None, "the tip is another task's commit, or a person's");
+    let labels = |label: &str| {
+        let posted = world.log.iter().filter_map(|it| match &it.event {
+            Event::MessagePosted(it) => Some(it.message().labels.clone()),
+            _ => None,
+        });
+        posted.flatten().filter(|found| found.as_str() == label).count()
+    };
+    assert_eq!((labels("coord:unchanged"), labels("coord:merge")), (1, 0), "nothing was merged");
     assert_eq!(world.landing(landings[1]), "trying");
     world.refused(
         "regatta",
@@ -281,6 +289,8 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
         assert_eq!(world.status(task), Status::NeedsHuman);
         assert_eq!(world.reasons(task), [if red { WaitKind::Review } else { WaitKind::Conflict }]);
         assert_eq!(world.poll("ada"), None);
+        let last = world.task(task).fixup.clone().expect("a person is told what the last landing met");
+        assert_eq!(last.paths, if red { vec![] } else { vec!["src/words.rs".to_owned()] });
         assert!(world.task(task).submission.is_some(), "Q6: what was made is kept");
         assert_eq!(world.task(task).failures, 0, "no attempt of its own failed");
     }
@@ -531,6 +541,41 @@ fn undo_is_a_landing_of_its_own() {
     let open = world.add_task("open", &["b"]);
     let open = Box::new(world.task(open).clone());
     assert_eq!(world.refused("ann", Command::Undo { done: open }).code(), "nothing_to_undo");
+}
+
+/// A person takes over a conflict that fix-ups did not settle. The attempt is theirs, has the conflict, and lands.
+#[test]
+fn a_person_takes_over_a_conflict() {
+    let mut world = World::serial(&[("ada", 1)]);
+    let task = world.add_task("words", &["src/**"]);
+    world.conflict_until_a_person_is_needed();
+    assert_eq!(world.status(task), Status::NeedsHuman);
+    let poll = Poll { task: Some(task), by_hand: true, ..crate::world::polls("ada") };
+    let Outcome::Polled(Some(grant)) = world.ask("ann", Command::Poll(poll.clone())) else { panic!() };
+    let attempt = &world.board.attempts[&grant.attempt];
+    assert!(attempt.by_hand && !attempt.supervised, "{attempt:?}");
+    let fixup = world.task(task).fixup.clone().expect("its workspace is made with the conflict");
+    assert_eq!(fixup.paths, ["src/words.rs"]);
+    world.restart();
+    assert_eq!(world.refused("ann", Command::Poll(poll)).code(), "illegal_transition");
+    let landing = world.submit(&grant);
+    world.land(landing);
+    assert_eq!(world.status(task), Status::Completed);
+}
+
+/// The revert of an undo has no workspace, so a person cannot take it over.
+#[test]
+fn an_undo_that_conflicts_is_not_taken_over() {
+    let (mut world, landings) = queue(&[2]);
+    world.land(landings[0]);
+    let done = Box::new(world.stored(TaskId(1)));
+    let Outcome::Queued(place) = world.ask("ann", Command::Undo { done }) else { panic!() };
+    let paths = vec!["src/0.rs".into()];
+    world.tried(place.landing, Tried::Conflict { at: place.landing, paths, kinds: vec![] });
+    assert_eq!(world.status(place.task), Status::NeedsHuman, "{:?}", world.task(place.task));
+    let poll = Poll { task: Some(place.task), by_hand: true, ..crate::world::polls("ada") };
+    assert_eq!(world.refused("ann", Command::Poll(poll)).code(), "illegal_transition");
+    assert_eq!(world.status(place.task), Status::NeedsHuman);
 }
 
 /// A held queue ends what is under way and begins nothing; it says who holds it and why.

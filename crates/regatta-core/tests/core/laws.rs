@@ -58,6 +58,11 @@ impl Laws {
         }
         match (&request.command, decided) {
             (Command::Tick | Command::Resume { .. }, Err(refusal)) => panic!("time cannot be refused: {refusal:?}"),
+            // A person takes over the task that they name, whatever is next in line.
+            (Command::Poll(ask), Ok(done)) if ask.by_hand && ask.task.is_some() => {
+                let Outcome::Polled(Some(grant)) = &done.outcome else { panic!("{:?}", done.outcome) };
+                assert_eq!(Some(grant.task), ask.task);
+            }
             (Command::Poll(ask) | Command::PollSupervised { poll: ask, .. }, Ok(done)) => {
                 let supervised = match &request.command {
                     Command::PollSupervised { facts, .. } => Some(&**facts),

@@ -7,7 +7,7 @@ use regatta_core::attempt::Exited;
 use regatta_core::board::{Row, RowKey};
 use regatta_core::command::Command;
 use regatta_core::ids::{AttemptId, LaunchId};
-use regatta_core::launch::{self, Launch, State};
+use regatta_core::launch::{self, Launch, Outcome, State};
 use regatta_core::team::{Ask, Team};
 
 use crate::teams::{asks, harbour, mixed_and_up, name, record, states, stop, summary, team};
@@ -110,6 +110,24 @@ fn t4_a_lost_record_puts_nobody_on_the_primary_lane() {
         assert!(record(&world).members.iter().all(|entry| entry.lane.is_none()), "{what}");
         assert!(summary(&world).degraded.is_some(), "{what}: {:?}", summary(&world));
     }
+}
+
+/// A record that cannot be believed is never a clean success, whatever its entries say.
+#[test]
+fn t2_a_degraded_team_is_no_clean_success() {
+    let mut would_be_clean = 0;
+    for (what, damage) in DAMAGES {
+        let mut world = mixed_and_up();
+        let launch = record(&world).id;
+        world.damage(|rows| damage(rows, launch));
+        let seen = summary(&world);
+        let folded = team(&world).launch.and_then(|id| world.board.launches.get(&id)).map(|launch| launch.outcome());
+        if seen.degraded.is_some() {
+            would_be_clean += usize::from(folded == Some(Outcome::CleanSuccess));
+            assert_ne!(seen.outcome, Some(Outcome::CleanSuccess), "{what}: {seen:?}");
+        }
+    }
+    assert!(would_be_clean > 0, "no damage leaves a record whose entries alone are a clean success");
 }
 
 /// J11: a restart changes nothing of a record that is whole.

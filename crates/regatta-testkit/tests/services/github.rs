@@ -39,6 +39,22 @@ async fn two() -> (GitHub, App, App) {
 }
 
 #[tokio::test]
+async fn a_request_that_cannot_be_read_is_refused() {
+    let (github, claude, _) = two().await;
+    let bearer = format!("Bearer {}", token(&github, &claude).await);
+    let url = format!("{}/repos/{SHOP}/issues/1/comments", github.base_url());
+    let json = ("content-type", "application/json");
+    let own = [("authorization", bearer.as_str()), ("user-agent", "test"), json];
+    for (body, message) in [("{", "Problems parsing JSON"), ("[]", "Body should be a JSON object")] {
+        let got = ask("POST", &url, &own, body.to_owned()).await.unwrap();
+        assert_eq!((got.status, &got.body["message"]), (400, &json!(message)), "{body}");
+    }
+    let old = [own.as_slice(), &[("x-github-api-version", "1999-01-01")]].concat();
+    let got = ask("GET", &url, &old, String::new()).await.unwrap();
+    assert!(got.status == 400 && got.body["message"].to_string().contains("1999-01-01"), "{}", got.body);
+}
+
+#[tokio::test]
 async fn an_app_proves_itself_by_its_own_key_only() {
     let (github, claude, _) = two().await;
     let got = api(&github, &github.app_token("claude-bot"), "GET", "/app", Value::Null).await;

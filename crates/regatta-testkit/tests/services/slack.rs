@@ -31,6 +31,8 @@ async fn methods_that_read_take_forms_only() {
     let token = &claude.bot_token;
     let error = |got: Got| got.body["error"].as_str().unwrap_or_default().to_owned();
     assert_eq!(error(api(&slack, token, "users.info", json!({"user": ann})).await), "user_not_found");
+    let noted = slack.violations().iter().any(|found| format!("{found:?}").contains("users.info: a JSON body"));
+    assert!(noted, "it is the client's fault: {:?}", slack.violations());
     let thread = json!({"channel": dev, "ts": root});
     assert_eq!(error(api(&slack, token, "conversations.replies", thread).await), "invalid_arguments");
     assert_eq!(error(api(&slack, token, "conversations.info", json!({"channel": dev})).await), "invalid_arguments");

@@ -38,6 +38,10 @@ fn checks_count_as_soon_as_they_are_saved() {
     let ran = world.run(&["run", &plan(&world, "three"), "--agents", "scripted", "--wait"]);
     assert_ne!(ran.code, 0, "the edited check holds it: {ran:?}");
     assert_eq!(checks(&world), json!(["test -e allowed"]));
+    // The queue, too, checks by the edit.
+    world.commit("Be strict");
+    save(&world, "[validation]\ncommands = [\"true\"]\n");
+    world.ok(&["run", &plan(&world, "edited"), "--agents", "scripted", "--wait"]);
     // Without a command too: the daemon looks by itself.
     save(&world, "[validation]\ncommands = [\"true\"]\n[landing]\nreview = \"human\"\n");
     let changed = || world.events().iter().any(|it| it["data"].to_string().contains("\"human\""));
@@ -86,6 +90,22 @@ fn a_broken_settings_file_changes_nothing_and_is_named() {
     save(&world, "[validation]\ncommands = [\"true\", \"true\"]\n");
     assert_eq!(checks(&world), json!(["true", "true"]));
     assert!(world.json(&["status"])["config_faults"].is_null());
+}
+
+/// A staged edit does not count for the queue before it is committed: the index is behind the trunk whenever work lands.
+#[test]
+fn staged_checks_count_when_they_are_committed() {
+    let world = World::with_repo();
+    world.ok(&["init", "--yes"]);
+    save(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
+    world.commit("Use regatta");
+    save(&world, "[validation]\ncommands = [\"true\"]\n");
+    world.git(&["add", "regatta.toml"]);
+    assert_eq!(checks(&world), json!(["true"]), "attempts are checked by what is saved");
+    let ran = world.run(&["run", &plan(&world, "one"), "--agents", "scripted", "--wait"]);
+    assert_ne!(ran.code, 0, "the queue checks by what is committed: {ran:?}");
+    world.git(&["commit", "-q", "-m", "Check less"]);
+    world.ok(&["run", &plan(&world, "two"), "--agents", "scripted", "--wait"]);
 }
 
 /// A branch that a person has checked out does not decide about the trunk.

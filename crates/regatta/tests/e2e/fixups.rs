@@ -105,6 +105,11 @@ fn a_fixup_of_work_that_fails_is_told_the_first_error_and_what_landed_since() {
     assert!(told.contains("Node.js v20.20.2"), "the end of the output: {told}");
     assert!(told.contains(&format!("- {since} Break the other: two.txt")), "what landed since: {told}");
     assert!(!told.contains(&format!("- {before} ")), "what landed before is nothing to it: {told}");
+    let checks = world.ok(&["logs", &task, "--check"]);
+    assert!(
+        checks.contains("the queue's checks") && checks.contains("at frame29"),
+        "all that the queue printed: {checks}"
+    );
     let (now, order) = (told.find("Make the checks pass").unwrap(), told.find("Write the file.").unwrap());
     assert!(now < order && told.contains("do not do it again"), "{told}");
     let reason = world.ok(&["show", &task]);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{LONG, World, until};
 
 fn run_plan(world: &World, tasks: &Value) -> (Value, i32) {
     let path = world.root.join("plan.json");
@@ -167,6 +167,32 @@ fn an_escape_is_found_though_the_worker_hid_it() {
     assert_eq!((&taken["id"], &taken["files"]), (&json!("T2"), &json!(["secret/b.txt"])));
     world.refused(&["scope", "follow-up", "T1.1"], 5);
     assert_eq!(world.json(&["scope"])[0]["follow_up"], "T2");
+}
+
+/// `run` prints which files were left out of the work, and the next attempt is told so.
+#[test]
+fn a_run_and_the_next_attempt_are_told_what_was_left_out() {
+    let world = World::set_up();
+    let path = world.root.join("plan.json");
+    let task = json!({ "id": "a", "subject": "Write a", "files": ["a.txt"],
+        "script": [write("a.txt", "a\n"), write("secret/b.txt", "b\n")] });
+    let text = json!({ "task": [task] }).to_string();
+    std::fs::write(&path, text).unwrap();
+    let settings = world.read("regatta.toml");
+    world.write("regatta.toml", &format!("{settings}\n[landing]\nreview = \"human\"\n"));
+    world.commit("Review by hand");
+    let ran = world.run(&["run", path.to_str().unwrap(), "--agents", "scripted", "--wait"]);
+    assert_eq!(ran.code, 3, "it waits for a review: {ran:?}");
+    let said = format!("{}{}", ran.out, ran.err);
+    assert!(
+        said.contains("secret/b.txt") && said.contains("left out of its work, and kept: regatta diff A1"),
+        "{said}"
+    );
+    world.ok(&["revise", "T1", "say more"]);
+    let prompt = world.data.join("attempts/A2/prompt.md");
+    assert!(until(LONG, || prompt.exists()), "{}", world.ok(&["why", "T1"]));
+    let prompt = std::fs::read_to_string(prompt).unwrap();
+    assert!(prompt.contains("## LEFT OUT") && prompt.contains("- secret/b.txt"), "{prompt}");
 }
 
 /// "Done" with nothing changed never completes and goes to a person in the end; three failed validations fail the task
