@@ -74,14 +74,14 @@ pub fn describe(parked: &Parked, now: Now) -> String {
     }
 }
 
-/// What keeps an agent from work until a person acts.
+/// Returns what keeps an agent from work until a person acts.
 pub(crate) fn obstacle(class: Class) -> &'static str {
     if class == Class::Auth { "is not signed in" } else { "cannot work as it is set up" }
 }
 
-/// The reason of a parked agent, to be followed by other words.
+/// Returns the first line of a parked agent's reason, to be followed by other words.
 fn why(parked: &Parked) -> &str {
-    parked.reason.trim_end_matches('.')
+    parked.reason.lines().next().unwrap_or_default().trim_end_matches('.')
 }
 
 /// Describes several agents that wait for a person for one and the same reason.

@@ -350,7 +350,7 @@ impl Refusal {
             Refusal::Illegal { task, from, to } => {
                 format!("{task} {}, and cannot become {}", from.phrase(), to.word())
             }
-            Refusal::Finished { task, status } => format!("{task} {}, and that is final", status.phrase()),
+            Refusal::Finished { task, status } => format!("{task} {}", status.already()),
             Refusal::Changed { what, since, at } => {
                 format!("{what} changed at revision {at}, after {since}, which is the last you saw of it")
             }

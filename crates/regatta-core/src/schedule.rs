@@ -582,7 +582,7 @@ fn at_now(board: &Board, task: &Task, now: Now) -> String {
             let parked = agent.and_then(|it| provider::parked(board, it).map(|parked| provider::describe(parked, now)));
             match (&task.paused, parked) {
                 (Some(reason), _) => format!("is paused: {reason}"),
-                (None, Some(parked)) => format!("is parked: {parked}"),
+                (None, Some(parked)) => format!("waits because {parked}"),
                 (None, None) => status.phrase().into(),
             }
         }

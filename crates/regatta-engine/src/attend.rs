@@ -220,13 +220,15 @@ pub(crate) fn how_it_ended(verdict: Verdict, said: Option<String>, tail: &str) -
         (Exit::Lost, _) => Exited::Lost,
         (_, None) => Exited::Done { output: said.or_else(|| some(&verdict.detail)) },
         (exit, Some(class)) => {
+            let words = said.unwrap_or_else(|| detail.to_owned());
             let what = match &exit {
+                // The program's own words say more than the class of its trouble.
+                Exit::Code(0) if !words.is_empty() => return Exited::Failed { reason: words, class: Some(class) },
                 Exit::Code(0) => format!("it ended with {class}"),
                 Exit::Code(code) => format!("its program exited with {code}"),
                 Exit::Signal(signal) => format!("its program was ended by signal {signal}"),
                 Exit::NotStarted(_) | Exit::Lost => String::new(),
             };
-            let words = said.unwrap_or_else(|| detail.to_owned());
             // A driver's report of the same end adds only what follows.
             let report = match exit {
                 Exit::Code(code) => words.strip_prefix(&format!("It ended with exit code {code} ")),

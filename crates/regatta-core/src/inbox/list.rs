@@ -279,7 +279,7 @@ fn of_agent(name: &AgentName, it: &Parked) -> Open {
         project: None,
         agent: Some(name.clone()),
         subject: format!("{name} {what}: {}", it.reason.lines().next().unwrap_or_default()),
-        why: "it takes no work until somebody has mended that: regatta doctor".into(),
+        why: format!("regatta doctor says how to fix it; then: regatta resume {name}"),
         since_wall: it.since_wall,
         escalated: false,
         snoozed: it.snoozed,

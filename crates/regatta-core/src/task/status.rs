@@ -84,6 +84,14 @@ impl Status {
         self.words().1
     }
 
+    /// How a task that has ended is refused a change: "T3 is already done".
+    pub fn already(self) -> String {
+        match self.phrase().split_once(' ') {
+            Some((verb, rest)) => format!("{verb} already {rest}"),
+            None => self.phrase().to_owned(),
+        }
+    }
+
     /// Whether nothing follows (J7).
     pub fn is_terminal(self) -> bool {
         matches!(self, Status::Completed | Status::Failed | Status::Cancelled)

@@ -207,7 +207,7 @@ fn a_blocker_is_said_as_it_is() {
 
     let mut world = begun();
     limited(&mut world);
-    assert!(says_of(&world).starts_with("is parked: acme is rate-limited for "), "{}", says_of(&world));
+    assert!(says_of(&world).starts_with("waits because acme is rate-limited for "), "{}", says_of(&world));
     let mut freed = begun();
     limited(&mut freed);
     freed.ask("ann", Command::ResumeAgent { agent: crate::world::agent("acme") });

@@ -123,9 +123,13 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
                 asked.insert(event.approval().id, event.approval().task);
             }
             let text = match &it.event {
-                Event::ApprovalDecided(event) => asked
-                    .get(event.approval())
-                    .map(|task| format!("{} of {task} is answered by {}", event.approval(), event.decision().by)),
+                Event::ApprovalDecided(event) => asked.get(event.approval()).map(|task| {
+                    format!(
+                        "{} of {task} is answered by {}",
+                        event.approval(),
+                        event.decision().by.to_string().trim_end_matches(':')
+                    )
+                }),
                 _ => moment(it, id, &mine),
             };
             if let Some(text) = text {
