@@ -276,7 +276,7 @@ pub const PRESETS: &[Preset] = &[
         drive: Drive::Command,
         programs: &["gc"],
         aliases: &["gc-pool"],
-        install: "see the documentation of your gc; then `gc status --json` must say that its controller runs",
+        install: "see the documentation of your gc (its controller must run)",
         version: Version::Flag("version"),
         note: "A pool that gc manages. Name the worker: `--arg ALIAS`; its session persists from task to task.",
         ..PLAIN

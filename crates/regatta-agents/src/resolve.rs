@@ -95,15 +95,16 @@ pub fn problems(runtime: &Runtime, profile: &Profile, machine: &Machine) -> Vec<
 }
 
 /// Adds what would work now: a preset whose program is installed, of the same provider if possible, or a rehearsal.
+/// Each way is a line of its own; `NAME` stands for the agent.
 fn with_other_way(error: AgentError, preset: &Preset, machine: &Machine) -> AgentError {
     let is_there = |other: &&Preset| other.programs.iter().any(|it| discover::on_path(it, &machine.path).is_some());
     let others = || PRESETS.iter().filter(|other| other.name != preset.name && is_there(other));
     let other = others().find(|other| other.provider == preset.provider).or_else(|| others().next());
     let now = match other {
-        Some(other) => format!("Or use what is installed: --preset {}", other.name),
-        None => "Or rehearse a plan that has scripts: regatta run PLAN --agents scripted".to_owned(),
+        Some(other) => format!("Or use what is installed: regatta agent add NAME --preset {}", other.name),
+        None => "Or watch a rehearsal that needs no program: regatta demo".to_owned(),
     };
-    AgentError { hint: format!("{}. {now}", error.hint), ..error }
+    AgentError { hint: format!("{}\n{now}", error.hint), ..error }
 }
 
 /// Whether the program has the fast mode that is asked for, and what is said if not.

@@ -157,7 +157,9 @@ impl Out {
     fn error(&self, problem: &Problem) -> String {
         let mut text = format!("{} {}\n", self.paint("error:", "31;1"), problem.message);
         if !problem.hint.is_empty() {
-            text += &format!("  {} {}\n", self.paint("hint", "36"), problem.hint);
+            // Each further way out stands under the first.
+            let hint = problem.hint.lines().collect::<Vec<_>>().join("\n       ");
+            text += &format!("  {} {hint}\n", self.paint("hint", "36"));
         }
         text
     }

@@ -231,7 +231,8 @@ impl Caller<'_> {
             let (agents, runtime, profile) = (self.engine().agents().clone(), runtime.clone(), ask.profile.clone());
             let found = blocking(move || agents.problems(&runtime, &profile)).await?;
             if let Some((_, error)) = found.into_iter().find(|(problem, _)| *problem == SetupProblem::Missing) {
-                let hint = format!("{}. Or register it all the same: --anyway", error.hint.trim_end_matches('.'));
+                let hint = startable::hint_for(&ask.name, &error);
+                let hint = format!("{hint}\nOr register it all the same, with --anyway");
                 return Err(Problem::new(422, "no_provider", error.what, hint));
             }
         }
@@ -258,8 +259,8 @@ impl Caller<'_> {
         let agents = self.engine().agents().clone();
         let (runtime, profile) = (agent.runtime.clone(), agent.profile.clone());
         let found = blocking(move || agents.problems(&runtime, &profile)).await?;
-        view.problems =
-            found.into_iter().map(|(_, error)| AgentProblem { what: error.what, hint: error.hint }).collect();
+        let problem = |error| AgentProblem { hint: startable::hint_for(&agent.name, &error), what: error.what };
+        view.problems = found.into_iter().map(|(_, error)| problem(error)).collect();
         Ok(view)
     }
 

@@ -1,8 +1,14 @@
 //! Checks that work can be started before anything is created for it.
 
 use regatta_core::agent::{Agent, lacks_script};
+use regatta_engine::ports::agents::AgentError;
 
 use super::*;
+
+/// Returns the hint of an error about an agent, with the agent's name in the commands to type.
+pub(super) fn hint_for(name: &AgentName, error: &AgentError) -> String {
+    error.hint.replace(" NAME ", &format!(" {name} "))
+}
 
 impl Caller<'_> {
     /// Refuses agents of which none can be started here: its program or its key is missing.
@@ -32,7 +38,7 @@ impl Caller<'_> {
             1 => format!("{name} cannot be started: {}", first.what),
             many => format!("none of the {many} agents can be started; {name}: {}", first.what),
         };
-        Err(Problem::new(422, "no_provider", what, first.hint.clone()))
+        Err(Problem::new(422, "no_provider", what, hint_for(name, first)))
     }
 
     /// Refuses tasks that only scripted agents would do and that have no script for them.
@@ -53,8 +59,8 @@ impl Caller<'_> {
                 format!("{many} tasks have no script, and their agents are scripted ones; the first is \"{first}\"")
             }
         };
-        let hint =
-            "give each task a script, as in script = [{ say = \"hello\" }], or choose another agent: regatta provider";
+        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", text = \"Hello\\n\" } }], \
+                    or choose another agent: regatta provider";
         Err(Problem::new(422, "no_provider", what, hint))
     }
 }

@@ -11,7 +11,7 @@ use regatta_core::agent::{KeySource, Level, Profile, Role, Runtime};
 
 use crate::args::{AgentAdd, AgentWord, LevelArg, RuntimeArg};
 use crate::client::Got;
-use crate::out::{Failed, Said, plain, table, usage};
+use crate::out::{Failed, Said, fit, plain, table, usage};
 
 use super::App;
 use super::setup::words_of;
@@ -26,7 +26,7 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
                 "agent.add",
                 &got.data,
                 &[format!("regatta agent test {name}"), "regatta run --help".into()],
-                |out| draw(out, std::slice::from_ref(&got.data)) + &problems(&got.data),
+                |out| draw(out, std::slice::from_ref(&got.data)) + &problems(&got.data) + &no_sign_in(&got.data),
             )
         }
         AgentWord::List => {
@@ -43,7 +43,8 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
         AgentWord::Show { name } => {
             let got: Got<AgentView> = app.call(&Call::Show(input::Id { id: name.to_string() }))?;
             app.out.answer("agent.show", &got.data, &[], |out| {
-                draw(out, std::slice::from_ref(&got.data)) + &details(&got.data) + &problems(&got.data)
+                let (problems, no_sign_in) = (problems(&got.data), no_sign_in(&got.data));
+                draw(out, std::slice::from_ref(&got.data)) + &details(&got.data) + &problems + &no_sign_in
             })
         }
         AgentWord::Test { name } => super::test_agent::test(app, &name),
@@ -159,8 +160,33 @@ fn drive(preset: &Preset) -> RuntimeArg {
 
 /// Says what keeps the daemon from starting an agent, and what to do about it.
 fn problems(it: &AgentView) -> String {
-    let line = |problem: &AgentProblem| format!("! {}\n  hint: {}\n", plain(&problem.what), plain(&problem.hint));
+    let hint = |problem: &AgentProblem| plain(&problem.hint).replace('\n', "\n       ");
+    let line = |problem: &AgentProblem| format!("! {}\n  hint {}\n", plain(&problem.what), hint(problem));
     it.problems.iter().map(line).collect()
+}
+
+/// Says that an agent's program would find no sign-in. The program may know better, so nothing is refused.
+fn no_sign_in(it: &AgentView) -> String {
+    let (agent, machine) = (&it.agent, Machine::here());
+    let Some((preset, _)) = agent.profile.preset.as_deref().and_then(presets::find) else { return String::new() };
+    let is_elsewhere = !agent.profile.labels.is_empty() || !it.problems.is_empty();
+    // A key of another name may be that of a model the preset does not know.
+    if is_elsewhere
+        || !agent.profile.keys.is_empty()
+        || sign_in::available(&agent.profile, preset, &machine) != SignIn::None
+    {
+        return String::new();
+    }
+    let name = &agent.name;
+    let mut hints = Vec::new();
+    if !preset.sign_in.is_empty() {
+        hints.push(format!("sign in: {}", preset.sign_in));
+    }
+    if let Some(key) = preset.keys.first() {
+        let again = format!("regatta agent add {name} --preset {}", preset.name);
+        hints.push(format!("or give it a key: export {key}=…; {again}; regatta up --restart"));
+    }
+    format!("! {name} has no sign of a sign-in\n  hint {}\n", hints.join("\n       "))
 }
 
 /// Draws agents as a table.
@@ -248,25 +274,44 @@ pub(super) fn provider(app: &App) -> Said {
     let ready = found.iter().find(|it| it.program.is_some());
     let next = [ready
         .map_or_else(|| "regatta demo".to_owned(), |it| format!("regatta agent add {0} --preset {0}", it.preset.name))];
-    app.out.answer("provider", &data, &next, |_| {
-        let mut rows = vec![["PRESET", "PROVIDER", "VERSION", "SIGNED IN", "FIX"].map(String::from).to_vec()];
-        let (there, missing): (Vec<&Found>, Vec<&Found>) = found.iter().partition(|it| it.program.is_some());
-        for it in there.into_iter().chain(missing) {
-            let version = match (&it.program, &it.version) {
-                (None, _) => "not installed".into(),
-                (Some(_), None) => "installed".into(),
-                (Some(_), Some(version)) => plain(version),
-            };
-            rows.push(vec![
-                it.preset.name.into(),
-                it.preset.provider.into(),
-                version,
-                if it.program.is_some() { signed_in(it).into() } else { String::new() },
-                it.fix.as_deref().map(plain).unwrap_or_default(),
-            ]);
+    app.out.answer("provider", &data, &next, |_| draw_providers(&data, crate::out::window_width()))
+}
+
+/// Draws what is installed as a table, and below it the command that installs each of the others. A command to type is
+/// never cut.
+fn draw_providers(providers: &[ProviderLine], window: Option<usize>) -> String {
+    let (installed, missing): (Vec<&ProviderLine>, Vec<&ProviderLine>) =
+        providers.iter().partition(|line| line.program.is_some());
+    let mut text = String::new();
+    if !installed.is_empty() {
+        let mut rows = vec![["PRESET", "PROVIDER", "VERSION", "SIGNED IN"].map(String::from).to_vec()];
+        rows.extend(installed.iter().map(|line| {
+            let version = line.version.as_deref().map_or_else(|| "installed".to_owned(), plain);
+            vec![line.preset.clone(), line.provider.clone(), version, line.signed_in.clone()]
+        }));
+        text += &fit(&rows, window);
+        for (at, line) in installed.iter().enumerate() {
+            let Some(fix) = line.fix.as_deref() else { continue };
+            // Presets of one program have the same fix.
+            let same: Vec<&str> = installed[at..]
+                .iter()
+                .filter(|other| other.fix.as_deref() == Some(fix))
+                .map(|other| other.preset.as_str())
+                .collect();
+            if !installed[..at].iter().any(|other| other.fix.as_deref() == Some(fix)) {
+                text += &format!("! {}: {}\n", same.join(", "), plain(fix));
+            }
         }
-        table(&rows)
-    })
+    }
+    if !missing.is_empty() {
+        text += "not installed, and the command that installs it:\n";
+        let width = missing.iter().map(|line| line.preset.len()).max().unwrap_or(0);
+        for line in missing {
+            let fix = line.fix.as_deref().map(plain).unwrap_or_default();
+            text += &format!("  {:<width$}  {fix}\n", line.preset);
+        }
+    }
+    text
 }
 
 fn signed_in(it: &Found) -> &'static str {
@@ -275,5 +320,38 @@ fn signed_in(it: &Found) -> &'static str {
         SignIn::File(_) => "yes",
         SignIn::NotNeeded => "not needed",
         SignIn::None => "no sign of it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a narrow window every command that installs something, and every fix, is there to the last character.
+    #[test]
+    fn commands_to_type_are_never_cut() {
+        let machine = Machine { path: "/nowhere".into(), home: "/nowhere".into(), variables: Vec::new() };
+        let mut lines: Vec<ProviderLine> =
+            presets::PRESETS.iter().map(|preset| line_of(&discover::find(preset, &machine))).collect();
+        let all = lines.clone();
+        let text = draw_providers(&all, Some(80));
+        assert!(text.starts_with("not installed, and the command that installs it:\n  claude  "), "{text}");
+        assert!(all.iter().all(|line| text.contains(line.fix.as_deref().unwrap())), "{text}");
+        assert!(!text.contains('…'), "{text}");
+
+        let fix = "sign in with `claude /login`, or give the agent a key in ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN";
+        for line in &mut lines[..2] {
+            line.program = Some("/bin/claude".into());
+            line.version = Some("2.1.325".into());
+            line.signed_in = "no sign of it".into();
+            line.fix = Some(fix.into());
+        }
+        let text = draw_providers(&lines, Some(80));
+        assert!(
+            text.starts_with("PRESET         PROVIDER   VERSION  SIGNED IN\nclaude         anthropic  2.1.325"),
+            "{text}"
+        );
+        assert_eq!(text.matches(fix).count(), 1, "a fix of two presets is told once: {text}");
+        assert!(text.contains(&format!("! claude, claude-native: {fix}\n")), "{text}");
     }
 }

@@ -20,7 +20,7 @@ use regatta_engine::ports::git::Git;
 use crate::args::{Mode, Run};
 use crate::client::{Client, Got};
 use crate::follow;
-use crate::out::{self, Failed, Said, failed, usage};
+use crate::out::{self, Failed, Said, failed, line, usage};
 use crate::plan;
 use crate::settings::{self, value};
 
@@ -135,6 +135,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     let work = if ask.fill_manifests { fill::fill(app, &client, work, &start, ask.events)? } else { work };
     let mut work = work;
     loop {
+        check_start(&client, &agents, &work)?;
         app.out.note(work.preview.draw(&rules, &agents).trim_end());
         ask.budget.iter().for_each(|it| app.out.note(&format!("budget    {}", dollars(*it))));
         work.notes.iter().for_each(|it| app.out.note(it));
@@ -179,6 +180,37 @@ fn check_agents(client: &Client, ask: &Run, work: &Work) -> Said {
         Some(name) => Err(Problem::from(&Refusal::NoSuchAgent { agent: name.clone() }).into()),
         None => Ok(()),
     }
+}
+
+/// Refuses what the daemon would refuse, before the plan is shown and a person is asked whether to start it.
+fn check_start(client: &Client, agents: &[AgentName], work: &Work) -> Said {
+    let known: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
+    let runtime_of = |name: &AgentName| known.data.iter().find(|it| it.agent.name == *name).map(|it| &it.agent.runtime);
+    let is_scripted = |name: &AgentName| matches!(runtime_of(name), Some(Runtime::Scripted));
+    let lacks_script = |planned: &&PlannedTask| {
+        planned.task.script.is_none()
+            && match &planned.task.assign {
+                Some(name) => is_scripted(name),
+                None => !agents.is_empty() && agents.iter().all(is_scripted),
+            }
+    };
+    let lacking: Vec<&PlannedTask> = work.tasks.iter().filter(lacks_script).collect();
+    let Some(first) = lacking.first() else { return Ok(()) };
+    let subject = line(&first.task.subject);
+    let what = match lacking.len() {
+        1 => format!("\"{subject}\" has no script, and its agent is a scripted one"),
+        many => format!("{many} tasks have no script, and their agents are scripted ones; the first is \"{subject}\""),
+    };
+    let is_plain = |path: &String| !path.contains(['*', '?', '[', '"', '\\']);
+    let file = first.task.files.iter().map(ToString::to_string).find(is_plain);
+    let file = file.as_deref().unwrap_or("notes.md");
+    let script = format!("script = [{{ write = {{ path = \"{file}\", text = \"Hello\\n\" }} }}]");
+    let hint = format!(
+        "to rehearse, give each task a script, as in {script}\n\
+         or let an agent do it: regatta provider shows what is installed\n\
+         or watch a rehearsal that is complete: regatta demo"
+    );
+    Err(failed("no_provider", what, hint))
 }
 
 /// Has a plan made of words. Whoever makes it works on this repository, so that must be set up first.
@@ -451,7 +483,9 @@ fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> 
         return Err(failed(
             "no_provider",
             "there is no agent to do the work",
-            "find one: regatta provider; or rehearse with scripts for nothing: regatta run PLAN --agents scripted",
+            "see which programs are installed, and how to install one: regatta provider\n\
+             or watch a rehearsal that needs none: regatta demo\n\
+             or rehearse a plan whose tasks have scripts: regatta run PLAN --agents scripted",
         ));
     }
     for name in &wanted {
