@@ -12,11 +12,11 @@ use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::page::{CheckLine, DoctorView, Level};
 use regatta_api::view::{AgentView, BridgeView, InboxView};
-use regatta_core::agent::Level as Confined;
+use regatta_core::agent::{Level as Confined, Runtime};
 use regatta_engine::ports::git::{Git, RepoFacts};
 
 use crate::client::{Client, Got};
-use crate::out::{Failed, Said, table};
+use crate::out::{Failed, Out, Said, fit, width, wrapped};
 use crate::{daemon, settings, wire};
 
 use super::App;
@@ -40,6 +40,7 @@ fn check(id: &str, level: Level, text: impl Into<String>, fix: impl Into<String>
 
 pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
     let mut checks = vec![git_program()];
+    let mut has_agents = false;
     let data_dir = app.data_dir();
     checks.push(match &data_dir {
         Ok(dir) => data(dir),
@@ -60,14 +61,17 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
             None => Client::find(dir, app.timeout()),
         };
         checks.extend(match found {
-            Ok(Some(client)) => store_and_agents(&client),
+            Ok(Some(client)) => {
+                let (found, agents) = store_and_agents(&client);
+                has_agents = agents;
+                found
+            }
             Ok(None) => without_daemon(dir),
             Err(error) => vec![from_failed("daemon", &error)],
         });
         checks.extend(strays(dir, end_strays));
     }
     checks.push(sandbox());
-    let has_agents = !checks.iter().any(|line| line.id == "agents");
     checks.extend(providers(has_agents));
     let count = |level| checks.iter().filter(|it| it.level == level).count();
     let (bad, warnings) = (count(Level::Bad), count(Level::Warn));
@@ -78,22 +82,45 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
         (_, 0) => format!("{bad} to fix\n"),
         _ => format!("{bad} to fix, {warnings} more to look at\n"),
     };
-    app.out.answer("doctor", &checks, &[], |out| {
-        let rows: Vec<Vec<String>> = checks
-            .iter()
-            .map(|it| {
-                let (glyph, style) = match it.level {
-                    Level::Ok => (if out.unicode { "✓" } else { "+" }, "32"),
-                    Level::Warn => ("!", "33"),
-                    Level::Bad => (if out.unicode { "✕" } else { "x" }, "31"),
-                };
-                vec![format!("{} {}", out.paint(glyph, style), it.id), it.text.clone(), it.fix.clone()]
-            })
-            .collect();
-        table(&rows) + &summary
-    })?;
+    app.out.answer("doctor", &checks, &[], |out| draw(out, &checks, crate::out::window_width()) + &summary)?;
     if bad == 0 { Ok(()) } else { Err(Failed::Code(1)) }
 }
+
+/// Draws checks as a table. Where a row does not fit into the window, its text is wrapped and its fix stands below it,
+/// because a fix that is cut cannot be typed.
+fn draw(out: &Out, checks: &[CheckLine], window: Option<usize>) -> String {
+    let head = |it: &CheckLine| {
+        let (glyph, style) = match it.level {
+            Level::Ok => (if out.unicode { "✓" } else { "+" }, "32"),
+            Level::Warn => ("!", "33"),
+            Level::Bad => (if out.unicode { "✕" } else { "x" }, "31"),
+        };
+        format!("{} {}", out.paint(glyph, style), it.id)
+    };
+    let row = |it: &CheckLine| vec![head(it), it.text.clone(), it.fix.clone()];
+    let rows: Vec<Vec<String>> = checks.iter().map(row).collect();
+    let whole = fit(&rows, None);
+    let Some(window) = window.filter(|window| whole.lines().any(|line| width(line) > *window)) else { return whole };
+    let first = rows.iter().map(|row| width(&row[0])).max().unwrap_or(0);
+    let (room, indent) = (window.saturating_sub(first + 2).max(20), " ".repeat(first + 2));
+    let mut text = String::new();
+    for (row, it) in rows.iter().zip(checks) {
+        let mut lines = wrapped(&it.text, room, MAX_LINES);
+        if !it.fix.is_empty() {
+            lines.extend(wrapped(&format!("fix: {}", it.fix), room, MAX_LINES));
+        }
+        for (at, line) in lines.iter().enumerate() {
+            match at {
+                0 => text += &format!("{}{}{line}\n", row[0], " ".repeat(first + 2 - width(&row[0]))),
+                _ => text += &format!("{indent}{line}\n"),
+            }
+        }
+    }
+    text
+}
+
+/// How many lines of a text or of a fix are shown in a narrow window.
+const MAX_LINES: usize = 6;
 
 fn from_failed(id: &str, error: &Failed) -> CheckLine {
     match error {
@@ -215,7 +242,8 @@ fn without_daemon(dir: &Path) -> Vec<CheckLine> {
     checks
 }
 
-fn store_and_agents(client: &Client) -> Vec<CheckLine> {
+/// Checks the daemon's store, agents and bridges. Also returns whether there is an agent that follows no script.
+fn store_and_agents(client: &Client) -> (Vec<CheckLine>, bool) {
     let url = daemon::read_card(client.place())
         .map_or("up".into(), |it| format!("{} (pid {}, {})", it.url, it.pid, it.version));
     let mut checks = vec![check("daemon", Level::Ok, url, "")];
@@ -224,14 +252,13 @@ fn store_and_agents(client: &Client) -> Vec<CheckLine> {
         Err(error) => from_failed("store", &error),
     });
     let agents: Result<Got<Vec<AgentView>>, Failed> = client.call(&Call::AgentList(input::Nothing {}));
+    let has_agents =
+        agents.as_ref().is_ok_and(|got| got.data.iter().any(|view| !matches!(view.agent.runtime, Runtime::Scripted)));
     match agents {
         Err(error) => checks.push(from_failed("agents", &error)),
-        Ok(got) if got.data.is_empty() => checks.push(check(
-            "agents",
-            Level::Warn,
-            "none yet",
-            "regatta agent add NAME --runtime command --command '…'",
-        )),
+        Ok(got) if got.data.is_empty() => {
+            checks.push(check("agents", Level::Warn, "none yet", "see what is installed: regatta provider"))
+        }
         Ok(got) => {
             checks.extend(got.data.iter().flat_map(of_agent));
             checks.extend(of_parked(&got.data));
@@ -249,7 +276,7 @@ fn store_and_agents(client: &Client) -> Vec<CheckLine> {
             checks.extend(faults.map(|item| check("bridges", Level::Bad, item.subject.clone(), item.why.clone())));
         }
     }
-    checks
+    (checks, has_agents)
 }
 
 /// Ends and removes what nobody looks after. Agents whose daemon is down go on by design, and a person decides about them.
@@ -357,7 +384,7 @@ fn program_of(it: &AgentView, program: &str) -> CheckLine {
 }
 
 /// What is here of each provider that a team can be made of: installed, signed in, which version. What is not installed
-/// is nobody's fault, so it is one line for all.
+/// is nobody's fault, so it is one line for all; without any agent that works otherwise it is a warning.
 fn providers(has_agents: bool) -> Vec<CheckLine> {
     let machine = Machine::here();
     let mut of: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
@@ -375,17 +402,16 @@ fn providers(has_agents: bool) -> Vec<CheckLine> {
             Some(preset) => checks.push(provided(provider, &discover::find(preset, &machine))),
         }
     }
-    let fix = "see how to install one: regatta provider";
+    let how = "regatta provider says how to install each";
     match (checks.is_empty(), missing.is_empty()) {
-        // Agents that are there already may be programs of the user's own.
+        (_, true) => {}
+        (false, _) => checks.push(check("providers", Level::Ok, format!("not installed: {}", missing.join(", ")), how)),
+        (true, _) if has_agents => checks.push(check("providers", Level::Ok, "no known program is installed", how)),
         (true, _) => {
-            let level = if has_agents { Level::Ok } else { Level::Warn };
-            checks.push(check("providers", level, format!("none of {} is installed", missing.len()), fix));
+            let text = "no program of an agent is installed";
+            let fix = format!("{how}; without one: regatta demo");
+            checks.push(check("providers", Level::Warn, text, fix));
         }
-        (false, false) => {
-            checks.push(check("providers", Level::Ok, format!("not installed: {}", missing.join(", ")), fix));
-        }
-        (false, true) => {}
     }
     checks
 }
@@ -424,4 +450,27 @@ fn found(program: &str) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|it| it.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a narrow window a fix is there to the last word, below the text that it is for.
+    #[test]
+    fn a_fix_is_never_cut() {
+        let fix = "sign in with `claude /login`, or give the agent a key in ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN";
+        let checks = [
+            check("git", Level::Ok, "2.47.3", ""),
+            check("provider", Level::Warn, "anthropic: claude-native 2.1.325, no sign of a sign-in", fix),
+        ];
+        let out = Out { json: false, quiet: 0, colour: true, hints: false, unicode: true, pager: None };
+        let text = draw(&out, &checks, Some(60));
+        assert!(text.lines().all(|line| width(line) <= 60), "{text}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains(fix), "{text}");
+        let text = draw(&Out { colour: false, ..out }, &checks, Some(300));
+        assert_eq!(text.lines().next(), Some("✓ git       2.47.3"), "one line for each where there is room: {text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
 }

@@ -12,7 +12,7 @@ use regatta_core::session::Answer;
 
 use crate::args::{Inbox, InboxWord};
 use crate::client::{Client, Got};
-use crate::out::{Failed, Said, ago, plain, table, usage};
+use crate::out::{Failed, Said, ago, fit, plain, usage, width, window_width, wrapped};
 
 use super::App;
 use super::decide::decide;
@@ -35,7 +35,7 @@ pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
         next.push("regatta inbox -i".into());
     }
     app.out.answer("inbox", &got.data, &next, |_| {
-        let mut text = if awake.is_empty() { "nothing needs you\n".into() } else { table(&grouped(&awake)) };
+        let mut text = if awake.is_empty() { "nothing needs you\n".into() } else { draw(&awake, window_width()) };
         if !asleep.is_empty() {
             let until = |it: &InboxView| format!("{} until {}", it.id, hour(it.snoozed_until_wall.unwrap_or(0)));
             let all: Vec<String> = asleep.iter().map(until).collect();
@@ -82,6 +82,28 @@ fn snooze(app: &App, id: &Item, ms: Option<u64>) -> Said {
     };
     app.out.answer("inbox.snooze", &got.data, &[next], |_| text)
 }
+
+/// Draws items as a table. In a window that is too narrow for it, what is asked stands below each row instead of being
+/// cut, because a request is decided by its object (S13).
+fn draw(items: &[InboxView], window: Option<usize>) -> String {
+    let rows = grouped(items);
+    let whole = fit(&rows, None);
+    let Some(window) = window.filter(|window| whole.lines().any(|line| width(line) > *window)) else { return whole };
+    let heads: Vec<Vec<String>> = rows.iter().map(|row| [&row[..5], &row[6..7]].concat()).collect();
+    let heads = fit(&heads, Some(window));
+    let mut text = String::new();
+    for (head, row) in heads.lines().zip(&rows) {
+        text += &format!("{head}\n");
+        let said: Vec<&str> = [&row[5], &row[7]].into_iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
+        for line in wrapped(&said.join(" · "), window.saturating_sub(4), MAX_LINES) {
+            text += &format!("    {line}\n");
+        }
+    }
+    text
+}
+
+/// How many lines of an item are shown in a narrow window.
+const MAX_LINES: usize = 4;
 
 /// Requests that ask the very same are one row, whoever asks it: `--all` answers them at once. So are agents that cannot
 /// work for the same reason.
@@ -219,4 +241,27 @@ fn choose(app: &App, client: &Client, item: &Item, (way, said): (&Way, Option<St
     app.out.answer(&way.verb, &got.data, &next, |_| {
         format!("{item}: {}{other} ({line}) · {left} left in the inbox\n", plain(&way.choice))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S13: in a narrow window the object of a request is there to the last character.
+    #[test]
+    fn s13_the_object_of_a_request_is_never_cut() {
+        let item = |id: &str, subject: &str, choices: &[&str]| -> InboxView {
+            let item = serde_json::json!({
+                "id": id, "kind": "permission", "task": "T9", "agent": "claude-1", "subject": subject,
+                "why": "R1: ask fetch for everybody", "choices": choices, "since_wall": 0, "escalated": false,
+            });
+            serde_json::from_value(item).unwrap()
+        };
+        let url = "WebFetch: https://docs.rs/strsim/latest/strsim/";
+        let items = [item("Q11", url, &["allow", "deny"])];
+        let text = draw(&items, Some(80));
+        assert!(text.lines().all(|line| width(line) <= 80), "{text}");
+        assert!(text.contains(&format!("\n    {url} · R1: ask fetch for\n")), "{text}");
+        assert_eq!(draw(&items, Some(200)).lines().count(), 1, "one line where there is room");
+    }
 }
