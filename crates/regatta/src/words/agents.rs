@@ -160,8 +160,8 @@ fn drive(preset: &Preset) -> RuntimeArg {
 
 /// Says what keeps the daemon from starting an agent, and what to do about it.
 fn problems(it: &AgentView) -> String {
-    let hint = |problem: &AgentProblem| plain(&problem.hint).replace('\n', "\n       ");
-    let line = |problem: &AgentProblem| format!("! {}\n  hint {}\n", plain(&problem.what), hint(problem));
+    let hint = |problem: &AgentProblem| plain(&problem.hint).replace('\n', "\n        ");
+    let line = |problem: &AgentProblem| format!("! {}\n  hint: {}\n", plain(&problem.what), hint(problem));
     it.problems.iter().map(line).collect()
 }
 
@@ -180,13 +180,13 @@ fn no_sign_in(it: &AgentView) -> String {
     let name = &agent.name;
     let mut hints = Vec::new();
     if !preset.sign_in.is_empty() {
-        hints.push(format!("sign in: {}", preset.sign_in));
+        hints.push(format!("sign in with {}", preset.sign_in));
     }
     if let Some(key) = preset.keys.first() {
         let again = format!("regatta agent add {name} --preset {}", preset.name);
         hints.push(format!("or give it a key: export {key}=…; {again}; regatta up --restart"));
     }
-    format!("! {name} has no sign of a sign-in\n  hint {}\n", hints.join("\n       "))
+    format!("! {name} has no sign of a sign-in\n  hint: {}\n", hints.join("\n        "))
 }
 
 /// Draws agents as a table.

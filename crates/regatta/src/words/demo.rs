@@ -429,7 +429,7 @@ fn said_goodbye(app: &App, ask: &Demo, kept: Option<&Path>, told: &Told) -> Said
             text += &format!("web    {}\n", told.web.as_deref().unwrap_or("regatta open"));
             text += &format!("shell  {shell}\n       regatta status · regatta down\n");
         }
-        text += "yours  cd your-repo && regatta init && regatta run PLAN.toml --agents scripted\n";
+        text += "yours  cd your-repo && regatta init && regatta provider   shows which agents you can add\n";
         text
     })
 }

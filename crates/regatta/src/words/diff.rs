@@ -37,7 +37,7 @@ pub(super) fn diff(app: &App, ask: &args::Diff) -> Said {
 fn remarks(it: &DiffView, view: &TaskView) -> String {
     let mut text = String::new();
     if let Some(attempt) = it.attempt {
-        text += &format!("this is what {attempt} left; {} is {}\n", it.task, view.word);
+        text += &format!("this is what {attempt} left; {} {}\n", it.task, view.task.status.phrase());
     }
     let by = it.attempt.or_else(|| view.task.submission.as_ref().map(|work| work.attempt));
     if let Some(note) = by.and_then(|attempt| scope::left_out_note(&view.task, attempt)) {
@@ -54,6 +54,8 @@ fn next(it: &TaskView) -> Vec<String> {
         "done" => vec!["regatta status".into()],
         "failed" | "cancelled" => vec![format!("regatta retry {id}"), format!("regatta why {id}")],
         "landing" => vec!["regatta queue".into(), format!("regatta revise {id} -m WORDS")],
+        // An attempt that changed nothing left nothing to land.
+        "needs you" if it.task.submission.is_none() => vec![format!("regatta why {id}"), format!("regatta retry {id}")],
         "review" | "needs you" => {
             vec![format!("regatta land {id}"), format!("regatta revise {id} -m WORDS"), format!("regatta drop {id}")]
         }

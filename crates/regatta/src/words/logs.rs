@@ -76,7 +76,7 @@ pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
     };
     copy(&mut at)?;
     if !follow || first.ended.is_some() {
-        return Ok(());
+        return app.out.print(if pen.open { "\n" } else { "" });
     }
     client.events(got_revision(&client)?, true, |seen| {
         copy(&mut at)?;
@@ -85,7 +85,8 @@ pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
             Seen::Quiet => Ok(show()?.ended.is_none()),
         }
     })?;
-    copy(&mut at)
+    copy(&mut at)?;
+    app.out.print(if pen.open { "\n" } else { "" })
 }
 
 /// Draws a transcript line by line, and remembers what was drawn.

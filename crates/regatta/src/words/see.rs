@@ -521,8 +521,19 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
         ways.push((format!("regatta logs {} --check", it.id), "all that the failed check printed"));
     }
     if let Some(asked) = asked.filter(|it| matches!(it.kind.as_str(), "permission" | "question" | "stuck")) {
-        let what = if asked.kind == "permission" { "decide what it asks" } else { "answer it" };
-        ways.splice(0..0, super::inbox::steps(asked, false).into_iter().map(|step| (step, what)));
+        let what = |step: &str| match step.split(' ').nth(1) {
+            Some("allow") => "allow it, this once",
+            Some("deny") => "refuse it",
+            _ => "answer it",
+        };
+        let steps = super::inbox::steps(asked, false).into_iter();
+        ways.splice(0..0, steps.map(|step| (step.clone(), what(&step))));
+        if asked.kind == "permission" {
+            ways.insert(
+                1.min(ways.len()),
+                (format!("regatta allow {} --for task", asked.id), "allow it and what is like it, for this task"),
+            );
+        }
         return ways;
     }
     if !matches!(it.status, Status::Failed | Status::Cancelled) {
@@ -570,6 +581,13 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
             },
             Some(WaitKind::Paused) => ways.push((format!("regatta resume {}", it.id), "let it go on")),
             Some(WaitKind::Backoff) => ways.push((format!("regatta retry {}", it.id), "try it now")),
+            Some(WaitKind::Review) if it.status == Status::NeedsHuman && it.submission.is_none() => {
+                if !past.is_empty() {
+                    ways.push((format!("regatta logs {}", it.id), "what its last attempt said"));
+                }
+                ways.push((format!("regatta retry {}", it.id), "let an agent try again"));
+                ways.push((format!("regatta task cancel {}", it.id), "give it up"));
+            }
             Some(WaitKind::Review) => {
                 ways.push((format!("regatta diff {}", it.id), "what it changes"));
                 ways.push((format!("regatta land {}", it.id), "let it through"));

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{AgentView, BridgeView, HookView, ProjectView};
+use regatta_core::agent::Runtime;
 use regatta_core::hook::Action;
 use regatta_core::ids::{BranchName, HookId, ProjectName};
 use regatta_engine::ports::git::Git;
@@ -121,7 +122,24 @@ fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
         let fix = if line.fix.is_empty() { String::new() } else { format!(" ({})", line.fix) };
         format!("{}: {}{fix}", line.id, line.text)
     });
-    Ok(Prepared { add, file, writes: known.is_none() && !facts.bare, text, notes: notes.collect() })
+    let mut notes: Vec<String> = notes.collect();
+    notes.extend(commands_note(&facts.top, &add.validation));
+    Ok(Prepared { add, file, writes: known.is_none() && !facts.bare, text, notes })
+}
+
+/// Says that a check runs make where there is nothing to make: every task would fail it.
+fn commands_note(top: &Path, commands: &[String]) -> Option<String> {
+    let has_makefile = ["GNUmakefile", "makefile", "Makefile"].iter().any(|name| top.join(name).is_file());
+    let uses_make = |command: &&String| {
+        let mut words = command.split_whitespace();
+        words.next() == Some("make") && !words.any(|word| word.starts_with("-f") || word.starts_with("-C"))
+    };
+    let command = commands.iter().find(uses_make).filter(|_| !has_makefile)?;
+    let fix = match detect_tests(top) {
+        Some(found) => format!("regatta init --validate '{found}'"),
+        None => "regatta init --validate COMMAND".to_owned(),
+    };
+    Some(format!("`{command}` cannot pass: there is no Makefile here ({fix})"))
 }
 
 /// Tells the daemon what a project's settings are now.
@@ -150,7 +168,8 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
     };
     let router = if ask.no_router { None } else { Some(install_router(&client, &project.data.name)?) };
     let agents: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
-    let next = match agents.data.is_empty() {
+    let is_scripted = |view: &AgentView| matches!(view.agent.runtime, Runtime::Scripted);
+    let next = match agents.data.iter().all(is_scripted) {
         true => ["regatta provider".to_owned(), "regatta demo".to_owned()],
         false => ["regatta agent list".to_owned(), "regatta run --help".to_owned()],
     };

@@ -57,7 +57,9 @@ impl Summary {
         let asking = it.tasks.iter().filter(|it| it.asks.is_some()).count();
         // Where nothing goes on by itself, a person must act on the agents that are parked.
         let is_parked = |task: &&TaskView| {
-            it.settled && task.word == "waiting" && task.waits.iter().any(|wait| wait.kind == WaitKind::Provider)
+            // A task that waits for another one first goes on with it.
+            let first = task.waits.first().map(|wait| wait.kind);
+            it.settled && task.word == "waiting" && first == Some(WaitKind::Provider)
         };
         let parked = it.tasks.iter().filter(is_parked).count();
         let escalated = count(&["needs you", "review"]) + asking + it.outlook.held + parked;

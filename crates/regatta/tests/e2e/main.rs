@@ -53,6 +53,7 @@ mod lookback; // why, replay, compare, plans of words, the inbox put off
 mod looks; // colours, widths, words
 mod lost_work; // the ways in which others lost work
 mod messages; // what happened, why, and what to do next
+mod newcomers; // the first hour on a machine without programs
 mod nexts; // what is offered next works; work looked at, sent back, taken back
 mod outside; // an agent that nobody started polls, works and finishes
 mod pages;

@@ -1,0 +1,218 @@
+//! The first hour on a machine without an agent's program: no message misleads, and each next step works.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::world::{LONG, Ran, World, run, until};
+
+/// The programs that a machine without agents has.
+const TOOLS: [&str; 5] = ["git", "sh", "env", "cat", "make"];
+
+/// The path of a tool of this machine.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
+}
+
+/// A machine on which only these programs of agents are installed; each only says its version.
+struct Machine<'w> {
+    world: &'w World,
+    path: PathBuf,
+}
+
+impl Machine<'_> {
+    fn new<'w>(world: &'w World, programs: &[&str]) -> Machine<'w> {
+        let path = world.root.join("bin");
+        std::fs::create_dir(&path).unwrap();
+        for name in TOOLS {
+            if let Some(program) = find(name) {
+                symlink(program, path.join(name)).unwrap();
+            }
+        }
+        for name in programs {
+            std::fs::write(path.join(name), "#!/bin/sh\necho 1.2.3\n").unwrap();
+            std::fs::set_permissions(path.join(name), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        Machine { world, path }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.world.command(args);
+        command.env("PATH", &self.path);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        run(self.command(args), None)
+    }
+
+    #[track_caller]
+    fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        ran.out
+    }
+}
+
+/// The README's commands of a kind, each without its comment.
+fn readme(section: &str) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (_, rest) = text.split_once(&format!("## {section}\n")).unwrap();
+    rest.split("\n## ").next().unwrap().to_owned()
+}
+
+/// Returns the text between `cat > NAME <<'PLAN'` and `PLAN` in the README's first five minutes.
+fn readme_plan(name: &str) -> String {
+    let text = readme("Five minutes");
+    let (_, plan) = text.split_once(&format!("cat > {name} <<'PLAN'\n")).unwrap();
+    plan.split("\nPLAN\n").next().unwrap().to_owned() + "\n"
+}
+
+/// Without any program: what to install is named command by command, and so is what works without one.
+#[test]
+fn no_program_names_the_installation_and_the_rehearsal() {
+    let world = World::with_repo();
+    let machine = Machine::new(&world, &[]);
+    let said = machine.ok(&["init"]);
+    assert!(!said.contains("router"), "{said}");
+    assert!(said.contains("chat    regatta msg send shop '!help' lists what you can ask for"), "{said}");
+    let said = machine.ok(&["provider"]);
+    let first =
+        "not installed, and the command that installs it:\n  claude          npm install -g @agentclientprotocol/";
+    assert!(said.starts_with(first), "{said}");
+
+    let ran = machine.run(&["agent", "add", "claude-1", "--preset", "claude", "--max-tasks", "2"]);
+    let expected = "error: The program `claude-agent-acp` of claude is not installed.\n  \
+                    hint Install it: npm install -g @agentclientprotocol/claude-agent-acp\n       \
+                    Or watch a rehearsal that needs no program: regatta demo\n       \
+                    Or register it all the same, with --anyway\n";
+    assert_eq!((ran.code, ran.err.as_str()), (4, expected));
+
+    let plan = world.plan(&readme_plan("plan.toml"));
+    let ran = machine.run(&["run", &plan, "--wait"]);
+    assert_eq!(ran.code, 4);
+    assert!(
+        ran.err.contains("regatta provider\n       or watch a rehearsal that needs none: regatta demo\n"),
+        "{}",
+        ran.err
+    );
+
+    let ran = machine.run(&["doctor"]);
+    assert_eq!(ran.code, 0);
+    assert!(ran.out.contains("! providers  no program of an agent is installed"), "{}", ran.out);
+    assert!(!ran.out.contains("all is well"), "{}", ran.out);
+}
+
+/// A plan without scripts is refused before it is shown, with a script that fits its first task and lands.
+#[test]
+fn a_rehearsal_without_scripts_is_refused_at_once_with_a_script_that_lands() {
+    let world = World::with_repo();
+    let machine = Machine::new(&world, &[]);
+    machine.ok(&["init"]);
+    world.commit("Use regatta");
+    let text = "[[task]]\nsubject = \"Add a limiter\"\nfiles = [\"src/limit.rs\"]\n";
+    let plan = world.plan(text);
+    let ran = machine.run(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{ran:?}");
+    assert!(
+        ran.err.starts_with("error: \"Add a limiter\" has no script, and its agent is a scripted one\n"),
+        "{}",
+        ran.err
+    );
+    let (_, script) = ran.err.split_once("as in ").unwrap();
+    let script = script.lines().next().unwrap();
+    let plan = world.plan(&format!("{text}{script}\n"));
+    machine.ok(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert_eq!(world.read("src/limit.rs"), "Hello\n");
+}
+
+/// The README's rehearsal lands as it stands there.
+#[test]
+fn the_rehearsal_of_the_readme_lands() {
+    let world = World::with_repo();
+    let machine = Machine::new(&world, &[]);
+    machine.ok(&["init"]);
+    world.commit("Use regatta");
+    let plan = world.plan(&readme_plan("rehearsal.toml"));
+    let said = machine.ok(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert!(said.contains("2 of 2 landed"), "{said}");
+}
+
+/// With Claude Code only: the refusal names the whole command that works, and the sign-in that is missing.
+#[test]
+fn claude_code_alone_names_the_preset_that_works() {
+    let world = World::with_repo();
+    let machine = Machine::new(&world, &["claude"]);
+    machine.ok(&["init"]);
+    let ran = machine.run(&["agent", "add", "claude-1", "--preset", "claude"]);
+    let now = "       Or use what is installed: regatta agent add claude-1 --preset claude-native\n";
+    assert_eq!(ran.code, 4);
+    assert!(ran.err.contains(now), "{}", ran.err);
+    let said = machine.ok(&["agent", "add", "claude-1", "--preset", "claude-native"]);
+    assert!(said.contains("! claude-1 has no sign of a sign-in\n  hint: sign in with claude /login\n"), "{said}");
+    let key = "or give it a key: export ANTHROPIC_API_KEY=…; regatta agent add claude-1 --preset claude-native; \
+               regatta up --restart";
+    assert!(said.contains(key), "{said}");
+    let mut with_key = machine.command(&["agent", "add", "claude-1", "--preset", "claude-native"]);
+    with_key.env("ANTHROPIC_API_KEY", "sk-of-a-test");
+    let ran = run(with_key, None);
+    assert!(ran.out.contains("ANTHROPIC_API_KEY=… regatta up --restart"), "the daemon lacks it: {ran:?}");
+    let mut up = machine.command(&["up", "--restart"]);
+    up.env("ANTHROPIC_API_KEY", "sk-of-a-test");
+    assert_eq!(run(up, None).code, 0);
+    let said = machine.ok(&["agent", "show", "claude-1"]);
+    assert!(!said.contains('!'), "nothing is missing any more: {said}");
+}
+
+/// A check by make in a repository without a Makefile is named before it fails every task.
+#[test]
+fn a_check_that_cannot_pass_is_named_by_init() {
+    let world = World::with_repo();
+    let said = world.ok(&["init", "--validate", "make test"]);
+    let note = "note    `make test` cannot pass: there is no Makefile here (regatta init --validate 'sh ./test.sh')\n";
+    assert!(said.contains(note), "{said}");
+    world.write("Makefile", "test:\n\tsh ./test.sh\n");
+    assert!(!world.ok(&["init", "--validate", "make test"]).contains("cannot pass"));
+}
+
+/// A task that needs a person because nothing changed offers only what works.
+#[test]
+fn a_task_that_changed_nothing_is_not_offered_to_land() {
+    let world = World::set_up();
+    let plan = world.plan("[[task]]\nsubject = \"Write it\"\nfiles = [\"note.txt\"]\nscript = [{ say = \"done\" }]\n");
+    assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).code, 3);
+    assert!(until(LONG, || world.json(&["show", "T1"])["word"] == "needs you"));
+    let why = world.ok(&["why", "T1"]);
+    assert!(!why.contains("regatta land T1"), "{why}");
+    for way in ["regatta logs T1", "regatta retry T1", "regatta task cancel T1"] {
+        assert!(why.contains(&format!("try    {way} ")), "{why}");
+    }
+    let diff = world.ok(&["diff", "T1"]);
+    assert!(diff.contains("left; T1 needs you\n"), "{diff}");
+    let logs = world.ok(&["logs", "T1"]);
+    assert!(logs.ends_with("done\n"), "{logs:?}");
+    let refused = world.refused(&["tell", "T99", "hello"], 1);
+    assert!(refused["message"].as_str().unwrap().contains("T99"), "{refused}");
+    world.ok(&["task", "cancel", "T1"]);
+    let refused = world.refused(&["tell", "T1", "hello"], 1);
+    assert_eq!(refused["message"], "T1 was already cancelled");
+}
+
+/// Whoever asks why a task waits for a permission sees each answer, and what it means.
+#[test]
+fn a_request_names_each_answer() {
+    let world = World::set_up();
+    let plan = world.plan(
+        "[[task]]\nsubject = \"Write it\"\nfiles = [\"note.txt\"]\n\
+         script = [{ permission = { what = \"npm install zod\" } }, { write = { path = \"note.txt\", text = \"x\" } }]\n",
+    );
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert!(until(LONG, || world.json(&["show", "T1"])["word"] == "needs you"), "{}", world.ok(&["why", "T1"]));
+    let why = world.ok(&["why", "T1"]);
+    for way in ["regatta allow Q1 ", "regatta allow Q1 --for task", "regatta deny Q1 "] {
+        assert!(why.contains(&format!("try    {way}")), "{way}: {why}");
+    }
+    world.ok(&["allow", "Q1"]);
+}
