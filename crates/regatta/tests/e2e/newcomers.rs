@@ -209,7 +209,7 @@ fn a_request_names_each_answer() {
          script = [{ permission = { what = \"npm install zod\" } }, { write = { path = \"note.txt\", text = \"x\" } }]\n",
     );
     world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
-    assert!(until(LONG, || world.json(&["show", "T1"])["word"] == "needs you"), "{}", world.ok(&["why", "T1"]));
+    assert!(until(LONG, || world.json(&["inbox"])[0]["id"] == "Q1"), "{}", world.ok(&["why", "T1"]));
     let why = world.ok(&["why", "T1"]);
     for way in ["regatta allow Q1 ", "regatta allow Q1 --for task", "regatta deny Q1 "] {
         assert!(why.contains(&format!("try    {way}")), "{way}: {why}");
