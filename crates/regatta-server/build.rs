@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR"));
-    let page = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR")).join("page");
+    let page =
+        PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR")).join("page");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={}", page.display());
     let files = read(&page);

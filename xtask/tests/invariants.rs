@@ -1,6 +1,8 @@
 //! `docs/invariants.md` is complete and true: every id that a test names is defined there, every defined id has tests, and
 //! every test named there exists and names its id.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

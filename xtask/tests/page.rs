@@ -1,12 +1,15 @@
 //! The committed page belongs to its sources. Computes the hashes of `page.lock` again, without Node.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 /// Everything that the built page depends on, as `web/bundle.mjs` lists it.
-const SOURCES: [&str; 6] = ["index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src"];
+const SOURCES: [&str; 6] =
+    ["index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()

@@ -3,7 +3,7 @@
 //! A rule reads the files as text, with comments and `#[cfg(test)]` modules taken out where it is about the
 //! program. Each rule's way of looking is tried on a planted offender, so that a rule that sees nothing is seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -256,7 +256,11 @@ mod tests {
             ],
         };
         let (file, inlined) = (briefing.file(), briefing.inlined());
-        assert!(file.starts_with("# BRIEFING\nT1 Work (attempt A1)\n\n## GOALS\nline") && file.contains("(cut here: there is more)"), "{file}");
+        assert!(
+            file.starts_with("# BRIEFING\nT1 Work (attempt A1)\n\n## GOALS\nline")
+                && file.contains("(cut here: there is more)"),
+            "{file}"
+        );
         assert!(file.contains("## HISTORY\nNothing is known.") && file.contains("## PROTOCOL\n- End well."), "{file}");
         assert!(inlined.starts_with("\n## GOALS\nline") && !inlined.contains("HISTORY"), "{inlined}");
         assert!(!inlined.contains("PROTOCOL") && file.len() < 300);

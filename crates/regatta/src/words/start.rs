@@ -186,7 +186,8 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
             text += &format!("wrote   {file}\n");
         }
         if let Some(hook) = &done.router {
-            text += &format!("chat    to ask for work in words: regatta msg send {} '!help' (hook {hook})\n", it.name);
+            // The router takes work in words, also from chat services.
+            text += &format!("chat    regatta msg send {} '!help' lists what you can ask for ({hook})\n", it.name);
         }
         for note in &done.notes {
             text += &format!("note    {note}\n");

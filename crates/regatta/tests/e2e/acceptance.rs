@@ -190,14 +190,14 @@ fn w1_a_task_without_files_is_not_dispatched_and_holds_up_nobody() {
 }
 
 /// A program that looks for files when it is asked to, and else writes what it found.
-const FINDER: &str = r#"
+const FINDER: &str = r###"
 case "$1" in
 *"JSON array of paths"*nowhere*"## RULES"*) detail='no idea' ;;
 *"JSON array of paths"*) detail='[\"found.txt\", \"more/*\"]' ;;
 *) mkdir -p more; echo found > found.txt; echo more > more/a.txt; detail='wrote it' ;;
 esac
 printf '{"type":"completion","status":"done","detail":"%s"}' "$detail" > "$REGATTA_RESULT"
-"#;
+"###;
 
 /// With --fill-manifests an agent finds the files first, at low effort; what it found is shown before anything starts.
 #[test]

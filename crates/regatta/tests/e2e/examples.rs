@@ -43,7 +43,14 @@ fn every_command_of_the_examples_works() {
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", command]).current_dir(&world.repo).stdin(std::process::Stdio::null());
         world.clean(&mut shell);
-        let ran = run_for({ shell.env("PATH", &path); shell }, None, LONG);
+        let ran = run_for(
+            {
+                shell.env("PATH", &path);
+                shell
+            },
+            None,
+            LONG,
+        );
         let ran = ran.unwrap_or_else(|| panic!("{command} did not end"));
         assert_eq!(ran.code, 0, "{command}: {ran:?}");
     }

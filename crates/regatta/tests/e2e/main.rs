@@ -37,8 +37,8 @@ mod config_files; // regatta.toml applies when it is saved
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away
 mod doors; // who gets in
-mod examples; // every command of examples/README.md
 mod environment; // faults of the repository that no attempt can help
+mod examples; // every command of examples/README.md
 mod failures; // the first error on every screen, and failed work kept
 mod figures; // health, figures, traces
 mod fixups; // finished work that conflicts or fails
