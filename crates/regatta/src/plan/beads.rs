@@ -103,7 +103,7 @@ fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
         node => match node.value {
             Value::Text(it) => Some(it),
             _ => {
-                reader.wrong(node.at, format!("`{name}` is {}, not a text", node.kind()), "write a text, or null");
+                reader.wrong(node.at, format!("`{name}` must be a text, not {}", node.kind()), "write a text, or null");
                 None
             }
         },

@@ -175,7 +175,7 @@ fn entry(reader: &mut Reader<'_>, node: Node) -> Option<Found> {
     let order = match priority.map(|it| it.node) {
         Some(Node { value: Value::Whole(it @ 0..), .. }) => it,
         Some(other) => {
-            let what = format!("`priority` is {}, not a whole number from 0 on", other.kind());
+            let what = format!("`priority` must be a whole number, not {}", other.kind());
             reader.wrong(other.at, what, "write 0 for what comes first");
             0
         }

@@ -86,7 +86,7 @@ fn a_shared_file_is_owned_by_the_first_and_moves_the_other_to_a_sub_wave() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let line = ran.err.lines().find(|it| it.contains("settings.go")).unwrap_or_else(|| panic!("{}", ran.err));
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(words, ["src/config/settings.go", "1", "3", "in", "wave", "1.2"], "{}", ran.err);
+    assert_eq!(words, ["src/config/settings.go", "1", "1", "3", "in", "wave", "1.2"], "{}", ran.err);
     let mission = world.json(&["show", "M1"]);
     let story = story(&world, &mission);
     let at = |kind: &str, name: &str| story.iter().position(|it| it.0 == kind && it.1 == name).unwrap();

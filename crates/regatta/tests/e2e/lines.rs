@@ -99,7 +99,7 @@ fn tasks_are_added_listed_changed_and_cancelled() {
     let cancelled = world.json(&["task", "cancel", "T1", "-m", "not needed"]);
     assert_eq!((&cancelled["status"], &cancelled["reason"]), (&json!("cancelled"), &json!("not needed")));
     let error = world.refused(&["task", "cancel", "T1"], 1);
-    assert!(error["message"].as_str().unwrap().contains("final"), "J7: {error}");
+    assert!(error["message"].as_str().unwrap().contains("T1 was already cancelled"), "J7: {error}");
     assert_eq!(list(&world.json(&["task", "list"]), "id"), ["T2", "T3", "T4", "T5"]);
     assert_eq!(list(&world.json(&["task", "list", "--all"]), "id").len(), 5);
 }

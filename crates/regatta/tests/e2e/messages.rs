@@ -52,10 +52,9 @@ fn agents_with_the_same_fault_are_named_together() {
 #[test]
 fn an_id_of_another_kind_is_no_agent() {
     let world = World::set_up();
-    let show = world.refused(&["show", "Q99"], 2);
-    assert_eq!(show["message"], "regatta show does not take a request Q99");
-    assert_eq!(show["hint"], "see what it is about: regatta why Q99");
-    assert_eq!(world.refused(&["why", "Q99"], 1)["message"], "there is no request Q99");
+    for command in ["show", "why"] {
+        assert_eq!(world.refused(&[command, "Q99"], 1)["message"], "there is no request Q99", "{command}");
+    }
     let agent = world.refused(&["agent", "rm", "ghost"], 1);
     assert!(agent["hint"].as_str().unwrap().starts_with("see them: regatta agent list"), "{agent}");
     assert_eq!(world.refused(&["compare", "M1"], 2)["message"], "compare takes two missions or more");

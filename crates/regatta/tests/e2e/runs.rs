@@ -35,7 +35,7 @@ fn init_finds_what_it_can_and_changes_nothing_the_second_time() {
     assert_eq!(first["project"]["validation"], serde_json::json!(["sh ./test.sh"]), "found by itself");
     let file = world.read("regatta.toml");
     assert_eq!(first["wrote"], text(&world.repo.join("regatta.toml")));
-    assert_eq!(file.lines().count(), 12, "{file}");
+    assert_eq!(file.lines().count(), 15, "{file}");
     let settings: toml::Table = file.parse().unwrap();
     assert_eq!(settings["project"]["name"].as_str(), Some("shop"));
     assert_eq!(settings["project"]["trunk"].as_str(), Some("main"));
