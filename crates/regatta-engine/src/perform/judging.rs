@@ -10,9 +10,10 @@ use regatta_core::project::{OnEscape, RuleAction};
 use regatta_core::schedule::WaitKind;
 use regatta_core::scope;
 use regatta_core::standing::{self, Changed};
-use regatta_core::task::Duty;
+use regatta_core::task::{Duty, Expects};
 
 use crate::contract::test_names;
+use crate::keep::Evidence;
 use crate::ports::git::{Capture, Repo};
 use crate::ports::site::{Heard, SiteError};
 use crate::result::Read;
@@ -129,7 +130,11 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     let Capture { commit, base, changed } = part.clone();
     let passed = Verdict::Passed { commit, base, changed };
     if part.changed.is_empty() {
-        return if says_not_needed(engine, scene, findings) { not_needed(engine, scene, passed) } else { Ok(passed) };
+        if says_not_needed(engine, scene, findings) {
+            return not_needed(engine, scene, passed);
+        }
+        let is_undone = task.expects == Expects::Changes && task.fixup.is_none() && findings.outside.is_empty();
+        return if is_undone { unchanged(engine, scene) } else { Ok(passed) };
     }
     findings.special = special_files(engine, repo, &part)?;
     if let Some(reason) = guard::never_lands(&part.changed, &findings.special) {
@@ -244,13 +249,36 @@ fn says_not_needed(engine: &Engine, scene: &Scene, findings: &Findings) -> bool 
     }
 }
 
-/// Checks that a task is done as it is. Without a check only a person can tell.
-fn not_needed(engine: &Engine, scene: &Scene, passed: Verdict) -> Result<Verdict, String> {
+/// Runs the checks on a workspace in which nothing has changed, and keeps what they printed.
+fn examine_unchanged(engine: &Engine, scene: &Scene) -> Result<Vec<Evidence>, String> {
     let mut found = engine.site(scene).examine(&scene.order())?;
     for evidence in &mut found {
         evidence.output = (engine.shared.settings.redact.0)(&evidence.output);
     }
     keep::evidence(engine, scene.attempt.id, &found);
+    Ok(found)
+}
+
+/// Judges an attempt that says it is done and changed nothing. If the checks fail, the agent gets their output. If they
+/// pass, another attempt would end the same way: the work is there already, or no check can tell that it is missing.
+fn unchanged(engine: &Engine, scene: &Scene) -> Result<Verdict, String> {
+    let found = examine_unchanged(engine, scene)?;
+    if let Some(reason) = contract::reason(&found) {
+        return Ok(Verdict::Failed { reason: format!("it said it was done, and nothing had changed: {reason}") });
+    }
+    let id = scene.task.id;
+    let checks =
+        if found.is_empty() { "there is no check that could tell" } else { "its checks pass without a change" };
+    let reason = format!(
+        "it said it was done, and nothing had changed; {checks}. If the work is there already: regatta task cancel {id}; if \
+         not: regatta retry {id}"
+    );
+    Ok(Verdict::NeedsPerson { kind: WaitKind::Review, reason })
+}
+
+/// Checks that a task is done as it is. Without a check only a person can tell.
+fn not_needed(engine: &Engine, scene: &Scene, passed: Verdict) -> Result<Verdict, String> {
+    let found = examine_unchanged(engine, scene)?;
     if let Some(reason) = contract::reason(&found) {
         return Ok(Verdict::Failed { reason: format!("it says that nothing has to be changed, but {reason}") });
     }

@@ -151,19 +151,47 @@ fn an_escape_needs_a_person_where_the_project_says_so() {
     engine.shutdown();
 }
 
-/// A worker's "done" does not count when nothing changed, or only what was not its own.
+/// A worker's "done" does not count when nothing changed, or only files outside its manifest. A person is asked at once
+/// if the checks pass without a change, because another attempt would end the same way.
 #[test]
 fn done_with_nothing_changed_never_completes() {
-    for (files, words) in [(&[][..], "nothing had changed"), (&[("b", "x")][..], "only files outside")] {
+    let only_outside = vec![Cause::NothingChanged; 3];
+    for (files, words, ends) in [
+        (&[][..], "nothing had changed; ", vec![Cause::Blocked]),
+        (&[("b", "x")][..], "only files outside", only_outside),
+    ] {
         let (world, life) = (edits(files), Life::new());
         let engine = world.start_in(&life).unwrap();
         let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
         let reason = until_given_up(&engine, &life, &world, tasks[0]);
-        assert_eq!(causes(&engine, tasks[0]), vec![Cause::NothingChanged; 3]);
+        assert_eq!(causes(&engine, tasks[0]), ends);
         assert!(reason.contains(words), "{reason}");
         assert_clean(&engine, &world);
         engine.shutdown();
     }
+}
+
+/// If the checks fail without a change, the agent gets what they printed, as after any other failure.
+#[test]
+fn nothing_changed_and_failing_checks_go_back_to_the_agent() {
+    let prompts = Arc::new(Mutex::new(Vec::new()));
+    let heard = prompts.clone();
+    let world = World::new(move |program| {
+        heard.lock().unwrap().push(program.launch().prompt.clone());
+        if program.nth() == 2 {
+            program.write("a", "new\n");
+        }
+        Exit::Code(0)
+    });
+    world.agents.judge_by(|_, files| if files.contains_key("a") { Ok(()) } else { Err("a is missing".to_owned()) });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+    assert_eq!(causes(&engine, tasks[0]), [Cause::Invalid, Cause::Submitted]);
+    let second = prompts.lock().unwrap()[1].clone();
+    assert!(second.contains("nothing had changed: ") && second.contains("a is missing"), "{second}");
+    engine.shutdown();
 }
 
 /// Three times back to the worker with what the check printed, in the same workspace, then failed with the evidence.
