@@ -77,6 +77,16 @@ pub struct Found {
     pub fix: Option<String>,
 }
 
+/// Looks for several presets, in their order. The programs are asked for their versions at the same time, because each
+/// of them takes up to seconds to start.
+pub fn find_all(presets: &[&'static Preset], machine: &Machine) -> Vec<Found> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = presets.iter().map(|preset| scope.spawn(|| find(preset, machine))).collect();
+        let found = asked.into_iter().zip(presets);
+        found.map(|(thread, preset)| thread.join().unwrap_or_else(|_| find(preset, machine))).collect()
+    })
+}
+
 /// Looks for one preset.
 pub fn find(preset: &'static Preset, machine: &Machine) -> Found {
     let program = preset.programs.iter().find_map(|it| machine.find(it));
@@ -220,6 +230,14 @@ pub fn on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn presets_are_found_in_their_order() {
+        let machine = Machine { path: "/nowhere".into(), home: "/nowhere".into(), variables: Vec::new() };
+        let presets: Vec<&'static Preset> = crate::presets::PRESETS.iter().rev().collect();
+        let found = find_all(&presets, &machine);
+        assert!(found.iter().map(|found| found.preset.name).eq(presets.iter().map(|preset| preset.name)));
+    }
     use crate::presets;
     use std::os::unix::fs::{PermissionsExt, symlink};
 

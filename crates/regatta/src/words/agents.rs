@@ -251,8 +251,11 @@ fn details(it: &AgentView) -> String {
 
 /// The known programs, and what there is of them on this machine.
 pub(super) fn providers() -> Vec<ProviderLine> {
-    let machine = Machine::here();
-    presets::PRESETS.iter().map(|it| line_of(&discover::find(it, &machine))).collect()
+    found_presets().iter().map(line_of).collect()
+}
+
+fn found_presets() -> Vec<Found> {
+    discover::find_all(&presets::PRESETS.iter().collect::<Vec<_>>(), &Machine::here())
 }
 
 fn line_of(it: &Found) -> ProviderLine {
@@ -268,8 +271,7 @@ fn line_of(it: &Found) -> ProviderLine {
 
 /// What of the known programs is on this machine.
 pub(super) fn provider(app: &App) -> Said {
-    let machine = Machine::here();
-    let found: Vec<Found> = presets::PRESETS.iter().map(|it| discover::find(it, &machine)).collect();
+    let found = found_presets();
     let data: Vec<ProviderLine> = found.iter().map(line_of).collect();
     let ready = found.iter().find(|it| it.program.is_some());
     let next = [ready

@@ -395,13 +395,15 @@ fn providers(has_agents: bool) -> Vec<CheckLine> {
         let path = &machine.path;
         it.programs.iter().any(|it| discover::on_path(it, path).is_some())
     };
-    let (mut checks, mut missing) = (vec![], vec![]);
+    let (mut installed, mut missing) = (vec![], vec![]);
     for (provider, presets) in of {
-        match presets.iter().find(|it| there(it)) {
+        match presets.iter().copied().find(|preset| there(preset)) {
             None => missing.push(provider),
-            Some(preset) => checks.push(provided(provider, &discover::find(preset, &machine))),
+            Some(preset) => installed.push(preset),
         }
     }
+    let found = discover::find_all(&installed, &machine);
+    let mut checks: Vec<CheckLine> = found.iter().map(|found| provided(found.preset.provider, found)).collect();
     let how = "regatta provider says how to install each";
     match (checks.is_empty(), missing.is_empty()) {
         (_, true) => {}

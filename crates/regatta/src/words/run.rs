@@ -358,7 +358,8 @@ fn warn_of_agents(app: &App, client: &Client, agents: &[AgentName]) -> Said {
         let name = &view.agent.name;
         let shown: Got<AgentView> = client.call(&Call::Show(input::Id { id: name.to_string() }))?;
         if let Some(problem) = shown.data.problems.first() {
-            app.out.note(&format!("warning: {name} cannot be started: {} {}", problem.what, problem.hint));
+            let ways = problem.hint.replace('\n', "\n  ");
+            app.out.note(&format!("warning: {name} cannot be started: {}\n  {ways}", problem.what));
         }
     }
     Ok(())
