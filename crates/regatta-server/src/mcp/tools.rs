@@ -15,6 +15,11 @@ use crate::Shared;
 use crate::calls::{self, Guest};
 use crate::tokens::Visitor;
 
+/// Returns what a model reads of a problem. Some messages end with a full stop already, because older clients match them.
+fn in_sentences(problem: &Problem) -> String {
+    format!("{}: {}. {}", problem.code, problem.message.trim_end_matches('.'), problem.hint)
+}
+
 /// What a caller is told about the tools as a whole.
 pub(super) fn instructions(visitor: &Visitor) -> &'static str {
     match visitor {
@@ -98,7 +103,7 @@ pub(super) async fn call(
         Ok(done) => result(&done),
         Err(problem) => json!({
             "isError": true,
-            "content": [{ "type": "text", "text": format!("{}: {}. {}", problem.code, problem.message, problem.hint) }],
+            "content": [{ "type": "text", "text": in_sentences(&problem) }],
             "structuredContent": { "error": problem },
         }),
     })

@@ -83,8 +83,8 @@ fn a_mission_is_replayed_and_compared() {
     assert_eq!(world.refused(&["replay", "M9"], 1)["code"], "no_such_mission");
     let steps = world.ok(&["replay", "M1", "--step"]);
     assert_eq!(steps.matches(&format!(" of {}   ", marks.len())).count(), marks.len(), "{steps}");
-    // Another one, in which a task changes nothing, again and again.
-    let plan = world.plan("[[task]]\nsubject = \"Nothing\"\nfiles = [\"d.txt\"]\nscript = [{ say = \"no idea\" }]\n");
+    // Another one, in which a task fails again and again.
+    let plan = world.plan("[[task]]\nsubject = \"Nothing\"\nfiles = [\"d.txt\"]\nscript = [{ fail = \"no idea\" }]\n");
     world.run(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
     let both = world.json(&["compare", "M1", "M2"]);
     assert_eq!(both.as_array().unwrap().len(), 2);

@@ -157,7 +157,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             world.ok(&["assign", beside.as_str().unwrap(), "ann", "--offer"]);
             use_it("task_action", json!({ "task": beside, "action": "reject" })).await;
             let full = call(&client, "task_action", json!({ "task": beside, "action": "claim" })).await;
-            let words = "You have no capacity (1/1 tasks). Complete a task first.";
+            let words = "You have no capacity (1/1 tasks). Complete a task first. ";
             assert!(full.is_error == Some(true) && said(&full).contains(words), "{}", said(&full));
             for uri in ["file://shop/**", "file://shop/*", "file://shop/src/**", "file://other/a"] {
                 let wide = call(&client, "claim_acquire", json!({ "uris": [uri] })).await;
