@@ -370,7 +370,7 @@ impl RelativePath {
     /// Reads a path; the error says why it cannot be used.
     fn new(text: &str) -> Result<RelativePath, String> {
         let inside = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
-        let path: PathBuf = Path::new(text).components().filter(|it| *it != Component::CurDir).collect();
+        let path: PathBuf = Path::new(text).components().filter(|part| *part != Component::CurDir).collect();
         if path.as_os_str().is_empty() || text.contains('\0') || !Path::new(text).components().all(inside) {
             return Err(format!("the path {text:?} is not inside the workspace; write it relative and without `..`"));
         }

@@ -685,7 +685,7 @@ pub fn ports_taken(draft: &mut Draft, id: AttemptId, token: u64, taken: &[u16], 
     Ok(())
 }
 
-/// What an agent says of its work with the `finish` tool, while its program still runs.
+/// A report that an agent makes with the `finish` tool while its program still runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinishReport {
     pub output: Option<String>,

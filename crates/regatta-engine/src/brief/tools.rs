@@ -1,4 +1,4 @@
-//! What a prompt says of Regatta's own tools, to programs that get them.
+//! The section of a prompt about Regatta's own tools, for programs that get them.
 
 use regatta_core::agent::Role;
 

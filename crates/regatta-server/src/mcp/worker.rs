@@ -36,7 +36,7 @@ fn object(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-/// What an attempt is for, as far as its tools depend on it.
+/// The purpose of an attempt, as far as its tools depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Toolset {
     /// A worker on a task.

@@ -202,7 +202,7 @@ fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMa
     // A session that stands is work only while it is in a turn; a task goes before it.
     // An agent does nothing while a person works on its task.
     let own = board.attempts.values().filter(|attempt| !attempt.by_hand);
-    let (stand, tasks): (Vec<_>, Vec<_>) = own.partition(|it| it.standing.is_some());
+    let (stand, tasks): (Vec<_>, Vec<_>) = own.partition(|attempt| attempt.standing.is_some());
     for attempt in tasks.into_iter().chain(stand.into_iter().filter(|it| it.talk.in_turn)) {
         working.entry(&attempt.agent).or_insert(attempt);
     }

