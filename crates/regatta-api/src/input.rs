@@ -12,7 +12,6 @@ use regatta_core::project;
 use regatta_core::session::{Answer, ToolKind};
 use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
 use regatta_core::{budget, policy};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::verb::Scope as TokenScope;
@@ -23,7 +22,8 @@ pub use talk::*;
 
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident : $type:ty),* $(,)? })*) => {$(
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         $(#[$doc])*
         #[serde(deny_unknown_fields)]
         pub struct $name { $($(#[$meta])* pub $field: $type),* }
@@ -363,7 +363,8 @@ inputs! {
 }
 
 /// How an agent's program is driven, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeName {
     Scripted,
@@ -385,7 +386,8 @@ fn everybody() -> policy::Scope {
 }
 
 /// A planned task: what [`TaskAdd`] takes, but for the project, which is the mission's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaskAddFlat {
     pub subject: String,
@@ -416,14 +418,16 @@ pub struct TaskAddFlat {
 }
 
 /// A runner.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunnerName {
     pub name: regatta_core::ids::RunnerName,
 }
 
 /// A runner, in the session that it was given when it registered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunnerSession {
     pub runner: regatta_core::ids::RunnerName,
@@ -431,7 +435,8 @@ pub struct RunnerSession {
 }
 
 /// Asks for the open calls to a runner behind the last that it has seen.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunnerCalls {
     pub runner: regatta_core::ids::RunnerName,
@@ -443,7 +448,8 @@ pub struct RunnerCalls {
 }
 
 /// The answer to a call: what it gave, or why it could not be done.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunnerAnswer {
     pub runner: regatta_core::ids::RunnerName,
@@ -459,7 +465,8 @@ pub struct RunnerAnswer {
 }
 
 /// What a program at a runner said since.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunnerSaid {
     pub runner: regatta_core::ids::RunnerName,
@@ -469,7 +476,8 @@ pub struct RunnerSaid {
 }
 
 /// Records of the journal of a program at a runner; with none it only asks how far the copy is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunnerCopy {
     pub runner: regatta_core::ids::RunnerName,

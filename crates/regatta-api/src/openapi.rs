@@ -7,10 +7,10 @@ use crate::verb::{Needs, VERBS, Verb};
 
 /// The whole document.
 pub fn document() -> Value {
-    let (mut shapes, mut shared) = (Shapes::default(), Map::new());
+    let mut shared = Map::new();
     let mut paths = Map::new();
     for verb in VERBS {
-        paths.insert(format!("/api/v1/{}", verb.name), json!({ "post": operation(verb, &mut shapes, &mut shared) }));
+        paths.insert(format!("/api/v1/{}", verb.name), json!({ "post": operation(verb, &mut shared) }));
     }
     paths.insert("/api/v1/events".into(), json!({ "get": events() }));
     shared.insert("Problem".into(), problem());
@@ -32,14 +32,14 @@ pub fn document() -> Value {
     })
 }
 
-fn operation(verb: &Verb, shapes: &mut Shapes, shared: &mut Map<String, Value>) -> Value {
-    let input = schema::of(verb.name).map(Value::from).unwrap_or_default();
-    let data = schema::of(&format!("{}:data", verb.name)).map_or(json!(true), Value::from);
+fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
+    let input = schema::of(verb.name).unwrap_or_default();
+    let data = schema::of(&format!("{}:data", verb.name)).unwrap_or(json!(true));
     let mut answer = json!({
         "type": "object",
         "properties": {
             "revision": { "type": "integer", "minimum": 0, "description": "What the answer was true at" },
-            "data": hoist(data, shapes, shared),
+            "data": hoist(data, shared),
         },
         "required": ["revision", "data"],
     });
@@ -68,7 +68,7 @@ fn operation(verb: &Verb, shapes: &mut Shapes, shared: &mut Map<String, Value>) 
         "summary": verb.help,
         "tags": [verb.name.split('.').next()],
         "x-regatta-needs": needs(verb.needs),
-        "requestBody": { "content": { "application/json": { "schema": hoist(input, shapes, shared) } } },
+        "requestBody": { "content": { "application/json": { "schema": hoist(input, shared) } } },
         "responses": {
             "200": {
                 "description": "Done",
@@ -147,55 +147,18 @@ fn problem() -> Value {
     })
 }
 
-/// The shapes that several schemas share, as they were declared, by the name they are kept under.
-#[derive(Default)]
-struct Shapes(Map<String, Value>);
-
-impl Shapes {
-    /// The name a shape is kept under: its own, or with a number where another shape has that.
-    fn name(&mut self, name: &str, shape: &Value) -> String {
-        let mut names = std::iter::once(name.to_owned()).chain((2..).map(|nth| format!("{name}{nth}")));
-        let name = names.find(|it| self.0.get(it).is_none_or(|known| known == shape)).expect("numbers never run out");
-        self.0.entry(name.clone()).or_insert_with(|| shape.clone());
-        name
-    }
-}
-
-/// Brings a schema's own definitions to where the document keeps them, and its references with them.
-fn hoist(mut schema: Value, shapes: &mut Shapes, shared: &mut Map<String, Value>) -> Value {
-    let mut names = Map::new();
-    if let Some(schema) = schema.as_object_mut() {
-        schema.remove("$schema");
-        if let Some(Value::Object(definitions)) = schema.remove("$defs") {
-            for (name, shape) in &definitions {
-                names.insert(name.clone(), Value::String(shapes.name(name, shape)));
-            }
-            for (name, shape) in definitions {
-                let kept = names[&name].as_str().unwrap_or(&name).to_owned();
-                shared.entry(kept).or_insert_with(|| point(shape, &names));
+/// Moves a schema's definitions to where the document keeps them, and returns the rest of the schema.
+fn hoist(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
+    let mut reference = |name: &str| format!("#/components/schemas/{name}");
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("$schema");
+        if let Some(Value::Object(definitions)) = fields.remove("$defs") {
+            for (name, definition) in definitions {
+                shared.entry(name).or_insert_with(|| schema::map_references(definition, &mut reference));
             }
         }
     }
-    point(schema, &names)
-}
-
-fn point(schema: Value, names: &Map<String, Value>) -> Value {
-    match schema {
-        Value::Object(it) => Value::Object(
-            it.into_iter()
-                .map(|(name, value)| match (name.as_str(), value.as_str().and_then(|it| it.strip_prefix("#/$defs/"))) {
-                    ("$ref", Some(to)) => {
-                        let to = names.get(to).and_then(Value::as_str).unwrap_or(to);
-                        let to = format!("#/components/schemas/{to}");
-                        (name, Value::String(to))
-                    }
-                    _ => (name, point(value, names)),
-                })
-                .collect(),
-        ),
-        Value::Array(it) => Value::Array(it.into_iter().map(|it| point(it, names)).collect()),
-        other => other,
-    }
+    schema::map_references(schema, &mut reference)
 }
 
 /// A page for people: every verb, what it is for and who may call it. No script, nothing from elsewhere.
@@ -250,9 +213,9 @@ mod tests {
         assert!(known == text, "the document changed: look at it, then UPDATE_GOLDEN=1 cargo test -p regatta-api");
     }
 
-    /// One name stands for one shape: a rule's scope and a budget's are called alike, and are kept apart.
+    /// The scope of a rule and the scope of a budget are different types with one name.
     #[test]
-    fn no_two_shapes_have_one_name() {
+    fn two_types_of_one_name_have_two_schemas() {
         let document = document();
         let of = |verb: &str| {
             let schema = &document["paths"][format!("/api/v1/{verb}")]["post"]["requestBody"];

@@ -9,14 +9,14 @@ use regatta_core::budget;
 use regatta_core::cost::{Band, Forecast};
 use regatta_core::ids::{AgentName, AttemptId, CommitId, LandingId, MemberName, MissionId, ProjectName, TaskId};
 use regatta_core::map::Folder;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::team::TeamView;
 use crate::view::{BudgetView, ConversationLineView, CostView, InboxView, QueueView, TaskView};
 
 /// A way in for a browser.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OpenView {
     /// The page's address with the code behind the `#`.
     pub url: String,
@@ -26,7 +26,8 @@ pub struct OpenView {
 }
 
 /// How something stands that was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     Ok,
@@ -35,7 +36,8 @@ pub enum Level {
 }
 
 /// One thing that was looked at, and its fix.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckLine {
     pub id: String,
     pub level: Level,
@@ -45,7 +47,8 @@ pub struct CheckLine {
 }
 
 /// One of the programs that are known, and whether it is here.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderLine {
     pub preset: String,
     pub provider: String,
@@ -56,14 +59,16 @@ pub struct ProviderLine {
 }
 
 /// What a doctor finds on the daemon's machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorView {
     pub checks: Vec<CheckLine>,
     pub providers: Vec<ProviderLine>,
 }
 
 /// What a lane, a task or a stretch of time is at. Each has one glyph and one colour on the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum At {
     // Most urgent first.
@@ -79,7 +84,8 @@ pub enum At {
 }
 
 /// Something that can be done, as a button and as a line in a shell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Action {
     pub label: String,
     pub verb: String,
@@ -107,7 +113,8 @@ pub struct Action {
 }
 
 /// What can be chosen for an action.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Choice {
     /// What is chosen, in words.
     pub label: String,
@@ -122,7 +129,8 @@ pub struct Choice {
 }
 
 /// A piece of the sentence that says how the fleet is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
     pub text: String,
     #[serde(default)]
@@ -133,7 +141,8 @@ pub struct Part {
 }
 
 /// How much of the fleet fits a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
     /// A row each, with words in it.
@@ -145,7 +154,8 @@ pub enum Size {
 }
 
 /// The fleet in one sentence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeadView {
     pub sentence: Vec<Part>,
     pub needs_you: usize,
@@ -165,7 +175,8 @@ pub struct HeadView {
 }
 
 /// A project's name and trunk.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProjectLine {
     pub name: ProjectName,
     pub trunk: String,
@@ -173,7 +184,8 @@ pub struct ProjectLine {
 }
 
 /// How far a mission is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionLine {
     pub id: MissionId,
     pub title: String,
@@ -196,7 +208,8 @@ impl MissionLine {
 }
 
 /// Something that needs a person, and what may be said to it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ItemView {
     #[serde(flatten)]
     pub item: InboxView,
@@ -206,7 +219,8 @@ pub struct ItemView {
 }
 
 /// An agent's lane as it is now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneView {
     pub agent: AgentName,
     /// The provider, or the runtime where none is named.
@@ -231,7 +245,8 @@ pub struct LaneView {
 }
 
 /// A stretch of a lane. Without an end it grows to now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bar {
     pub from: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,14 +259,16 @@ pub struct Bar {
 }
 
 /// An agent's lane over time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BarsView {
     pub agent: AgentName,
     pub bars: Vec<Bar>,
 }
 
 /// How many of a provider's lanes were at what, minute by minute.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SharesView {
     pub provider: String,
     pub lanes: usize,
@@ -260,7 +277,8 @@ pub struct SharesView {
 }
 
 /// A landing queue, and what may be done about it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrainView {
     #[serde(flatten)]
     pub queue: QueueView,
@@ -276,7 +294,8 @@ pub struct TrainView {
 }
 
 /// What today costs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpendView {
     pub today: budget::Spend,
     /// Today's ceiling in millionths of a dollar.
@@ -294,7 +313,8 @@ pub struct SpendView {
 }
 
 /// What today was spent on, what came of it, and the budgets.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostPage {
     #[serde(flatten)]
     pub cost: CostView,
@@ -302,7 +322,8 @@ pub struct CostPage {
 }
 
 /// A task in a line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RowView {
     pub id: TaskId,
     pub project: ProjectName,
@@ -322,7 +343,8 @@ pub struct RowView {
 }
 
 /// One line of what must be so before work lands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
     /// Nothing while it is not known.
     pub good: Option<bool>,
@@ -330,7 +352,8 @@ pub struct Check {
 }
 
 /// One task, whole.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskPage {
     #[serde(flatten)]
     pub task: TaskView,
@@ -351,7 +374,8 @@ pub struct TaskPage {
 }
 
 /// A team: wanted, resolved and live side by side, and what may be done about it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamPage {
     #[serde(flatten)]
     pub team: TeamView,
@@ -361,7 +385,8 @@ pub struct TeamPage {
 }
 
 /// A conversation in an outside service, and what may be done about it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationPage {
     #[serde(flatten)]
     pub line: ConversationLineView,
@@ -369,7 +394,8 @@ pub struct ConversationPage {
 }
 
 /// A project's files: who is where, until when, and how hot it is there.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FilesView {
     pub project: ProjectName,
     /// As a tree, where two meet first.

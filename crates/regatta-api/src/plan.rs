@@ -1,7 +1,6 @@
 //! Plans that an agent makes of words: what it is told, and what is shown of its plan before anything starts.
 
 use regatta_core::ids::{AgentName, ProjectName, TaskId};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::input::PlannedTask;
@@ -9,7 +8,8 @@ use crate::page::Action;
 use crate::view::span;
 
 /// A plan before it starts: who goes when, who owns which file, what collides, what it may take.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanView {
     pub project: ProjectName,
     pub title: String,
@@ -39,7 +39,8 @@ pub struct PlanView {
 }
 
 /// How far a plan is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PlanState {
     /// Somebody makes it.
@@ -53,7 +54,8 @@ pub enum PlanState {
 }
 
 /// A file of a plan, by the places of tasks in it, counting from 0.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OwnedView {
     pub file: String,
     pub owner: usize,

@@ -1,123 +1,127 @@
-//! JSON Schema of what goes in and comes out: `task.add` is a verb's input, `task.list:data` an answer's data.
+//! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an answer.
+//!
+//! `schemas.json` holds all of them. It is written from the types by `UPDATE_GOLDEN=1 cargo test -p xtask --test
+//! schemas`, and that test fails while the file and the types differ. The program only reads the file, so a build does
+//! not have to compile the derived schemas of 500 types (ADR 21).
 
-use regatta_core::attempt::Attempt;
-use regatta_core::bus::Message;
-use schemars::{Schema, schema_for};
+#[cfg(feature = "schema")]
+mod derive;
 
-use crate::verb::{Call, VERBS};
-use crate::{page, view};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
-/// The schema called `kind`.
-pub fn of(kind: &str) -> Option<Schema> {
-    match kind.strip_suffix(":data") {
-        None => Call::input_schema(kind),
-        Some(answer) => answers().into_iter().find(|it| it.0 == answer).map(|it| it.1),
+#[cfg(feature = "schema")]
+pub use derive::schemas_file;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+const FILE: &str = include_str!("schema/schemas.json");
+
+/// Kind of the settings of a project, which is only a part of what a settings file may have.
+const SETTINGS: &str = "project.settings";
+
+/// Start of a reference to a definition.
+const DEFINITIONS: &str = "#/$defs/";
+
+/// The content of the file. Schemas are read from their text when they are asked for.
+#[derive(Deserialize)]
+struct Schemas<'a> {
+    #[serde(borrow)]
+    definitions: BTreeMap<&'a str, &'a RawValue>,
+    #[serde(borrow)]
+    kinds: BTreeMap<&'a str, &'a RawValue>,
+}
+
+fn schemas() -> &'static Schemas<'static> {
+    static SCHEMAS: OnceLock<Schemas<'static>> = OnceLock::new();
+    SCHEMAS.get_or_init(|| serde_json::from_str(FILE).expect("a test reads the file"))
+}
+
+fn parse(text: &RawValue) -> Value {
+    serde_json::from_str(text.get()).expect("the text of a value is a value")
+}
+
+/// Returns the schema of a kind, with the definitions that it needs.
+pub fn of(kind: &str) -> Option<Value> {
+    let schemas = schemas();
+    let mut schema = parse(schemas.kinds.get(kind)?);
+    let (mut needed, mut found) = (references(&schema), Map::new());
+    while let Some(name) = needed.pop_first() {
+        let Some(definition) = schemas.definitions.get(name.as_str()) else { continue };
+        let definition = parse(definition);
+        needed.extend(references(&definition).into_iter().filter(|next| *next != name && !found.contains_key(next)));
+        found.insert(name, definition);
     }
+    if !found.is_empty() {
+        schema["$defs"] = Value::Object(found);
+    }
+    Some(schema)
 }
 
-/// What a settings file says of a project.
-pub fn settings() -> Schema {
-    schema_for!(regatta_core::project::Settings)
+/// Returns the schema of a project's settings.
+pub fn settings() -> Value {
+    of(SETTINGS).expect("a test looks it up")
 }
 
-/// Every kind there is.
+/// Returns every kind that [`of`] knows.
 pub fn kinds() -> Vec<String> {
-    let inputs = VERBS.iter().map(|it| it.name.to_owned());
-    inputs.chain(answers().into_iter().map(|it| format!("{}:data", it.0))).collect()
+    schemas().kinds.keys().filter(|kind| **kind != SETTINGS).map(|kind| (*kind).to_owned()).collect()
 }
 
-/// What the `data` of each answer is, by the `kind` it is printed under.
-fn answers() -> Vec<(&'static str, Schema)> {
-    vec![
-        ("status", schema_for!(view::StatusView)),
-        ("why", schema_for!(view::WhyView)),
-        ("agent.why", schema_for!(view::AgentWhyView)),
-        ("graph", schema_for!(view::GraphView)),
-        ("mission.replay", schema_for!(view::ReplayView)),
-        ("mission.compare", schema_for!(Vec<view::FiguresView>)),
-        ("plan.ask", schema_for!(crate::plan::PlanView)),
-        ("plan.show", schema_for!(crate::plan::PlanView)),
-        ("plan.draw", schema_for!(crate::plan::PlanView)),
-        ("task.list", schema_for!(Vec<view::TaskView>)),
-        ("task.show", schema_for!(view::TaskView)),
-        ("task.add", schema_for!(view::TaskView)),
-        ("task.poll", schema_for!(Option<view::GrantedAttempt>)),
-        ("attempt.show", schema_for!(Attempt)),
-        ("agent.list", schema_for!(Vec<view::AgentView>)),
-        ("agent.show", schema_for!(view::AgentView)),
-        ("inbox", schema_for!(Vec<view::InboxView>)),
-        ("attempt.checks", schema_for!(Vec<view::EvidenceView>)),
-        ("scope.list", schema_for!(Vec<view::EscapeView>)),
-        ("task.explore", schema_for!(view::TaskView)),
-        ("scope.follow", schema_for!(view::TaskView)),
-        ("rule.list", schema_for!(Vec<view::RuleView>)),
-        ("rule.test", schema_for!(Vec<view::MetView>)),
-        ("attempt.transcript", schema_for!(Vec<view::LineView>)),
-        ("policy.list", schema_for!(Vec<regatta_core::policy::Rule>)),
-        ("cost", schema_for!(view::CostView)),
-        ("budget.list", schema_for!(view::BudgetsView)),
-        ("project.list", schema_for!(Vec<view::ProjectView>)),
-        ("run", schema_for!(view::MissionView)),
-        ("queue", schema_for!(Vec<view::QueueView>)),
-        ("claim.acquire", schema_for!(view::GrantedClaim)),
-        ("claim.list", schema_for!(view::ClaimsView)),
-        ("claim.check", schema_for!(view::CheckView)),
-        ("msg.send", schema_for!(Message)),
-        ("msg.history", schema_for!(Vec<Message>)),
-        ("msg.inbox", schema_for!(Vec<view::UnreadView>)),
-        ("msg.attachment", schema_for!(view::AttachmentView)),
-        ("hook.add", schema_for!(view::HookView)),
-        ("hook.list", schema_for!(Vec<view::HookView>)),
-        ("hook.test", schema_for!(view::HookTestView)),
-        ("bridge.list", schema_for!(Vec<view::BridgeView>)),
-        ("conversation.list", schema_for!(Vec<view::ConversationLineView>)),
-        ("conversation.show", schema_for!(regatta_core::conversation::Conversation)),
-        ("hook.log", schema_for!(Vec<regatta_core::hook::Firing>)),
-        ("attempt.ask", schema_for!(view::AskedView)),
-        ("siblings", schema_for!(Vec<view::SiblingView>)),
-        ("briefing", schema_for!(view::BriefingView)),
-        ("open", schema_for!(page::OpenView)),
-        ("token.add", schema_for!(view::NewToken)),
-        ("token.list", schema_for!(Vec<view::TokenView>)),
-        ("audit", schema_for!(Vec<view::AuditView>)),
-        ("team.list", schema_for!(Vec<regatta_core::launch::Summary>)),
-        ("team.show", schema_for!(crate::team::TeamView)),
-        ("event", schema_for!(view::EventView)),
-        ("live.head", schema_for!(page::HeadView)),
-        ("live.inbox", schema_for!(page::ItemView)),
-        ("live.lanes", schema_for!(page::LaneView)),
-        ("live.bars", schema_for!(page::BarsView)),
-        ("live.shares", schema_for!(page::SharesView)),
-        ("live.queue", schema_for!(page::TrainView)),
-        ("live.spend", schema_for!(page::SpendView)),
-        ("live.tasks", schema_for!(page::RowView)),
-        ("live.graph", schema_for!(view::GraphView)),
-        ("live.task", schema_for!(page::TaskPage)),
-        ("live.files", schema_for!(page::FilesView)),
-        ("live.teams", schema_for!(page::TeamPage)),
-    ]
+/// Returns the names of the definitions that a schema refers to.
+fn references(schema: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![schema];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(fields) => {
+                let to = fields.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix(DEFINITIONS));
+                found.extend(to.map(str::to_owned));
+                open.extend(fields.values());
+            }
+            Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns a schema in which each reference to a definition is what `target` makes of the definition's name.
+pub(crate) fn map_references(schema: Value, target: &mut dyn FnMut(&str) -> String) -> Value {
+    match schema {
+        Value::Object(fields) => {
+            let mut mapped = Map::new();
+            for (name, value) in fields {
+                let definition = value.as_str().filter(|_| name == "$ref").and_then(|to| to.strip_prefix(DEFINITIONS));
+                let value = match definition {
+                    Some(definition) => Value::String(target(definition)),
+                    None => map_references(value, target),
+                };
+                mapped.insert(name, value);
+            }
+            Value::Object(mapped)
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(|item| map_references(item, target)).collect()),
+        other => other,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verb::VERBS;
 
-    /// What people and programs rely on is checked in: a change shows in the diff of `docs/schema.json`.
-    /// `UPDATE_GOLDEN=1` writes it anew; within v1 it may only grow.
     #[test]
-    fn schemas_are_as_checked_in() {
-        let all: serde_json::Map<String, serde_json::Value> =
-            kinds().into_iter().map(|kind| (kind.clone(), of(&kind).map(Into::into).unwrap_or_default())).collect();
-        let mut text = serde_json::to_string_pretty(&all).unwrap();
-        text.push('\n');
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema.json");
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(path, &text).unwrap();
+    fn every_schema_has_the_definitions_that_it_refers_to() {
+        for kind in kinds() {
+            let schema = of(&kind).unwrap();
+            let definitions = schema["$defs"].as_object().cloned().unwrap_or_default();
+            let names: BTreeSet<String> = definitions.keys().cloned().collect();
+            assert_eq!(names, references(&schema), "{kind}");
         }
-        let known = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            known == text,
-            "the schemas changed: look at the change, then UPDATE_GOLDEN=1 cargo test -p regatta-api"
-        );
+        assert!(VERBS.iter().all(|verb| of(verb.name).is_some()), "every verb has a schema of its input");
+        assert!(settings()["properties"]["landing"].is_object());
+        assert_eq!(of("no.such.kind"), None);
     }
 }

@@ -7,7 +7,6 @@ use regatta_core::board::Board;
 use regatta_core::ids::{AttemptId, MemberName, TaskId, TeamName};
 use regatta_core::launch::{self, Launch, Live, Summary};
 use regatta_core::team::{Backup, Edit, Team};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::input::inputs;
@@ -46,7 +45,8 @@ inputs! {
 }
 
 /// What lives of a member, and what shows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LiveView {
     pub name: MemberName,
     pub live: Live,
@@ -62,7 +62,8 @@ pub struct LiveView {
 }
 
 /// A team in full: what is wanted, what became of it, what lives; and the same summary as in the list.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamView {
     pub summary: Summary,
     pub desired: Team,

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use regatta_core::runner;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::input;
@@ -22,7 +21,8 @@ pub enum Needs {
 }
 
 /// Whom a token speaks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     Admin,
@@ -164,8 +164,9 @@ macro_rules! verbs {
                 let name = match self { $(Call::$variant(_) => $name,)* };
                 Verb::find(name).expect("every call is in the table")
             }
-            /// The JSON Schema of a verb's input.
-            pub fn input_schema(name: &str) -> Option<schemars::Schema> {
+            /// Derives the JSON Schema of a verb's input. The program reads it with [`crate::schema::of`].
+            #[cfg(feature = "schema")]
+            pub(crate) fn input_schema(name: &str) -> Option<schemars::Schema> {
                 match name {
                     $($name => Some(schemars::schema_for!($input)),)*
                     _ => None,

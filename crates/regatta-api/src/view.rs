@@ -29,7 +29,6 @@ use regatta_core::scope::{self, Escape};
 use regatta_core::session::Want;
 use regatta_core::task::{Status, Task};
 use regatta_core::{approval, budget, map, provider};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::verb::Scope as TokenScope;
@@ -45,14 +44,16 @@ pub use replay::{FiguresView, MarkView, ReplayView};
 pub use talk::*;
 
 /// An answer: the data, and the revision it was true at.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Answer<T> {
     pub revision: u64,
     pub data: T,
 }
 
 /// A task with the word people see and why it waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskView {
     #[serde(flatten)]
     pub task: Task,
@@ -178,7 +179,8 @@ pub fn liveness(board: &Board, attempt: &Attempt) -> String {
 }
 
 /// What was found outside a task's manifest.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EscapeView {
     /// `T3.1`
     pub id: String,
@@ -211,7 +213,8 @@ impl EscapeView {
 }
 
 /// A standing rule and the project it stands in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleView {
     pub project: ProjectName,
     #[serde(flatten)]
@@ -219,7 +222,8 @@ pub struct RuleView {
 }
 
 /// A standing rule that is met.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MetView {
     /// `start` or `landing`.
     pub before: String,
@@ -228,7 +232,8 @@ pub struct MetView {
 }
 
 /// What one check said.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EvidenceView {
     pub check: String,
     pub passed: bool,
@@ -239,7 +244,8 @@ pub struct EvidenceView {
 }
 
 /// One record of an attempt's journal, and what it means.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LineView {
     /// Its place; read on from the next.
     pub n: u64,
@@ -252,7 +258,8 @@ pub struct LineView {
 }
 
 /// A budget and what is spent of it; `spent` is nothing where each task or attempt has its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
     pub scope: budget::Scope,
     pub ceiling: budget::Ceiling,
@@ -260,7 +267,8 @@ pub struct BudgetView {
 }
 
 /// The budgets, and what today and some days before it cost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetsView {
     pub budgets: Vec<BudgetView>,
     pub today: budget::Spend,
@@ -317,7 +325,8 @@ pub fn word(task: &Task) -> &'static str {
 }
 
 /// An agent with its room.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
@@ -337,7 +346,8 @@ pub struct AgentView {
 }
 
 /// Something that keeps an agent from being started.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentProblem {
     pub what: String,
     pub hint: String,
@@ -362,7 +372,8 @@ impl AgentView {
 }
 
 /// A claim that is held.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimView {
     pub claim: ClaimId,
     pub owner: Owner,
@@ -394,14 +405,16 @@ impl ClaimView {
 }
 
 /// What an attempt or a landing holds by running: nobody granted it, and it ends with its owner.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkClaimView {
     pub owner: Owner,
     pub uris: Vec<Uri>,
 }
 
 /// A place in the line for a claim.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitView {
     pub wait: WaitId,
     pub owner: Owner,
@@ -422,7 +435,8 @@ impl WaitView {
 }
 
 /// Who holds what, and who waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimsView {
     pub held: Vec<ClaimView>,
     /// What attempts and landings hold by running, beside their files.
@@ -432,7 +446,8 @@ pub struct ClaimsView {
 }
 
 /// A granted claim, as the holder needs it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantedClaim {
     pub claim: ClaimId,
     pub token: u64,
@@ -440,14 +455,16 @@ pub struct GrantedClaim {
 }
 
 /// Whether URIs are free.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckView {
     pub free: bool,
     pub holders: Vec<Holder>,
 }
 
 /// A granted attempt, as the agent needs it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantedAttempt {
     pub attempt: AttemptId,
     pub token: u64,
@@ -460,7 +477,8 @@ pub struct GrantedAttempt {
 }
 
 /// A request of an attempt, and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AskedView {
     pub id: ApprovalId,
     pub answered: bool,
@@ -478,7 +496,8 @@ pub struct AskedView {
 }
 
 /// Who else works in the same project.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SiblingView {
     pub agent: AgentName,
     pub attempt: AttemptId,
@@ -490,7 +509,8 @@ pub struct SiblingView {
 }
 
 /// A task in a line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BriefView {
     pub task: TaskId,
     pub subject: String,
@@ -500,7 +520,8 @@ pub struct BriefView {
 }
 
 /// What an attempt should know before it begins.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BriefingView {
     pub attempt: AttemptId,
     pub agent: AgentName,
@@ -521,7 +542,8 @@ pub struct BriefingView {
 }
 
 /// One line of the audit log: a write that somebody asked for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditView {
     /// Its place in the log.
     pub n: u64,
@@ -551,7 +573,8 @@ pub struct AuditView {
 }
 
 /// A token as it is listed: what opens the door is not kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenView {
     pub name: String,
     pub scope: TokenScope,
@@ -562,7 +585,8 @@ pub struct TokenView {
 }
 
 /// A token that was just made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewToken {
     #[serde(flatten)]
     pub view: TokenView,
@@ -571,7 +595,8 @@ pub struct NewToken {
 }
 
 /// What a task's finished work changes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiffView {
     pub task: TaskId,
     pub base: CommitId,
@@ -587,7 +612,8 @@ pub struct DiffView {
 }
 
 /// The fleet at a glance.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusView {
     pub working: usize,
     pub waiting: usize,
@@ -613,14 +639,16 @@ pub struct StatusView {
 }
 
 /// A settings file that cannot be applied.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigFault {
     pub project: ProjectName,
     pub why: String,
 }
 
 /// A row of the store that cannot be read.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadableView {
     pub table: String,
     pub id: String,
@@ -628,7 +656,8 @@ pub struct UnreadableView {
 }
 
 /// A project.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProjectView {
     pub name: ProjectName,
     pub path: String,
@@ -652,7 +681,8 @@ pub struct ProjectView {
 }
 
 /// An event as it goes over the wire.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
     pub revision: u64,
     /// RFC 3339.
@@ -703,7 +733,8 @@ pub fn without_token(attempt: &Attempt) -> Attempt {
 }
 
 /// A runner on another machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunnerView {
     pub name: regatta_core::ids::RunnerName,
     pub state: regatta_core::runner::State,
@@ -733,7 +764,8 @@ impl RunnerView {
 }
 
 /// What a runner is told when it registers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunnerWelcome {
     pub session: u64,
     /// The attempts that are its own; whatever else runs there is to be ended.

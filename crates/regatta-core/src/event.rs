@@ -3,7 +3,10 @@
 //! A payload has private fields and is built only in its noun's file: `task::Started` can be made only by
 //! `task::start`. That is what makes "who can say so?" a question with one answer.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     agent, approval, attempt, budget, bus, claim, conversation, fleet, hook, inbox, isolation, landing, launch, lead,
@@ -25,9 +28,20 @@ pub(crate) use facts;
 macro_rules! events {
     ($($variant:ident($type:ty) $kind:literal $subject:expr;)*) => {
         /// Something that became true.
-        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[serde(tag = "kind", content = "data")]
         pub enum Event { $(#[serde(rename = $kind)] $variant($type),)* }
+
+        /// The kind of an event, as it is read.
+        #[derive(Clone, Copy, Deserialize)]
+        enum Kind { $(#[serde(rename = $kind)] $variant,)* }
+
+        impl Kind {
+            /// Reads the payload that belongs to this kind.
+            fn payload<'de, A: MapAccess<'de>>(self, map: &mut A) -> Result<Event, A::Error> {
+                match self { $(Kind::$variant => map.next_value().map(Event::$variant),)* }
+            }
+        }
 
         impl Event {
             /// Its stable name, such as `claim.granted`.
@@ -168,6 +182,53 @@ events! {
     DeliveryForgotten(conversation::Forgotten) "delivery.forgotten" |it| it.delivery().clone();
 }
 
+/// Reads `{"kind": …, "data": …}`, with the kind first, as it is written.
+///
+/// The derived reader also takes the data first: it then keeps the data in a buffer, and so needs a second copy of the
+/// code that reads every payload. Half of the store's machine code was that copy.
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct EventVisitor;
+
+        impl<'de> Visitor<'de> for EventVisitor {
+            type Value = Event;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an event with its kind first")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event, A::Error> {
+                let (mut kind, mut event) = (None, None);
+                while let Some(field) = map.next_key::<Field>()? {
+                    match field {
+                        Field::Kind if kind.is_some() => return Err(A::Error::duplicate_field("kind")),
+                        Field::Kind => kind = Some(map.next_value::<Kind>()?),
+                        Field::Data if event.is_some() => return Err(A::Error::duplicate_field("data")),
+                        Field::Data => {
+                            let kind = kind.ok_or_else(|| A::Error::custom("the kind must come before the data"))?;
+                            event = Some(kind.payload(&mut map)?);
+                        }
+                        Field::Other => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                let missing = if kind.is_none() { "kind" } else { "data" };
+                event.ok_or_else(|| A::Error::missing_field(missing))
+            }
+        }
+
+        from.deserialize_struct("Event", &["kind", "data"], EventVisitor)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Field {
+    Kind,
+    Data,
+    #[serde(other)]
+    Other,
+}
+
 /// An event with its place in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
@@ -184,6 +245,30 @@ pub struct Recorded {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_read_with_its_kind_first() {
+        let read = |text: &str| serde_json::from_str::<Event>(text).map_err(|error| error.to_string());
+        let text = r#"{"kind":"team.created","data":{"team":{}}}"#;
+        assert!(read(text).unwrap_err().contains("missing field"), "the payload is read as that of its kind");
+        let freed = r#"{"kind":"provider.freed","data":{"name":"acme","remembered":null}}"#;
+        let event = read(freed).unwrap();
+        assert_eq!((event.kind(), event.subject().as_str()), ("provider.freed", "acme"));
+        assert_eq!(serde_json::to_string(&event).unwrap(), freed);
+        assert_eq!(read(r#"{"kind":"provider.freed","later":[1],"data":{"name":"acme"}}"#).unwrap(), event);
+        for (text, problem) in [
+            (r#"{"data":{"name":"acme"},"kind":"provider.freed"}"#, "the kind must come before the data"),
+            (r#"{"kind":"provider.freed","kind":"provider.freed"}"#, "duplicate field `kind`"),
+            (r#"{"kind":"provider.freed","data":{"name":"a"},"data":{"name":"b"}}"#, "duplicate field `data`"),
+            (r#"{"kind":"from.the.future","data":{}}"#, "unknown variant `from.the.future`"),
+            (r#"{"kind":"provider.freed"}"#, "missing field `data`"),
+            (r#"{}"#, "missing field `kind`"),
+            ("7", "an event with its kind first"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
 
     /// It is moved from hand to hand on its way into the log, and the last of them are kept for who reads along: a
     /// noun in it is shared, not copied.

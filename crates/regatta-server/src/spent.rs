@@ -373,7 +373,8 @@ mod tests {
         let spent = json!({ "attempt": format!("A{day}"), "day": day, "spend": Spend::default() });
         let ended = json!({ "task": format!("T{day}"), "reason": "enough" });
         for (kind, data) in [("budget.spent", spent), ("task.cancelled", ended)] {
-            let event: Event = serde_json::from_value(json!({ "kind": kind, "data": data })).unwrap();
+            let text = format!(r#"{{"kind":"{kind}","data":{data}}}"#);
+            let event: Event = serde_json::from_str(&text).unwrap();
             kept.book.fold(&Recorded { revision: day, now, by: Actor::Regatta, event }, None);
         }
         let agent = AgentName::new("ada").unwrap();

@@ -10,6 +10,8 @@ use regatta_core::fleet;
 use regatta_core::ids::Now;
 use regatta_engine::ports::store::UnreadableRow;
 use rusqlite::{Connection, OptionalExtension, Row};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::commit::{Json, number};
 use crate::load::text;
@@ -86,7 +88,7 @@ pub(crate) fn events(row: &Row<'_>) -> Result<Vec<Recorded>, Fault> {
     };
     if body.first() != Some(&b'[') {
         let by = Actor::try_from(row.get::<_, String>(4)?).map_err(|bad| bad.to_string());
-        let event = serde_json::from_slice(body).map_err(|bad| bad.to_string());
+        let event = read_event(body).map_err(|bad| bad.to_string());
         return Ok(vec![recorded(last, by.and_then(|by| Ok((by, event?))))]);
     }
     let found = match several_from(body) {
@@ -107,8 +109,31 @@ fn several_from(body: &[u8]) -> Result<Vec<Decoded>, serde_json::Error> {
     if let Ok(found) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
         return Ok(found.into_iter().map(Ok).collect());
     }
-    let each: Vec<serde_json::Value> = serde_json::from_slice(body)?;
-    Ok(each.into_iter().map(|one| serde_json::from_value(one).map_err(|bad| bad.to_string())).collect())
+    let each: Vec<&RawValue> = serde_json::from_slice(body)?;
+    Ok(each.into_iter().map(|one| one_of_several(one).map_err(|bad| bad.to_string())).collect())
+}
+
+fn one_of_several(one: &RawValue) -> Result<(Actor, Event), serde_json::Error> {
+    let (by, event): (&RawValue, &RawValue) = serde_json::from_str(one.get())?;
+    Ok((serde_json::from_str(by.get())?, read_event(event.get().as_bytes())?))
+}
+
+/// Reads one event. The repair of schema 8 wrote the data of some events before their kind; these are put in order
+/// first.
+fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Fields<'a> {
+        #[serde(borrow)]
+        kind: &'a RawValue,
+        #[serde(borrow)]
+        data: &'a RawValue,
+    }
+
+    serde_json::from_slice(body).or_else(|error| {
+        let Ok(fields) = serde_json::from_slice::<Fields<'_>>(body) else { return Err(error) };
+        let ordered = format!(r#"{{"kind":{},"data":{}}}"#, fields.kind, fields.data);
+        serde_json::from_slice(ordered.as_bytes())
+    })
 }
 
 /// Returns the row of an event that could not be read.
@@ -173,6 +198,29 @@ mod tests {
             assert!(matches!(found[0].event, Event::Unreadable(_)), "{spoil}");
             assert!(found[1..] == told[9..12], "{spoil}");
         }
+    }
+
+    /// Programs of schema 8 and before were repaired by writing rows anew, with the fields in the order of the alphabet.
+    #[test]
+    fn events_whose_data_come_before_their_kind_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let store = SqliteStore::open(&path).unwrap();
+        let raw = Connection::open(&path).unwrap();
+        let told = many();
+        append(&raw, &mut Vec::new(), &told[..9]).unwrap();
+        append(&raw, &mut Vec::new(), &[Recorded { revision: 10, ..told[9].clone() }]).unwrap();
+        let rows = "SELECT revision, body FROM events";
+        let found = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+        let bodies: Vec<(i64, String)> =
+            raw.prepare(rows).unwrap().query_map([], found).unwrap().map(Result::unwrap).collect();
+        assert_eq!(bodies.len(), 2);
+        for (revision, body) in bodies {
+            let sorted = serde_json::from_str::<serde_json::Value>(&body).unwrap().to_string();
+            assert!(sorted.contains(r#"{"data":"#), "{sorted}");
+            raw.execute("UPDATE events SET body = ?1 WHERE revision = ?2", (sorted, revision)).unwrap();
+        }
+        assert!(store.history().events(0, 99).unwrap() == told[..10]);
     }
 
     /// D11: of the events in a row only those that cannot be read are lost.

@@ -16,7 +16,7 @@ pub(crate) fn of(kind: &str) -> Option<Value> {
     match kind {
         "plan" => Some(plan()),
         "config" => Some(config()),
-        other => regatta_api::schema::of(other).map(Into::into),
+        other => regatta_api::schema::of(other),
     }
 }
 
@@ -136,7 +136,7 @@ fn config() -> Value {
     let table =
         |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let strings = json!({ "type": "array", "items": { "type": "string" } });
-    let mut schema = Value::from(regatta_api::schema::settings());
+    let mut schema = regatta_api::schema::settings();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config");
     schema["description"] = json!("regatta.toml in a repository, or config.toml of a user.");

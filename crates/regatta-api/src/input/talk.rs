@@ -4,7 +4,6 @@ use regatta_core::agent::Level;
 use regatta_core::conversation::Service;
 use regatta_core::hook::{Action, Conditions, Trigger};
 use regatta_core::ids::{AgentName, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, ProjectName};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{fifty, half_a_minute, inputs};

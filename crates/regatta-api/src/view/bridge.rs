@@ -2,11 +2,11 @@
 
 use regatta_core::conversation::{Conversation, Service, TurnState};
 use regatta_core::ids::{AgentName, ConversationId, ProjectName, TaskId};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How an agent is at a service.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HealthView {
     /// It hears, and since when.
@@ -26,7 +26,8 @@ pub struct HealthView {
 }
 
 /// One pair of agent and service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BridgeView {
     /// `slack:claude`
     pub name: String,
@@ -49,7 +50,8 @@ pub struct BridgeView {
 }
 
 /// A conversation in a line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationLineView {
     pub id: ConversationId,
     pub key: String,

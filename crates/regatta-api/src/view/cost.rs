@@ -2,11 +2,11 @@
 
 use regatta_core::budget::dollars;
 use regatta_core::cost::{By, Forecast, Price, Sum};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What was spent since a day.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostView {
     /// How many days before today are counted too; days are those of UTC.
     pub days: u32,
@@ -24,14 +24,16 @@ pub struct CostView {
 }
 
 /// The same sum, parted by one thing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostTable {
     pub by: By,
     pub rows: Vec<CostRow>,
 }
 
 /// A line of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostRow {
     /// A provider, an agent, a model or a mission, or that there is none.
     pub name: String,
@@ -43,7 +45,8 @@ pub struct CostRow {
 }
 
 /// What came of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CameView {
     /// What the tasks cost, from beginning to end, whose work landed since then.
     pub landed: Sum,
@@ -61,7 +64,8 @@ pub struct CameView {
 }
 
 /// Lines that were added or taken away by what landed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinesView {
     /// By how many of the tasks that landed; the latest are looked at.
     pub tasks: usize,

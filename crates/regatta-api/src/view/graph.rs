@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use regatta_core::graph::layout::{self, Item, Stand};
 use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::task::Status;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::page::{At, RowView};
 
 /// Tasks as a graph: waves as columns, and no two in one cell of the grid.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphView {
     /// What it is of: a mission, a task and what is around it, or all there is.
     pub title: String,
@@ -29,7 +29,8 @@ pub struct GraphView {
 }
 
 /// A task, or several that are folded into one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeView {
     /// Its wave, from 0.
     pub column: u32,
@@ -50,7 +51,8 @@ pub struct NodeView {
 }
 
 /// A line from a node to one that needs it, by their places in the list of nodes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EdgeView {
     pub from: usize,
     pub to: usize,

@@ -5,12 +5,12 @@ use regatta_core::budget::{self, Ceiling};
 use regatta_core::ids::{AgentName, Now, ProjectName, TaskId};
 use regatta_core::inbox::{self, Item, Kind, Open};
 use regatta_core::session::{Ask, Want};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Something that needs a person.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InboxView {
     /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, `bridge:SERVICE:AGENT`, or a conversation that somebody wants to begin.
     pub id: String,
@@ -43,7 +43,8 @@ pub struct InboxView {
 }
 
 /// What a choice does: the same verb everywhere.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Way {
     pub choice: String,
     /// The verb that does it, and its input.

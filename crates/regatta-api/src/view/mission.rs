@@ -6,13 +6,13 @@ use regatta_core::ids::{AgentName, MissionId, ProjectName};
 use regatta_core::lead;
 use regatta_core::mission::{self, Mission};
 use regatta_core::schedule::{self, Outlook};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TaskView;
 
 /// A mission in a line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionLineView {
     pub id: MissionId,
     pub project: ProjectName,
@@ -53,7 +53,8 @@ impl MissionLineView {
 }
 
 /// A guide, or the names of all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuideView {
     pub name: String,
     pub title: String,
@@ -61,7 +62,8 @@ pub struct GuideView {
 }
 
 /// How a mission stands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionView {
     #[serde(flatten)]
     pub mission: Mission,

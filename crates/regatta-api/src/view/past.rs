@@ -5,13 +5,13 @@ use regatta_core::ids::{AttemptId, Now, TaskId};
 use regatta_core::schedule::{WaitKind, WaitReason, machine_full};
 use regatta_core::task::Task;
 use regatta_core::{agent, budget, provider, runner};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentView, TaskView};
 
 /// Why a task waits: now (the first of its waits), next (the rest of them), and before (its life).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhyView {
     pub task: TaskView,
     pub past: Vec<PastView>,
@@ -24,7 +24,8 @@ pub struct WhyView {
 }
 
 /// Something that happened to it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PastView {
     pub attempt: AttemptId,
     pub wall: u64,
@@ -85,7 +86,8 @@ fn candidates<'a>(board: &'a Board, task: &'a Task) -> impl Iterator<Item = &'a 
 }
 
 /// Why an agent does nothing, or what it does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentWhyView {
     #[serde(flatten)]
     pub agent: AgentView,

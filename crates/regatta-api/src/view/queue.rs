@@ -8,14 +8,14 @@ use regatta_core::landing::track::{self, Batch, Ride};
 use regatta_core::landing::{self, End, Landing};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How many others are named.
 const NAMED: usize = 3;
 
 /// One landing in the queue, or on its way out of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LandingView {
     pub landing: LandingId,
     pub task: TaskId,
@@ -81,7 +81,8 @@ impl LandingView {
 }
 
 /// Landings that are tried together, one on top of the other.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BatchView {
     pub ride: Ride,
     /// The same in words.
@@ -97,7 +98,8 @@ pub struct BatchView {
 }
 
 /// A project's landing queue, and what came of the last ones.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueView {
     pub project: ProjectName,
     pub trunk: String,

@@ -3,14 +3,14 @@
 use regatta_core::budget::Spend;
 use regatta_core::ids::{MissionId, ProjectName};
 use regatta_core::life::Sum;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::LandingView;
 use crate::page::RowView;
 
 /// A mission as it stood at one revision.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplayView {
     pub mission: MissionId,
     pub project: ProjectName,
@@ -32,7 +32,8 @@ pub struct ReplayView {
 }
 
 /// A moment of a mission.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MarkView {
     pub revision: u64,
     pub wall: u64,
@@ -40,7 +41,8 @@ pub struct MarkView {
 }
 
 /// What a mission came to, in figures.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FiguresView {
     pub mission: MissionId,
     pub title: String,

@@ -3,11 +3,11 @@
 use regatta_core::board::Board;
 use regatta_core::hook::{Firing, Hold, Hook};
 use regatta_core::ids::{ChannelName, HookId, MessageId};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What an agent has not read of a channel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadView {
     pub channel: ChannelName,
     /// How far it has read.
@@ -19,7 +19,8 @@ pub struct UnreadView {
 }
 
 /// A file that goes with a message, and what is in it: as text if it is text, else in hex.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttachmentView {
     pub message: MessageId,
     pub name: String,
@@ -32,7 +33,8 @@ pub struct AttachmentView {
 }
 
 /// A hook, and how many commands of it run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookView {
     #[serde(flatten)]
     pub hook: Hook,
@@ -47,7 +49,8 @@ impl HookView {
 }
 
 /// Whether a message fires a hook, and if not, why.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookTestView {
     pub hook: HookId,
     pub fires: bool,

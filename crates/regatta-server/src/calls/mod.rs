@@ -22,6 +22,7 @@ mod talk; // claims
 mod teams; // teams and their launches
 mod work; // tasks, missions
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,7 +80,16 @@ pub(crate) struct Guest {
 }
 
 /// Carries out what was asked at a door, and writes down who asked for it. Every door ends here.
-pub(crate) async fn perform(shared: &Arc<Shared>, guest: Guest, name: &str, input: &[u8]) -> Json {
+///
+/// The future is boxed because the compiler copies the code of an async function into every unit of code generation
+/// that polls it, with all the async functions inside: without the box, each verb was compiled four times.
+pub(crate) fn perform<'a>(shared: &'a Arc<Shared>, guest: Guest, name: &'a str, input: &'a [u8]) -> Performing<'a> {
+    Box::pin(perform_inner(shared, guest, name, input))
+}
+
+type Performing<'a> = Pin<Box<dyn Future<Output = Json> + Send + 'a>>;
+
+async fn perform_inner(shared: &Arc<Shared>, guest: Guest, name: &str, input: &[u8]) -> Json {
     let verb = Verb::find(name);
     let line = verb.filter(|it| it.writes()).map(|it| Ledger::begin(shared, &guest, it.name, input));
     let (began, traced) = (std::time::Instant::now(), shared.tracer.as_ref().map(|it| (it, Traced::of(&guest))));
@@ -611,10 +621,20 @@ fn from_git(error: GitError) -> Problem {
     Problem::new(422, error.code, error.what, error.hint)
 }
 
+/// Runs `work` on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|it| Problem::new(500, "bug", format!("a request broke down: {it}"), "please report this"))
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    spawn_boxed(Box::new(move || {
+        // The caller may have hung up; nobody needs the answer then.
+        let _unsent = sender.send(work());
+    }));
+    let broke_down = "a request broke down: its thread panicked";
+    receiver.await.map_err(|_| Problem::new(500, "bug", broke_down, "please report this"))
+}
+
+/// Spawns work of one type, so that the runtime's task code is compiled once and not for each of eighty closures.
+fn spawn_boxed(work: Box<dyn FnOnce() + Send>) {
+    drop(tokio::task::spawn_blocking(work));
 }
 
 #[cfg(test)]

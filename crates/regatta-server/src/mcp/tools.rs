@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use regatta_api::verb::Verb;
-use regatta_api::{Call, Problem, VERBS};
+use regatta_api::{Problem, VERBS};
 use serde_json::{Value, json};
 
 use super::{BAD_PARAMS, Fault, worker};
@@ -57,8 +57,8 @@ fn tool_of(verb: &Verb) -> Option<Value> {
     if BY_HAND.contains(&verb.name) {
         return None;
     }
-    let schema = Call::input_schema(verb.name)?;
-    Some(tool(&verb.name.replace('.', "_"), verb.help, schema.into(), verb.needs == regatta_api::verb::Needs::View))
+    let schema = regatta_api::schema::of(verb.name)?;
+    Some(tool(&verb.name.replace('.', "_"), verb.help, schema, verb.needs == regatta_api::verb::Needs::View))
 }
 
 /// A tool as it is listed.

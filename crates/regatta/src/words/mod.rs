@@ -51,6 +51,10 @@ use regatta_api::view::ProjectView;
 use regatta_core::ids::{BranchName, ProjectName};
 use regatta_engine::ports::git::Repo;
 use serde::de::DeserializeOwned;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Global, When, Word};
 use crate::client::{Client, Got};
@@ -245,19 +249,35 @@ fn log(verbose: u8, daemon: bool) {
         (1, _) => "debug",
         _ => "trace",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("REGATTA_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| RedactedLog(std::io::stderr()))
         .with_ansi(false)
         .with_target(false)
         // A log on a full disk is a lost line. Complaining about it on the same disk would panic the thread.
         .log_internal_errors(false);
-    if std::env::var_os("REGATTA_LOG_FORMAT").is_some_and(|it| it == "json") {
-        log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+    let (filter, problem) = log_filter(&std::env::var("REGATTA_LOG").unwrap_or_default(), level);
+    let log = tracing_subscriber::registry();
+    if std::env::var_os("REGATTA_LOG_FORMAT").is_some_and(|format| format == "json") {
+        let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
+        log.with(lines.with_filter(filter)).init();
     } else {
-        log.init();
+        log.with(lines.with_filter(filter)).init();
+    }
+    if let Some(problem) = problem {
+        tracing::warn!("{problem}");
+    }
+}
+
+/// Reads levels for all modules or for some, such as `warn` or `warn,regatta_engine=debug`. Also returns what is wrong
+/// with text that cannot be read; `level` counts then.
+fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
+    let text = if directives.is_empty() { level } else { directives };
+    match text.parse() {
+        Ok(filter) => (filter, None),
+        Err(problem) => {
+            let problem = format!("REGATTA_LOG={directives:?} is ignored: {problem}");
+            (level.parse().unwrap_or_default(), Some(problem))
+        }
     }
 }
 
@@ -395,6 +415,20 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+
+    #[test]
+    fn log_levels_are_read_for_all_modules_and_for_some() {
+        let is_on =
+            |directives: &str, target: &str, level| log_filter(directives, "error").0.would_enable(target, &level);
+        assert!(is_on("", "regatta", tracing::Level::ERROR) && !is_on("", "regatta", tracing::Level::WARN));
+        let some = "warn,regatta_engine=debug";
+        assert!(is_on(some, "regatta_engine::writer", tracing::Level::DEBUG));
+        assert!(is_on(some, "hyper", tracing::Level::WARN) && !is_on(some, "hyper", tracing::Level::INFO));
+        assert_eq!(log_filter(some, "error").1, None);
+        let (filter, problem) = log_filter("regatta=loud", "info");
+        assert!(filter.would_enable("regatta", &tracing::Level::INFO), "the default counts");
+        assert!(problem.unwrap().contains("regatta=loud"));
+    }
 
     /// S4: a line of the daemon's log is written without its secrets, and counts as written whole.
     #[test]

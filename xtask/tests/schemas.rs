@@ -1,0 +1,18 @@
+//! Compares the checked-in JSON Schemas with the types they describe.
+
+/// `UPDATE_GOLDEN=1` writes the file. Within v1 it may only grow.
+#[test]
+fn the_schemas_are_those_of_the_types() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/regatta-api/src/schema/schemas.json");
+    let derived = regatta_api::schema::schemas_file();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &derived).unwrap();
+    }
+    let known = std::fs::read_to_string(path).unwrap();
+    let changed: Vec<&str> =
+        derived.lines().filter(|line| !known.contains(line)).map(|line| &line[..line.len().min(60)]).collect();
+    assert!(
+        known == derived,
+        "types changed: {changed:#?}; look at the change, then UPDATE_GOLDEN=1 cargo test -p xtask --test schemas"
+    );
+}
