@@ -191,6 +191,11 @@ impl Client {
     }
 
     fn carry_out<T: DeserializeOwned>(&self, call: &Call, restart: bool) -> Result<Got<T>, Failed> {
+        read_answer(&self.ask(call, restart)?)
+    }
+
+    /// Sends a call and returns the answer's text. Not generic, so that it is compiled once and not for each view.
+    fn ask(&self, call: &Call, restart: bool) -> Result<Bytes, Failed> {
         let body = call.to_json().map_err(|it| failed("bug", it.to_string(), "please report this"))?;
         let path = format!("/api/v1/{}", call.verb().name);
         let key = new_key();
@@ -217,20 +222,12 @@ impl Client {
             }
             Err(unreachable())
         };
-        let answer = self.runtime.block_on(async {
+        self.runtime.block_on(async {
             match self.timeout {
                 Some(timeout) => tokio::time::timeout(timeout, once).await.map_err(|_| timed_out())?,
                 None => once.await,
             }
-        })?;
-        let answer: Answer<T> = serde_json::from_slice(&answer).map_err(|it| {
-            failed(
-                "bug",
-                format!("the daemon's answer cannot be read: {it}"),
-                "the daemon may be of another version: regatta up --restart",
-            )
-        })?;
-        Ok(Got { revision: answer.revision, data: answer.data })
+        })
     }
 
     /// Carries out a call from within [`Client::events`], whose loop is busy on this thread: on a thread and
@@ -299,6 +296,20 @@ impl Client {
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
+}
+
+/// Reads the answer to a call.
+fn read_answer<T: DeserializeOwned>(text: &[u8]) -> Result<Got<T>, Failed> {
+    let answer: Answer<T> = serde_json::from_slice(text).map_err(|error| bad_answer(&error))?;
+    Ok(Got { revision: answer.revision, data: answer.data })
+}
+
+fn bad_answer(error: &serde_json::Error) -> Failed {
+    failed(
+        "bug",
+        format!("the daemon's answer cannot be read: {error}"),
+        "the daemon may be of another version: regatta up --restart",
+    )
 }
 
 /// What a reader of events sees.

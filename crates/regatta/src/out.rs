@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use regatta_api::Problem;
 pub(crate) use regatta_api::view::span;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 /// How to speak.
 #[derive(Clone, Debug)]
@@ -66,17 +67,30 @@ impl Out {
         next: &[String],
         text: impl FnOnce(&Out) -> String,
     ) -> Said {
-        if self.json {
+        let json = if self.json { Some(serde_json::value::to_raw_value(data)) } else { None };
+        self.answer_text(kind, json, next, Box::new(text))
+    }
+
+    /// The part of [`Out::answer`] that does not depend on the type of the data, so that it is compiled once.
+    fn answer_text(
+        &self,
+        kind: &str,
+        json: Option<serde_json::Result<Box<RawValue>>>,
+        next: &[String],
+        text: Box<dyn FnOnce(&Out) -> String + '_>,
+    ) -> Said {
+        if let Some(data) = json {
             #[derive(Serialize)]
-            struct Envelope<'a, T> {
+            struct Envelope<'a> {
                 v: u32,
                 kind: &'a str,
-                data: &'a T,
+                data: &'a RawValue,
                 #[serde(skip_serializing_if = "<[String]>::is_empty")]
                 next: &'a [String],
             }
-            let line = serde_json::to_string(&Envelope { v: 1, kind, data, next })
-                .map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+            let line = data
+                .and_then(|data| serde_json::to_string(&Envelope { v: 1, kind, data: &data, next }))
+                .map_err(|error| failed("bug", error.to_string(), "please report this"))?;
             return self.print(&format!("{line}\n"));
         }
         if self.quiet >= 2 {
