@@ -15,6 +15,7 @@ mod bench; // the measurements
 mod browser; // strangers' pages in a real browser
 mod dice; // numbers that look random and are the same every time
 mod eval; // runs that are judged and scored
+mod prose; // the language of the source, measured
 mod real_agents; // real programs against the scripted model server
 mod report; // what is printed, and kept in a file
 mod schemathesis; // the document against the server
@@ -52,6 +53,7 @@ cargo xtask bench all
 cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
+cargo xtask prose               [--samples 30 --seed 1]
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|thread|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
@@ -119,6 +121,7 @@ fn run() -> anyhow::Result<bool> {
         ["eval", "multi-lead"] => eval::run(&args),
         ["schemathesis"] => schemathesis::run(&args),
         ["browser"] => browser::run(&args),
+        ["prose"] => prose::run(&args),
         ["web"] => web::run(&args),
         ["real-agents"] => real_agents::run(&args),
         _ => anyhow::bail!("usage:\n{USAGE}"),
