@@ -1,6 +1,8 @@
-//! Compares the trunk with the board after every move, at every start, and when a gate misses a landing (Q12).
+//! Compares the trunk with the board after every move, at every start, and when a gate misses a
+//! landing (Q12).
 //!
-//! A comparison is not an effect of its own: a daemon that is killed before it can report compares again when it starts.
+//! A comparison is not an effect: a daemon that is killed before it can report compares again when
+//! it starts.
 
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::{CommitId, ProjectName};
