@@ -24,7 +24,7 @@ use crate::{Engine, brief, contract, failpoint, keep};
 /// it again.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns whether the commands of an attempt are still wanted.
+/// A function that returns whether the commands of an attempt are still wanted.
 type IsWanted = Arc<dyn Fn(AttemptId) -> bool + Send + Sync>;
 
 /// The machine on which this process runs.
@@ -34,7 +34,7 @@ pub struct Here {
     agents: Arc<dyn Agents>,
     commands: Arc<RunningCommands>,
     is_wanted: IsWanted,
-    /// Returns the repository of a project on this machine.
+    /// The function that returns the repository of a project on this machine.
     repo: fn(&dyn Git, &Project) -> Repo,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Learning {
     pub(crate) text: String,
 }
 
-/// The number of files that are read, and the size limit of each.
+/// The largest number of files that are read, and the size limit of each.
 const MOST_FILES: usize = 300;
 const LONGEST: u64 = 64 * 1024;
 

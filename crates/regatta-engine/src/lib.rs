@@ -84,9 +84,9 @@ pub struct Checks {
 pub struct Tools {
     /// The daemon's address, such as `http://127.0.0.1:7777`.
     pub server: String,
-    /// Makes an attempt's own access token from its number and its fencing token.
+    /// The function that makes an attempt's own access token from its number and its fencing token.
     pub mint: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
-    /// Makes the access token of a hook's command in the same way.
+    /// The function that makes the access token of a hook's command in the same way.
     pub mint_firing: Arc<dyn Fn(FiringId, u64) -> String + Send + Sync>,
 }
 
@@ -96,7 +96,7 @@ impl std::fmt::Debug for Tools {
     }
 }
 
-/// Reads the text of a `regatta.toml`. The error says what is wrong with the text.
+/// A function that reads the text of a `regatta.toml`. The error says what is wrong with the text.
 pub type ReadChecks = fn(&str) -> Result<Checks, String>;
 
 /// The settings of the engine that come from the program around it.
@@ -108,7 +108,7 @@ pub struct Settings {
     pub prices: Vec<prices::Price>,
     /// The server of Regatta's tools, if this daemon has one.
     pub tools: Option<Tools>,
-    /// Reads the checks that a trunk's own `regatta.toml` names.
+    /// The function that reads the checks of a trunk's own `regatta.toml`.
     pub read_checks: Option<ReadChecks>,
     /// The time that a stopped agent has to end by itself; if not given, the fleet's limit applies.
     pub grace: Option<Duration>,
@@ -116,7 +116,7 @@ pub struct Settings {
     pub queue: usize,
     /// The directory of the fleet's files. Without it nothing is written beside the store.
     pub data_dir: Option<PathBuf>,
-    /// Removes secrets from texts that are written for agents and people (S4).
+    /// The function that removes secrets from texts for agents and people (S4).
     pub redact: Redact,
 }
 
@@ -194,7 +194,7 @@ struct Shared {
     /// Set once. Afterwards nothing new starts, and threads that wait for a process stop waiting.
     stopping: AtomicBool,
     /// False while attempts are being stopped. The runner holds the lock while an attempt is
-    /// granted, so that whoever forbids starts knows that none is in progress.
+    /// granted, so that the thread that forbids starts knows that no grant is in progress.
     may_start: Mutex<bool>,
     /// The user's commands that run now.
     commands: Arc<running_commands::RunningCommands>,

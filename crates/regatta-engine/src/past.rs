@@ -14,10 +14,10 @@ use regatta_core::life::{Life, Telling};
 
 use crate::ports::store::{History, StoreError};
 
-/// The number of checkpoints, and their first distance in revisions.
+/// The largest number of checkpoints, and their first distance in revisions.
 const MOST_MARKS: usize = 12;
 const APART: u64 = 2_000;
-/// The number of timelines that are kept to be continued.
+/// The largest number of timelines that are kept to be continued.
 const MOST_LIVES: usize = 24;
 /// The number of events that one query reads.
 const PAGE: usize = 500;

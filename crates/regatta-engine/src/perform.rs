@@ -227,7 +227,7 @@ pub(crate) fn stop_unrecorded(engine: &Engine) {
     }
 }
 
-/// Names the supervised attempts of which a process is alive, and the user's commands that run. An
+/// Describes the supervised attempts that still have a process, and the user's commands that run. An
 /// attempt on another machine counts as alive until its runner reports its end.
 pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
     let is_alive = |attempt: &Attempt| {

@@ -135,8 +135,8 @@ fn places(board: &Board) -> Vec<Place> {
     found.into_iter().map(|it| it.1).collect()
 }
 
-/// The number of ready tasks that one round tries for an agent. The first ones may have to wait for
-/// a claim.
+/// The largest number of ready tasks that one round tries for an agent. The first ones may have to
+/// wait for a claim.
 const FEW: usize = 8;
 
 /// Returns the agents that were assigned ready tasks and have capacity. An assigned task starts

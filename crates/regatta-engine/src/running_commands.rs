@@ -25,7 +25,8 @@ pub enum CommandOwner {
     Landed(TaskId),
     /// The command of a hook that fired.
     Firing(FiringId),
-    /// The checks of the queue for a tree in which this task's work is the newest. The queue ends them itself.
+    /// The checks of the queue for a tree in which this task's work is the newest. The queue ends
+    /// them itself.
     Trial(TaskId),
 }
 

@@ -187,8 +187,8 @@ impl Landing {
     }
 }
 
-/// Reads the landings of the mission's completed tasks, and of those `blockers` that belong to other missions of the
-/// same project.
+/// Reads the landings of the mission's completed tasks, and of those `blockers` that belong to
+/// other missions of the same project.
 fn landings(
     engine: &Engine,
     board: &Board,

@@ -27,8 +27,8 @@ use crate::perform::block_on_until;
 use crate::ports::store::{Batch, Store, StoreError};
 use crate::timer::{Alarm, FleetClock};
 
-/// The number of commands in one transaction: enough to share an fsync, few enough for a quick
-/// answer.
+/// The largest number of commands in one transaction: enough to share an fsync, few enough for a
+/// quick answer.
 const LARGEST_BATCH: usize = 512;
 
 /// The answer to an accepted command.
@@ -77,7 +77,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// The number of subjects in the table.
+    /// The largest number of subjects in the table.
     const MOST: usize = 65_536;
 
     fn note(&mut self, events: &[Recorded]) {
@@ -99,8 +99,8 @@ impl Changes {
     }
 }
 
-/// Returns whether an event is no change in the sense of [`Unless`], because people who edit a task
-/// do not mean it.
+/// Returns whether [`Unless`] ignores an event: progress and notes do not invalidate a person's
+/// edit of a task.
 fn is_chatter(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }

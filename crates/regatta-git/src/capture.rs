@@ -144,7 +144,7 @@ impl Lens<'_> {
     /// Returns the new files that are not ignored, also those in nested repositories, without those
     /// in `submodules`.
     pub(crate) fn untracked(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
-        // Regatta's own directory in every workspace is no work.
+        // Regatta's own directory in a workspace is not part of the work.
         let list = || {
             let call = self.git("list new files").args(["ls-files", "--others", "--exclude-standard", "-z"]);
             call.arg("--exclude=/.regatta/")
@@ -458,7 +458,8 @@ impl GitAdapter {
         self.update_refs(vault, changes)
     }
 
-    /// Returns the paths of the workspace whose content no keep-ref of the attempt and not the trunk keeps.
+    /// Returns the paths of the workspace whose content is neither in a keep-ref of the attempt nor
+    /// on the trunk.
     pub(crate) fn unkept_paths(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
         self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
             if !disk::occupied(&self.places.workspace(&repo.project, attempt)) {

@@ -20,7 +20,7 @@ use crate::odb::{Odb, loose_path};
 use crate::vault::FETCH;
 use crate::{GitAdapter, disk, words};
 
-/// The number of commits in one move above which `git fetch` transfers the objects.
+/// The largest number of commits in one move above which `git fetch` transfers the objects.
 const MOST_COMMITS: usize = 100;
 
 /// The age at which an unreachable object gets a new time. It is far below the age at which a `git

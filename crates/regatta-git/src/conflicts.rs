@@ -96,7 +96,8 @@ fn stood_for(path: &str, named: &[String]) -> Option<String> {
     named.iter().find(|other| *other == real).cloned()
 }
 
-/// Returns the original path if the name ends in a tilde and an object id, and only one side has the file.
+/// Returns the original path if the name ends in a tilde and an object id, and only one side has
+/// the file.
 fn only_side_with_tilde(path: &str, stages: &Stages) -> Option<String> {
     let (real, suffix) = path.rsplit_once('~')?;
     let is_object = matches!(suffix.len(), 40 | 64) && suffix.bytes().all(|byte| byte.is_ascii_hexdigit());

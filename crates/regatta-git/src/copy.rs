@@ -33,10 +33,10 @@ use crate::{GitAdapter, disk, words};
 /// The limits for one workspace. More files or bytes are a mistake in a pattern.
 const MOST_FILES: u64 = 200_000;
 const MOST_BYTES: u64 = 16 << 30;
-/// The number of paths that are excluded in the workspace's own `.git`. Captures leave out further
-/// paths all the same.
+/// The largest number of paths that are excluded in the workspace's own `.git`. Captures leave out
+/// further paths all the same.
 const MOST_EXCLUDED: usize = 1_000;
-/// The number of left-out paths that are named.
+/// The largest number of left-out paths that are named.
 const MOST_NAMED: usize = 20;
 
 /// A file or link to copy.

@@ -219,7 +219,8 @@ mod tests {
         assert!(!occupied(&tree) && outside.join("precious").exists());
     }
 
-    /// Tests the way for a user whom permissions restrict, because the tests may run as root.
+    /// Tests the fallback for users whom file modes restrict. The test calls it directly, because
+    /// tests may run as root, whom no mode restricts.
     #[test]
     fn a_tree_is_taken_apart_from_its_top() {
         let home = tempfile::tempdir().unwrap();

@@ -96,7 +96,8 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Squashes a fix-up's capture with its base into one change on the trunk's tip. Returns other captures as they are.
+    /// Squashes a fix-up's capture with its base into one change on the trunk's tip. Returns other
+    /// captures as they are.
     pub(crate) fn mended(
         &self,
         repo: &Repo,

@@ -12,7 +12,7 @@ use crate::run::{Said, text_of};
 use crate::{GitAdapter, words};
 
 const MOST_DIRTY_NAMED: usize = 10;
-/// The number of `.gitattributes` files that are read to find out whether LFS is used.
+/// The largest number of `.gitattributes` files that are read to find out whether LFS is used.
 const MAX_ATTRIBUTE_FILES: usize = 100;
 
 /// The user's repository as found on disk.

@@ -11,10 +11,10 @@ use regatta_engine::ports::git::{GitError, Repo, TrunkFacts};
 use crate::run::text_of;
 use crate::{GitAdapter, words};
 
-/// The number of times a commit may have been replayed.
+/// The largest number of times a commit may have been replayed.
 const MOST_TIMES: usize = 100;
 
-/// The number of the trunk's commits that are searched for a landing.
+/// The largest number of the trunk's commits that are searched for a landing.
 const MAX_SEARCHED_COMMITS: u32 = 1_000;
 
 impl GitAdapter {

@@ -23,7 +23,7 @@ use crate::special::is_covered_by;
 use crate::weave::weave;
 use crate::{GitAdapter, words};
 
-/// The number of own commits in one attempt above which they become one commit.
+/// The largest number of own commits in one attempt above which they become one commit.
 pub(crate) const MOST_OWN_COMMITS: usize = 200;
 
 /// The result of merging three trees.

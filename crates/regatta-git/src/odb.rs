@@ -20,7 +20,7 @@ use crate::{GitAdapter, disk, words};
 /// The number of queries after which a process is replaced, because git keeps every commit it has
 /// seen in memory.
 const LIFE: u32 = 5_000;
-/// The number of idle processes that are kept per vault.
+/// The largest number of idle processes that are kept per vault.
 const IDLE: usize = 2;
 
 /// The needed parts of a commit.
@@ -50,7 +50,7 @@ pub(crate) struct Odb {
     scratch: PathBuf,
     reader: Talk,
     writer: Talk,
-    /// Writes trees.
+    /// The process that writes trees.
     trees: Talk,
     /// Commits that were made only for a merge.
     passing: Vec<CommitId>,

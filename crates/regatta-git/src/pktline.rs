@@ -7,9 +7,9 @@ use std::io::Read;
 
 use regatta_core::ids::CommitId;
 
-/// The number of refs in one push; there is one for each capture of an attempt.
+/// The largest number of refs in one push; there is one for each capture of an attempt.
 const MOST_COMMANDS: usize = 1000;
-/// The number of commits at the boundary of a shallow vault, one for each line of history.
+/// The largest number of commits at the boundary of a shallow vault, one for each line of history.
 const MOST_SHALLOW: usize = 10_000;
 /// The longest line of the protocol, including its length.
 const LONGEST: usize = 65520;

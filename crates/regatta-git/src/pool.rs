@@ -167,7 +167,7 @@ impl GitAdapter {
         let Some(taking) = taken else { return Ok(false) };
         let moved = disk::rename(&taking.join("index"), index).and_then(|()| disk::rename(&taking.join("tree"), dir));
         disk::remove(&taking)?;
-        // An incomplete pooled workspace is no reason against making a fresh one.
+        // If the pooled workspace is incomplete, the caller makes a fresh one.
         Ok(moved.is_ok())
     }
 

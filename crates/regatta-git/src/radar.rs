@@ -52,11 +52,11 @@ struct Seen {
     changed: BTreeSet<Vec<u8>>,
 }
 
-/// The number of captures after which the object directory is wiped and everything is captured
-/// again.
+/// The largest number of captures after which the object directory is wiped and everything is
+/// captured again.
 const MOST_CAPTURED: usize = 2_000;
-/// The number of entries after which the walk of a workspace ends. Changes beyond are seen when it
-/// is captured for another reason.
+/// The largest number of entries after which the walk of a workspace ends. Changes beyond are seen
+/// when it is captured for another reason.
 const MOST_ENTRIES: usize = 200_000;
 
 impl GitAdapter {

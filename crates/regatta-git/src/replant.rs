@@ -17,7 +17,7 @@ use crate::run::text_of;
 use crate::vault::FETCH;
 use crate::{GitAdapter, disk, words};
 
-/// The number of commits that are replayed without asking.
+/// The largest number of commits that are replayed without asking.
 const MOST: usize = 500;
 
 fn replanted_ref(commit: &CommitId) -> String {

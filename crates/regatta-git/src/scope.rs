@@ -149,7 +149,8 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the changed and new paths of the user's checkout with marks that change when a file is written.
+    /// Returns the changed and new paths of the user's checkout with marks that change when a file
+    /// is written.
     pub(crate) fn marks_of_checkout(&self, repo: &Repo) -> Result<Vec<(String, String)>, GitError> {
         let user = self.discover_at(&repo.path)?;
         if user.bare {

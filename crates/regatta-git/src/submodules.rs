@@ -32,8 +32,8 @@ use crate::{GitAdapter, disk, words};
 /// The nesting depth up to which submodules are checked out. Deeper ones stay empty.
 pub(crate) const MAX_DEPTH: usize = 8;
 
-/// The number of submodules in one checkout. A few commits that name each other often enough make
-/// millions.
+/// The largest number of submodules in one checkout. A few commits that name each other often
+/// enough make millions.
 const MAX_SUBMODULES: usize = 1_000;
 
 /// Returns the ref that keeps a submodule's commit in the vault.
@@ -284,7 +284,8 @@ impl GitAdapter {
         Ok(values.next_back().is_some_and(|(_, value)| value == "always"))
     }
 
-    /// Lists the submodules that a change moves to a commit which no known branch or tag of their remote contains.
+    /// Lists the submodules that a change moves to a commit which no known branch or tag of their
+    /// remote contains.
     pub(crate) fn unpublished_between(
         &self,
         repo: &Repo,

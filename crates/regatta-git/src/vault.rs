@@ -30,7 +30,7 @@ pub(crate) fn kept_trunk(old: &CommitId) -> String {
     format!("refs/regatta/keep/trunk-{old}")
 }
 
-/// The number of commits that are searched for a trunk's last tip before git is called.
+/// The largest number of commits that are searched for a trunk's last tip before git is called.
 const NEAR: usize = 16;
 
 /// Returns git's option for the object format with ids of this length.

@@ -56,8 +56,7 @@ impl GitAdapter {
             let tree = Tree { vault: &vault, dir: &new, commit: &base, index: &index, sparse: sparse.as_ref() };
             let head = Head::Branch { name: branch, trunk: &repo.trunk };
             let warm = self.take_warm(repo, sparse.as_ref(), &new, &index)?;
-            // A pooled workspace that git cannot update to the base is no reason against making a
-            // fresh one.
+            // If git cannot update the pooled workspace to the base, a fresh one is made.
             if !(warm && self.fill(&tree, &head).is_ok()) {
                 disk::remove(&new)?;
                 disk::remove(&index)?;

@@ -34,8 +34,8 @@ impl Lag {
     pub const USUAL: Lag = Lag { few: 24, most: 512 };
 }
 
-/// The number of events whose rows may be deferred. It limits the events that are folded again
-/// after a crash, even if only few rows change repeatedly.
+/// The largest number of events whose rows may be deferred. It limits the events that are folded
+/// again after a crash, even if only few rows change repeatedly.
 const MOST_EVENTS: u64 = 4_096;
 
 /// The rows that are deferred.

@@ -45,8 +45,8 @@ impl Bounds {
     pub(crate) const USUAL: Bounds = Bounds { many: 4_000, long: 24_000, most: 32_000 };
 }
 
-/// The number of pages that the thread may leave to a commit, and the number of its tries to reach
-/// it.
+/// The largest number of pages that the thread may leave to a commit, and the number of its tries
+/// to reach it.
 const LITTLE: c_int = 48;
 const TRIES: usize = 6;
 /// The length of a moment, and the number of commits in it that still count as quiet.
@@ -189,7 +189,7 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
 }
 
-/// Runs the thread until the store is closed.
+/// Copies the log and keeps the mark, until the store is closed.
 fn work(own: &Connection, state: &State, path: &Path) {
     let mut keeper = MarkKeeper { own, path, is_complete: true, commits: 0, written: Instant::now() };
     while !state.is(State::END) {

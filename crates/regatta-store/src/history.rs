@@ -32,8 +32,8 @@ use crate::load::{decode, readable, text};
 use crate::words::{self, Fault};
 use crate::{index, log};
 
-/// The number of connections that are kept for later readers. Further concurrent readers open their
-/// own.
+/// The largest number of connections that are kept for later readers. Further concurrent readers
+/// open their own.
 const KEPT: usize = 4;
 
 /// Reads everything that was ever committed.

@@ -18,7 +18,7 @@ use crate::commit::{Json, number};
 use crate::load::text;
 use crate::words::Fault;
 
-/// The number of events in one row. A reader of one event has to read the whole row.
+/// The largest number of events in one row. A reader of one event has to read the whole row.
 const MOST_EVENTS: usize = 64;
 /// The size at which a row is full.
 const LONG_ENOUGH: usize = 32 * 1024;

@@ -23,8 +23,8 @@ use crate::wal::LogState;
 use crate::words::{self, Fault};
 use crate::{commit, files};
 
-/// The number of restarts that a log may have had since the mark named it. The log of another store
-/// has a random number.
+/// The largest number of restarts that a log may have had since the mark named it. The log of
+/// another store has a random number.
 const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
 /// The facts about a store that are kept outside it.

@@ -136,7 +136,7 @@ pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
     error("corrupt", format!("the store {} is damaged: {why}", path.display()), hint)
 }
 
-/// The number of unreadable rows that a message names.
+/// The largest number of unreadable rows that a message names.
 const MAX_NAMED_ROWS: usize = 5;
 
 /// Returns the error for unreadable rows in a store that works without them (D11).

@@ -6,9 +6,9 @@ use regatta_core::task::{Conflict, ConflictKind, Fixup, SettledPath, Task};
 use crate::Engine;
 use crate::perform::{Scene, landed_since};
 
-/// The number of landed tasks that the section names.
+/// The largest number of landed tasks that the section names.
 const MAX_LANDED_NAMED: usize = 12;
-/// The number of files that the section names for each task.
+/// The largest number of files that the section names for each task.
 const MAX_FILES_NAMED: usize = 8;
 
 /// Returns the section for a fix-up, or nothing for any other attempt.

@@ -35,7 +35,7 @@ pub(crate) const OURS: &str = ".regatta";
 /// The path of the briefing in the workspace.
 pub(crate) const BRIEFING: &str = ".regatta/briefing.md";
 
-/// The number of earlier changed files that a prompt names.
+/// The largest number of earlier changed files that a prompt names.
 const MOST_NAMED: usize = 50;
 
 /// Returns the prompt of an attempt as of now. Before a `fresh` start, also writes the briefing to
@@ -113,7 +113,7 @@ pub(crate) fn write(workspace: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of left-out files that a prompt lists.
+/// The largest number of left-out files that a prompt lists.
 const MAX_LEFT_OUT_FILES: usize = 20;
 
 /// Returns the output of the last attempt's failed check, if the attempt failed because of one.

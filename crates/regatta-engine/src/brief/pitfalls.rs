@@ -2,7 +2,7 @@
 
 use regatta_core::pattern::PathPattern;
 
-/// The number of lines in one prompt.
+/// The largest number of lines in one prompt.
 const MOST: usize = 8;
 
 /// Returns the pitfalls of the languages of these files.

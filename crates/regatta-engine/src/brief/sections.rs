@@ -14,12 +14,12 @@ use crate::ports::store::TaskFilter;
 const BUDGET: usize = 6_000;
 const CHARS: usize = BUDGET * 4;
 
-/// The number of the mission's tasks that a briefing names.
+/// The largest number of the mission's tasks that a briefing names.
 const MAX_TASKS_NAMED: usize = 12;
-/// The number of other agents at work that a briefing names.
+/// The largest number of other agents at work that a briefing names.
 const MAX_AGENTS_NAMED: usize = 10;
 
-/// The number of newest tasks that are searched for the history.
+/// The largest number of newest tasks that are searched for the history.
 const LOOKED_AT: usize = 200;
 
 /// The size in bytes up to which a prompt contains the briefing instead of naming its file.

@@ -27,7 +27,8 @@ pub(crate) struct Place<'a> {
     pub(crate) shut_in: Option<ShutIn>,
     /// Environment variables in addition to those of the task: an attempt's ports.
     pub(crate) env: Vec<(String, String)>,
-    /// Returns whether the result is still wanted. Without it, the result is always wanted.
+    /// A predicate that says whether the result is still wanted. Without it, the result is always
+    /// wanted.
     pub(crate) wanted: Option<&'a dyn Fn() -> bool>,
     /// The entry in the list of running commands, in which people see the command that runs.
     pub(crate) entry: Option<&'a Entry<'a>>,
@@ -63,7 +64,7 @@ pub(crate) fn in_full(error: AgentError) -> String {
     format!("{} {}", error.what, error.hint)
 }
 
-/// The number of bytes of a check's output that a landing keeps and a fix-up is shown.
+/// The largest number of bytes of a check's output that a landing keeps and a fix-up is shown.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// A check that failed.

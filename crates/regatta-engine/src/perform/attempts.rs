@@ -210,7 +210,8 @@ fn names(board: &Board, scene: &Scene) -> Vec<(String, String)> {
     found.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Performs `Effect::PrepareWorkspace`: makes the workspace ready before the attempt's program starts.
+/// Performs `Effect::PrepareWorkspace`: makes the workspace ready before the attempt's program
+/// starts.
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };

@@ -16,7 +16,7 @@ use super::{Scene, block_on_until};
 /// content.
 pub(super) struct Marks(Vec<(String, String)>);
 
-/// The number of paths that a report names.
+/// The largest number of paths that a report names.
 const MOST_PATHS: usize = 50;
 
 /// The time to wait for a move of the trunk to end, because the checkout changes during a move.

@@ -93,7 +93,8 @@ fn train_of(engine: &Engine, id: LandingId) -> Option<Train> {
     Some(Train { members, project, checked, repo })
 }
 
-/// Performs `Effect::TryLanding`: tries a landing with the landings ahead of it, and reports the result.
+/// Performs `Effect::TryLanding`: tries a landing with the landings ahead of it, and reports the
+/// result.
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     let Some(mut train) = train_of(engine, id) else {
         // The trial no longer counts. The report lets the landing back into the queue.
@@ -334,7 +335,8 @@ fn is_held(board: &Board, fence: u64) -> bool {
     board.claims.values().any(|it| it.token == fence)
 }
 
-/// Performs `Effect::MoveTrunk`: moves the trunk's ref to a validated commit, and reports the result.
+/// Performs `Effect::MoveTrunk`: moves the trunk's ref to a validated commit, and reports the
+/// result.
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::at("move.begin");
     let board = engine.board();

@@ -19,8 +19,8 @@ use crate::ports::agents::{Agents, Problem, Resolved, Wanted};
 
 use super::report;
 
-/// The number of programs that are asked at the same time. Each may take seconds to print its
-/// version.
+/// The largest number of programs that are asked at the same time. Each may take seconds to print
+/// its version.
 const AT_ONCE: usize = 8;
 
 /// Asks the programs of all queued members, and reports their answers.

@@ -15,7 +15,7 @@ use crate::{Engine, contract};
 
 use super::{AGAIN, LOOK_UP, Scene, authorship, report};
 
-/// The number of times an attempt gets other ports before it is given up.
+/// The largest number of times an attempt gets other ports before it is given up.
 const MOST_PORT_ROUNDS: usize = 20;
 
 /// Makes the attempt's workspace ready: checks it out, copies the project's untracked files and

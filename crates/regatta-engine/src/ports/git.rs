@@ -20,9 +20,9 @@ pub use wire::{Remote, Service, Wire, keeps_for};
 /// A project's repository and its trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repo {
-    /// The user's repository: the top of its working tree, or the git directory of a bare one.
+    /// The project.
     pub project: ProjectName,
-    /// The user's repository: its working tree's top, or the git directory of a bare one.
+    /// The user's repository: the top of its working tree, or the git directory of a bare one.
     pub path: PathBuf,
     /// The branch on which work lands.
     pub trunk: BranchName,
@@ -647,8 +647,8 @@ pub trait Git: Send + Sync {
     /// Returns which of these attempts' workspaces, as they are on disk now, would conflict with
     /// each other or with the trunk. Stores nothing.
     fn collisions(&self, repo: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError>;
-    /// Returns the paths of the attempt's workspace whose content no ref of the vault and not the
-    /// trunk keeps.
+    /// Returns the paths of the attempt's workspace whose content is neither in the vault nor on
+    /// the trunk.
     fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError>;
     /// Removes the attempt's workspace, or cleans its directory and puts it into the pool for
     /// another attempt.

@@ -16,7 +16,7 @@ use crate::ports::store::TaskFilter;
 
 use super::{Member, Train, signed};
 
-/// The number of newest tasks that are searched for other changes of a file.
+/// The largest number of newest tasks that are searched for other changes of a file.
 const LOOKED_AT: usize = 1_000;
 
 /// A conflict that ownership resolved.

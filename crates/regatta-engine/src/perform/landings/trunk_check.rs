@@ -29,7 +29,8 @@ pub(crate) fn compare(engine: &Engine, name: &ProjectName) {
     }
 }
 
-/// Compares a trunk with its last recorded tip and with these landed commits, and reports the differences.
+/// Compares a trunk with its last recorded tip and with these landed commits, and reports the
+/// differences.
 pub(crate) fn compare_with(engine: &Engine, project: &Project, landed: &[CommitId]) -> Result<TrunkSeen, GitError> {
     let mut recorded = recorded(project);
     recorded.extend(landed.iter().filter(|commit| !recorded.contains(commit)).cloned().collect::<Vec<_>>());

@@ -23,7 +23,7 @@ use crate::{Engine, contract};
 use super::Train;
 use super::watch::Watch;
 
-/// The number of passed trees that are remembered.
+/// The largest number of passed trees that are remembered.
 const REMEMBERED: usize = 512;
 
 /// The staging directories in use, and the trees that have passed.
