@@ -608,7 +608,7 @@ fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
         }
         for thread in ended.into_iter().filter(|it| it.thread().id() != me) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the engine had panicked");
+                tracing::error!("a thread of the engine panicked");
             }
         }
     }

@@ -235,7 +235,7 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
             return true;
         }
         engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
-            tracing::error!(attempt = %attempt.id, "could not find out whether its program runs: {error}");
+            tracing::error!(attempt = %attempt.id, "could not find out whether the attempt's program runs: {error}");
             true
         })
     };

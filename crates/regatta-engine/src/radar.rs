@@ -73,6 +73,6 @@ fn look(engine: &Engine, project: &Project) {
     }
     let command = Command::ReportCollisions { project: project.name.clone(), found };
     if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-        tracing::debug!(project = %project.name, "the board refused a report of collisions: {failure:?}");
+        tracing::debug!(project = %project.name, "could not report collisions: {failure:?}");
     }
 }

@@ -394,10 +394,10 @@ impl Site for There {
                     Some(fixup) => git.recognise_fixup(&repo, of, &base, fixup),
                     None => git.tip(&repo).and_then(|tip| git.contains(&repo, &tip, &base)),
                 };
-                match known.map_err(|it| it.to_string())? {
-                    true => Ok(kept),
-                    false => Err(format!("the runner worked on {base}, which is not a commit of the trunk").into()),
+                if known.map_err(|it| it.to_string())? {
+                    return Ok(kept);
                 }
+                Err(format!("the runner worked on {base}, which is not the base that it was given").into())
             }
             Some(kept) => Err(format!("the runner captured {}, but pushed {}", said.commit, kept.commit).into()),
             None => Err(format!("the runner captured {}, but pushed nothing", said.commit).into()),

@@ -92,10 +92,10 @@ impl Changes {
 
     fn check(&self, unless: &Unless) -> Result<(), Refusal> {
         let at = self.last.get(&unless.subject).copied().unwrap_or(self.floor);
-        match at > unless.since {
-            true => Err(Refusal::Changed { what: unless.subject.clone(), since: unless.since, at }),
-            false => Ok(()),
+        if at > unless.since {
+            return Err(Refusal::Changed { what: unless.subject.clone(), since: unless.since, at });
         }
+        Ok(())
     }
 }
 

@@ -71,9 +71,10 @@ impl GitAdapter {
     /// Returns `false` if it is not there.
     pub(crate) fn take_submodule(&self, vault: &Path, git_dir: &Path, commit: &CommitId) -> Result<bool, GitError> {
         let copy = self.places.scratch_objects(vault);
-        let taken = match copy_objects(&git_dir.join("objects"), &copy) {
-            true => self.take_whole(vault, &copy, commit),
-            false => Ok(false),
+        let taken = if copy_objects(&git_dir.join("objects"), &copy) {
+            self.take_whole(vault, &copy, commit)
+        } else {
+            Ok(false)
         };
         disk::remove(&copy)?;
         taken

@@ -66,9 +66,10 @@ impl GitAdapter {
         let vault = self.vault_with(repo, &tip)?;
         let missing = self.commits_without(&vault, recorded, std::slice::from_ref(&tip))?;
         // The trunk may have a copy of a missing commit, below commits that were recorded since.
-        let shared = match missing.is_empty() {
-            true => recorded.to_vec(),
-            false => self.shared_base(&vault, &tip, recorded)?.into_iter().collect(),
+        let shared = if missing.is_empty() {
+            recorded.to_vec()
+        } else {
+            self.shared_base(&vault, &tip, recorded)?.into_iter().collect()
         };
         let added = self.commits_without(&vault, std::slice::from_ref(&tip), &shared)?;
         Ok(TrunkSeen { recorded: recorded.to_vec(), missing, added })

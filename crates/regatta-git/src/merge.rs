@@ -147,9 +147,10 @@ impl GitAdapter {
         let (mut at, count) = (tip.clone(), steps.len());
         for (nth, (tree, messages)) in steps.into_iter().enumerate() {
             let is_last = nth + 1 == count;
-            let message = match is_last {
-                true => with_trailers(&messages, &by.message),
-                false => with_trailers(&messages, &step_message(&by.message)),
+            let message = if is_last {
+                with_trailers(&messages, &by.message)
+            } else {
+                with_trailers(&messages, &step_message(&by.message))
             };
             at = odb.write_commit(&tree, &[&at], &Authorship { message, ..by.clone() })?;
         }
@@ -331,9 +332,11 @@ pub(crate) fn named(paths: &[Vec<u8>]) -> Vec<String> {
 /// commit's tree, so the other commits name the landing instead of claiming it (Q14).
 fn step_message(whole: &str) -> String {
     let landing = whole.lines().rev().find_map(|line| line.strip_prefix("Regatta-Landing: ")).unwrap_or_default();
-    let line = |line: &str| match line.starts_with("Regatta-Validation: ") {
-        true => format!("Regatta-Validation-Tip: {landing}\n"),
-        false => format!("{line}\n"),
+    let line = |line: &str| {
+        if line.starts_with("Regatta-Validation: ") {
+            return format!("Regatta-Validation-Tip: {landing}\n");
+        }
+        format!("{line}\n")
     };
     whole.lines().map(line).collect()
 }

@@ -106,9 +106,11 @@ impl GitAdapter {
             }
             disk::write(&making.join("sparse"), Sparse::fingerprint(sparse.as_ref()).as_bytes())?;
             disk::sync_everything(&making)?;
-            self.in_pool(repo, |pool| match parked(pool)?.len() < most && !disk::occupied(&name) {
-                true => disk::rename(&making, &name),
-                false => Ok(()),
+            self.in_pool(repo, |pool| {
+                if parked(pool)?.len() >= most || disk::occupied(&name) {
+                    return Ok(());
+                }
+                disk::rename(&making, &name)
             })
         };
         let outcome = made();

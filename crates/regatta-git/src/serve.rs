@@ -126,7 +126,7 @@ impl GitAdapter {
         let Ends { mut request, answer } = ends;
         let mut head = Head::read(request).map_err(words::bad_push)?;
         if let Some(refused) = head.commands.iter().find(|it| !may_write(&it.reference)) {
-            tracing::warn!(project = %repo.project, reference = refused.reference, "a push was refused");
+            tracing::warn!(project = %repo.project, reference = refused.reference, "refused a push to a ref that its sender may not write");
             // A sender that is still sending would not read the answer.
             let _sent = io::copy(&mut request.take(MOST_REFUSED), &mut io::sink());
             let told = head.refusal(|it| {

@@ -76,9 +76,10 @@ impl GitAdapter {
             for pointer in level.pointers {
                 let copies = level.copies.of_submodule(&pointer.path, names.remove(&pointer.path).as_deref());
                 let path = [level.prefix.as_slice(), &pointer.path].concat();
-                let git_dir = match pointer.is_checked_out {
-                    true => history::git_dir_of(work.workspace, &work.workspace.join(path_of(&path))),
-                    false => None,
+                let git_dir = if pointer.is_checked_out {
+                    history::git_dir_of(work.workspace, &work.workspace.join(path_of(&path)))
+                } else {
+                    None
                 };
                 let keep = |commit: &CommitId| self.keep_commit(work, &copies, git_dir.as_deref(), (&path, commit));
                 if !keep(&pointer.commit)? && pointer.is_moved && (copies.exist() || git_dir.is_some()) {

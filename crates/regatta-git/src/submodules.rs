@@ -257,10 +257,10 @@ impl GitAdapter {
                 }
                 reason = said.stderr;
             }
-            match copies.is_checked_out() {
-                true => Err(words::submodule_missing(&text_of(path), commit, &reason)),
-                false => Ok(false),
+            if copies.is_checked_out() {
+                return Err(words::submodule_missing(&text_of(path), commit, &reason));
             }
+            Ok(false)
         })
     }
 

@@ -17,10 +17,8 @@ pub(super) fn section(board: &Board, scene: &Scene, has_tools: bool, now: Now) -
     }
     let mission = scene.task.mission.and_then(|id| board.missions.get(&id))?;
     let name = &scene.attempt.agent;
-    let (add, finish) = match has_tools {
-        true => ("`task_add`", "`mission_finish`"),
-        false => ("`regatta task add`", "`regatta mission finish`"),
-    };
+    let (add, finish) =
+        if has_tools { ("`task_add`", "`mission_finish`") } else { ("`regatta task add`", "`regatta mission finish`") };
     let max_tasks = scene.project.settings.leads.max_children;
     let mut text = format!(
         "## YOU LEAD\nYou are {name}, the lead of {}. Break its goal into tasks, give them to your workers, and report the \

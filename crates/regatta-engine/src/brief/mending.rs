@@ -109,9 +109,11 @@ fn settled(fixup: &Fixup) -> String {
 /// since.
 fn sides(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
     let changed = |other: &Task| other.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
-    let meets = |path: &String| match fixup.paths.is_empty() {
-        false => fixup.paths.iter().any(|own| own == path || path.starts_with(&format!("{own}/"))),
-        true => task.files.iter().any(|pattern| pattern.matches(path)),
+    let meets = |path: &String| {
+        if fixup.paths.is_empty() {
+            return task.files.iter().any(|pattern| pattern.matches(path));
+        }
+        fixup.paths.iter().any(|own| own == path || path.starts_with(&format!("{own}/")))
     };
     let (same, others): (Vec<&Task>, Vec<&Task>) = since.iter().rev().partition(|it| changed(it).iter().any(meets));
     let by = |other: &Task| other.agent.as_ref().map(|agent| format!(" ({agent})")).unwrap_or_default();

@@ -178,9 +178,10 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
     let manifest = task.manifest();
     if !manifest.is_empty() {
         text += "## FILE MANIFEST\nChange only these files. Regatta leaves every other change out of the work. ";
-        text += match told.tools.is_empty() {
-            false => "If another file needs a change, call `report_scope_escape`.\n",
-            true => "If another file needs a change, name it under `scope_escapes` in your result.\n",
+        text += if told.tools.is_empty() {
+            "If another file needs a change, name it under `scope_escapes` in your result.\n"
+        } else {
+            "If another file needs a change, call `report_scope_escape`.\n"
         };
         for file in &manifest {
             text += &format!("- {file}\n");

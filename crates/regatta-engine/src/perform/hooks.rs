@@ -44,9 +44,10 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     let entry = engine.shared.commands.enter(CommandOwner::Firing(id), &what);
     let wanted = || engine.may_start() && entry.is_wanted();
     // The shim reports a missing directory too, but only with the name of a system call.
-    let result = match check.dir.is_dir() {
-        true => engine.shared.agents.check_while(&check, &wanted).transpose(),
-        false => Some(Err(no_such_place(&check.dir))),
+    let result = if check.dir.is_dir() {
+        engine.shared.agents.check_while(&check, &wanted).transpose()
+    } else {
+        Some(Err(no_such_place(&check.dir)))
     };
     // The command did not begin. The effect stays in the outbox, and the next start begins the
     // command.

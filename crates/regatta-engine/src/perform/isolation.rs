@@ -72,6 +72,6 @@ pub(super) fn report(engine: &Engine, scene: &Scene, sign: Sign) {
     // The board refuses the report when the attempt has ended in the meantime, and then nobody
     // relies on its isolation any longer.
     if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-        tracing::debug!(attempt = %scene.attempt.id, "the board did not record the breach of isolation: {failure}");
+        tracing::debug!(attempt = %scene.attempt.id, "could not record the breach of isolation: {failure}");
     }
 }

@@ -280,10 +280,8 @@ fn judged(
         return Err(Tried::Held { at: None, reason: "the trial has no landings".into() });
     };
     let watch = Watch::new(engine, &train.repo, last.landing.id, tips);
-    validate::broken(engine, train, tasks, new, &watch).map_err(|reason| match watch.is_elsewhere() {
-        true => Tried::Elsewhere,
-        false => Tried::Held { at: None, reason },
-    })
+    validate::broken(engine, train, tasks, new, &watch)
+        .map_err(|reason| if watch.is_elsewhere() { Tried::Elsewhere } else { Tried::Held { at: None, reason } })
 }
 
 /// Merges the first of these members and the members behind it that merge in the same way, up to

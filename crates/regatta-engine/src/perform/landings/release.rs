@@ -102,7 +102,7 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key
     let Turn { claim, token, .. } = turn;
     let done = Request { by: Actor::Regatta, key: None, command: Command::Release { claim, token } };
     if let Err(failure) = engine.submit(done) {
-        tracing::debug!(%claim, "the release claim had ended: {failure:?}");
+        tracing::debug!(%claim, "could not end the release claim: {failure:?}");
     }
     true
 }
@@ -120,7 +120,7 @@ struct Turn {
 /// Waits until this landing holds the release claim. Returns `None` if the daemon stops.
 fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed) -> Option<Turn> {
     let name = format!("regatta/release-{}", landed.task);
-    let owner = Owner::Agent(AgentName::new(&name).expect("a task's number makes a name"));
+    let owner = Owner::Agent(AgentName::new(&name).expect("a name with a task's id is valid"));
     let board = engine.board();
     let own = board.claims_of(&owner).into_iter().find_map(|claim| board.claims.get(&claim));
     if let Some(own) = own {
