@@ -286,9 +286,8 @@ fn ordinary_mode(tree: &Path) -> Result<u32, GitError> {
     Ok(mode & 0o7777)
 }
 
-/// Returns whether a tracked file differs from one that git writes in a way that git itself misses:
-/// git compares times in seconds, so it misses a second name or another mode given to a file in its
-/// first second.
+/// Returns whether a tracked file has a second link, an unusual mode or extended attributes. Git
+/// compares times in seconds, so it misses such a change of a file in the file's first second.
 fn is_odd(entry: &fs::DirEntry, ordinary: u32) -> bool {
     let Ok(found) = entry.metadata() else { return true };
     if found.is_symlink() {

@@ -1,4 +1,4 @@
-//! Q13: the guard learns everything about a change that is not its text.
+//! Q13: tests that the guard gets every fact about a change besides its text.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
