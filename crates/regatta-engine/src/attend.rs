@@ -1,4 +1,7 @@
-//! The engine's side of a program that runs: what it said goes to the board, what is wanted of it comes from there.
+//! The engine's side of a running program's session: reports the program's events to the board, and
+//! returns the prompts, answers and cancels that the board wants sent to the program.
+//!
+//! The protocol with the program belongs to the adapter behind [`Desk`].
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -13,17 +16,17 @@ use regatta_core::session::{Class, Said, Usage, Want};
 use crate::ports::agents::{Desk, Exit, Verdict, Wishes};
 use crate::{Engine, Failure, prices};
 
-/// How often an attempt's use, and how full its context is, are written down at most.
+/// The shortest interval between two records of an attempt's use and of the fill of its context.
 const USAGE_PACE: Duration = Duration::from_secs(1);
 
-/// The desk of one attempt.
+/// The session sink of one attempt.
 pub(crate) struct AttemptDesk<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) id: AttemptId,
     pub(crate) token: u64,
     pub(crate) workspace: PathBuf,
     pub(crate) brief: String,
-    /// The model that was asked for, until the program says which it has.
+    /// The requested model, used until the program reports its own.
     pub(crate) model: Option<String>,
     pending: Mutex<Pending>,
 }
@@ -33,7 +36,7 @@ struct Pending {
     usage: Option<(u64, Said)>,
     context: Option<(u64, Said)>,
     written: Option<Instant>,
-    /// What it said in the turn under way: the summary, when it is asked for one.
+    /// The program's messages in the current turn: the summary, when the program was asked for one.
     words: String,
 }
 
@@ -44,27 +47,29 @@ impl<'a> AttemptDesk<'a> {
         AttemptDesk { engine, id, token, workspace, brief, model, pending: Mutex::default() }
     }
 
-    /// Writes something down; a refusal means that the world has moved on.
+    /// Submits a command and tries again while the store fails. A refusal means that the world has
+    /// moved on.
     fn tell(&self, command: Command) {
         loop {
             match self.engine.submit(Request { by: Actor::Regatta, key: None, command: command.clone() }) {
                 Ok(_) | Err(Failure::Stopping) => return,
                 Err(Failure::Refused { refusal, .. }) => {
-                    tracing::debug!(attempt = %self.id, "what it said changed nothing: {}", refusal.message());
+                    tracing::debug!(attempt = %self.id, "the board refused an event of the attempt's program: {}", refusal.message());
                     return;
                 }
                 Err(Failure::Store(error)) => {
-                    tracing::error!(attempt = %self.id, "what it said waits for the store: {error}");
+                    tracing::error!(attempt = %self.id, "could not store an event of the attempt's program, trying again: {error}");
                     std::thread::sleep(Duration::from_secs(1));
                     if self.engine.is_stopping() {
-                        return; // it is in the journal, and told again at the next start
+                        return; // the event is in the journal, and the next start reads it again
                     }
                 }
             }
         }
     }
 
-    /// Writes down what is still owed when its program has ended. What was heard before is not charged again.
+    /// Records the use that is still unrecorded when its program has ended. Use that was recorded
+    /// before is not charged again.
     pub(crate) fn settle(&self, usage: &[(Option<String>, Usage)]) {
         self.flush(true);
         let board = self.engine.board();
@@ -79,7 +84,7 @@ impl<'a> AttemptDesk<'a> {
         }
     }
 
-    /// Keeps what is said in a turn, as much as a summary may have.
+    /// Collects the messages of a turn, up to the size of a summary.
     fn remember(&self, said: &Said) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match said {
@@ -93,7 +98,7 @@ impl<'a> AttemptDesk<'a> {
         self.tell(Command::ReportSaid { attempt: self.id, token: self.token, n, said });
     }
 
-    /// Writes the last use down, if any is owed and it is time.
+    /// Records the last use and context, if there are any and it is time.
     fn flush(&self, now: bool) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let due = now || pending.written.is_none_or(|it| it.elapsed() >= USAGE_PACE);
@@ -103,14 +108,15 @@ impl<'a> AttemptDesk<'a> {
             pending.written = Some(Instant::now());
         }
         drop(pending);
-        // In the order they were said: the board takes nothing from before what it knows.
+        // In the order of the events, because the board ignores events older than its last one.
         owed.sort_by_key(|it| it.0);
         for (n, said) in owed {
             self.report(n, said);
         }
     }
 
-    /// Paths as the workspace sees them: the rest stays as it was named, and so is recognised as outside.
+    /// Returns a path relative to the workspace. Other paths stay as they are, and are recognised
+    /// as outside.
     fn inside(&self, path: &str) -> String {
         let plain = path.strip_prefix("file://").unwrap_or(path);
         let plain = policy::plain_path(plain);
@@ -130,7 +136,7 @@ impl Desk for AttemptDesk<'_> {
         let board = self.engine.board();
         let Some(attempt) = board.attempts.get(&self.id) else { return };
         if n < attempt.talk.heard {
-            return; // told again after a restart
+            return; // read again after a restart
         }
         match said {
             Said::Usage { session, usage } => {
@@ -195,7 +201,7 @@ impl Desk for AttemptDesk<'_> {
     }
 
     fn silence(&self) -> Duration {
-        // Half of what it may be silent for: that is worth telling, and the rest of it is told as it passes.
+        // Half of the allowed silence is worth a report; later reports follow as time passes.
         Duration::from_millis(self.engine.board().limits.silence_ms / 2)
     }
 
@@ -204,17 +210,18 @@ impl Desk for AttemptDesk<'_> {
     }
 }
 
-/// Gives use a price where the program named none and one is known. Never a nought for what is not known.
+/// Adds a price to use for which the program gave none, if a price is known. Never adds a zero for
+/// an unknown price.
 fn price(prices: &[prices::Price], model: Option<&str>, usage: Usage) -> Usage {
     let cost = || model.and_then(|it| prices::cost(prices, it, &usage));
     Usage { micro_usd: usage.micro_usd.or_else(cost), ..usage }
 }
 
-/// What an attended program's end means for its attempt.
+/// Translates the end of an attended program into the end of its attempt.
 pub(crate) fn how_it_ended(verdict: Verdict, said: Option<String>, tail: &str) -> Exited {
     let detail = if verdict.detail.trim().is_empty() { tail.trim() } else { verdict.detail.trim() };
     match (verdict.exit, verdict.class) {
-        // The program is missing or cannot be run: its agent's set-up is at fault.
+        // The program is missing or cannot be run, so the set-up of its agent is at fault.
         (Exit::NotStarted(reason), Some(Class::BadConfig)) => Exited::NotRun { reason, fault: Some(SetupFault::Agent) },
         (Exit::NotStarted(reason), _) => Exited::NotRun { reason, fault: None },
         (Exit::Lost, _) => Exited::Lost,
@@ -222,14 +229,14 @@ pub(crate) fn how_it_ended(verdict: Verdict, said: Option<String>, tail: &str) -
         (exit, Some(class)) => {
             let words = said.unwrap_or_else(|| detail.to_owned());
             let what = match &exit {
-                // The program's own words say more than the class of its trouble.
+                // The program's own explanation is better than the class of its error.
                 Exit::Code(0) if !words.is_empty() => return Exited::Failed { reason: words, class: Some(class) },
                 Exit::Code(0) => format!("it ended with {class}"),
                 Exit::Code(code) => format!("its program exited with {code}"),
                 Exit::Signal(signal) => format!("its program was ended by signal {signal}"),
                 Exit::NotStarted(_) | Exit::Lost => String::new(),
             };
-            // A driver's report of the same end adds only what follows.
+            // A driver's report of the same end adds only the text after the end itself.
             let report = match exit {
                 Exit::Code(code) => words.strip_prefix(&format!("It ended with exit code {code} ")),
                 Exit::Signal(signal) => words.strip_prefix(&format!("Signal {signal} ended it ")),
@@ -245,9 +252,10 @@ pub(crate) fn how_it_ended(verdict: Verdict, said: Option<String>, tail: &str) -
     }
 }
 
-/// The most that is kept of what a program said last. No answer that a driver keeps is longer.
+/// The largest part of a program's last output that is kept. Drivers keep no longer answers.
 const MAX_OUTPUT_BYTES: usize = 48 * 1024;
 
+/// Returns the trimmed text, cut to [`MAX_OUTPUT_BYTES`], or `None` if it is empty.
 fn some(text: &str) -> Option<String> {
     let mut text = text.trim().to_owned();
     if text.len() > MAX_OUTPUT_BYTES {
@@ -261,7 +269,7 @@ fn some(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The end of a program is told once, however its driver reports it.
+    /// The end of a program is stated once, regardless of how its driver reports it.
     #[test]
     fn the_end_of_a_program_is_told_once() {
         let reason = |exit: Exit, detail: &str| {

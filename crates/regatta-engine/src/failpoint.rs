@@ -1,12 +1,14 @@
-//! Places where a test may end the program at once, to see that nothing is lost and nothing happens twice.
+//! Failpoints: places where a test may abort the program, to prove that nothing is lost and nothing
+//! happens twice.
 //!
-//! `REGATTA_FAILPOINT=move.ref` aborts the first time that place is reached, `move.ref:3` the third time. Without that
-//! variable a place costs one look at a cell; it is compiled in always, so what is tested is what is shipped.
+//! `REGATTA_FAILPOINT=move.ref` aborts the program when it reaches that place for the first time,
+//! `move.ref:3` for the third time. Failpoints are always compiled in, so that the tested program
+//! is the shipped one. Without the variable a failpoint costs one read of a cell.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Every place there is, in the order a branch passes them on its way to the trunk.
+/// All failpoints of a task's way to the trunk, in the order in which it passes them.
 pub const POINTS: &[&str] = &[
     "submit.begin",
     "submit.captured",
@@ -40,7 +42,7 @@ pub const POINTS: &[&str] = &[
     "remove.removed",
 ];
 
-/// Every place on the way of a hook's command.
+/// All failpoints of a hook's command.
 pub const HOOKS: &[&str] = &["hook.begin", "hook.ran", "hook.recorded"];
 
 struct Armed {
@@ -50,9 +52,9 @@ struct Armed {
 
 static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 
-/// Ends the program here if a test asked for it.
+/// Aborts the program if a test armed this failpoint and its count has come.
 pub fn at(point: &'static str) {
-    debug_assert!(POINTS.contains(&point) || HOOKS.contains(&point), "{point} is in no list");
+    debug_assert!(POINTS.contains(&point) || HOOKS.contains(&point), "{point} is in neither POINTS nor HOOKS");
     let Some(armed) = ARMED.get_or_init(armed) else { return };
     if armed.point == point && armed.left.fetch_sub(1, Ordering::SeqCst) == 1 {
         std::process::abort();

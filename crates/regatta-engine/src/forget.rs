@@ -1,4 +1,5 @@
-//! Forgets work that somebody dropped, thirty days after that (Q3). Everything else that was captured is kept for good.
+//! Deletes the captures of dropped work thirty days after it was dropped (Q3). All other captures
+//! are kept for good.
 
 use std::time::Duration;
 
@@ -11,18 +12,18 @@ use crate::Engine;
 use crate::ports::git::{DroppedProof, Repo};
 use crate::ports::store::TaskFilter;
 
-/// How long what was dropped is kept.
+/// The time for which dropped work is kept.
 pub const DROPPED_KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// For how long nobody must have written an object that no ref leads to before it is garbage. What is tried just now is on
-/// no ref yet.
+/// The age at which an object that no ref reaches is garbage. Running trials use objects that no
+/// ref reaches yet.
 const UNUSED: Duration = Duration::from_secs(14 * 24 * 3_600);
-/// How many tasks are read at once.
+/// The number of tasks that one query reads.
 const PAGE: usize = 1_000;
 
 impl Engine {
-    /// Lets go of what was dropped long enough ago, and says of how many attempts that was. What cannot be found out now is
-    /// kept. `today_unix_ms` is the date by which ages are judged ([`crate::retention_date`]). For a thread: it reads the
-    /// store and runs git.
+    /// Deletes the captures of work that was dropped long enough ago, and returns the number of
+    /// attempts. Work whose state cannot be determined is kept. `today_unix_ms` is the date by
+    /// which ages are judged ([`crate::retention_date`]). Blocks: it reads the store and runs git.
     pub fn forget_dropped(&self, today_unix_ms: u64) -> Result<usize, String> {
         let board = self.board();
         let mut forgotten = 0;
@@ -44,7 +45,7 @@ impl Engine {
         Ok(forgotten)
     }
 
-    /// What ever landed in a project.
+    /// Returns all commits that ever landed in a project.
     fn landed_commits(&self, project: &Project) -> Result<Vec<CommitId>, String> {
         let mut found = Vec::new();
         let mut after = None;
@@ -66,8 +67,9 @@ impl Engine {
         }
     }
 
-    /// Proves that an attempt's work was dropped and that its time is up: it has ended, nobody goes on with it, and its task
-    /// was cancelled, which is final, thirty days ago.
+    /// Proves that an attempt's work was dropped and that its time is up: the attempt has ended, no
+    /// other attempt continues it, and its task was cancelled thirty days ago. A cancelled task
+    /// cannot be resumed.
     fn prove_dropped(&self, board: &Board, id: AttemptId, today_unix_ms: u64) -> Result<Option<DroppedProof>, String> {
         let lives = board.attempts.values().any(|it| it.id == id || it.workspace() == id)
             || board.tasks.values().any(|it| it.resume.as_ref().is_some_and(|it| it.workspace == id))

@@ -1,20 +1,23 @@
-//! The threads that perform effects.
+//! A thread pool for effects.
 //!
-//! Most effects are short, and a new thread costs more than they do: whoever is done waits a while for the next. There
-//! are as many as there are effects under way; one that lasts as long as its program holds nobody up.
+//! Effects block: some for a millisecond, some for as long as an agent's program runs. The pool
+//! therefore has no upper bound. It starts a thread when no thread is idle, and an idle thread ends
+//! after [`REST`]. An effect never waits behind another one.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a thread waits for something to do before it ends.
+/// The time for which an idle thread waits for work before it ends.
 const REST: Duration = Duration::from_secs(10);
-/// One waits for each program that runs, and there may be hundreds.
+/// The stack size of a thread. One thread waits for each running program, and there may be
+/// hundreds.
 const STACK: usize = 512 * 1024;
 
 type Work = Box<dyn FnOnce() + Send>;
 
+/// The queue of jobs and the threads that run them.
 #[derive(Default)]
 pub(crate) struct Hands {
     state: Mutex<State>,
@@ -24,15 +27,15 @@ pub(crate) struct Hands {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Work>,
-    /// Threads that wait for something to do.
+    /// Threads that wait for work.
     idle: usize,
-    /// What is waiting or being done.
+    /// Jobs that are queued or running.
     busy: usize,
     ended: bool,
 }
 
 impl Hands {
-    /// Has it done at once, by a thread that is free or by a new one.
+    /// Runs a job on an idle thread, or on a new one if none is idle.
     pub(crate) fn give(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         state.busy += 1;
@@ -45,17 +48,17 @@ impl Hands {
         let it = self.clone();
         let spawned = std::thread::Builder::new().name("perform".into()).stack_size(STACK);
         if let Err(error) = spawned.spawn(move || it.work()) {
-            // It stays in line for the next who is free.
-            tracing::error!("the machine gives no thread to perform an effect: {error}");
+            // The job stays queued, and the next idle thread takes it.
+            tracing::error!("could not start a thread to perform an effect: {error}");
         }
     }
 
-    /// Whether anything is waiting or being done.
+    /// Returns whether a job is queued or running.
     pub(crate) fn are_busy(&self) -> bool {
         self.lock().busy > 0
     }
 
-    /// Lets the threads go that have nothing to do.
+    /// Ends the idle threads, and every other thread after its job.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.wanted.notify_all();
@@ -68,7 +71,7 @@ impl Hands {
     fn work(&self) {
         while let Some(work) = self.next() {
             if catch_unwind(AssertUnwindSafe(work)).is_err() {
-                tracing::error!("an effect broke down; the next start performs it again");
+                tracing::error!("an effect panicked; the next start performs it again");
             }
             self.lock().busy -= 1;
         }
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// What waits for another is not in its way, and who is done does the next.
+    /// A blocked job does not delay other jobs, and idle threads are reused.
     #[test]
     fn everything_is_done_at_once_and_threads_are_used_again() {
         let hands = Arc::new(Hands::default());

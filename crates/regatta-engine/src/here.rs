@@ -1,4 +1,5 @@
-//! The site at hand: an attempt works on this machine. The daemon's own runner is this, and so is a runner elsewhere.
+//! The site on this machine: implements [`Site`] with this process's own ports. The daemon's own
+//! attempts use it, and so does a runner on another machine.
 
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -19,25 +20,26 @@ use crate::result::{self, LONGEST, Read};
 use crate::running_commands::{CommandOwner, Entry, RunningCommands};
 use crate::{Engine, brief, contract, failpoint, keep};
 
-/// How long a command that is told to end may take before the stop is reported as failed, and tried again.
+/// The time that a command has to end before the stop is reported as failed. The caller then stops
+/// it again.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Says whether the commands of an attempt are still wanted.
+/// A function that returns whether the commands of an attempt are still wanted.
 type IsWanted = Arc<dyn Fn(AttemptId) -> bool + Send + Sync>;
 
-/// This machine.
+/// The machine on which this process runs.
 #[derive(Clone)]
 pub struct Here {
     git: Arc<dyn Git>,
     agents: Arc<dyn Agents>,
     commands: Arc<RunningCommands>,
     is_wanted: IsWanted,
-    /// Where a project's repository is on this machine.
+    /// The function that returns the repository of a project on this machine.
     repo: fn(&dyn Git, &Project) -> Repo,
 }
 
 impl Here {
-    /// The machine of the daemon: a project is where its user has it.
+    /// Creates the site of the daemon's machine, where a project is the user's own repository.
     pub(crate) fn new(engine: &Engine) -> Here {
         let (git, agents) = (engine.shared.git.clone(), engine.shared.agents.clone());
         let (commands, engine) = (engine.shared.commands.clone(), engine.clone());
@@ -45,7 +47,7 @@ impl Here {
         Here { git, agents, commands, is_wanted, repo: |_, project| Repo::of(project) }
     }
 
-    /// The machine of a runner: it works on a mirror of the project.
+    /// Creates the site of a runner's machine, which works on a mirror of the project.
     pub fn of_runner(git: Arc<dyn Git>, agents: Arc<dyn Agents>) -> Here {
         Here {
             git,
@@ -61,12 +63,13 @@ impl Here {
         self.commands.attempts()
     }
 
-    /// The project's repository on this machine.
+    /// Returns the project's repository on this machine.
     pub fn repo(&self, project: &Project) -> Repo {
         (self.repo)(&*self.git, project)
     }
 
-    /// Makes the attempt's workspace, or finds it. A fix-up's has the work in it that is to be mended.
+    /// Makes the attempt's workspace, or finds it. The workspace of a fix-up contains the work to
+    /// be fixed.
     pub(crate) fn prepare(&self, order: &Order) -> Result<Workspace, GitError> {
         let Order { attempt, task, project } = order;
         let (repo, of, branch) = (self.repo(project), attempt.workspace(), task.branch());
@@ -79,14 +82,14 @@ impl Here {
         }
     }
 
-    /// Where an attempt's work is checked, and how far what runs there is shut in.
+    /// Returns the directory and the sandbox in which an attempt's work is checked.
     fn checked_place<'a>(&self, order: &Order, dir: &'a Path, level: Option<Level>) -> Place<'a> {
         let shut_in = contract::shut_in(&*self.git, &self.repo(&order.project), level);
         let env = contract::port_variables(&order.attempt.ports);
         Place { dir, shut_in, env, wanted: None, entry: None }
     }
 
-    /// Notes that commands run for an attempt, until the entry is dropped.
+    /// Records that commands run for an attempt, until the entry is dropped.
     fn enter(&self, order: &Order) -> Entry<'_> {
         self.commands.enter(CommandOwner::Attempt(order.attempt.id), "its checks")
     }
@@ -101,8 +104,8 @@ impl Site for Here {
         Ok(ports.iter().copied().filter(|it| !is_free(*it)).collect())
     }
 
-    /// One that goes on in a workspace finds it ready. A crash in the middle repeats nothing that was finished: each setup
-    /// command leaves its record under its own name.
+    /// A workspace that another attempt already used is ready. A crash repeats no finished setup
+    /// command, because each leaves a record under its own name.
     fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, SiteError> {
         let Order { attempt, task, project } = order;
         let (git, of, repo) = (&self.git, attempt.workspace(), self.repo(project));
@@ -114,7 +117,7 @@ impl Site for Here {
         let brought = git.bring(&repo, of, &task.files)?;
         if !brought.left_out.is_empty() {
             let names: Vec<&str> = brought.left_out.iter().map(String::as_str).collect();
-            tracing::warn!(attempt = %attempt.id, "left where they are, not brought along: {}", names.join(", "));
+            tracing::warn!(attempt = %attempt.id, "did not copy these paths of the checkout into the workspace: {}", names.join(", "));
         }
         let entry = self.enter(order);
         let wanted = || entry.is_wanted() && (self.is_wanted)(attempt.id);
@@ -165,7 +168,7 @@ impl Site for Here {
         let owner = CommandOwner::Attempt(attempt);
         self.commands.tell_to_end(owner);
         let exit = self.agents.stop(attempt, grace)?;
-        // Also those that a daemon before this one started, and that nobody waits for here.
+        // Also ends commands that an earlier daemon started and for which no thread waits here.
         self.agents.end_commands(attempt)?;
         let left = self.commands.wait_until_none(owner, COMMAND_PATIENCE);
         if left.is_empty() {
@@ -198,7 +201,7 @@ impl Site for Here {
     }
 
     fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, SiteError> {
-        // Also where a crash has left no workspace: then there is nothing in it.
+        // A crash may have left no workspace. A new one then has no changes.
         self.prepare(order)?;
         let repo = self.repo(&order.project);
         Ok(self.git.capture(&repo, order.attempt.workspace(), authorship)?)
@@ -215,7 +218,8 @@ impl Site for Here {
 
     fn ratchet(&self, order: &Order) -> Result<Option<String>, String> {
         let (of, dir) = ((&order.task, &order.project), self.dir(order));
-        // It tells somebody outside, so it is free unless somebody says otherwise.
+        // A ratchet reports to a service outside, so it runs without a sandbox unless its settings
+        // say otherwise.
         let level = order.project.settings.run.ratchet_sandbox.unwrap_or(Level::Off);
         let entry = self.enter(order);
         let wanted = || entry.is_wanted() && (self.is_wanted)(order.attempt.id);
@@ -231,7 +235,7 @@ impl Site for Here {
             git.capture(&repo, id, authorship).map_err(|it| it.to_string())?;
             let still = git.unkept(&repo, id).map_err(|it| it.to_string())?;
             if !still.is_empty() {
-                return Err(format!("{} would be lost", still.join(", ")));
+                return Err(format!("removing the workspace would lose {}", still.join(", ")));
             }
         }
         failpoint::at("remove.kept");
@@ -245,9 +249,9 @@ impl Site for Here {
     }
 }
 
-/// Whether nothing listens on the port, on any address of this machine.
+/// Returns whether nothing listens on the port, on any address of this machine.
 fn is_free(port: u16) -> bool {
-    // Without IPv6 its half cannot be tried; a port in use is told apart from that.
+    // Without IPv6 its address cannot be bound. Only a port in use counts as taken.
     let free = |bound: std::io::Result<TcpListener>| match bound {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::AddrInUse,
@@ -255,16 +259,16 @@ fn is_free(port: u16) -> bool {
     free(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))) && free(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))
 }
 
-/// Reads a result; nothing where there is none.
+/// Reads a result file. Returns nothing where there is none.
 fn read(path: &Path) -> Option<Result<Read, String>> {
     let found = path.symlink_metadata().ok()?;
     if !found.is_file() || found.len() > LONGEST as u64 {
-        return Some(Err(format!("it is no plain file of at most {LONGEST} bytes")));
+        return Some(Err(format!("it is not a plain file of at most {LONGEST} bytes")));
     }
     Some(std::fs::read(path).map_err(|it| it.to_string()).and_then(|it| result::parse(&it)))
 }
 
-/// A worker that names another place than its workspace may have worked there.
+/// Returns the directory that a worker's result names, if that is not its workspace.
 fn worked_elsewhere(result: &WorkResult, dir: &Path) -> Option<String> {
     let named = Path::new(result.worktree_path.as_ref()?);
     let real = |it: &Path| it.canonicalize().unwrap_or_else(|_| it.to_owned());

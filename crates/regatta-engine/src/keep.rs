@@ -1,7 +1,9 @@
-//! What is written for people beside the store: results, scope escapes, and what checks printed.
+//! Files that the engine writes for people beside the store: results, scope escapes and the output
+//! of checks.
 //!
-//! The user's checkout is never left dirty: there a file is written only where git ignores it, else it goes under the
-//! data directory. Writing is best effort and may be repeated; the store has what counts.
+//! Git must never report the user's checkout as changed because of these files. A file is therefore
+//! written into the checkout only where git ignores it, and under the data directory otherwise.
+//! Writing is best effort and may be repeated, because the store holds everything that matters.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,21 +20,22 @@ use serde::{Deserialize, Serialize};
 use crate::Engine;
 use crate::ports::git::Repo;
 
-/// What one check of an attempt's work said.
+/// The outcome of one check of an attempt's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What was checked: a command line, or `files_exist` and the like.
+    /// A command line, or the name of a built-in check such as `files_exist`.
     pub check: String,
     pub passed: bool,
-    /// How it ended, in a few words.
+    /// The check's end in a few words, such as "exited with 1".
     pub how: String,
-    /// The last of what it printed.
+    /// The last part of the check's output.
     pub output: String,
     pub ms: u64,
 }
 
-/// The name under which a worker may leave the result of a task in its workspace: the plan's own id, where that can be
-/// a file's name. A result is kept under the task's id instead, since every run of a plan has the same ids of its own.
+/// Returns the name of the file in which a worker may leave the result of a task in its workspace:
+/// the plan's own id where that can be a file name, otherwise the task's id. The engine's copy of a
+/// result is named after the task's id, because each run of a plan uses the same plan ids.
 pub(crate) fn file_name(task: &Task) -> String {
     let plain = |it: &&String| {
         !it.starts_with('.') && it.len() <= 100 && it.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it))
@@ -41,7 +44,7 @@ pub(crate) fn file_name(task: &Task) -> String {
     format!("{name}.json")
 }
 
-/// Where escapes are written, beside the directory of results.
+/// Returns the path of the file of escapes, beside the directory of results.
 pub(crate) fn escapes_path(project: &Project) -> String {
     let results = project.settings.run.results.trim_end_matches('/');
     match results.rsplit_once('/') {
@@ -50,13 +53,15 @@ pub(crate) fn escapes_path(project: &Project) -> String {
     }
 }
 
-/// Whether a path of a workspace is of the protocol between workers and us, and no part of the work.
+/// Returns whether a path of a workspace belongs to the protocol between workers and Regatta and is
+/// not part of the work.
 pub(crate) fn is_protocol(project: &Project, path: &str) -> bool {
     let results = project.settings.run.results.trim_end_matches('/');
     path == escapes_path(project) || path.strip_prefix(results).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Where a file for people goes: into the checkout if git ignores it there, else under the data directory.
+/// Returns the place of a file for people: in the checkout if git ignores it there, otherwise under
+/// the data directory.
 fn place(engine: &Engine, project: &Project, path: &str) -> Option<PathBuf> {
     let repo = Repo::of(project);
     let inside = !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|it| it == ".." || it == ".git");
@@ -64,7 +69,9 @@ fn place(engine: &Engine, project: &Project, path: &str) -> Option<PathBuf> {
         match engine.shared.git.ignores(&repo, path) {
             Ok(true) if stays_within(&repo.path, path) => return Some(repo.path.join(path)),
             Ok(_) => {}
-            Err(error) => tracing::warn!(project = %project.name, "whether {path} is ignored is unknown: {error}"),
+            Err(error) => {
+                tracing::warn!(project = %project.name, "could not find out whether git ignores {path}: {error}")
+            }
         }
     }
     let name = Path::new(path).file_name()?;
@@ -72,7 +79,7 @@ fn place(engine: &Engine, project: &Project, path: &str) -> Option<PathBuf> {
     Some(own.join(name))
 }
 
-/// Whether no link on the way leads out of `top` (S6).
+/// Returns whether no symbolic link on the way leads out of `top` (S6).
 fn stays_within(top: &Path, path: &str) -> bool {
     let Ok(real) = top.canonicalize() else { return false };
     let mut at = top.to_owned();
@@ -87,7 +94,7 @@ fn stays_within(top: &Path, path: &str) -> bool {
     at.parent().and_then(|it| it.canonicalize().ok()).is_none_or(|it| it.starts_with(&real))
 }
 
-/// Copies a result to where people look for it, and says where that is.
+/// Writes a result to the place where people look for it, and returns that place.
 pub(crate) fn result(engine: &Engine, task: &Task, project: &Project, result: &WorkResult) -> Option<String> {
     let path = format!("{}/{}", project.settings.run.results.trim_end_matches('/'), format_args!("{}.json", task.id));
     let place = place(engine, project, &path)?;
@@ -95,7 +102,7 @@ pub(crate) fn result(engine: &Engine, task: &Task, project: &Project, result: &W
     match write(&place, format!("{text}\n").as_bytes()) {
         Ok(()) => Some(place.display().to_string()),
         Err(error) => {
-            tracing::warn!(task = %task.id, "its result could not be written to {}: {error}", place.display());
+            tracing::warn!(task = %task.id, "could not write the task's result to {}: {error}", place.display());
             None
         }
     }
@@ -112,7 +119,7 @@ struct EscapeLine<'a> {
     attempt: String,
 }
 
-/// Appends an escape to the file of escapes, unless it is there.
+/// Appends an escape to the file of escapes, unless the file contains it.
 pub(crate) fn escape(engine: &Engine, project: &Project, by: (&Task, AttemptId, &str), finding: &Finding, wall: u64) {
     let (task, attempt, worker) = by;
     let Some(place) = place(engine, project, &escapes_path(project)) else { return };
@@ -126,13 +133,14 @@ pub(crate) fn escape(engine: &Engine, project: &Project, by: (&Task, AttemptId, 
     };
     let done = serde_json::to_string(&line).map_err(io::Error::other).and_then(|line| append_once(&place, &line));
     if let Err(error) = done {
-        tracing::warn!(task = %task.id, "an escape could not be written to {}: {error}", place.display());
+        tracing::warn!(task = %task.id, "could not write a scope escape to {}: {error}", place.display());
     }
 }
 
+/// Appends `line` to a file, unless the file has the same line with the same or another timestamp.
 pub(crate) fn append_once(place: &Path, line: &str) -> io::Result<()> {
     let there = fs::read_to_string(place).unwrap_or_default();
-    // When it was found is not what it is: a start that finishes what a crash cut short finds it again, later.
+    // Ignore the timestamp when comparing: after a crash the same escape is found again, later.
     let timeless = |line: &str| {
         let mut value: serde_json::Value = serde_json::from_str(line).ok()?;
         value.as_object_mut()?.remove("timestamp");
@@ -150,32 +158,34 @@ pub(crate) fn append_once(place: &Path, line: &str) -> io::Result<()> {
     file.write_all(format!("{gap}{line}\n").as_bytes())
 }
 
-/// Writes a file whole.
+/// Writes a file atomically: first under another name beside it, then renamed.
 pub(crate) fn write(place: &Path, bytes: &[u8]) -> io::Result<()> {
-    let parent = place.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
+    let parent = place.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
     fs::create_dir_all(parent)?;
-    let name = place.file_name().ok_or_else(|| io::Error::other("it has no name"))?;
+    let name = place.file_name().ok_or_else(|| io::Error::other("the path has no file name"))?;
     let beside = parent.join(format!(".{}.new", name.to_string_lossy()));
-    // What lies there may be a link that somebody left.
+    // A file of this name may be a symbolic link that somebody left.
     drop(fs::remove_file(&beside));
     fs::OpenOptions::new().write(true).create_new(true).open(&beside)?.write_all(bytes)?;
     fs::rename(&beside, place)
 }
 
+/// Returns the file with the check results of an attempt, if there is a data directory.
 fn evidence_file(engine: &Engine, attempt: AttemptId) -> Option<PathBuf> {
     Some(engine.shared.settings.data_dir.as_ref()?.join("evidence").join(format!("{attempt}.json")))
 }
 
-/// Keeps what the checks of an attempt's work said.
+/// Stores the results of the checks of an attempt's work.
 pub(crate) fn evidence(engine: &Engine, attempt: AttemptId, found: &[Evidence]) {
     let Some(place) = evidence_file(engine, attempt) else { return };
     let done = serde_json::to_vec(found).map_err(io::Error::other).and_then(|it| write(&place, &it));
     if let Err(error) = done {
-        tracing::warn!(%attempt, "what its checks said could not be kept: {error}");
+        tracing::warn!(%attempt, "could not store the results of the attempt's checks: {error}");
     }
 }
 
-/// Removes what the checks of attempts said that were judged at least `older_than` before `today`, and says how many.
+/// Removes the check results that were written at least `older_than` before `today`, and returns
+/// how many it removed.
 pub fn prune_evidence(data_dir: &Path, older_than: Duration, today: SystemTime) -> io::Result<usize> {
     let entries = match fs::read_dir(data_dir.join("evidence")) {
         Ok(entries) => entries,
@@ -194,7 +204,8 @@ pub fn prune_evidence(data_dir: &Path, older_than: Duration, today: SystemTime) 
     Ok(removed)
 }
 
-/// What the checks of an attempt's work said, in their order; nothing when none ran.
+/// Returns the results of the checks of an attempt's work in their order, or nothing when no check
+/// ran.
 pub(crate) fn read_evidence(engine: &Engine, attempt: AttemptId) -> Result<Vec<Evidence>, String> {
     let Some(place) = evidence_file(engine, attempt) else { return Ok(vec![]) };
     match fs::read(&place) {
@@ -204,10 +215,10 @@ pub(crate) fn read_evidence(engine: &Engine, attempt: AttemptId) -> Result<Vec<E
     }
 }
 
-/// A date in milliseconds since 1970 as ISO 8601, in UTC.
+/// Formats milliseconds since 1970 as an ISO 8601 date in UTC.
 pub(crate) fn iso8601(wall_ms: u64) -> String {
     let (seconds, days) = ((wall_ms / 1_000) % 86_400, (wall_ms / 86_400_000) as i64);
-    // Howard Hinnant's civil-from-days, for days after 1970.
+    // Howard Hinnant's civil-from-days algorithm, for days after 1970.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

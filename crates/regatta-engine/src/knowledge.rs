@@ -1,4 +1,5 @@
-//! What a project learned: the files of its `[knowledge] paths`, and what finished tasks reported.
+//! The learnings of a project: the files of its `[knowledge] paths`, and the facts that finished
+//! tasks reported.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,19 +10,20 @@ use regatta_core::task::Task;
 use crate::perform::Scene;
 use crate::{Engine, keep};
 
-/// One thing that was learned.
+/// One fact about the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Learning {
-    /// Where it is written, or who reported it.
+    /// The path of the file, or the task that reported it.
     pub(crate) from: String,
     pub(crate) text: String,
 }
 
-/// At most so many files are read, each at most so long.
+/// The largest number of files that are read, and the size limit of each.
 const MOST_FILES: usize = 300;
 const LONGEST: u64 = 64 * 1024;
 
-/// Everything that is known: the project's files as they are in the user's checkout, then what tasks reported.
+/// Returns all learnings: the project's files as they are in the user's checkout, then the facts
+/// that tasks reported.
 pub(crate) fn all(engine: &Engine, scene: &Scene) -> Vec<Learning> {
     let mut found = Vec::new();
     for path in &scene.project.settings.knowledge.paths {
@@ -34,18 +36,19 @@ pub(crate) fn all(engine: &Engine, scene: &Scene) -> Vec<Learning> {
     found
 }
 
-/// One line of the file of learnings.
+/// One line of the file of reported facts.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Reported {
     task: String,
     learning: String,
 }
 
+/// Returns the file of a project's reported facts, if there is a data directory.
 fn file_of(engine: &Engine, project: &Project) -> Option<PathBuf> {
     Some(engine.shared.settings.data_dir.as_ref()?.join("learnings").join(format!("{}.jsonl", project.name)))
 }
 
-/// What finished tasks reported, the newest first.
+/// Returns the facts that finished tasks reported, newest first.
 fn reported(engine: &Engine, project: &Project) -> Vec<Learning> {
     let Some(text) = file_of(engine, project).and_then(|it| std::fs::read_to_string(it).ok()) else { return vec![] };
     let read = |line: &str| serde_json::from_str::<Reported>(line).ok();
@@ -53,7 +56,7 @@ fn reported(engine: &Engine, project: &Project) -> Vec<Learning> {
     newest.map(|it| Learning { from: format!("reported by {}", it.task), text: it.learning }).collect()
 }
 
-/// Keeps what a task reported, for whoever comes next. The same again changes nothing.
+/// Stores the facts that a task reported, for later tasks. A known fact is not stored again.
 pub(crate) fn store(engine: &Engine, project: &Project, task: &Task, learnings: &[String]) {
     let Some(place) = file_of(engine, project) else { return };
     for learning in learnings.iter().filter(|it| !it.trim().is_empty()).take(20) {
@@ -61,12 +64,12 @@ pub(crate) fn store(engine: &Engine, project: &Project, task: &Task, learnings: 
         let line = serde_json::to_string(&Reported { task: task.id.to_string(), learning });
         let done = line.map_err(std::io::Error::other).and_then(|line| keep::append_once(&place, &line));
         if let Err(error) = done {
-            tracing::warn!(task = %task.id, "what it learned could not be kept: {error}");
+            tracing::warn!(task = %task.id, "could not store a learning of the task: {error}");
         }
     }
 }
 
-/// Reads the text files below a path, in order of their names. Links are not followed.
+/// Reads the text files below a path, sorted by name. Does not follow links.
 fn collect(top: &Path, path: &Path, found: &mut Vec<Learning>) {
     let Ok(kind) = path.symlink_metadata() else { return };
     if kind.is_dir() {
@@ -93,7 +96,8 @@ fn collect(top: &Path, path: &Path, found: &mut Vec<Learning>) {
     }
 }
 
-/// The few that share most words with what it is about; none that shares nothing.
+/// Returns the learnings that share most words with `about`, at most `most`. Leaves out those that
+/// share none.
 pub(crate) fn best(learnings: &[Learning], about: &str, most: usize) -> Vec<Learning> {
     let wanted = words(about);
     let mut scored: Vec<(usize, &Learning)> = learnings
@@ -104,12 +108,13 @@ pub(crate) fn best(learnings: &[Learning], about: &str, most: usize) -> Vec<Lear
         })
         .filter(|it| it.0 > 0)
         .collect();
-    // The order of the files decides between equals, so that the same input gives the same briefing.
+    // The sort is stable, so equal scores keep the order of the files and the same input gives the
+    // same briefing.
     scored.sort_by_key(|it| std::cmp::Reverse(it.0));
     scored.into_iter().take(most).map(|it| it.1.clone()).collect()
 }
 
-/// Words that say something, in lower case.
+/// Returns the significant words of a text in lower case.
 fn words(text: &str) -> HashSet<String> {
     const EMPTY: [&str; 22] = [
         "the", "and", "for", "with", "that", "this", "from", "into", "are", "not", "you", "its", "was", "has", "have",

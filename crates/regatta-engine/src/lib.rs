@@ -1,34 +1,35 @@
-//! The shell around the core: one writer, the ports, performing effects, timers and recovery.
+//! The shell around the core: one writer thread, the ports, the performing of effects, timers and
+//! recovery.
 //!
-//! A request walks: [`Engine::ask`] → [`writer`] (decide, commit, answer) → [`perform`] (what the commit
-//! asks of the world, through the [`ports`]) → a report, which is a request again. Nothing here decides a
-//! rule; nothing outside `writer.rs` stores anything.
+//! A request takes this way: [`Engine::ask`] → [`writer`] (decide, commit, answer) → [`perform`]
+//! (the effects of the commit, through the [`ports`]) → a report, which is a request again. The
+//! rules are all in `regatta_core`, and `writer.rs` is the only module that writes to the store.
 
-pub mod failpoint; // where a test may end the program
-pub mod meters; // what the writer counts
-pub mod past; // the board at any revision, and what a task was at
-pub mod ports; // what the engine needs from the world
-pub mod prices; // what models cost
-pub mod timer; // where time enters
-pub mod writer; // where state is written, one call
+pub mod failpoint; // places where a test may abort the program
+pub mod meters; // counters of the writer
+pub mod past; // the board at any revision, and the timeline of a task
+pub mod ports; // the traits through which the engine reaches the world
+pub mod prices; // prices of models
+pub mod timer; // the clock and the alarm
+pub mod writer; // decides, commits and answers
 
-mod attend; // hearing and telling a program that runs
-mod brief; // what an agent is told
-mod contract; // checking a directory against a validation contract
-mod forget; // what was dropped long ago
-mod hands; // the threads that perform effects
-mod here; // the machine at hand, on which an attempt works
-mod keep; // what is written for people, beside the store
-mod knowledge; // what a project learned
-mod perform; // doing what a commit asks
-mod radar; // work in progress tried against itself
-mod redact; // secrets in what commands bring
-mod result; // what a worker says of its work
+mod attend; // the engine's side of a program's session
+mod brief; // the prompts of agents
+mod contract; // validates a directory
+mod forget; // deletes work that was dropped long ago
+mod hands; // the thread pool for effects
+mod here; // the site on this machine
+mod keep; // files for people, beside the store
+mod knowledge; // learnings of a project
+mod perform; // performs effects
+mod radar; // searches workspaces for collisions
+mod redact; // removes secrets from commands
+mod result; // reads a worker's result file
 mod retention_date; // the date by which ages are judged
 mod runner; // the daemon's own runner: polls for the agents whose programs it starts
-mod running_commands; // the user's commands that run now, and how they are ended
-pub mod there; // a runner's machine, on which an attempt works
-mod weigh; // what the world has to say before a start
+mod running_commands; // the user's commands that run now
+pub mod there; // the site on a runner's machine
+mod weigh; // collects the facts for the start gates
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,10 +60,10 @@ use timer::{Alarm, Clock, FleetClock};
 use writer::{Answer, Changes, Note, Outlets, Writer};
 pub use writer::{Failure, Reply};
 
-/// How long [`Engine::end_commands`] waits for a command that is told to end.
+/// The time for which [`Engine::end_commands`] waits for a command to end.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The world, as the engine sees it.
+/// The adapters through which the engine reaches the world.
 pub struct Ports {
     pub store: Box<dyn Store>,
     pub git: Arc<dyn Git>,
@@ -70,21 +71,22 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
 }
 
-/// What a `regatta.toml` says about validating; what it does not say is the project's.
+/// The validation settings of a `regatta.toml`. The project's own settings apply where a field is
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
     pub commands: Option<Vec<String>>,
     pub timeout_ms: Option<u64>,
 }
 
-/// Our own tools, as agents reach them.
+/// The server of Regatta's tools, as agents reach it.
 #[derive(Clone)]
 pub struct Tools {
-    /// Where the daemon listens, such as `http://127.0.0.1:7777`.
+    /// The daemon's address, such as `http://127.0.0.1:7777`.
     pub server: String,
-    /// Makes an attempt's own token from its number and its fence.
+    /// The function that makes an attempt's own access token from its number and its fencing token.
     pub mint: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
-    /// Makes the token of a hook's command in the same way.
+    /// The function that makes the access token of a hook's command in the same way.
     pub mint_firing: Arc<dyn Fn(FiringId, u64) -> String + Send + Sync>,
 }
 
@@ -94,31 +96,31 @@ impl std::fmt::Debug for Tools {
     }
 }
 
-/// Reads the text of a `regatta.toml`; the error says what is wrong with it.
+/// A function that reads the text of a `regatta.toml`. The error says what is wrong with the text.
 pub type ReadChecks = fn(&str) -> Result<Checks, String>;
 
-/// What the engine must know of the program it is part of.
+/// The settings of the engine that come from the program around it.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Variables that every attempt gets, such as how to reach this daemon.
+    /// Environment variables of every attempt, for example to reach this daemon.
     pub attempt_env: Vec<(String, String)>,
-    /// What models cost.
+    /// The prices of models.
     pub prices: Vec<prices::Price>,
-    /// Where agents find our own tools, if this daemon serves them.
+    /// The server of Regatta's tools, if this daemon has one.
     pub tools: Option<Tools>,
-    /// Reads the checks that a trunk's own `regatta.toml` names.
+    /// The function that reads the checks of a trunk's own `regatta.toml`.
     pub read_checks: Option<ReadChecks>,
-    /// How long a stopped agent may take to end by itself; as the fleet's limits say, if not given.
+    /// The time that a stopped agent has to end by itself; if not given, the fleet's limit applies.
     pub grace: Option<Duration>,
-    /// How many requests may wait for the writer before callers are held back.
+    /// The number of requests that may be queued for the writer before callers have to wait.
     pub queue: usize,
-    /// Where this fleet keeps its files. Without it nothing is written beside the store.
+    /// The directory of the fleet's files. Without it nothing is written beside the store.
     pub data_dir: Option<PathBuf>,
-    /// Takes secrets out of what is written for agents and people (S4).
+    /// The function that removes secrets from texts for agents and people (S4).
     pub redact: Redact,
 }
 
-/// A function that takes secrets out of a text.
+/// A function that removes secrets from a text.
 #[derive(Clone)]
 pub struct Redact(pub Arc<dyn Fn(&str) -> String + Send + Sync>);
 
@@ -149,7 +151,7 @@ impl Default for Settings {
     }
 }
 
-/// What a start found.
+/// The state that a start found in the store.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
     /// Effects that were stored and not yet performed.
@@ -158,11 +160,12 @@ pub struct Recovered {
     pub open_tasks: usize,
     pub landings: usize,
     pub claims: usize,
-    /// Rows of the store that cannot be read; the board is without them (D11).
+    /// Rows of the store that cannot be read; the board lacks them (D11).
     pub unreadable: Vec<UnreadableRow>,
 }
 
-/// A handle on the engine. Clones share it; [`Engine::shutdown`] ends it for all.
+/// A handle on the engine. Clones share the engine, and [`Engine::shutdown`] ends it for all of
+/// them.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -179,30 +182,32 @@ struct Shared {
     agents: Arc<dyn Agents>,
     clock: Arc<FleetClock>,
     settings: Settings,
-    /// What runners on other machines are asked.
+    /// The open calls to runners on other machines.
     calls: there::Calls,
     meters: Arc<meters::Meters>,
-    /// Where merged trees are validated.
+    /// The staging directories in which merged trees are validated.
     bench: perform::Bench,
     pushes: perform::Pushes,
-    /// Landings that wait for a release.
+    /// The releases that wait or are being made.
     releases: perform::Releases,
     alarm: Arc<Alarm>,
-    /// Set once; nothing new starts after it, and what waits for a process lets go of it.
+    /// Set once. Afterwards nothing new starts, and threads that wait for a process stop waiting.
     stopping: AtomicBool,
-    /// Whether the runner may start attempts. It holds this while one is granted, so that who forbids it knows
-    /// that none is on its way.
+    /// False while attempts are being stopped. The runner holds the lock while an attempt is
+    /// granted, so that the thread that forbids starts knows that no grant is in progress.
     may_start: Mutex<bool>,
-    /// The commands of the user's that run now.
+    /// The user's commands that run now.
     commands: Arc<running_commands::RunningCommands>,
-    /// What the engine cannot be without: its end waits for them.
+    /// The threads that the end of the engine waits for.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// What performs effects: its end does not wait for a check that takes an hour.
+    /// The threads that perform effects. The end of the engine does not wait for a check that takes
+    /// an hour.
     hands: Arc<hands::Hands>,
 }
 
 impl Engine {
-    /// Loads the board, starts the threads, performs what a crash left undone, and is ready.
+    /// Loads the board, starts the threads, performs the effects that a crash left undone, and
+    /// returns the engine.
     pub fn start(mut ports: Ports, settings: Settings) -> Result<(Engine, Recovered), Failure> {
         let loaded = ports.store.load()?;
         let recovered = Recovered {
@@ -214,7 +219,7 @@ impl Engine {
             unreadable: loaded.unreadable.clone(),
         };
         for row in &loaded.unreadable {
-            tracing::error!("the store cannot read {row}; the fleet goes on without it");
+            tracing::error!("could not read {row} of the store; the fleet continues without it");
         }
         let revision = loaded.board.revision;
         let clock = Arc::new(FleetClock::from(ports.clock, loaded.board.at));
@@ -273,8 +278,11 @@ impl Engine {
         engine.spawn("writer", move || {
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
             if ended.is_err() {
-                // Nothing can be decided or kept any more: a daemon that stayed up would only pretend.
-                tracing::error!("the writer broke down; the daemon ends, and its next start goes on from the store");
+                // Nothing can be decided or stored any more, so a daemon that stayed up would only
+                // seem to work.
+                tracing::error!(
+                    "the writer thread panicked; the daemon ends, and its next start continues from the store"
+                );
                 std::process::abort();
             }
         });
@@ -286,7 +294,7 @@ impl Engine {
         });
         let resume = Command::Resume { pid: std::process::id() };
         if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command: resume }) {
-            engine.shutdown(); // no thread outlives a start that failed
+            engine.shutdown(); // no thread outlives a failed start
             return Err(failure);
         }
         perform::start(&engine, effect_receiver);
@@ -297,17 +305,18 @@ impl Engine {
         Ok((engine, recovered))
     }
 
-    /// Takes everything that looks like a secret out of a text that is to be written or sent.
+    /// Replaces everything in a text that looks like a secret.
     pub fn redact(&self, text: &str) -> String {
         (self.shared.settings.redact.0)(text)
     }
 
-    /// Asks, and waits for the durable answer. For threads; tasks use [`Engine::ask`].
+    /// Submits a request and blocks until the answer is durable. Async code uses [`Engine::ask`].
     pub fn submit(&self, request: Request) -> Answer {
         self.report(request, None)
     }
 
-    /// Asks, saying which effect this settles: both are stored together.
+    /// Submits a request together with the effect that it completes. Both are stored in one
+    /// transaction.
     fn report(&self, mut request: Request, performed: Option<EffectKey>) -> Answer {
         redact::clean(&self.shared.settings.redact, &mut request);
         let (answer, reply) = oneshot::channel();
@@ -318,12 +327,13 @@ impl Engine {
         reply.blocking_recv().map_err(|_| Failure::Stopping)?
     }
 
-    /// Asks, and waits for the durable answer. A full queue holds the caller back.
+    /// Submits a request and waits until the answer is durable. Waits when the queue is full.
     pub async fn ask(&self, request: Request) -> Answer {
         self.ask_unless(request, None).await
     }
 
-    /// Asks, unless something has changed since a revision that the caller saw.
+    /// Submits a request, which is refused if its subject has changed since a revision that the
+    /// caller saw.
     pub async fn ask_unless(&self, mut request: Request, unless: Option<writer::Unless>) -> Answer {
         redact::clean(&self.shared.settings.redact, &mut request);
         let (answer, reply) = oneshot::channel();
@@ -335,7 +345,8 @@ impl Engine {
         reply.await.map_err(|_| Failure::Stopping)?
     }
 
-    /// Acquires a claim, standing in line as long as was asked. A caller that stops waiting leaves no wait behind.
+    /// Acquires a claim, and waits for it as long as the request says. The wait ends when the
+    /// caller drops the future.
     pub async fn acquire(&self, by: Actor, key: Option<RequestKey>, ask: Acquire) -> Answer {
         let asked = ask.clone();
         let mut request = Request { by, key, command: Command::Acquire(ask) };
@@ -370,42 +381,43 @@ impl Engine {
         }
     }
 
-    /// The board as of the last commit. Reading it holds nobody up.
+    /// Returns the board as of the last commit. Reading it blocks nobody.
     pub fn board(&self) -> Arc<Board> {
         self.shared.board.borrow().clone()
     }
 
-    /// The board, and a way to wait for the next one.
+    /// Returns a receiver of the board, which notifies of each new one.
     pub fn watch(&self) -> watch::Receiver<Arc<Board>> {
         self.shared.board.clone()
     }
 
-    /// Events as they are committed. Who falls behind is told so and reads on from the history.
+    /// Returns a receiver of the committed events. A receiver that lags gets an error and continues
+    /// from the history.
     pub fn events(&self) -> broadcast::Receiver<Arc<[Recorded]>> {
         self.shared.events.subscribe()
     }
 
-    /// What the checks of an attempt's work said, in their order.
+    /// Returns the results of the checks of an attempt's work, in their order.
     pub fn evidence(&self, attempt: regatta_core::ids::AttemptId) -> Result<Vec<Evidence>, String> {
         keep::read_evidence(self, attempt)
     }
 
-    /// What the writer counts.
+    /// Returns the counters of the writer.
     pub fn meters(&self) -> &meters::Meters {
         &self.shared.meters
     }
 
-    /// How many requests wait for the writer.
+    /// Returns the number of requests that are queued for the writer.
     pub fn queue(&self) -> usize {
         self.shared.notes.max_capacity() - self.shared.notes.capacity()
     }
 
-    /// Whether the store keeps what it is given, and the engine is not ending.
+    /// Returns whether the store commits what it is given, and the engine is not stopping.
     pub fn is_well(&self) -> bool {
         self.shared.meters.is_well(Instant::now()) && !self.is_stopping()
     }
 
-    /// Everything that was ever committed.
+    /// Returns the read access to everything that was ever committed.
     pub fn history(&self) -> &Arc<dyn History> {
         &self.shared.history
     }
@@ -415,34 +427,35 @@ impl Engine {
         &self.shared.unreadable
     }
 
-    /// The version-control port, for doors that only look.
+    /// Returns the git port, for callers that only read.
     pub fn git(&self) -> &Arc<dyn Git> {
         &self.shared.git
     }
 
-    /// Compares a project's trunk with the board and records the differences. Returns where the trunk is.
+    /// Compares a project's trunk with the board and records the differences. Returns the trunk's
+    /// tip.
     pub fn compare_trunk(&self, project: &ProjectName) -> Option<CommitId> {
         perform::compare(self, project);
         let repo = Repo::of(self.board().projects.get(project)?);
         self.shared.git.tip(&repo).ok()
     }
 
-    /// Where a live attempt works, made now if that has not been done yet.
+    /// Returns the workspace of a live attempt, and makes it first if needed.
     pub fn workspace_of(&self, attempt: AttemptId) -> Result<Option<std::path::PathBuf>, String> {
         perform::workspace_of(self, attempt)
     }
 
-    /// The port to programs, for doors that only look.
+    /// Returns the port to programs, for callers that only read.
     pub fn agents(&self) -> &Arc<dyn Agents> {
         &self.shared.agents
     }
 
-    /// The moment, on the fleet clock.
+    /// Returns the current time.
     pub fn now(&self) -> regatta_core::ids::Now {
         self.shared.clock.now()
     }
 
-    /// Writes an exact copy of the store; returns the revision it is at.
+    /// Writes an exact copy of the store. Returns the revision of the copy.
     pub async fn backup(&self, to: PathBuf) -> Result<u64, Failure> {
         let (answer, reply) = oneshot::channel();
         self.shared.notes.send(Note::Backup { to, answer }).await.map_err(|_| Failure::Stopping)?;
@@ -456,7 +469,7 @@ impl Engine {
         Ok(reply.await.map_err(|_| Failure::Stopping)??)
     }
 
-    /// Whether something may be started: not while everything is being stopped.
+    /// Returns whether something may be started. It may not while all attempts are being stopped.
     pub(crate) fn may_start(&self) -> bool {
         *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -466,17 +479,17 @@ impl Engine {
         self.board().attempts.get(&attempt).is_none_or(|live| live.stopping.is_some())
     }
 
-    /// Returns the setup command, check or ratchet that runs for an attempt, in words.
+    /// Describes the setup commands, checks or ratchet that run for an attempt.
     pub fn commands_of(&self, attempt: AttemptId) -> Vec<String> {
         self.shared.commands.of(CommandOwner::Attempt(attempt))
     }
 
-    /// Returns the check that the queue runs for a task's work, in words.
+    /// Describes the check that the queue runs for a task's work.
     pub fn trial_commands_of(&self, task: TaskId) -> Vec<String> {
         self.shared.commands.of(CommandOwner::Trial(task))
     }
 
-    /// Returns the tasks for which a command runs because they landed.
+    /// Returns the tasks for which an after-landing command runs.
     pub fn landed_with_commands(&self) -> Vec<TaskId> {
         let running = self.shared.commands.all().into_iter();
         let landed = running.filter_map(|(owner, _)| match owner {
@@ -486,20 +499,22 @@ impl Engine {
         landed.collect()
     }
 
-    /// Ends the commands that run for a landed task or a hook's firing; see [`CommandOwner`]. Returns when they are gone:
-    /// `None` if no command ran, else what still runs after all (P10).
+    /// Ends the commands that run for a landed task or a hook's firing; see [`CommandOwner`].
+    /// Returns when they are gone: `None` if no command ran, otherwise the commands that still run
+    /// (P10).
     pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
         let ran = self.shared.commands.tell_to_end(owner);
         ran.then(|| self.shared.commands.wait_until_none(owner, END_PATIENCE))
     }
 
-    /// Ends every attempt whose program is ours, and every command of the user's; tasks wait again. Returns what is left,
-    /// in words: it is empty only when nothing is (P10).
+    /// Ends every supervised attempt and every command of the user; the tasks wait again. Returns
+    /// descriptions of the programs that still run, and an empty list only when none does (P10).
     ///
-    /// Processes are the evidence, not the board: on a full disk neither a stop nor an end can be recorded, and the next
-    /// start records both.
+    /// The evidence is the processes and not the board: on a full disk neither a stop nor an end
+    /// can be recorded, and the next start records both.
     pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, Failure> {
-        // From here on nothing more is started, nor on its way. The engine itself goes on: it has to stop them.
+        // From here on nothing more starts. The engine itself continues, because it has to stop the
+        // attempts.
         *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = false;
         let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
         let mut is_recorded = true;
@@ -508,7 +523,7 @@ impl Engine {
             match self.submit(Request { by: Actor::Regatta, key: None, command: stop }) {
                 Ok(_) | Err(Failure::Refused { .. }) => {}
                 Err(Failure::Store(error)) => {
-                    tracing::error!(%task, "the task is stopped without a record of it: {error}");
+                    tracing::error!(%task, "could not record that the task is stopped; its program is stopped anyway: {error}");
                     is_recorded = false;
                 }
                 Err(other) => return Err(other),
@@ -525,15 +540,18 @@ impl Engine {
         Ok(left)
     }
 
-    /// Ends the engine: what is queued is answered, programs go on, effects under way are left for the next start.
+    /// Ends the engine. Queued requests are answered, programs continue, and effects in progress
+    /// are left for the next start.
     pub fn shutdown(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.alarm.end();
         let _ended = self.shared.notes.blocking_send(Note::Stop);
         join_all(&self.shared.threads);
-        // What is being checked is checked again at the next start; who hears "down" finds nothing of it (P3).
+        // Running checks are ended here, and the next start repeats them; after `regatta down` no
+        // process of a check may be left (P3).
         self.shared.agents.rest();
-        // Those that only wait see the end within a moment; what is left is performed again at the next start.
+        // Threads that only wait notice the end within a moment. Effects that are still in progress
+        // are performed again at the next start.
         let patience = Instant::now() + Duration::from_secs(4);
         while self.shared.hands.are_busy() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
@@ -542,11 +560,11 @@ impl Engine {
             tracing::info!("an effect is still being performed; the next start performs it again");
         }
         self.shared.hands.end();
-        // Whoever waits for our end finds none of its programs: nothing asks them any more.
+        // Helper processes of git are ended, because nothing uses them any more.
         self.shared.git.rest();
     }
 
-    /// How long what is stopped may take to end by itself.
+    /// Returns the time that a stopped program has to end by itself.
     pub fn grace(&self) -> Duration {
         self.shared.settings.grace.unwrap_or_else(|| Duration::from_millis(self.board().limits.shutdown_ms))
     }
@@ -559,15 +577,16 @@ impl Engine {
         spawn_into(&self.shared.threads, name, work);
     }
 
-    /// Says that an effect was performed of which there is nothing more to say. Nobody waits for that: what a crash takes
-    /// back is performed again, which changes nothing.
+    /// Reports an effect that was performed and has no other result. The report may be lost in a
+    /// crash, because performing the effect again changes nothing.
     fn settle(&self, key: EffectKey) {
         let _stopping = self.shared.notes.blocking_send(Note::Settled { key });
     }
 }
 
+/// Starts a thread and adds it to `threads`.
 fn spawn_into(threads: &Mutex<Vec<JoinHandle<()>>>, name: &str, work: impl FnOnce() + Send + 'static) {
-    // Small stacks: one thread waits for each running attempt, and there may be hundreds.
+    // Small stacks, because one thread waits for each running attempt and there may be hundreds.
     let spawned = std::thread::Builder::new().name(name.to_owned()).stack_size(512 * 1024).spawn(work);
     match spawned {
         Ok(thread) => {
@@ -575,11 +594,11 @@ fn spawn_into(threads: &Mutex<Vec<JoinHandle<()>>>, name: &str, work: impl FnOnc
             threads.retain(|it| !it.is_finished());
             threads.push(thread);
         }
-        Err(error) => tracing::error!("the machine gives no thread for {name}: {error}"),
+        Err(error) => tracing::error!("could not start the thread {name}: {error}"),
     }
 }
 
-/// Joins threads until none is left: one may have started another before it ended.
+/// Joins threads until none is left. A thread may have started another one before it ended.
 fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
     let me = std::thread::current().id();
     loop {
@@ -589,13 +608,14 @@ fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
         }
         for thread in ended.into_iter().filter(|it| it.thread().id() != me) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the engine had panicked");
+                tracing::error!("a thread of the engine panicked");
             }
         }
     }
 }
 
-/// An answer that is on its way: when nobody waits for it any more, the place in line it names is given up.
+/// The pending answer to a request for a claim. When it is dropped, a wait that the answer names is
+/// cancelled.
 struct Told<'a> {
     engine: &'a Engine,
     reply: oneshot::Receiver<Answer>,
@@ -603,14 +623,14 @@ struct Told<'a> {
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        self.reply.close(); // what is not sent yet, the writer now sees that nobody reads
+        self.reply.close(); // from here on the writer sees that nobody reads the answer
         if let Ok(Ok(Reply { outcome: Outcome::Claim(Acquired::Waiting { wait, .. }), .. })) = self.reply.try_recv() {
             drop(Place { engine: self.engine, wait, left: false });
         }
     }
 }
 
-/// A place in line that is given up when nobody waits for it any more.
+/// A wait for a claim, which is cancelled when this value is dropped.
 struct Place<'a> {
     engine: &'a Engine,
     wait: WaitId,
@@ -626,7 +646,7 @@ impl Drop for Place<'_> {
         let (answer, _) = oneshot::channel();
         let note = Note::Submit { request: Box::new(request), performed: None, unless: None, answer };
         if let Err(mpsc::error::TrySendError::Full(note)) = self.engine.shared.notes.try_send(note) {
-            // The queue is full: a thread waits for room so that the place is given up all the same.
+            // The queue is full, so a thread waits for room to cancel the wait all the same.
             let notes = self.engine.shared.notes.clone();
             self.engine.spawn("cancel-wait", move || {
                 let _stopping = notes.blocking_send(note);

@@ -1,14 +1,14 @@
-//! What the writer counts, for whoever watches it. Counting costs a few additions and holds nobody up.
+//! Counters of the writer, for metrics. Counting costs a few atomic additions and blocks nobody.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The upper bounds of the buckets, in microseconds: a memory file system up to a disk that is in trouble.
+/// The upper bounds of the buckets in microseconds, from a memory file system up to a failing disk.
 pub const BOUNDS_US: [u64; 12] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000];
 
-/// How often something took how long.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Histogram {
     counts: [AtomicU64; BOUNDS_US.len() + 1],
@@ -16,6 +16,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// Counts one duration.
     pub fn add(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_US.iter().position(|it| us <= *it).unwrap_or(BOUNDS_US.len());
@@ -23,7 +24,7 @@ impl Histogram {
         self.sum_us.fetch_add(us, Relaxed);
     }
 
-    /// How many took at most each bound, then how many there were.
+    /// Returns the number of durations up to each bound, then the number of all.
     pub fn cumulative(&self) -> Vec<u64> {
         let mut all = 0;
         let up_to = |it: &AtomicU64| {
@@ -33,40 +34,44 @@ impl Histogram {
         self.counts.iter().map(up_to).collect()
     }
 
+    /// Returns the sum of all durations.
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.sum_us.load(Relaxed))
     }
 }
 
-/// The writer's counts since its start.
+/// The counters of the writer since its start.
 #[derive(Debug, Default)]
 pub struct Meters {
-    /// How long each transaction of the store took.
+    /// The duration of each transaction of the store.
     pub commits: Histogram,
     pub accepted: AtomicU64,
     pub refused: AtomicU64,
-    /// Batches that the store could not keep.
+    /// Batches that the store failed to commit.
     pub failed: AtomicU64,
-    /// When the last one was such a batch, until one is kept.
+    /// The time of the last failed batch, until a batch is committed.
     failing: Mutex<Option<Instant>>,
 }
 
-/// How long a failure counts when nothing more is tried: whoever sends nothing to a daemon that is not ready would never
-/// learn that it is well again.
+/// The time for which a failure counts when no further commit is attempted. Without this limit a
+/// client that sends nothing to an unready daemon would never find it ready again.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
 impl Meters {
+    /// Counts a committed batch.
     pub(crate) fn kept(&self, took: Duration) {
         self.commits.add(took);
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// Counts a failed batch.
     pub(crate) fn not_kept(&self, now: Instant) {
         self.failed.fetch_add(1, Relaxed);
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
-    /// Whether the store keeps what it is given, as far as anybody knows.
+    /// Returns whether the store works, as far as is known: the last batch was committed, or its
+    /// failure was long ago.
     pub fn is_well(&self, now: Instant) -> bool {
         let failing = *self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         failing.is_none_or(|it| now.saturating_duration_since(it) > REMEMBERED)

@@ -1,8 +1,8 @@
-//! The past, from the stored log: the board at any revision, and what a task was at from its beginning on.
+//! Reads the past from the stored event log: the board at any revision, and the timelines of tasks.
 //!
-//! The log is folded from its start (D4). Boards on the way are kept as marks, thinned out as the log grows, so that
-//! the next question begins near its answer; they share what they have in common. A life that somebody looks at is
-//! kept, too, and goes on from where it was.
+//! The log is folded from its start (D4). Some boards on the way are kept as checkpoints, so that
+//! the next query begins near its answer. They share their common parts, and are thinned out as the
+//! log grows. A timeline that was read is kept too, and continues from its last event.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,15 +14,15 @@ use regatta_core::life::{Life, Telling};
 
 use crate::ports::store::{History, StoreError};
 
-/// How many boards are kept on the way, and how far apart they are at first.
+/// The largest number of checkpoints, and their first distance in revisions.
 const MOST_MARKS: usize = 12;
 const APART: u64 = 2_000;
-/// How many lives are kept to be gone on with.
+/// The largest number of timelines that are kept to be continued.
 const MOST_LIVES: usize = 24;
-/// How many events are read at once.
+/// The number of events that one query reads.
 const PAGE: usize = 500;
 
-/// What was read of the past so far.
+/// A cache of the boards and timelines that were read.
 #[derive(Default)]
 pub struct Past {
     kept: Mutex<Kept>,
@@ -31,14 +31,16 @@ pub struct Past {
 #[derive(Default)]
 struct Kept {
     marks: BTreeMap<u64, Board>,
-    /// How far apart they are by now.
+    /// The current distance between two checkpoints.
     apart: u64,
     lives: BTreeMap<TaskId, (Telling, u64)>,
-    /// How often a life was asked for: who was asked for long ago makes room.
+    /// A counter of the timelines that were read. The one that was read longest ago is removed
+    /// first.
     asked: u64,
 }
 
 impl Kept {
+    /// Keeps a board as a checkpoint if it is far enough from the others.
     fn mark(&mut self, board: &Board) {
         self.apart = self.apart.max(APART);
         let last = self.marks.range(..=board.revision).next_back().map_or(0, |it| *it.0);
@@ -64,8 +66,8 @@ impl Past {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The board as it was at a revision. Between the events of one commit there is none that anybody saw; this gives
-    /// what the events until then say.
+    /// Returns the board at a revision. A revision between two events of one commit gives a board
+    /// that never was visible.
     pub fn board_at(&self, history: &dyn History, revision: u64) -> Result<Board, StoreError> {
         let mut board = self.kept().marks.range(..=revision).next_back().map(|it| it.1.clone()).unwrap_or_default();
         let after = board.revision;
@@ -76,7 +78,7 @@ impl Past {
         Ok(board)
     }
 
-    /// What several tasks were at, up to a revision, in one reading.
+    /// Returns the timelines of several tasks up to a revision, in one pass over the log.
     pub fn lives(&self, history: &dyn History, tasks: &[TaskId], until: u64) -> Result<Vec<Life>, StoreError> {
         let Some(first) = tasks.iter().min() else { return Ok(vec![]) };
         let before = self.kept().marks.values().rev().find(|it| it.counters.task < first.0).cloned();
@@ -89,20 +91,20 @@ impl Past {
         Ok(telling.lives().iter().map(|it| it.1.clone()).collect())
     }
 
-    /// A revision from which on to read for what is not yet on a board that `earlier` holds of: that of the last such
-    /// board that is known.
+    /// Returns the revision of the newest checkpoint for which `earlier` holds, or 0. Everything
+    /// that such a board lacks comes after that revision.
     pub fn before(&self, earlier: impl Fn(&Board) -> bool) -> u64 {
         self.kept().marks.values().rev().find(|it| earlier(it)).map_or(0, |it| it.revision)
     }
 
-    /// What a task was at, up to a revision. Lasting stretches have no end.
+    /// Returns the timeline of a task up to a revision. Its last stretches are open.
     pub fn life(&self, history: &dyn History, task: TaskId, until: u64) -> Result<Life, StoreError> {
         let mut telling = {
             let mut kept = self.kept();
             match kept.lives.remove(&task).filter(|it| it.0.board().revision <= until) {
                 Some((telling, _)) => telling,
                 None => {
-                    // The last board on which the task is not yet.
+                    // The last board on which the task did not exist yet.
                     let before = kept.marks.values().rev().find(|it| it.counters.task < task.0);
                     Telling::begin(before.cloned().unwrap_or_default(), &[task])
                 }
@@ -154,7 +156,7 @@ mod tests {
         board
     }
 
-    /// However long the log gets, few boards are kept, and they are spread over it.
+    /// However long the log gets, few checkpoints are kept, and they are spread over it.
     #[test]
     fn marks_thin_out_as_the_log_grows() {
         let mut kept = Kept::default();
@@ -165,7 +167,7 @@ mod tests {
         let at: Vec<u64> = kept.marks.keys().copied().collect();
         assert!(at.windows(2).all(|it| it[1] - it[0] >= kept.apart), "{at:?}");
         assert!(at.last().is_some_and(|it| *it >= 1_000_000 - 2 * kept.apart), "the end is near one: {at:?}");
-        // What is asked for again makes no second mark beside the first.
+        // A repeated query adds no second checkpoint beside the first.
         let before = at.len();
         (0..1_000_000).step_by(500).for_each(|it| kept.mark(&board(it)));
         assert_eq!(kept.marks.len(), before);

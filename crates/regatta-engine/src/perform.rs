@@ -1,17 +1,21 @@
-//! Performing effects: what a commit asks of the world, at least once, each under its key.
+//! Performs effects: the work in the world that a commit asked for. Each effect is performed at
+//! least once, under its key.
 //!
-//! An effect stays in the outbox until its report is committed with it. So a crash at any point here means
-//! only that the effect is performed again at the next start, and every port call is made to bear that.
-//! `RunAttempt` is performed for as long as its program runs: re-attaching after a crash is performing it
-//! again.
+//! An effect stays in the outbox until its report is committed with it. A crash at any point here
+//! therefore means only that the effect is performed again at the next start, and every call of a
+//! port can be repeated. `RunAttempt` lasts as long as its program runs, so re-attaching after a
+//! crash is performing it again.
+//!
+//! The submodules perform the single kinds of effects. Which effects exist is decided in
+//! `regatta_core::react`.
 
-mod attempts; // programs
-mod hooks; // commands that hooks start
-mod isolation; // did it work where it should
-mod judging; // what an attempt left, captured and checked
-mod landings; // the queue's work
-mod teams; // who of a team can be started
-pub(crate) mod workspaces; // made ready, and cleared up
+mod attempts; // prepares, runs and stops the programs of attempts
+mod hooks; // runs the commands of hooks
+mod isolation; // checks that an attempt worked in its workspace only
+mod judging; // captures and validates an attempt's work
+mod landings; // merges, moves the trunk, pushes
+mod teams; // checks which members of a team can be started
+pub(crate) mod workspaces; // sets up and removes workspaces
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -34,13 +38,13 @@ use crate::there::There;
 use crate::{Engine, Failure};
 pub(crate) use landings::{Bench, Pushes, Releases, compare, compare_all, compare_with, landed_since};
 
-/// How often a thread that waits for a program looks up to see whether the engine stops.
+/// The interval at which a thread that waits for a program checks whether the engine stops.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(250);
 
-/// How long after a failure an effect that must happen is tried again.
+/// The delay after which an effect that must happen is tried again after a failure.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Starts the dispatcher: it ends when the engine stops.
+/// Starts the dispatcher thread, which ends when the engine stops.
 pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     let it = engine.clone();
     engine.spawn("perform", move || {
@@ -57,15 +61,18 @@ pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     });
 }
 
+/// Performs an effect on a thread of the pool, or queues it for the thread that removes workspaces.
 fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(EffectKey, AttemptId)>) {
     let (it, hands) = (engine.clone(), &engine.shared.hands);
     match effect {
-        // Removing is never urgent and there may be many: one thread does them in turn.
+        // Removing a workspace is never urgent and there may be many, so one thread removes them in
+        // turn.
         Effect::RemoveWorkspace { attempt } => {
             let _stopping = sweep.send((key, attempt));
         }
         Effect::RunAttempt { attempt } => hands.give(move || attempts::run_attempt(&it, key, attempt)),
-        // Nothing waits for it and it cannot fail: the attendant looks by itself every moment, too.
+        // A nudge cannot fail and nothing waits for it: the session also looks for new input by
+        // itself, at short intervals.
         Effect::Nudge { attempt } => {
             let runner = it.board().attempts.get(&attempt).and_then(|it| it.runner.clone());
             it.site_at(runner.as_ref()).nudge(attempt);
@@ -89,7 +96,7 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
     }
 }
 
-/// Commits a report together with the end of its effect; tries again while the store cannot.
+/// Commits a report together with the end of its effect, and tries again while the store fails.
 fn report(engine: &Engine, key: EffectKey, command: Command) {
     if command == Command::ReportPerformed {
         return engine.settle(key);
@@ -98,13 +105,13 @@ fn report(engine: &Engine, key: EffectKey, command: Command) {
         let request = Request { by: Actor::Regatta, key: None, command: command.clone() };
         match engine.report(request, Some(key)) {
             Ok(_) | Err(Failure::Stopping) => return,
-            // The world moved on before the report came; the effect is settled all the same.
+            // The world moved on before the report came; the effect is completed all the same.
             Err(Failure::Refused { refusal, .. }) => {
                 tracing::debug!(effect = %key, "a late report changed nothing: {}", refusal.message());
                 return;
             }
             Err(Failure::Store(error)) => {
-                tracing::error!(effect = %key, "the report waits for the store: {error}");
+                tracing::error!(effect = %key, "could not store the report of an effect, trying again: {error}");
                 std::thread::sleep(Duration::from_secs(1));
                 if engine.is_stopping() {
                     return;
@@ -114,16 +121,17 @@ fn report(engine: &Engine, key: EffectKey, command: Command) {
     }
 }
 
+/// The records of a live attempt that performing an effect needs.
 pub(crate) struct Scene {
     pub(crate) attempt: Arc<Attempt>,
-    /// With the manifest of this attempt: a fix-up's is what conflicts.
+    /// The task with the manifest of this attempt; a fix-up's manifest is the conflicting paths.
     pub(crate) task: Task,
     pub(crate) project: Arc<Project>,
     pub(crate) repo: Repo,
 }
 
 impl Scene {
-    /// What whoever works on it must know.
+    /// Returns the part of these records that a site needs.
     pub(crate) fn order(&self) -> Order {
         let (attempt, project) = (Attempt::clone(&self.attempt), Project::clone(&self.project));
         Order { attempt, task: self.task.clone(), project }
@@ -131,11 +139,12 @@ impl Scene {
 }
 
 impl Engine {
-    /// The machine on which an attempt works.
+    /// Returns the site, that is the machine, on which an attempt works.
     pub(crate) fn site(&self, scene: &Scene) -> Arc<dyn Site> {
         self.site_at(scene.attempt.runner.as_ref())
     }
 
+    /// Returns the site of a runner, or of this machine for `None`.
     pub(crate) fn site_at(&self, runner: Option<&RunnerName>) -> Arc<dyn Site> {
         match runner {
             None => Arc::new(Here::new(self)),
@@ -144,10 +153,11 @@ impl Engine {
     }
 }
 
-/// The engine stops before it could be found out: the effect stays in the outbox for the next start.
+/// The engine stopped before the answer was known; the effect stays in the outbox for the next
+/// start.
 struct Later;
 
-/// What is known of a live attempt; `None` when it has ended.
+/// Returns the records of a live attempt, or `None` when it has ended.
 fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
     let board = engine.board();
     let Some(attempt) = board.attempts.get(&id).cloned() else { return Ok(None) };
@@ -161,23 +171,25 @@ fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
     Ok(task.map(|task| Scene { attempt, task: narrowed(task), project, repo }))
 }
 
-/// Where a live attempt works, made now if that has not been done yet; nothing when that is another machine.
+/// Returns the workspace of a live attempt, and makes it first if needed. Returns nothing when the
+/// attempt works on another machine or has no workspace.
 pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, String> {
     let Ok(Some(scene)) = scene(engine, id) else { return Ok(None) };
     if scene.attempt.runner.is_some() || scene.attempt.bare {
         return Ok(None);
     }
-    // Only made: what sets it up is performed as an effect, with the attempt's ports, and nobody is kept waiting for it.
+    // The setup commands are performed as an effect, with the attempt's ports, so the caller does
+    // not wait for them.
     Here::new(engine).prepare(&scene.order()).map(|it| Some(it.path)).map_err(|it| it.to_string())
 }
 
-/// A task that has ended while its attempt is still being ended. A store that cannot be read now is asked again: taking
-/// that for "there is none" would leave the attempt alone for ever.
+/// Reads a task that has ended while its attempt is still being stopped. Reads again while the
+/// store fails: taking a failure for "there is no such task" would never stop the attempt.
 fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, Later> {
     loop {
         match engine.history().task(id) {
             Ok(task) => return Ok(task),
-            Err(error) => tracing::error!(task = %id, "it cannot be read: {error}"),
+            Err(error) => tracing::error!(task = %id, "could not read an ended task, trying again: {error}"),
         }
         if engine.is_stopping() {
             return Err(Later);
@@ -186,7 +198,7 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, Later> {
     }
 }
 
-/// Who is said to have made what an attempt left, and what is said of it.
+/// Returns the author and the message of the commit that captures an attempt's work.
 pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
     let mut message = format!("{}\n", task.subject);
     if !task.description.trim().is_empty() {
@@ -201,28 +213,29 @@ pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
     }
 }
 
-/// Ends the programs of all attempts here although the board does not say that they are to stop.
+/// Stops the programs of all attempts of this machine, although the board does not say that they
+/// are to stop.
 pub(crate) fn stop_unrecorded(engine: &Engine) {
     let board = engine.board();
     for id in board.attempts.values().filter(|it| it.supervised && it.runner.is_none()).map(|it| it.id) {
         let stopping = engine.clone();
         engine.shared.hands.give(move || {
             if let Err(error) = stopping.shared.agents.stop(id, stopping.grace()) {
-                tracing::error!(attempt = %id, "its program could not be stopped, or its end not be recorded: {error}");
+                tracing::error!(attempt = %id, "could not stop the attempt's program or record its end: {error}");
             }
         });
     }
 }
 
-/// Names the attempts of ours of which a process is alive, and the user's commands that run. An attempt on another machine
-/// is alive until its runner reports its end.
+/// Describes the supervised attempts that still have a process, and the user's commands that run. An
+/// attempt on another machine counts as alive until its runner reports its end.
 pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
     let is_alive = |attempt: &Attempt| {
         if attempt.runner.is_some() {
             return true;
         }
         engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
-            tracing::error!(attempt = %attempt.id, "could not find out whether its program runs: {error}");
+            tracing::error!(attempt = %attempt.id, "could not find out whether the attempt's program runs: {error}");
             true
         })
     };
@@ -233,8 +246,9 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
     left
 }
 
-/// Waits until no attempt of ours and no command of the user's is left, or the grace and a little more have passed. Where
-/// ends cannot be recorded now, because the store or the disk takes nothing, it is enough that nothing runs.
+/// Waits until no supervised attempt and no command of the user is left, at most for the grace
+/// period plus ten seconds. Where ends cannot be recorded, because the store or the disk is full or
+/// broken, it is enough that nothing runs.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch();
     let deadline = Instant::now() + engine.grace() + Duration::from_secs(10);
@@ -250,8 +264,9 @@ pub(crate) fn wait_until_stopped(engine: &Engine) {
     }
 }
 
-/// Waits while the daemon is told to go down, for what was broken off by that. Returns whether to try it again: when the
-/// daemon does end, the effect stays in the outbox for the next start.
+/// Waits while the daemon is shutting down, for an effect that the shutdown interrupted. Returns
+/// whether to perform the effect again: when the daemon does end, the effect stays in the outbox
+/// for the next start.
 fn outlasts_down(engine: &Engine, id: AttemptId) -> bool {
     while !engine.may_start() && !engine.is_ending(id) && !engine.is_stopping() {
         std::thread::sleep(LOOK_UP);
@@ -259,6 +274,7 @@ fn outlasts_down(engine: &Engine, id: AttemptId) -> bool {
     !engine.is_stopping()
 }
 
+/// A waker that unparks a thread.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {

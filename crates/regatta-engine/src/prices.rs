@@ -1,36 +1,38 @@
-//! What models cost, for programs that do not say so themselves. The configuration may replace or add any of it.
+//! Prices of models, for programs that do not report their cost. The configuration may replace or
+//! add prices.
 
 use regatta_core::session::Usage;
 use serde::{Deserialize, Serialize};
 
-/// As of when [`defaults`] was looked up.
+/// The month in which the prices of [`defaults`] were looked up.
 pub const AS_OF: &str = "2025-11";
 
 /// The price of one family of models, in US dollars for a million tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// A model's name; `*` stands for anything. The first that fits counts.
+    /// The model's name; `*` stands for any text. The first matching price applies.
     pub model: String,
     pub input: f64,
     pub output: f64,
-    /// What input costs that was read from a cache; a tenth of `input`, if it is left out.
+    /// The price of input that was read from a cache; a tenth of `input`, if not given.
     #[serde(default)]
     pub cached_input: Option<f64>,
-    /// What input costs that was written to a cache; `input`, if it is left out.
+    /// The price of input that was written to a cache; `input`, if not given.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }
 
 impl Price {
-    /// Whether it can be reckoned with: nothing negative, nothing endless.
+    /// Returns whether the price can be used: it has a model, and all its numbers are finite and
+    /// not negative.
     pub fn is_sound(&self) -> bool {
         let all = [Some(self.input), Some(self.output), self.cached_input, self.cache_write];
         !self.model.is_empty() && all.into_iter().flatten().all(|it| it.is_finite() && it >= 0.0)
     }
 }
 
-/// The prices that were public in [`AS_OF`].
+/// Returns the public list prices of [`AS_OF`].
 pub fn defaults() -> Vec<Price> {
     [
         ("claude-opus-4-5*", 5.0, 25.0, 0.5, 6.25),
@@ -54,16 +56,17 @@ pub fn defaults() -> Vec<Price> {
     .to_vec()
 }
 
-/// What `usage` of `model` costs, in millionths of a dollar; `None` when no price is known.
+/// Returns the cost of `usage` of `model` in millionths of a dollar, or `None` when no price is
+/// known.
 pub fn cost(prices: &[Price], model: &str, usage: &Usage) -> Option<u64> {
-    // Some programs put the provider before the name, or the window behind it.
+    // Some programs write the provider before the name, or the size of the context window after it.
     let model = model.rsplit('/').next().unwrap_or(model);
     let price = prices.iter().find(|it| regatta_core::policy::like(&it.model, model))?;
     let sum = usage.input as f64 * price.input
         + usage.cached_input as f64 * price.cached_input.unwrap_or(price.input / 10.0)
         + usage.cache_write as f64 * price.cache_write.unwrap_or(price.input)
         + usage.output as f64 * price.output;
-    Some(sum.round() as u64) // dollars for a million tokens are millionths of a dollar for one
+    Some(sum.round() as u64) // dollars per million tokens equal millionths of a dollar per token
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! The radar's turns: every so often the workspaces of each project are tried against each other and the trunk.
+//! Searches for collisions at an interval: tries the workspaces of each project against each other
+//! and the trunk.
 //!
-//! One project after the other, in one thread of its own: however many there are, no more than one core is used, and
-//! a look that takes long only comes less often.
+//! One thread scans one project after the other. It uses at most one core, however many projects
+//! there are, and a scan that takes long only comes less often. The comparison itself is the git
+//! port's; the board keeps the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use crate::Engine;
 use crate::perform::LOOK_UP;
 use crate::ports::git::Repo;
 
-/// Starts the thread.
+/// Starts the thread that scans all projects.
 pub(crate) fn start(engine: &Engine) {
     let it = engine.clone();
     engine.spawn("radar", move || {
@@ -26,7 +28,7 @@ pub(crate) fn start(engine: &Engine) {
             last.retain(|name, _| board.projects.contains_key(name));
             for project in board.projects.values() {
                 let every = Duration::from_millis(project.settings.landing.radar.ms());
-                // The first look comes when something had the time to get on disk.
+                // The first scan comes after one interval, when agents had time to write something.
                 let seen = last.entry(project.name.clone()).or_insert_with(Instant::now);
                 if every.is_zero() || seen.elapsed() < every || it.is_stopping() {
                     continue;
@@ -38,7 +40,7 @@ pub(crate) fn start(engine: &Engine) {
     });
 }
 
-/// Looks at one project's workspaces, and reports what changed.
+/// Scans the workspaces of one project, and reports the collisions it found.
 fn look(engine: &Engine, project: &Project) {
     let board = engine.board();
     let attempts: BTreeMap<AttemptId, AttemptId> = board
@@ -48,14 +50,16 @@ fn look(engine: &Engine, project: &Project) {
         .map(|it| (it.workspace(), it.id))
         .collect();
     let spaces: Vec<AttemptId> = attempts.keys().copied().collect();
-    // One workspace with nothing landing beside it has nobody to collide with but the trunk, which is looked at too.
+    // A single workspace can still collide with the trunk, so it is scanned too.
     if spaces.is_empty() && project.radar.collisions.is_empty() {
         return;
     }
     let (git, repo) = (&engine.shared.git, Repo::of(project));
     let found = match git.tip(&repo).and_then(|tip| git.collisions(&repo, &spaces, &tip)) {
         Ok(found) => found,
-        Err(error) => return tracing::debug!(project = %project.name, "the radar saw nothing this time: {error}"),
+        Err(error) => {
+            return tracing::debug!(project = %project.name, "could not scan the project for collisions: {error}");
+        }
     };
     let found: Vec<Found> = found
         .into_iter()
@@ -69,6 +73,6 @@ fn look(engine: &Engine, project: &Project) {
     }
     let command = Command::ReportCollisions { project: project.name.clone(), found };
     if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-        tracing::debug!(project = %project.name, "the radar's report was not taken: {failure:?}");
+        tracing::debug!(project = %project.name, "could not report collisions: {failure:?}");
     }
 }

@@ -1,8 +1,9 @@
-//! Takes secrets out of the texts that commands bring to the store.
+//! Removes secrets from the texts of commands before they reach the store.
 //!
-//! The words of agents and programs reach the store by a few commands: messages, questions, progress, results, what a
-//! check printed. They are cleaned here, before anything is decided, because an event is kept for good. The plan of a
-//! person is left as it was typed; prompts and briefings are cleaned when they are made of it.
+//! Texts of agents and programs enter the store through a few commands: messages, questions,
+//! progress, results, the output of checks. They are redacted before the command is decided,
+//! because events are kept for good. A person's plan is stored as it was typed; prompts and
+//! briefings are redacted when they are made from it.
 
 use regatta_core::command::{Command, Request};
 use regatta_core::landing::Tried;
@@ -10,7 +11,7 @@ use regatta_core::session::Want;
 
 use crate::Redact;
 
-/// Cleans the texts of a request.
+/// Removes secrets from the texts of a request.
 pub(crate) fn clean(redact: &Redact, request: &mut Request) {
     let clean = |text: &mut String| {
         let cleaned = (redact.0)(text);
@@ -34,7 +35,7 @@ pub(crate) fn clean(redact: &Redact, request: &mut Request) {
                 clean(text);
                 choices.iter_mut().for_each(clean);
             }
-            // What is to be permitted is shown as it is: a person decides about exactly that.
+            // A permission request is shown unchanged, because a person decides about exactly that.
             Want::Permission { .. } => {}
         },
         Command::ReportTried { found: Tried::Red { reason, output, .. }, .. } => {
@@ -57,7 +58,7 @@ mod tests {
 
     const SECRET: &str = "hunter2secret";
 
-    /// Every command with which an agent or a program brings words, as the doors send it.
+    /// Every command that carries texts of an agent or a program, as its clients send it.
     fn commands() -> Vec<Value> {
         let words = format!("words with {SECRET} inside");
         let of_attempt = |command: &str, more: Value| {
@@ -90,7 +91,7 @@ mod tests {
         ]
     }
 
-    /// S4: no words of an agent or a program reach the store with a secret in them.
+    /// S4: no text of an agent or a program reaches the store with a secret in it.
     #[test]
     fn s4_every_command_that_brings_words_is_cleaned() {
         let redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));

@@ -1,32 +1,33 @@
-//! The thin result a worker leaves in the file that `REGATTA_RESULT` names.
+//! Parses the result file that a worker leaves at the path in `REGATTA_RESULT`, and its file of
+//! scope escapes.
 
 use regatta_core::attempt::{ResultStatus, WorkResult};
 use regatta_core::scope::Finding;
 use serde_json::{Map, Value};
 
-/// No result is longer.
+/// The size limit of a result file, in bytes.
 pub(crate) const LONGEST: usize = 64 * 1024;
 
-/// Where it worked, in both spellings.
+/// The fields that name the worker's directory, in both spellings.
 const PLACE: [&str; 2] = ["worktree_path", "worktreePath"];
 
-/// A result, and what it says was found outside the manifest.
+/// A parsed result, with the findings outside the manifest that it reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Read {
     pub result: WorkResult,
     pub findings: Vec<Finding>,
-    /// It names the place where it worked, and that is none.
+    /// True if the result has a field for the worker's directory and that field is empty.
     #[serde(default)]
     pub says_no_workspace: bool,
 }
 
-/// Reads a result; `Err` says what is wrong with it.
+/// Parses a result. `Err` says what is wrong with it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Read, String> {
     if bytes.len() > LONGEST {
-        return Err(format!("it has {} bytes, and {LONGEST} are the most", bytes.len()));
+        return Err(format!("it has {} bytes; the limit is {LONGEST}", bytes.len()));
     }
-    let value: Value = serde_json::from_slice(bytes).map_err(|it| format!("it is no JSON: {it}"))?;
-    let Value::Object(fields) = value else { return Err("it is no JSON object".into()) };
+    let value: Value = serde_json::from_slice(bytes).map_err(|it| format!("it is not JSON: {it}"))?;
+    let Value::Object(fields) = value else { return Err("it is not a JSON object".into()) };
     let result = WorkResult {
         kind: text(&fields, &["type"])?.unwrap_or_else(|| "completion".into()),
         issue_id: text(&fields, &["issue_id", "issueId"])?.unwrap_or_default(),
@@ -40,13 +41,13 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Read, String> {
     let findings = match fields.get("scope_escapes") {
         None | Some(Value::Null) => vec![],
         Some(list) => serde_json::from_value(list.clone())
-            .map_err(|it| format!("its scope_escapes are no list of {{finding, suggested_files}}: {it}"))?,
+            .map_err(|it| format!("its scope_escapes are not a list of {{finding, suggested_files}}: {it}"))?,
     };
     let says_no_workspace = result.worktree_path.is_none() && PLACE.iter().any(|it| fields.contains_key(*it));
     Ok(Read { result, findings, says_no_workspace })
 }
 
-/// Reads what a worker wrote line by line of what it found outside; lines that say nothing are passed over.
+/// Parses a file of scope escapes with one finding per line. Skips lines without a finding.
 pub(crate) fn parse_escapes(text: &str) -> Vec<Finding> {
     let line = |line: &str| serde_json::from_str::<Finding>(line.trim()).ok();
     text.lines().take(1_000).filter_map(line).filter(|it| !it.finding.trim().is_empty()).collect()
@@ -60,7 +61,7 @@ fn status(word: &str) -> Result<ResultStatus, String> {
         "not_needed" | "unneeded" | "nothing_needed" | "no_change_needed" => Ok(ResultStatus::NotNeeded),
         "blocked" | "needs_human" | "waiting" => Ok(ResultStatus::Blocked),
         "failed" | "fail" | "failure" | "error" | "partial" => Ok(ResultStatus::Failed),
-        other => Err(format!("its status is {other:?}, and not done, not_needed, blocked or failed")),
+        other => Err(format!("its status is {other:?}; it must be done, not_needed, blocked or failed")),
     }
 }
 
@@ -69,7 +70,7 @@ fn text(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<String>, S
         None | Some((_, Value::Null)) => Ok(None),
         Some((_, Value::String(text))) => Ok(Some(text.clone())),
         Some((_, Value::Number(number))) => Ok(Some(number.to_string())),
-        Some((name, _)) => Err(format!("its {name} is no text")),
+        Some((name, _)) => Err(format!("its {name} is not text")),
     }
 }
 
@@ -79,9 +80,9 @@ fn texts(fields: &Map<String, Value>, name: &str) -> Result<Vec<String>, String>
         Some(Value::String(text)) => Ok(vec![text.clone()]),
         Some(Value::Array(list)) => list
             .iter()
-            .map(|it| it.as_str().map(str::to_owned).ok_or_else(|| format!("its {name} are no list of texts")))
+            .map(|it| it.as_str().map(str::to_owned).ok_or_else(|| format!("its {name} are not a list of texts")))
             .collect(),
-        Some(_) => Err(format!("its {name} are no list of texts")),
+        Some(_) => Err(format!("its {name} are not a list of texts")),
     }
 }
 
@@ -129,11 +130,11 @@ mod tests {
     #[test]
     fn what_is_no_result_is_refused_with_a_reason() {
         for (bytes, why) in [
-            ("", "no JSON"),
-            ("[]", "no JSON object"),
-            (r#"{"status": {}}"#, "status is no text"),
-            (r#"{"artifacts": [1]}"#, "artifacts are no list"),
-            (r#"{"learnings": 1}"#, "learnings are no list"),
+            ("", "not JSON"),
+            ("[]", "not a JSON object"),
+            (r#"{"status": {}}"#, "status is not text"),
+            (r#"{"artifacts": [1]}"#, "artifacts are not a list"),
+            (r#"{"learnings": 1}"#, "learnings are not a list"),
             (r#"{"scope_escapes": 1}"#, "scope_escapes"),
         ] {
             let said = parse(bytes.as_bytes()).unwrap_err();

@@ -1,9 +1,10 @@
-//! The date by which it is judged how old stored things are, before they are removed.
+//! The date that decides how old stored things are before they are removed.
 //!
-//! The machine's date may be wrong: a day ahead after a correction, years ahead after an empty battery. What was removed
-//! because of a wrong date is gone (L12). This date therefore advances only as fast as the machine's boot clock, and by
-//! at most [`MAX_GAP_MS`] over a time in which no boot clock ran. It may lag behind the real date, so that things are
-//! kept longer than promised; it never keeps them shorter.
+//! The machine's date may be wrong: a day ahead after a correction, or years ahead after an empty
+//! battery. Things that were removed because of a wrong date are lost (L12). The retention date
+//! therefore advances only as fast as the machine's boot clock, and by at most [`MAX_GAP_MS`] over
+//! a time in which no boot clock ran. It may lag behind the real date, so things are kept longer
+//! than promised but never shorter.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::timer::Clock;
 
-/// By how much the date may advance while the machine was off.
+/// The largest advance of the date over a time in which the machine was off.
 const MAX_GAP_MS: u64 = 24 * 3_600_000;
 
-/// What is remembered between two looks.
+/// The clock's values at the last reading, stored in the data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     date_unix_ms: u64,
@@ -25,11 +26,12 @@ struct Mark {
     boot_id: String,
 }
 
-/// Returns the retention date of a data directory in milliseconds since 1970, and remembers it for the next look.
+/// Returns the retention date of a data directory in milliseconds since 1970, and stores it for the
+/// next reading.
 pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
     let file = data_dir.join("retention_date.json");
     let last = match fs::read(&file) {
-        // A torn file is taken for none.
+        // A torn file counts as missing.
         Ok(bytes) => serde_json::from_slice(&bytes).ok(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
@@ -44,13 +46,12 @@ pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
     Ok(mark.date_unix_ms)
 }
 
-/// Returns the mark to keep: `now`, with its date held back to what can have passed since `last`.
+/// Returns the mark to store: `now`, with its date limited to the time that can have passed since
+/// `last`.
 fn advance(last: Option<&Mark>, now: Mark) -> Mark {
     let Some(last) = last else { return now };
-    let passed_ms = match last.boot_id == now.boot_id {
-        true => now.boot_clock_ms.saturating_sub(last.boot_clock_ms),
-        false => MAX_GAP_MS,
-    };
+    let passed_ms =
+        if last.boot_id == now.boot_id { now.boot_clock_ms.saturating_sub(last.boot_clock_ms) } else { MAX_GAP_MS };
     let latest = last.date_unix_ms.saturating_add(passed_ms);
     Mark { date_unix_ms: now.date_unix_ms.min(latest), ..now }
 }
@@ -61,7 +62,7 @@ mod tests {
 
     const DAY: u64 = 24 * 3_600_000;
 
-    /// L12: the date advances by what passed, whatever is done to the machine's clock.
+    /// L12: the date advances only by the time that passed, even if the machine's date is changed.
     #[test]
     fn l12_a_step_of_the_clock_makes_nothing_old() {
         let mark = |date: u64, clock: u64, boot: &str| Mark {

@@ -1,7 +1,8 @@
-//! The daemon's own runner: whenever the board changes, it polls for the agents of the running missions, and for agents
-//! that were given a task.
+//! The daemon's own dispatcher: whenever the board changes, it polls for the agents of running
+//! missions and for agents with assigned tasks.
 //!
-//! It uses the same verb as any runner elsewhere, so capacity, order and claims are decided in one place.
+//! It uses the same command as any runner, so that capacity, order and claims are decided in one
+//! place.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -21,23 +22,24 @@ use crate::perform::{LOOK_UP, block_on_until};
 use crate::weigh::{self, Scales};
 use crate::{Engine, Failure};
 
-/// What a round of polls found.
+/// The result of a round of polls.
 enum Round {
     Granted,
-    /// Only a change of the board can make the next round differ.
+    /// Nothing was granted. Only a change of the board can make the next round differ.
     Nothing,
-    /// The store could not keep it; it is tried again soon.
+    /// The store failed, so the round is repeated soon.
     Failed,
 }
 
-/// Starts the thread.
+/// Starts the dispatcher's thread.
 pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
     let it = engine.clone();
     engine.spawn("runner", move || {
         let mut scales = Scales::default();
         while !it.is_stopping() {
             rings.mark_unchanged();
-            // Before the polls: a day that ends during them is no later noticed than one that ends behind them.
+            // The day is read before the polls, so that a new day that begins during them is
+            // noticed.
             let day = regatta_core::budget::day_of(it.now());
             match poll_all(&it, &it.board(), &mut scales) {
                 Round::Granted => {}
@@ -53,13 +55,14 @@ pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
     });
 }
 
-/// Blocks until the board changes, or `day`, on which it was last polled, is over; `false` when the engine stops.
+/// Blocks until the board changes, or `day` is over, on which the board was last polled. Returns
+/// `false` when the engine stops.
 fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) -> bool {
-    // What the world has against a start ends without a word.
+    // A start gate can open without a change of the board.
     let held = engine.board().missions.values().any(|it| !it.held.is_empty());
     let again = Instant::now() + weigh::FRESH;
     loop {
-        // With a new day there is a new budget for it.
+        // A new day has a new budget.
         if regatta_core::budget::day_of(engine.now()) != day {
             return true;
         }
@@ -74,7 +77,7 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) 
     }
 }
 
-/// Polls once for everyone with room, wherever there is room.
+/// Polls once for every agent with free capacity, at every machine with free capacity.
 fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
     let mut round = Round::Nothing;
     let places = places(board);
@@ -84,7 +87,7 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
         for place in places.iter().filter(|it| it.takes(who)) {
             let mut facts = mission.map(|it| scales.facts(engine, board, it)).unwrap_or_default();
             if let Some(runner) = &place.0 {
-                // What this machine has free says nothing of that one.
+                // The free memory and disk of this machine do not apply to a runner's machine.
                 (facts.memory_mb, facts.disk_mb, facts.runner) = (None, None, Some(runner.name.clone()));
             }
             let may_start = engine.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +103,7 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
                 }
                 Ok(_) => {}
                 Err(Failure::Refused { refusal, .. }) => {
-                    tracing::warn!("the runner's poll was refused: {}", refusal.message())
+                    tracing::warn!("the board refused a poll: {}", refusal.message())
                 }
                 Err(Failure::Store(_) | Failure::Stopping) => return Round::Failed,
             }
@@ -109,7 +112,7 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
     round
 }
 
-/// Somewhere an attempt may run: a runner, or this machine.
+/// A machine on which an attempt may run: a runner's, or this one for `None`.
 struct Place(Option<Arc<Runner>>);
 
 impl Place {
@@ -118,7 +121,7 @@ impl Place {
     }
 }
 
-/// Where there is room, the most first.
+/// Returns the machines with free capacity, the most free one first.
 fn places(board: &Board) -> Vec<Place> {
     let here = board.attempts.values().filter(|it| it.runner.is_none() && !it.light).count() as u32;
     let mut found = vec![(board.limits.max_attempts.saturating_sub(here), Place(None))];
@@ -126,16 +129,18 @@ fn places(board: &Board) -> Vec<Place> {
         let room = it.max_tasks.saturating_sub(runner::running(board, &it.name));
         found.push((room, Place(Some(it.clone()))));
     }
-    // This machine is always one: who leads or answers takes none of its room.
+    // This machine is always included, because leads and answers take no slot.
     found.retain(|it| it.0 > 0 || it.1.0.is_none());
     found.sort_by_key(|it| std::cmp::Reverse(it.0));
     found.into_iter().map(|it| it.1).collect()
 }
 
-/// How many tasks of a line are tried for a member in one round: the first may have to wait for somebody's files.
+/// The largest number of ready tasks that one round tries for an agent. The first ones may have to
+/// wait for a claim.
 const FEW: usize = 8;
 
-/// The agents that were given work and have room for it. An assignment is a start of its own, without a run.
+/// Returns the agents that were assigned ready tasks and have capacity. An assigned task starts
+/// without a mission.
 fn assigned(board: &Board) -> Vec<Candidate> {
     let mut found = Vec::new();
     for agent in board.agents.values().filter(|agent| agent.is_run_by_regatta()) {
@@ -150,8 +155,8 @@ fn assigned(board: &Board) -> Vec<Candidate> {
     found
 }
 
-/// The members of teams that are up and have room, with what waits for them: what they were given, else, for those who
-/// do not lead, what nobody in particular was given in their project.
+/// Returns the members of running teams that have capacity, with the ready tasks for them: their
+/// own tasks and, unless they lead, the project's tasks for any member.
 fn members(board: &Board) -> Vec<Candidate> {
     let mut found: Vec<(u32, AgentName, TaskId)> = Vec::new();
     for launch in board.launches.values().filter(|it| it.stopping.is_none()) {
@@ -172,14 +177,15 @@ fn members(board: &Board) -> Vec<Candidate> {
     found.into_iter().map(|(_, agent, task)| Candidate { mission: None, task: Some(task), agent }).collect()
 }
 
-/// Who may get something: of a mission, or just this task.
+/// An agent to poll for, with a mission or one task.
 struct Candidate {
     mission: Option<MissionId>,
     task: Option<TaskId>,
     agent: AgentName,
 }
 
-/// First who leads or answers; then least busy first, so that work spreads over a mission's agents.
+/// Returns the agents to poll for: first leads and answers, then the workers of missions, least
+/// busy first, so that work spreads over a mission's agents.
 fn candidates(board: &Board) -> Vec<Candidate> {
     let mut found: Vec<(u32, MissionId, AgentName)> = Vec::new();
     for mission in board.missions.values().filter(|it| it.state == State::Active) {
@@ -200,11 +206,12 @@ fn candidates(board: &Board) -> Vec<Candidate> {
     duties(board).into_iter().chain(workers).collect()
 }
 
-/// The turns of leads and the answers that are due.
+/// Returns the leads' turns and the answers that are due.
 fn duties(board: &Board) -> Vec<Candidate> {
     let mut found = Vec::new();
     for agent in board.agents.values().filter(|it| it.is_run_by_regatta()) {
-        // Only what we named ourselves leads and answers; whoever is talked to answers in its own name.
+        // Only agents that Regatta derived lead and answer. In a conversation the agent itself
+        // answers.
         let ours = |task: &Task| if agent.of.is_some() { !task.is_work() } else { task.converses() };
         let room = agent::capacity(board, agent).available as usize;
         let line = ReadyFor::Agent(agent.name.clone());

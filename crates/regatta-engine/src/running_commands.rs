@@ -1,11 +1,13 @@
-//! The commands of the user that run now: checks, ratchets, setup commands, after-landing commands, hooks.
+//! The user's commands that run now: checks, ratchets, setup commands, after-landing commands,
+//! hooks.
 //!
-//! They end as agents do (P11): `stop`, `cancel`, `drop`, `retry` and `down` end the process tree, and an attempt keeps
-//! its slot and its claims until the tree is gone. Whoever runs a command enters it here and asks [`Entry::is_wanted`]
-//! while it runs; whoever stops the owner waits here until the command has ended.
+//! They end as agents do (P11): `stop`, `cancel`, `drop`, `retry` and `down` end the process tree,
+//! and an attempt keeps its slot and its claims until the tree is gone. The thread that runs a
+//! command adds it here and calls [`Entry::is_wanted`] while it runs. The thread that stops the
+//! owner waits here until the command has ended.
 //!
-//! Nothing here survives a restart. A command that outlives the daemon has a record of its own, under which the next
-//! start joins or ends it.
+//! Nothing here survives a restart. A command that outlives the daemon has a record of its own,
+//! with which the next start re-attaches to it or ends it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, FiringId, TaskId};
 
-/// What a command runs for.
+/// The attempt, task or firing for which a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOwner {
     /// Setup commands, checks and the ratchet of an attempt.
@@ -23,7 +25,8 @@ pub enum CommandOwner {
     Landed(TaskId),
     /// The command of a hook that fired.
     Firing(FiringId),
-    /// The checks of the queue for a tree in which this task's work is the newest. The queue ends them itself.
+    /// The checks of the queue for a tree in which this task's work is the newest. The queue ends
+    /// them itself.
     Trial(TaskId),
 }
 
@@ -59,7 +62,7 @@ struct Running {
     told_to_end: bool,
 }
 
-/// One command, or several in a row for one owner, until it is dropped.
+/// One command, or several in a row, of one owner. Dropping the entry removes it.
 pub(crate) struct Entry<'a> {
     table: &'a RunningCommands,
     id: u64,
@@ -71,7 +74,7 @@ impl RunningCommands {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a command runs for `owner` until the entry is dropped.
+    /// Records that a command runs for `owner` until the entry is dropped.
     pub(crate) fn enter(&self, owner: CommandOwner, command: &str) -> Entry<'_> {
         let mut state = self.lock();
         state.last_id += 1;
@@ -80,7 +83,8 @@ impl RunningCommands {
         Entry { table: self, id, owner }
     }
 
-    /// Tells the commands of `owner` to end; an attempt gets no further ones. Returns whether a command ran.
+    /// Requests that the commands of `owner` end, and that no further ones begin for an attempt.
+    /// Returns whether a command ran.
     pub(crate) fn tell_to_end(&self, owner: CommandOwner) -> bool {
         let mut state = self.lock();
         if let CommandOwner::Attempt(attempt) = owner {
@@ -94,7 +98,8 @@ impl RunningCommands {
         found
     }
 
-    /// Waits until no command of `owner` runs. Returns what still runs when `patience` is over.
+    /// Waits until no command of `owner` runs. Returns the commands that still run after
+    /// `patience`.
     pub(crate) fn wait_until_none(&self, owner: CommandOwner, patience: Duration) -> Vec<String> {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
@@ -109,19 +114,20 @@ impl RunningCommands {
         }
     }
 
-    /// Returns the commands that run for `owner`, in words.
+    /// Describes the commands that run for `owner`.
     pub(crate) fn of(&self, owner: CommandOwner) -> Vec<String> {
         commands_of(&self.lock(), |other| other == owner)
     }
 
-    /// Returns every command that runs, with its owner; not the checks of the queue, which end with the engine.
+    /// Returns every running command with its owner, except the checks of the queue, which end with
+    /// the engine.
     pub(crate) fn all(&self) -> Vec<(CommandOwner, String)> {
         let state = self.lock();
         let all = state.running.iter().filter(|running| !matches!(running.owner, CommandOwner::Trial(_)));
         all.map(|running| (running.owner, running.command.clone())).collect()
     }
 
-    /// Returns the attempts for which a command runs here.
+    /// Returns the attempts for which a command runs on this machine.
     pub fn attempts(&self) -> Vec<AttemptId> {
         let state = self.lock();
         let attempts = state.running.iter().filter_map(|running| match running.owner {
@@ -146,7 +152,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Returns whether nobody has told the command to end.
+    /// Returns whether nobody has requested that the command ends.
     pub(crate) fn is_wanted(&self) -> bool {
         let state = self.table.lock();
         let stopped = matches!(self.owner, CommandOwner::Attempt(attempt) if state.stopped.contains(&attempt));

@@ -1,8 +1,10 @@
-//! The site elsewhere: an attempt works on a runner's machine, and what is wanted of it goes there as calls.
+//! The site on a runner's machine: sends what a [`Site`] is asked to the runner as calls, and waits
+//! for the answers.
 //!
-//! A call stays open until it is answered. A runner asks for the calls behind the last one it has seen, so an answer
-//! that was lost on the way is given again, and one that starts anew gets all that are open. Their numbers only rise,
-//! across restarts of the daemon too. Whatever is called may be called again (see [`Site`]), so nothing more is needed.
+//! A call stays open until it is answered. A runner polls for the calls after the last one that it
+//! has seen, so it repeats an answer that was lost, and a restarted runner gets all open calls.
+//! Call numbers only rise, also across restarts of the daemon. Every call can be repeated (see
+//! [`Site`]), so no further protocol is needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -27,7 +29,7 @@ use crate::ports::git::{Authorship, Capture, Repo, Workspace};
 use crate::ports::site::{Heard, Order, Site, SiteError};
 use crate::running_commands::{CommandOwner, Entry};
 
-/// What a runner is asked to do. Each is a call of its own [`Site`].
+/// A request to a runner. Each is one method of [`Site`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum Ask {
@@ -48,11 +50,11 @@ pub enum Ask {
     Start {
         launch: Box<Launch>,
     },
-    /// Answered when the program has ended; what it says meanwhile comes as [`Words`].
+    /// Answered when the program has ended. Its events come as [`Words`] until then.
     Attend {
         attempt: AttemptId,
     },
-    /// What is wanted of a program that is attended, all of it; a later one replaces it.
+    /// The complete input that is wanted for an attended program. It replaces earlier input.
     Wish {
         attempt: AttemptId,
         wishes: Wishes,
@@ -82,7 +84,7 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// The attempt it is about, if it is about one.
+    /// Returns the attempt that the request is about, if it is about one.
     pub fn attempt(&self) -> Option<AttemptId> {
         match self {
             Ask::Taken { .. } => None,
@@ -102,27 +104,28 @@ impl Ask {
     }
 }
 
-/// One thing a runner is asked, and its number.
+/// A request to a runner, with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     pub id: u64,
     pub ask: Ask,
 }
 
-/// What a runner answers: what the call gave, or why it could not be done.
+/// A runner's answer: the result of the call, or the reason why it failed.
 pub type CallAnswer = Result<Value, SiteError>;
 
-/// What an attended program said since.
+/// The new events of an attended program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Words {
-    /// With the place of its journal.
+    /// Events with their place in the program's journal.
     pub heard: Vec<(u64, Said)>,
-    /// It has been silent for so many milliseconds, or speaks again (`Some(None)`).
+    /// The milliseconds since the last sign of life, or `Some(None)` when the program became active
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<Option<u64>>,
 }
 
-/// What comes to whoever waits for a runner.
+/// A message to the thread that waits for a runner.
 enum Word {
     Answered(CallAnswer),
     Said(Words, mpsc::Sender<()>),
@@ -131,7 +134,7 @@ enum Word {
 
 struct Open {
     ask: Ask,
-    /// Who waits for the answer; nobody, when it only must arrive.
+    /// The waiting thread, or nobody when only the call itself matters.
     answer: Option<mpsc::Sender<Word>>,
 }
 
@@ -142,14 +145,15 @@ struct State {
     desks: HashMap<AttemptId, mpsc::Sender<Word>>,
 }
 
-/// All calls that are open.
+/// All open calls.
 pub(crate) struct Calls {
     state: Mutex<State>,
     bell: watch::Sender<u64>,
 }
 
 impl Calls {
-    /// `revision` is that of the board at the start: numbers go on above those of the last start.
+    /// Creates the table. `revision` is the board's at the start, which makes the numbers higher
+    /// than those of the last start.
     pub(crate) fn new(revision: u64) -> Calls {
         let state = State { last: revision << 24, ..State::default() };
         Calls { state: Mutex::new(state), bell: watch::Sender::new(0) }
@@ -162,7 +166,7 @@ impl Calls {
     fn open(&self, runner: &RunnerName, ask: Ask, answer: Option<mpsc::Sender<Word>>) -> u64 {
         let mut state = self.lock();
         if let Ask::Wish { attempt, .. } = &ask {
-            // Only the last wish counts.
+            // Only the last input counts.
             let attempt = *attempt;
             state.open.retain(|key, it| {
                 key.0 != *runner || !matches!(&it.ask, Ask::Wish { attempt: old, .. } if *old == attempt)
@@ -188,18 +192,18 @@ impl Calls {
 }
 
 impl Engine {
-    /// The open calls to a runner behind the last it has seen.
+    /// Returns the open calls to a runner after the last one that it has seen.
     pub fn runner_calls(&self, name: &RunnerName, session: u64, after: u64) -> Result<Vec<Call>, Refusal> {
         runner::speaks_for(&self.board(), name, session)?;
         Ok(self.shared.calls.after(name, after))
     }
 
-    /// Changes whenever some runner is asked something.
+    /// Returns a receiver that changes whenever a runner gets a call.
     pub fn runner_bell(&self) -> watch::Receiver<u64> {
         self.shared.calls.bell.subscribe()
     }
 
-    /// Takes a runner's answer. One that nobody waits for any more changes nothing.
+    /// Accepts a runner's answer. An answer for which nobody waits any more changes nothing.
     pub fn runner_answered(&self, name: &RunnerName, session: u64, id: u64, answer: CallAnswer) -> Result<(), Refusal> {
         runner::speaks_for(&self.board(), name, session)?;
         if let Some(waiting) = self.shared.calls.close(name, id).and_then(|it| it.answer) {
@@ -208,8 +212,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes what a program at a runner said, and returns when it was heard. `false`: nobody attends it here now, and
-    /// whoever does next is told all of it.
+    /// Accepts the events of a program at a runner, and returns when they were handled. Returns
+    /// `false` if no thread attends the program now; the next one gets all its events.
     pub fn runner_said(
         &self,
         name: &RunnerName,
@@ -226,7 +230,7 @@ impl Engine {
     }
 }
 
-/// A runner's machine.
+/// A runner's machine, as seen by the daemon.
 pub(crate) struct There {
     engine: Engine,
     runner: RunnerName,
@@ -237,14 +241,14 @@ impl There {
         There { engine: engine.clone(), runner }
     }
 
-    /// Whether it is no use to wait for the runner, and why.
+    /// Returns why waiting for the runner is useless, if it is.
     fn given_up(&self) -> Option<String> {
         if self.engine.is_stopping() {
-            return Some("the daemon stops".into());
+            return Some("the daemon is stopping".into());
         }
         let board = self.engine.board();
         let there = board.runners.get(&self.runner).is_some_and(|it| it.is_there());
-        (!there).then(|| format!("the runner {} is not there", self.runner))
+        (!there).then(|| format!("the runner {} is not connected", self.runner))
     }
 
     fn call<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, SiteError> {
@@ -255,7 +259,9 @@ impl There {
             match words.recv_timeout(LOOK_UP) {
                 Ok(Word::Answered(answer)) => return understand(answer),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err("the call was dropped".to_owned().into()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the call to the runner was dropped".to_owned().into());
+                }
             }
             if let Some(why) = self.given_up() {
                 calls.close(&self.runner, id);
@@ -264,7 +270,8 @@ impl There {
         }
     }
 
-    /// Notes that commands run for an attempt on the runner's machine, until the entry is dropped.
+    /// Records that commands run for an attempt on the runner's machine, until the entry is
+    /// dropped.
     fn enter(&self, order: &Order, commands: &str) -> Entry<'_> {
         let what = format!("{commands}, on the runner {}", self.runner);
         self.engine.shared.commands.enter(CommandOwner::Attempt(order.attempt.id), &what)
@@ -274,8 +281,8 @@ impl There {
         self.call(ask).map_err(|error| self.unwell(error.reason))
     }
 
-    /// Returns the fault of the repository here that keeps a runner from fetching it, if that is why. A runner is told no
-    /// more than that the fetch failed.
+    /// Returns the fault of the repository on this machine that keeps a runner from fetching it, if
+    /// that is the cause. The runner itself only learns that the fetch failed.
     fn fault_here(&self, order: &Order) -> Option<SiteError> {
         let error = self.engine.shared.git.compare_trunk(&Repo::of(&order.project), &[]).err()?;
         Some(SiteError::from(error)).filter(|error| error.fault.is_some())
@@ -288,7 +295,7 @@ impl There {
 
 fn understand<T: DeserializeOwned>(answer: CallAnswer) -> Result<T, SiteError> {
     let read = serde_json::from_value(answer?);
-    read.map_err(|error| format!("the runner's answer is not understood: {error}").into())
+    read.map_err(|error| format!("could not read the runner's answer: {error}").into())
 }
 
 fn boxed(order: &Order) -> Box<Order> {
@@ -374,7 +381,7 @@ impl Site for There {
         self.call(Ask::Hear { order: boxed(order) }).map_err(String::from)
     }
 
-    /// The runner has handed it over by then; what counts is what arrived.
+    /// By now the runner has pushed the capture. Only what arrived in the vault counts.
     fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, SiteError> {
         let said: Capture = self.call(Ask::Capture { order: boxed(order), authorship: authorship.clone() })?;
         let repo = Repo::of(&order.project);
@@ -387,13 +394,13 @@ impl Site for There {
                     Some(fixup) => git.recognise_fixup(&repo, of, &base, fixup),
                     None => git.tip(&repo).and_then(|tip| git.contains(&repo, &tip, &base)),
                 };
-                match known.map_err(|it| it.to_string())? {
-                    true => Ok(kept),
-                    false => Err(format!("the runner worked on {base}, which it was not given").into()),
+                if known.map_err(|it| it.to_string())? {
+                    return Ok(kept);
                 }
+                Err(format!("the runner worked on {base}, which is not the base that it was given").into())
             }
-            Some(kept) => Err(format!("the runner captured {}, and handed {} over", said.commit, kept.commit).into()),
-            None => Err(format!("the runner captured {}, and handed nothing over", said.commit).into()),
+            Some(kept) => Err(format!("the runner captured {}, but pushed {}", said.commit, kept.commit).into()),
+            None => Err(format!("the runner captured {}, but pushed nothing", said.commit).into()),
         }
     }
 
@@ -411,7 +418,7 @@ impl Site for There {
     fn clear(&self, order: &Order, authorship: &Authorship) -> Result<(), String> {
         if !self.engine.board().runners.contains_key(&self.runner) {
             let id = order.attempt.id;
-            tracing::warn!(attempt = %id, "what is left of it stays at the runner {}, which was removed", self.runner);
+            tracing::warn!(attempt = %id, "the files of the attempt stay on the machine of the runner {}, which was removed", self.runner);
             return Ok(());
         }
         self.call(Ask::Clear { order: boxed(order), authorship: authorship.clone() }).map_err(String::from)

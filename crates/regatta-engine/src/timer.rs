@@ -1,19 +1,21 @@
-//! Where time enters: the clock the writer reads, and the thread that wakes it when something falls due.
+//! Time: the clock that the writer reads, and the alarm that wakes the writer when a deadline has
+//! come.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regatta_core::ids::Now;
 
-/// Reads time. The program has one; tests turn their own hands.
+/// A source of time. The program has one; tests set their own.
 pub trait Clock: Send + Sync {
-    /// Milliseconds since some fixed moment; never goes back, whatever is done to the date (L12).
+    /// Returns the milliseconds since some fixed moment. Never goes back, even if the date is
+    /// changed (L12).
     fn steady_ms(&self) -> u64;
-    /// Milliseconds since 1970, for people.
+    /// Returns the milliseconds since 1970, for people.
     fn wall_ms(&self) -> u64;
 }
 
-/// The machine's own clock. It goes on while the machine sleeps.
+/// The machine's own clock. Its steady time also counts while the machine sleeps.
 pub struct MachineClock;
 
 impl Clock for MachineClock {
@@ -26,10 +28,11 @@ impl Clock for MachineClock {
     }
 }
 
-/// The fleet clock: goes on from the last commit, counts only while a daemon is up.
+/// The fleet clock: continues from the time of the last commit, and counts only while a daemon
+/// runs.
 ///
-/// So a lease never ends early because the daemon was away (L5), and no clock of another boot is compared
-/// with this one's.
+/// A lease therefore never ends early because the daemon was down (L5), and times of two boots of
+/// the machine are never compared.
 pub(crate) struct FleetClock {
     clock: Arc<dyn Clock>,
     base: u64,
@@ -61,10 +64,11 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// Sets the moment, on the fleet clock; `None` lets it sleep.
+    /// Sets the next deadline, on the fleet clock; `None` means that there is none.
     pub(crate) fn set(&self, due_at: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who wakes too early looks again; only what comes sooner than it thinks must wake it.
+        // A thread that wakes too early computes its wait anew, so only an earlier deadline must
+        // wake it.
         let sooner = due_at.is_some_and(|due| state.due_at.is_none_or(|it| due < it));
         state.due_at = due_at;
         if sooner {
@@ -77,7 +81,7 @@ impl Alarm {
         self.changed.notify_one();
     }
 
-    /// Calls `ring` each time the set moment has come, until [`Alarm::end`].
+    /// Calls `ring` each time a deadline has come, until [`Alarm::end`].
     pub(crate) fn run(&self, clock: &FleetClock, ring: impl Fn()) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.ended {

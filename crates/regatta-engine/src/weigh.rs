@@ -1,7 +1,11 @@
-//! What the world has to say before a start: how the trunk stands, and what room the machine has.
+//! Collects the facts about the world that the start gates need: the state of the trunk, and the
+//! free memory and disk.
 //!
-//! Looking takes some milliseconds, and a start must not wait for them each time. So a round of polls uses what was seen
-//! a moment ago and looks again afterwards; only what is old is looked at before.
+//! Collecting takes some milliseconds, and a start must not wait for them each time. A round of
+//! polls therefore uses facts that are at most [`STALE`] old, and facts older than [`FRESH`] are
+//! collected again after the round.
+//!
+//! The gates themselves are in `regatta_core::gates`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -19,28 +23,31 @@ use crate::perform::{compare_with, workspaces};
 use crate::ports::git::{GitError, Repo};
 use crate::ports::store::{StoreError, TaskFilter};
 
-/// How old what was seen may be before it is looked at again, after a round of polls.
+/// The age from which facts are collected again, after a round of polls.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
-/// How old it may be to be used at all.
+/// The age from which facts are collected again before they are used.
 const STALE: Duration = Duration::from_secs(30);
 
-/// How many tasks are read from the history at once.
+/// The number of tasks that one query reads from the history.
 const PAGE: usize = 1_000;
 
-/// What was seen for each mission, and when.
+/// The facts of each mission, with the time at which they were collected.
 #[derive(Default)]
 pub(crate) struct Scales {
     seen: BTreeMap<MissionId, (Instant, Facts)>,
     ancestry: BTreeMap<MissionId, Ancestry>,
 }
 
-/// What must be in a mission's trunk, and what of it was missing at the last look.
+/// The landings that a mission's trunk must contain, and those that were missing from it at the
+/// last check.
 #[derive(Default)]
 struct Ancestry {
-    /// The mission's last landing and the blockers of its open tasks when `landings` was read.
+    /// The mission's last landing and the blockers of its open tasks at the time when `landings`
+    /// was read.
     read_at: (Option<CommitId>, BTreeSet<TaskId>),
     landings: Vec<Landing>,
-    /// The trunk's tip, and how many lost commits people had accepted, when `lost` was found out.
+    /// The trunk's tip and the number of lost commits that people had accepted, at the time when
+    /// `lost` was computed.
     seen_at: Option<(CommitId, usize)>,
     lost: Vec<LostLanding>,
 }
@@ -49,21 +56,22 @@ struct Ancestry {
 struct Landing {
     task: TaskId,
     commit: CommitId,
-    /// The commit that the task handed in, which a shared commit of a wave brought to the trunk.
+    /// The commit that the task submitted, when a shared commit of a wave brought it to the trunk.
     submitted: Option<CommitId>,
 }
 
 impl Scales {
-    /// What is known for a mission; looked at now if nothing is.
+    /// Returns the facts of a mission, and collects them first when there are none, when they are
+    /// too old, or when something landed since.
     pub(crate) fn facts(&mut self, engine: &Engine, board: &Board, mission: MissionId) -> Facts {
         match self.seen.get(&mission) {
-            // What landed since may have made tasks ready that build on all that landed before.
+            // A new landing may have made tasks ready that build on all earlier landings.
             Some((at, facts)) if at.elapsed() < STALE && !self.has_landed(board, mission) => facts.clone(),
             _ => self.look(engine, board, mission),
         }
     }
 
-    /// Looks again at what is no longer fresh. Returns whether something looks different.
+    /// Collects again the facts that are no longer fresh. Returns whether a trunk's state changed.
     pub(crate) fn refresh(&mut self, engine: &Engine, board: &Board) -> bool {
         self.seen.retain(|id, _| board.missions.contains_key(id));
         self.ancestry.retain(|id, _| board.missions.contains_key(id));
@@ -76,7 +84,8 @@ impl Scales {
         let mut changed = false;
         for (id, before) in old {
             let now = self.look(engine, board, id);
-            // How much is free changes all the time; where something is held up, it is asked again anyway.
+            // Free memory and disk change all the time, and a start that lacks them is checked
+            // again anyway.
             changed |= now.base != before.base;
         }
         changed
@@ -93,7 +102,7 @@ impl Scales {
         facts
     }
 
-    /// Whether something of the mission landed since its landings were read.
+    /// Returns whether a task of the mission landed since the mission's landings were read.
     fn has_landed(&self, board: &Board, id: MissionId) -> bool {
         let last = board.missions.get(&id).and_then(|mission| mission.landed.last.as_ref());
         let known = self.ancestry.get(&id).and_then(|ancestry| ancestry.read_at.0.as_ref());
@@ -106,7 +115,8 @@ impl Scales {
         let repo = Repo::of(project);
         let ancestry = self.ancestry.entry(id).or_default();
         let mut look = || -> Result<Base, GitError> {
-            // The landings are read before the tip, so that one that lands just now is not missed in an older trunk.
+            // The landings are read before the tip. In the other order, a landing of just now would
+            // seem to be missing from an older trunk.
             ancestry.read(engine, board, mission);
             let trunk = engine.shared.git.trunk(&repo)?;
             ancestry.look(engine, project, (&repo, &trunk.tip))?;
@@ -118,7 +128,8 @@ impl Scales {
 }
 
 impl Ancestry {
-    /// Reads what landed of the mission and of the blockers of its open tasks, if that may have changed.
+    /// Reads the landings of the mission and of the blockers of its open tasks again, if they may
+    /// have changed.
     fn read(&mut self, engine: &Engine, board: &Board, mission: &Mission) {
         let open = board.open_tasks_of(mission.id).filter_map(|(_, id)| board.tasks.get(&id));
         let blockers: BTreeSet<TaskId> = open.flat_map(|task| task.blocked_by.iter().copied()).collect();
@@ -128,13 +139,13 @@ impl Ancestry {
         }
         match landings(engine, board, mission, &now.1) {
             Ok(landings) => (self.landings, self.read_at, self.seen_at) = (landings, now, None),
-            // The next look reads them again.
-            Err(error) => tracing::warn!(mission = %mission.id, "could not read what landed: {error}"),
+            // The next check reads them again.
+            Err(error) => tracing::warn!(mission = %mission.id, "could not read the mission's landings: {error}"),
         }
     }
 
-    /// Finds out which landings the trunk's history up to `tip` lost. What a person undid, rewrote or accepted as lost is
-    /// not missed.
+    /// Finds the landings that are missing from the trunk's history up to `tip`. Leaves out
+    /// landings that a person undid, rewrote or accepted as lost.
     fn look(&mut self, engine: &Engine, project: &Project, (repo, tip): (&Repo, &CommitId)) -> Result<(), GitError> {
         let now = (tip.clone(), project.queue.accepted.len());
         if self.seen_at.as_ref() == Some(&now) {
@@ -157,7 +168,8 @@ impl Ancestry {
                     let gone: Vec<&TrunkCommit> = trunk_check::lost(project, &seen).collect();
                     lost.retain(|landing| gone.iter().any(|gone| landing.is(gone)));
                 }
-                // Whether the trunk has them rewritten is not known, so their dependants wait.
+                // It is unknown whether the trunk has rewritten versions of these commits, so their
+                // dependants wait.
                 Err(error) => tracing::warn!(project = %project.name, %error, "could not look for rewritten landings"),
             }
         }
@@ -169,12 +181,14 @@ impl Ancestry {
 }
 
 impl Landing {
-    /// Whether a commit of a trunk is this landing. The commit of a wave is several.
+    /// Returns whether a commit of a trunk is this landing. A wave's commit is several landings.
     fn is(&self, commit: &TrunkCommit) -> bool {
         commit.commit == self.commit && commit.task.is_none_or(|task| task == self.task)
     }
 }
 
+/// Reads the landings of the mission's completed tasks, and of those `blockers` that belong to
+/// other missions of the same project.
 fn landings(
     engine: &Engine,
     board: &Board,
@@ -197,18 +211,18 @@ fn landings(
     Ok(tasks.into_iter().filter_map(landing).collect())
 }
 
-/// Returns the commits that people took back with an undo. Read only when something is missing.
+/// Returns the commits that people undid. They are read only when a landing is missing.
 fn undone(engine: &Engine, project: &ProjectName) -> BTreeSet<CommitId> {
     let filter = TaskFilter { project: Some(project.clone()), ..TaskFilter::default() };
     let tasks = completed(engine, filter).unwrap_or_else(|error| {
-        tracing::warn!(%project, "could not read what was undone: {error}");
+        tracing::warn!(%project, "could not read the undone landings: {error}");
         vec![]
     });
     let reverts = tasks.into_iter().filter_map(|task| task.submission).filter(|submission| submission.reverts);
     reverts.map(|submission| submission.commit).collect()
 }
 
-/// Reads all completed tasks that match.
+/// Reads all completed tasks that match `filter`.
 fn completed(engine: &Engine, filter: TaskFilter) -> Result<Vec<Task>, StoreError> {
     let mut found: Vec<Task> = Vec::new();
     loop {
@@ -223,13 +237,13 @@ fn completed(engine: &Engine, filter: TaskFilter) -> Result<Vec<Task>, StoreErro
     }
 }
 
-/// What the disk has free, or what the project's own bound leaves if that is less.
+/// Returns the free disk space in MB, or what the project's own limit leaves if that is less.
 fn room(engine: &Engine, board: &Board, id: MissionId) -> Option<u64> {
     let free = engine.shared.git.free_disk_mb();
     let project = board.missions.get(&id).and_then(|it| board.projects.get(&it.project));
     let bound = project.and_then(|it| {
         workspaces::room_left_mb(engine, it).unwrap_or_else(|error| {
-            tracing::warn!(project = %it.name, "what its workspaces take cannot be found out: {error}");
+            tracing::warn!(project = %it.name, "could not measure the project's workspaces: {error}");
             None
         })
     });

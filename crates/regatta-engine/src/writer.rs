@@ -1,8 +1,10 @@
-//! The one writer: decide, commit, answer, then perform. In that order, always.
+//! The one thread that decides, commits and answers, always in this order.
 //!
-//! One thread owns the board and the store. Commands that wait together are decided one after the other and
-//! committed together; each is answered when the batch is durable, refusals too, so that nobody is told
-//! of a state that a crash could take back.
+//! It owns the board and the store. Commands that are queued together are decided one after the
+//! other and committed together. Each is answered when the batch is durable, refusals included, so
+//! that no answer is about a state that a crash could undo.
+//!
+//! Which change a command makes is decided by `regatta_core::command`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,27 +27,30 @@ use crate::perform::block_on_until;
 use crate::ports::store::{Batch, Store, StoreError};
 use crate::timer::{Alarm, FleetClock};
 
-/// The most commands in one transaction: enough to share an fsync, few enough to answer soon.
+/// The largest number of commands in one transaction: enough to share an fsync, few enough for a
+/// quick answer.
 const LARGEST_BATCH: usize = 512;
 
 /// The answer to an accepted command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Where the fleet's log was when the command was decided: cursor, witness and token in one.
+    /// The revision of the fleet's log when the command was decided. It also serves as cursor,
+    /// witness and token.
     pub revision: u64,
-    /// What the command gave.
+    /// The result of the command.
     pub outcome: Outcome,
-    /// The task that the command completed: the board has it no more, and who asked wants to see it.
+    /// The task that the command completed. It is no longer on the board, and the caller wants to
+    /// show it.
     pub completed: Option<Arc<Task>>,
 }
 
-/// Why a command was not carried out.
+/// The reason why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The rules do not allow it, as of `revision`.
+    /// The rules do not allow the command, as of `revision`.
     #[error("{}", refusal.message())]
     Refused { refusal: Refusal, revision: u64 },
-    /// The store could not keep it; nothing was changed.
+    /// The store could not commit the command, and nothing was changed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The daemon is stopping.
@@ -55,15 +60,16 @@ pub enum Failure {
 
 pub(crate) type Answer = Result<Reply, Failure>;
 
-/// A condition: nothing about `subject` may have happened after `since`.
+/// A condition of a request: `subject` must not have changed after `since`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unless {
     pub subject: String,
     pub since: u64,
 }
 
-/// When each thing changed last, as far back as is remembered. It is not stored: after a start everything counts as
-/// changed by then, so that whoever read it before reads it again.
+/// The revisions at which each subject last changed. The table is limited and not stored. After a
+/// start everything counts as changed at that revision, so that clients with older data read it
+/// again.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     floor: u64,
@@ -71,7 +77,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// How many things are remembered.
+    /// The largest number of subjects in the table.
     const MOST: usize = 65_536;
 
     fn note(&mut self, events: &[Recorded]) {
@@ -86,19 +92,20 @@ impl Changes {
 
     fn check(&self, unless: &Unless) -> Result<(), Refusal> {
         let at = self.last.get(&unless.subject).copied().unwrap_or(self.floor);
-        match at > unless.since {
-            true => Err(Refusal::Changed { what: unless.subject.clone(), since: unless.since, at }),
-            false => Ok(()),
+        if at > unless.since {
+            return Err(Refusal::Changed { what: unless.subject.clone(), since: unless.since, at });
         }
+        Ok(())
     }
 }
 
-/// What nobody who edits a thing means by a change of it.
+/// Returns whether [`Unless`] ignores an event: progress and notes do not invalidate a person's
+/// edit of a task.
 fn is_chatter(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }
 
-/// What the writer is told.
+/// A message to the writer.
 pub(crate) enum Note {
     Submit {
         request: Box<Request>,
@@ -106,7 +113,7 @@ pub(crate) enum Note {
         unless: Option<Unless>,
         answer: oneshot::Sender<Answer>,
     },
-    /// An effect was performed, and there is nothing more to say of it.
+    /// An effect was performed and has no other result.
     Settled {
         key: EffectKey,
     },
@@ -121,17 +128,18 @@ pub(crate) enum Note {
     Stop,
 }
 
-/// Effects that were performed and are still in the outbox. Taking them out is worth no transaction of its own: it
-/// comes along with the next, or a moment later. After a crash they are performed again, which changes nothing.
+/// Effects that were performed and are still in the outbox. Removing them needs no transaction of
+/// its own: they are removed with the next commit, or a moment later. After a crash they are
+/// performed again, which changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     keys: Vec<EffectKey>,
-    /// When they are written at the latest.
+    /// The latest time of the transaction that removes them.
     due: Option<Instant>,
 }
 
 impl Settled {
-    /// How long they wait for a transaction that comes anyway.
+    /// The time for which they wait for another transaction.
     const PATIENCE: Duration = Duration::from_millis(20);
 
     fn add(&mut self, key: EffectKey) {
@@ -144,13 +152,13 @@ impl Settled {
     }
 }
 
-/// What the writer tells.
+/// The channels on which the writer publishes a commit.
 pub(crate) struct Outlets {
     pub(crate) board: watch::Sender<Arc<Board>>,
     pub(crate) events: broadcast::Sender<Arc<[Recorded]>>,
     pub(crate) effects: Box<dyn Fn(EffectKey, Effect) + Send>,
     pub(crate) alarm: Arc<Alarm>,
-    /// Rings for the runner, only when there is an agent whose program it could start.
+    /// Notifies the runner, only when there is an agent whose program it could start.
     pub(crate) runner: watch::Sender<u64>,
 }
 
@@ -159,21 +167,21 @@ pub(crate) struct Writer {
     pub(crate) store: Box<dyn Store>,
     pub(crate) clock: Arc<FleetClock>,
     pub(crate) outlets: Outlets,
-    /// Places in line whose callers hung up before they could be told of them.
+    /// Waits for claims whose callers hung up before they got the answer.
     pub(crate) hung_up: Vec<WaitId>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) changes: Changes,
     pub(crate) settled: Settled,
-    /// When the store may rest, if nobody asks for anything until then.
+    /// The time at which an idle store may update its rows.
     pub(crate) rest: Option<Instant>,
 }
 
 impl Writer {
-    /// How long a quiet moment is, and how long the store is left alone when it could not use one.
+    /// The idle time after which the store updates its rows, and the delay after a failed update.
     const MOMENT: Duration = Duration::from_millis(20);
     const LATER: Duration = Duration::from_secs(1);
 
-    /// Works until told to stop, or until nobody can tell it anything.
+    /// Runs until a stop message, or until all senders are gone.
     pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<Note>) {
         self.changes.floor = self.board.revision;
         let mut notes = Vec::with_capacity(LARGEST_BATCH);
@@ -190,7 +198,7 @@ impl Writer {
                 return;
             }
             gather(&mut inbox, &mut notes, callers);
-            // What is settled needs no turn of its own, and nobody waits for it who could ask again.
+            // Completed effects do not force a batch of their own, and no caller waits for them.
             notes.retain(|note| match note {
                 Note::Settled { key } => {
                     self.settled.add(*key);
@@ -214,7 +222,7 @@ impl Writer {
         }
     }
 
-    /// One batch. Returns whether it was told to stop.
+    /// Decides and commits one batch. Returns whether it contained a stop message.
     fn turn(&mut self, notes: &mut Vec<Note>) -> bool {
         let now = self.clock.now();
         let before = self.board.clone();
@@ -222,18 +230,20 @@ impl Writer {
         let mut answers = Vec::with_capacity(notes.len());
         let mut after = Vec::new();
         let mut stop = false;
-        // A lease began somewhere within its millisecond, so it is over only when the last one has passed too (L5).
+        // A lease began somewhere within its millisecond, so it is over only when its last
+        // millisecond has passed too (L5).
         let past = Now { at: now.at.saturating_sub(1), ..now };
         if !self.board.due(past).is_empty() {
             let tick = Request { by: Actor::Regatta, key: None, command: Command::Tick };
             if let Err(refusal) = decide(&self.board, &tick, past).map(|commit| self.take(commit, &mut batch)) {
-                tracing::error!(code = refusal.code(), "what fell due could not be settled: {}", refusal.message());
+                tracing::error!(code = refusal.code(), "could not process expired timers: {}", refusal.message());
             }
         }
         for note in notes.drain(..) {
             match note {
                 Note::Submit { request, performed, unless, answer } => {
-                    // One that was carried out before is answered as it was, whatever has changed since (J9).
+                    // A command that was carried out before gets the same answer, whatever has
+                    // changed since (J9).
                     let known = request.key.as_ref().is_some_and(|it| self.board.answers.contains_key(it));
                     let may = unless.filter(|_| !known).map_or(Ok(()), |it| self.changes.check(&it));
                     let decided = may
@@ -270,7 +280,8 @@ impl Writer {
                     self.settled = Settled::default();
                 }
                 for (answer, reply) in answers {
-                    // The caller may have hung up; what was decided stands, but nobody stands in line for no one.
+                    // The caller may have hung up. The decision stands, but a wait for a claim
+                    // without a caller is cancelled.
                     if let Err(Ok(Reply { outcome: Outcome::Claim(Acquired::Waiting { wait, .. }), .. })) =
                         answer.send(reply)
                     {
@@ -283,14 +294,14 @@ impl Writer {
                 self.outlets.alarm.set(self.board.next_deadline(past).map(|it| it + 1));
             }
             Err(error) => {
-                tracing::error!(code = error.code, "nothing of this batch was kept: {error}");
+                tracing::error!(code = error.code, "could not commit a batch: {error}");
                 self.meters.not_kept(Instant::now());
                 self.board = before;
                 for (answer, _) in answers {
                     let _gone = answer.send(Err(Failure::Store(error.clone())));
                 }
                 self.settled.due = self.settled.due.map(|_| Instant::now() + Duration::from_secs(1));
-                // What fell due is settled when the store is well again.
+                // Expired timers are processed when the store works again.
                 self.outlets.alarm.set(Some(now.at + 1_000));
             }
         }
@@ -308,6 +319,7 @@ impl Writer {
         stop
     }
 
+    /// Lets the store update its rows, if it is idle long enough.
     fn rest_if_due(&mut self) {
         if self.rest.is_some_and(|it| it <= Instant::now()) {
             let rested = self.store.rest();
@@ -315,12 +327,13 @@ impl Writer {
             if let Err(error) = rested {
                 tracing::warn!(
                     code = error.code,
-                    "the store is behind its log, and is brought up to date later: {error}"
+                    "could not update the store's rows from its log, trying again later: {error}"
                 );
             }
         }
     }
 
+    /// Applies a decided commit to the board and adds it to the batch.
     fn take(&mut self, commit: Commit, batch: &mut Batch) -> Outcome {
         self.board = commit.board;
         self.changes.note(&commit.events);
@@ -330,7 +343,8 @@ impl Writer {
         commit.outcome
     }
 
-    /// The only place where state is written.
+    /// Writes the batch to the store and publishes it. This is the only place where state is
+    /// written.
     fn commit(&mut self, batch: &mut Batch, before: u64) -> Result<(), StoreError> {
         if batch.events.is_empty() && batch.performed.is_empty() {
             return Ok(());
@@ -339,12 +353,13 @@ impl Writer {
         crate::failpoint::at("commit.begin");
         let began = Instant::now();
         if let Err(error) = self.store.commit(batch) {
-            // It may have been kept and only the word of it lost: then it stands, and everybody is told so.
+            // The batch may be stored although the call failed. Then it stands, and everybody is
+            // notified of it.
             let kept = self.board.revision != before && self.store.revision().is_ok_and(|it| it == self.board.revision);
             if !kept {
                 return Err(error);
             }
-            tracing::warn!(code = error.code, "the store complained, but kept the batch: {error}");
+            tracing::warn!(code = error.code, "the store reported an error, but committed the batch: {error}");
         }
         self.meters.kept(began.elapsed());
         self.rest = self.store.is_behind().then(|| Instant::now() + Writer::MOMENT);
@@ -361,6 +376,7 @@ impl Writer {
     }
 }
 
+/// Returns the task that a commit ended, if it ended one.
 fn completed_by(commit: &Commit) -> Option<Arc<Task>> {
     commit.rows.iter().find_map(|(_, row)| match row {
         Some(row @ Row::Task(task)) if !row.is_live() => Some(task.clone()),
@@ -368,10 +384,11 @@ fn completed_by(commit: &Commit) -> Option<Arc<Task>> {
     })
 }
 
-/// Under load, waits a moment for those who were just answered and will ask again: a transaction costs a sync
-/// of the disk, and twice as many commands in it cost little more. `callers` is how many there were last time.
+/// Under load, waits a moment for callers that were just answered and will send again: a
+/// transaction costs a sync of the disk, and twice as many commands in it cost little more.
+/// `callers` is the size of the last batch.
 ///
-/// Where few are waiting nothing is gained, so nobody waits.
+/// With few callers the wait gains nothing, so it is skipped.
 fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, callers: usize) {
     const FEW: usize = 8;
     const LONGEST: Duration = Duration::from_micros(300);
@@ -389,13 +406,14 @@ fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, callers: usiz
                 heard = Instant::now();
             }
             Err(_) if heard.elapsed() > SILENCE || began.elapsed() > LONGEST => return,
-            // Those who are waited for may need this very processor.
+            // The callers may need this very processor.
             Err(_) => std::thread::yield_now(),
         }
     }
 }
 
-/// Ends a wait for a caller that is gone. Should the store not keep even that, it ends at its own deadline.
+/// Cancels a claim's wait for a caller that is gone. If the store fails, the wait ends at its own
+/// deadline.
 fn give_up(wait: WaitId) -> Note {
     let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait } };
     Note::Submit { request: Box::new(request), performed: None, unless: None, answer: oneshot::channel().0 }

@@ -1,20 +1,24 @@
-//! Keeps what an agent left on disk.
+//! Captures the files that an agent left on disk.
 //!
-//! No git runs with the workspace's `.git`: the agent may have put hooks, filters, a file or a link there (S5). The
-//! files are read through the vault, with an index of our own that starts as the workspace's base each time, so
-//! that the outcome depends on the files alone.
+//! No git runs with the workspace's `.git`, because the agent may have put hooks, filters, a file
+//! or a link there (S5). The files are read through the vault, with Regatta's own index, which
+//! starts as the workspace's base each time, so that the result depends on the files alone.
 //!
-//! - Ignored files are left out, by the `.gitignore` files in the tree; files the base tracks never are.
-//! - A repository that the agent made inside the workspace is kept as plain files: git would record only the id
-//!   of a commit that nobody else has. Its own history is not kept.
-//! - A submodule is captured at the commit that is checked out in it, else at the commit that the agent's index or own
-//!   commits name, else at the base's. If it is gone, or holds plain files, that is kept; the guard refuses such files.
-//!   What is inside a checked-out submodule is the matter of `submodule_work.rs`.
-//! - Files that were there before the attempt (`copy.rs`) are left out, whatever `.gitignore` says by now.
-//! - What cannot be read or has no name that git stores is named, and nothing is captured: a part would pass for the whole.
-//! - A pipe, a socket or a device has no content. Where git would read one for a file, and wait for ever, it goes.
-//! - Where only some directories are checked out, what is not there stays as the base has it; a file that was
-//!   written there all the same counts.
+//! - Ignored files are left out, according to the `.gitignore` files in the tree. Files that the
+//!   base tracks are never left out.
+//! - A repository that the agent made inside the workspace is captured as plain files, because git
+//!   would record only the id of a commit that nobody else has. Its own history is not kept.
+//! - A submodule is captured at the commit that is checked out in it, otherwise at the commit that
+//!   the agent's index or own commits name, otherwise at the base's. If it is gone, or contains
+//!   plain files, that is captured; the guard refuses such files. Files inside a checked-out
+//!   submodule are handled by `submodule_work.rs`.
+//! - Files from before the attempt (`copy.rs`) are left out, whatever `.gitignore` says now.
+//! - If a file cannot be read, or has a name that git does not store, the error names it and
+//!   nothing is captured, because a partial capture would look complete.
+//! - A pipe, a socket or a device has no content. It is removed where git would read it as a file
+//!   and block for ever.
+//! - In a sparse checkout, a file that is not checked out stays as the base has it. A file that was
+//!   written there all the same is captured.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -30,59 +34,60 @@ use crate::submodule_work::SubmoduleWork;
 use crate::vault::{base_ref, keep_ref};
 use crate::{GitAdapter, disk, history, words};
 
-/// The longest path of a new file, from the top of the repository. The system takes 4,096 bytes with everything above
-/// the repository, and nobody knows where other checkouts are.
+/// The length limit for the path of a new file, from the top of the repository. The system allows
+/// 4,096 bytes including the path of the repository, and other checkouts may be at longer paths.
 const MAX_PATH_BYTES: usize = 3072;
 
-/// Returns the path that git could not open because it is too long. Git cuts such a complaint before it says why.
+/// Returns the path that git could not open because it is too long. Git truncates such a message
+/// before its reason.
 fn too_long(complaints: &str) -> Option<&str> {
     let named = complaints.lines().filter_map(|line| line.split_once('\'')).map(|(_, rest)| rest);
     named.map(|rest| rest.split('\'').next().unwrap_or(rest)).find(|path| path.len() > MAX_PATH_BYTES)
 }
 
-/// The longest index of an agent's that is read.
+/// The size limit for reading an agent's index.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 
 /// A workspace's files as a tree in the vault.
 pub(crate) struct Snapshot {
     pub(crate) tree: CommitId,
-    /// The submodules in it, whose files are in no tree.
+    /// The submodules of the snapshot, whose files are in no tree.
     pub(crate) submodules: Vec<Pointer>,
 }
 
 /// A submodule of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Pointer {
-    /// From the top of the snapshot.
+    /// The path from the top of the snapshot.
     pub(crate) path: Vec<u8>,
     /// The commit that the snapshot has for it.
     pub(crate) commit: CommitId,
-    /// The base has another one.
+    /// True if the base has another commit.
     pub(crate) is_moved: bool,
-    /// A repository is there on disk, and not just an empty directory.
+    /// True if a repository is there on disk, and not just an empty directory.
     pub(crate) is_checked_out: bool,
 }
 
-/// The files of one workspace, or of a submodule in it, seen through the vault.
+/// Reads the files of one workspace, or of a submodule in it, through the vault.
 pub(crate) struct Lens<'a> {
     pub(crate) adapter: &'a GitAdapter,
     pub(crate) vault: &'a Path,
     pub(crate) workspace: &'a Path,
     pub(crate) tree: &'a Path,
     pub(crate) index: &'a Path,
-    /// Where new objects go, if not into the vault.
+    /// The directory for new objects, if not the vault.
     pub(crate) objects: Option<&'a Path>,
-    /// What was there before the attempt.
+    /// The files from before the attempt.
     pub(crate) foreign: HashSet<Vec<u8>>,
     /// The agent's newest commit, if it is in the vault.
     pub(crate) own: Option<CommitId>,
 }
 
-/// An entry of the base that needs care.
+/// An entry of the base that is not a plain file on disk.
 enum Special {
-    /// A submodule: its commit.
+    /// A submodule: its commit and path.
     Submodule(String, Vec<u8>),
-    /// Not checked out.
+    /// A file that is not checked out.
     Absent(Vec<u8>),
 }
 
@@ -95,7 +100,7 @@ impl Lens<'_> {
         }
     }
 
-    /// Runs a call that reads files, and takes a file it passed over for an error.
+    /// Runs a call that reads files. Treats a file that git skipped as an error.
     fn read(&self, call: Call) -> Result<Said, GitError> {
         let said = call.done();
         let complaints = match &said {
@@ -114,7 +119,7 @@ impl Lens<'_> {
         said
     }
 
-    /// The base's entries that are no plain files on the disk.
+    /// Returns the base's entries that are not plain files on disk.
     fn specials(&self) -> Result<Vec<Special>, GitError> {
         let entries = self.git("list the base's files").args(["ls-files", "-t", "--stage", "-z"]).list()?;
         let special = |it: Vec<u8>| {
@@ -129,22 +134,23 @@ impl Lens<'_> {
         Ok(entries.into_iter().filter_map(special).collect())
     }
 
-    /// Notes in a fresh index which of the base's files were never checked out.
+    /// Marks in a fresh index the files of the base that were never checked out.
     fn mark_absent(&self, sparse: &Sparse) -> Result<(), GitError> {
         let files = self.git("list the base's files").args(["ls-files", "-z"]).list()?;
         let absent = |it: &&Vec<u8>| !sparse.includes(it) && !disk::occupied(&self.tree.join(path_of(it)));
         self.update_index(&["--skip-worktree", "--stdin"], join(files.iter().filter(absent).map(Vec::as_slice)))
     }
 
-    /// New files that are not ignored, those in nested repositories too, but for `submodules`.
+    /// Returns the new files that are not ignored, also those in nested repositories, without those
+    /// in `submodules`.
     pub(crate) fn untracked(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
-        // The directory that is Regatta's own in every workspace is no work.
+        // Regatta's own directory in a workspace is not part of the work.
         let list = || {
             let call = self.git("list new files").args(["ls-files", "--others", "--exclude-standard", "-z"]);
             call.arg("--exclude=/.regatta/")
         };
         let found = split(&self.read(list())?.stdout);
-        // Git names a repository within, with a slash, and does not look into it.
+        // Git names a nested repository with a slash and does not list its files.
         let (mut nested, mut files): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| it.ends_with(b"/"));
         nested.retain(|it| !submodules.contains(it));
         let mut within = Vec::new();
@@ -157,7 +163,8 @@ impl Lens<'_> {
             }
         }
         if !within.is_empty() {
-            // Seen from within, the rules of the directories above were not known.
+            // Git did not apply the ignore rules of the directories above while listing from
+            // inside.
             let ignored = self.ignored(&within)?;
             files.extend(within.into_iter().filter(|it| !ignored.contains(it)));
         }
@@ -168,10 +175,10 @@ impl Lens<'_> {
         }
     }
 
-    /// Which of these paths are ignored.
+    /// Returns those of these paths that git ignores.
     fn ignored(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
         const DOING: &str = "ask which files are ignored";
-        // A name may start with `:`, which alone would be magic.
+        // The prefix keeps git from interpreting a name that starts with `:`.
         let asked: Vec<_> = paths.iter().map(|it| [b"./", it.as_slice()].concat()).collect();
         let call = self.git(DOING).args(["check-ignore", "-z", "--stdin"]);
         let said = call.input(join(asked.iter().map(Vec::as_slice))).run()?;
@@ -181,13 +188,14 @@ impl Lens<'_> {
         Ok(split(&said.stdout).iter().filter_map(|it| it.strip_prefix(b"./").map(<[u8]>::to_vec)).collect())
     }
 
-    /// Pipes and the like that git would wait for, or that stand where the base has a file.
+    /// Returns the pipes and similar files that git would block on, or that replace a file of the
+    /// base.
     fn pipes(&self) -> Result<Vec<PathBuf>, GitError> {
         let list = || self.git("list the base's files").args(["ls-files", "-z"]).list();
         Pipes::in_tree(self.tree)?.in_the_way(self.tree, || Ok(list()?.into_iter().collect()))
     }
 
-    /// Takes them away: nobody works here any more, and there is nothing in them.
+    /// Removes these files, which have no content, after the attempt's programs have ended.
     pub(crate) fn clear(&self) -> Result<(), GitError> {
         for path in self.pipes()? {
             disk::remove(&path)?;
@@ -204,7 +212,7 @@ impl Lens<'_> {
         self.read(call.input(input)).map(drop)
     }
 
-    /// The submodules that the agent's own commits name, by path.
+    /// Returns the submodules that the agent's own commits name, by path.
     fn own_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
         let Some(own) = &self.own else { return Ok(BTreeMap::new()) };
         let call = self.adapter.git.ours(self.vault, "list the agent's submodules");
@@ -217,13 +225,14 @@ impl Lens<'_> {
         Ok(entries.into_iter().filter_map(submodule).collect())
     }
 
-    /// The submodules that the agent's index names, by path. An index that git cannot read names none.
+    /// Returns the submodules that the agent's index names, by path, or none if git cannot read
+    /// that index.
     fn staged_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
         let index = history::git_dir_of(self.workspace, self.tree).map(|git_dir| git_dir.join("index"));
         let Some(bytes) = index.and_then(|index| history::read_plain(&index, MAX_INDEX_BYTES)) else {
             return Ok(BTreeMap::new());
         };
-        // Git reads a copy, from a place that the agent cannot write to.
+        // Git reads a copy, in a place that the agent cannot write to.
         let copy = self.index.with_extension("staged");
         disk::write_unhurried(&copy, &bytes)?;
         let call = self.adapter.git.ours(self.vault, "list the agent's submodules").index(&copy);
@@ -237,7 +246,7 @@ impl Lens<'_> {
         Ok(split(&said?.stdout).into_iter().filter_map(submodule).collect())
     }
 
-    /// The base's submodules that a repository is checked out in.
+    /// Returns the base's submodules in which a repository is checked out.
     pub(crate) fn checked_out_submodules(&self) -> Result<Vec<Vec<u8>>, GitError> {
         let path = |special| match special {
             Special::Submodule(_, path) => Some(path),
@@ -257,7 +266,8 @@ impl Lens<'_> {
             }
         }
         self.update_index(&["--no-skip-worktree", "--stdin"], join(there.iter().map(Vec::as_slice)))?;
-        // With a submodule in the index git would run `git status` in it, under a configuration of the agent's.
+        // With a submodule in the index git would run `git status` in it, under the agent's
+        // configuration.
         self.update_index(&["--force-remove", "--stdin"], join(links.iter().map(|(_, path)| path.as_slice())))?;
         self.read(self.git("read the workspace's files").args(["add", "--update"]))?;
         let mut named = self.own_submodules()?;
@@ -269,7 +279,8 @@ impl Lens<'_> {
             let moved = staged.remove(&path).filter(is_moved).or(committed);
             candidates.push((Some(base), moved, path));
         }
-        // A new one is a submodule only if the agent committed it as one; else it is kept as plain files.
+        // A new path is a submodule only if the agent committed it as one. Otherwise it is captured
+        // as plain files.
         candidates.extend(named.into_iter().map(|(path, commit)| (None, Some(commit), path)));
         let (mut submodules, mut held) = (Vec::new(), Vec::new());
         for (base, moved, path) in candidates {
@@ -302,13 +313,13 @@ impl Lens<'_> {
     }
 }
 
-/// Whether a directory, which is no link, has a `.git` of its own.
+/// Returns whether a directory, which is not a link, has a `.git` of its own.
 fn is_repository(dir: &Path) -> bool {
     disk::is_real_dir(dir) && disk::occupied(&dir.join(".git"))
 }
 
 impl GitAdapter {
-    /// Looks at an attempt's workspace through an index that is its base's.
+    /// Runs `look` on an attempt's workspace, with an index that is a copy of its base's.
     fn through_lens<T>(
         &self,
         repo: &Repo,
@@ -334,7 +345,8 @@ impl GitAdapter {
         };
         if let Some(base) = base {
             let kept = self.places.base_index(&repo.project, attempt);
-            // Without it every file is read again: slower, and no less right.
+            // Without the saved index every file is read again, which is slower but gives the same
+            // result.
             if disk::copy_index(&kept, index.path()).is_err() {
                 disk::remove(index.path())?;
                 lens.git("read the base").args(["read-tree", base.as_str()]).done()?;
@@ -359,7 +371,8 @@ impl GitAdapter {
         })
     }
 
-    /// New files in an attempt's workspace that are not ignored and were not there before it.
+    /// Returns the new files of an attempt's workspace that are not ignored and not from before the
+    /// attempt.
     pub(crate) fn new_files(&self, repo: &Repo, attempt: AttemptId, vault: &Path) -> Result<Vec<Vec<u8>>, GitError> {
         let base = self.find(vault, &base_ref(attempt))?;
         self.through_lens(repo, attempt, vault, (base.as_ref(), None), |lens| {
@@ -372,7 +385,7 @@ impl GitAdapter {
         })
     }
 
-    /// The workspace's files as a tree in `objects`, which nothing keeps.
+    /// Writes the workspace's files as a tree into `objects`, where nothing keeps it.
     pub(crate) fn glance_tree(
         &self,
         repo: &Repo,
@@ -381,7 +394,7 @@ impl GitAdapter {
         (base, objects): (&CommitId, &Path),
     ) -> Result<CommitId, GitError> {
         self.through_lens(repo, attempt, vault, (Some(base), None), |lens| {
-            // Somebody works here: nothing is touched.
+            // The agent is working here, so nothing may be changed.
             if let Some(pipe) = lens.pipes()?.first() {
                 return Err(words::no_file(pipe));
             }
@@ -393,6 +406,7 @@ impl GitAdapter {
         })
     }
 
+    /// Captures an attempt's workspace as a commit and pins it.
     pub(crate) fn capture_workspace(
         &self,
         repo: &Repo,
@@ -411,7 +425,8 @@ impl GitAdapter {
             let commit = if snapshot.tree == self.tree_of(&vault, &base)? {
                 base.clone()
             } else {
-                // The base comes first; the agent's own commits are for whoever wants them one by one.
+                // The base is the first parent. The agent's own commits follow, for landings that
+                // replay them one by one.
                 let parents: Vec<&CommitId> = [&base].into_iter().chain(own.as_ref()).collect();
                 self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
             };
@@ -432,7 +447,7 @@ impl GitAdapter {
         })
     }
 
-    /// Keeps `commit` for good, and what was kept before it as well (Q3).
+    /// Keeps `commit` for good, together with the commit that was kept before it (Q3).
     pub(crate) fn pin(&self, vault: &Path, attempt: AttemptId, commit: &CommitId) -> Result<(), GitError> {
         let keep = keep_ref(attempt);
         let changes = match self.find(vault, &keep)? {
@@ -443,6 +458,8 @@ impl GitAdapter {
         self.update_refs(vault, changes)
     }
 
+    /// Returns the paths of the workspace whose content is neither in a keep-ref of the attempt nor
+    /// on the trunk.
     pub(crate) fn unkept_paths(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
         self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
             if !disk::occupied(&self.places.workspace(&repo.project, attempt)) {

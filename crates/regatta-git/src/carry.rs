@@ -1,8 +1,9 @@
-//! Carries a landing's objects into the user's repository.
+//! Transfers a landing's objects into the user's repository.
 //!
-//! The usual landing brings a handful of small files that the vault has as files of their own: they are linked (or
-//! copied, across file systems) and waited for, with no git process at all. Whatever is unusual (merge commits, a
-//! repository shared by a group, objects that the vault has only in a pack) goes through `git fetch`.
+//! The usual landing has a few small objects that are separate files in the vault. They are linked
+//! (or copied, across file systems) and synced without a git process. Unusual cases go through `git
+//! fetch`: merge commits, a repository shared by a group, objects that the vault has only in a
+//! pack.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, FileTimes};
@@ -19,24 +20,26 @@ use crate::odb::{Odb, loose_path};
 use crate::vault::FETCH;
 use crate::{GitAdapter, disk, words};
 
-/// How many commits one move may bring before `git fetch` does it.
+/// The largest number of commits in one move above which `git fetch` transfers the objects.
 const MOST_COMMITS: usize = 100;
 
-/// Unreachable objects of this age are far from being collected by a `git gc` with its defaults.
+/// The age at which an unreachable object gets a new time. It is far below the age at which a `git
+/// gc` with its defaults collects it.
 const OLD: Duration = Duration::from_secs(3600);
 
-/// What a landing brings.
+/// The objects and changes of a landing.
 pub(crate) struct Cargo {
-    /// Every object of the new commits that the old one has not.
+    /// Every object of the new commits that the old commit does not have.
     objects: Vec<CommitId>,
-    /// What changes from the old commit to the new.
+    /// The changes from the old commit to the new one.
     pub(crate) difference: Difference,
-    /// There are merges, so more may be needed.
+    /// True if there are merges, so that more objects may be needed.
     merges: bool,
 }
 
 impl GitAdapter {
-    /// Finds what lies between two commits of the trunk; none if the new one does not follow the old one.
+    /// Computes the transfer between two commits of the trunk. Returns nothing if the new one does
+    /// not follow the old one.
     pub(crate) fn cargo(&self, vault: &Path, old: &CommitId, new: &CommitId) -> Result<Option<Cargo>, GitError> {
         let line = self.with_odb(vault, |odb| line(odb, old, new))?;
         if line.is_none() && !self.contains(vault, new, old)? {
@@ -57,7 +60,7 @@ impl GitAdapter {
         })
     }
 
-    /// What lies between two commits of which neither follows the other.
+    /// Computes the transfer between two commits of which neither follows the other.
     pub(crate) fn cargo_across(&self, vault: &Path, old: &CommitId, new: &CommitId) -> Result<Cargo, GitError> {
         self.with_odb(vault, |odb| {
             let (old, new) = (odb.commit(old)?.tree, odb.commit(new)?.tree);
@@ -65,7 +68,7 @@ impl GitAdapter {
         })
     }
 
-    /// Brings the cargo to the user's repository, where nothing refers to it yet.
+    /// Transfers the objects to the user's repository, where no ref reaches them yet.
     pub(crate) fn carry(&self, vault: &Path, common: &Path, cargo: &Cargo, new: &CommitId) -> Result<(), GitError> {
         let (from, to) = (vault.join("objects"), common.join("objects"));
         if cargo.merges || !plain(&to) || !self.link_all(&from, &to, common, cargo)? {
@@ -80,12 +83,13 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Links every object; `false` if some could not be.
+    /// Links every object. Returns `false` if some are missing.
     fn link_all(&self, from: &Path, to: &Path, common: &Path, cargo: &Cargo) -> Result<bool, GitError> {
         let mut elsewhere = Vec::new();
         let mut touched = BTreeSet::new();
         let (mut brought, mut found) = (Vec::new(), Vec::new());
-        // Deepest first: whatever sees a commit there sees all of it.
+        // Blobs and trees come before their commit, so a commit that exists there is always
+        // complete.
         for id in &cargo.objects {
             let (source, target) = (loose_path(from, id), loose_path(to, id));
             let folder = target.parent().unwrap_or(to).to_path_buf();
@@ -108,21 +112,21 @@ impl GitAdapter {
         }
         let now = SystemTime::now();
         for path in brought.iter().chain(&found) {
-            // As new as it must look to a `git gc` that might run just now.
+            // A fresh time keeps a concurrent `git gc` from collecting the object.
             let file = File::open(path).map_err(|cause| words::io("read", path, &cause))?;
             let age = file.metadata().and_then(|it| it.modified()).ok().and_then(|it| now.duration_since(it).ok());
             if age.is_some_and(|it| it > OLD) {
                 file.set_times(FileTimes::new().set_modified(now)).map_err(|cause| words::io("touch", path, &cause))?;
             }
         }
-        // What the vault has is on disk, and a link to it is the same file: only its new name is waited for. Who wrote what
-        // was there already may not have waited.
+        // The vault's files are on disk, and a link is the same file, so only its new name must be
+        // synced. A file that was there before may not have been synced by its writer.
         disk::sync_all(found)?;
         disk::sync_all(touched)?;
         Ok(elsewhere.is_empty() || self.has_all(common, &elsewhere)?)
     }
 
-    /// Whether the user's repository has all these already.
+    /// Returns whether the user's repository has all these objects.
     fn has_all(&self, common: &Path, ids: &[CommitId]) -> Result<bool, GitError> {
         let asked: String = ids.iter().map(|it| format!("{it}\n")).collect();
         let call = self.git.ours(common, "look for objects in your repository");
@@ -131,7 +135,8 @@ impl GitAdapter {
     }
 }
 
-/// The commits after `old` up to `new` with their trees, oldest first, if they are a line without merges.
+/// Returns the commits after `old` up to `new` with their trees, oldest first, if they are a line
+/// without merges.
 fn line(odb: &mut Odb, old: &CommitId, new: &CommitId) -> Result<Option<Vec<(CommitId, CommitId)>>, GitError> {
     let (mut found, mut at) = (Vec::new(), new.clone());
     while at != *old {
@@ -147,14 +152,14 @@ fn line(odb: &mut Odb, old: &CommitId, new: &CommitId) -> Result<Option<Vec<(Com
     Ok(Some(found))
 }
 
-/// Whether new files there need no other owner or rights than git's own default.
+/// Returns whether new files in this directory need no owner or rights other than git's defaults.
 fn plain(objects: &Path) -> bool {
     let Ok(found) = fs::symlink_metadata(objects) else { return false };
     let uid = rustix::process::geteuid().as_raw();
     found.is_dir() && found.uid() == uid && found.permissions().mode() & 0o6000 == 0
 }
 
-/// Links a file, or copies it where that is not possible.
+/// Links a file, or copies it where linking is not possible.
 fn link(source: &Path, target: &Path) -> io::Result<()> {
     match fs::hard_link(source, target) {
         Ok(()) => Ok(()),

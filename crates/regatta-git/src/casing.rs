@@ -1,5 +1,6 @@
-//! Names that differ by their case alone: two files in a tree, and one where the user's file system keeps no case apart
-//! (git says so by `core.ignorecase`). Checked out there, one would overwrite the other.
+//! Finds names that differ by case alone. They are two files in a tree, but one where the user's
+//! file system ignores case (git records that as `core.ignorecase`). Checked out there, one would
+//! overwrite the other.
 
 use std::fs;
 use std::path::Path;
@@ -14,16 +15,18 @@ use crate::run::text_of;
 use crate::{GitAdapter, words};
 
 impl UserRepo {
-    /// Whether two names that differ by case alone would be one file in its checkout.
+    /// Returns whether two names that differ by case alone would be one file in the checkout.
     pub(crate) fn mixes_names(&self) -> bool {
         self.folds_case && !self.bare
     }
 }
 
 impl GitAdapter {
-    /// Whether the repository at `top`, whose shared part is `common`, takes names that differ by case for the same.
+    /// Returns whether the repository at `top`, whose shared part is `common`, treats names that
+    /// differ by case as equal.
     pub(crate) fn folds_case(&self, top: &Path, common: &Path) -> Result<bool, GitError> {
-        // Where case counts, which is nearly everywhere here, nothing is said about it and no process is needed.
+        // A configuration on a case-sensitive file system does not mention it, and then no process
+        // is needed.
         let config = fs::read(common.join("config")).unwrap_or_default();
         if !text_of(&config).to_ascii_lowercase().contains("ignorecase") {
             return Ok(false);
@@ -34,8 +37,8 @@ impl GitAdapter {
     }
 }
 
-/// Refuses a commit that brings a name which the user's file system would take for another's. What was so before is the
-/// user's own affair.
+/// Refuses a commit that adds a name which the user's file system would confuse with another one.
+/// Existing names are not checked.
 pub(crate) fn refuse_same_names(odb: &mut Odb, old: &CommitId, new: &CommitId) -> Result<(), GitError> {
     let (old, new) = (odb.commit(old)?.tree, odb.commit(new)?.tree);
     let difference = Difference::between(odb, Some(&old), &new)?;
@@ -47,7 +50,7 @@ pub(crate) fn refuse_same_names(odb: &mut Odb, old: &CommitId, new: &CommitId) -
     Ok(())
 }
 
-/// The beginning of another path of the tree that differs from this one's by case alone.
+/// Returns the beginning of another path of the tree that differs from this one by case alone.
 fn same_name(odb: &mut Odb, tree: &CommitId, path: &[u8]) -> Result<Option<Vec<u8>>, GitError> {
     let (mut tree, mut begin) = (tree.clone(), 0);
     loop {

@@ -1,8 +1,9 @@
-//! Conflicts: what `git merge-tree` reports about paths that do not merge.
+//! Parses the conflicts that `git merge-tree` reports.
 //!
-//! Git lists the entries of each conflicting path by stage (1 is the base, 2 the trunk, 3 the change) and then messages
-//! with a stable type. A file that is in the way of a directory, or of a file of another type, is moved to a name that
-//! git invents, such as `notes~65b4a72`. Nobody but git knows that name, so it is reported as the path it stands for.
+//! Git lists the entries of each conflicting path by stage (1 is the base, 2 the trunk, 3 the
+//! change) and then messages with a stable type. Where a file collides with a directory or with a
+//! file of another type, git moves it to an invented name such as `notes~65b4a72`. Only git knows
+//! that name, so it is reported as the original path.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +11,12 @@ use regatta_core::task::{Conflict, ConflictKind};
 
 use crate::run::text_of;
 
-/// What git says about the paths that conflict.
+/// The conflicts of a merge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conflicts {
-    /// The conflicting paths as they are on the two sides, sorted, each once.
+    /// The conflicting paths as they are on the two sides, sorted, without duplicates.
     pub(crate) paths: Vec<Conflict>,
-    /// The names that git invented. They are in the tree that it wrote.
+    /// The names that git invented. They are in the tree that git wrote.
     pub(crate) invented: Vec<String>,
 }
 
@@ -31,10 +32,10 @@ struct Stages {
     entries: [Option<(String, String)>; 3],
 }
 
-/// Reads the fields of `merge-tree --write-tree -z --messages` behind the tree.
+/// Parses the fields of `merge-tree --write-tree -z --messages` after the tree.
 pub(crate) fn read(fields: &[&[u8]]) -> Conflicts {
     let mut stages: BTreeMap<String, Stages> = BTreeMap::new();
-    // An empty field stands between the entries and the messages.
+    // An empty field separates the entries from the messages.
     let end = fields.iter().position(|field| field.is_empty()).unwrap_or(fields.len());
     for field in &fields[..end] {
         let text = text_of(field);
@@ -52,7 +53,8 @@ pub(crate) fn read(fields: &[&[u8]]) -> Conflicts {
     for (path, stages) in &stages {
         let about: Vec<&Message> = messages.iter().filter(|message| message.paths.contains(path)).collect();
         let real = about.iter().find_map(|message| stood_for(path, &message.paths));
-        // Git always reports an invented name, but an older one may not name the real path with it.
+        // Git always reports an invented name, but older versions may not name the original path
+        // with it.
         let real = real.or_else(|| only_side_with_tilde(path, stages));
         if let Some(real) = real {
             invented.insert(path.clone());
@@ -72,7 +74,7 @@ struct Message {
     text: String,
 }
 
-/// Reads messages: the number of paths, the paths, the type, the text.
+/// Parses messages: the number of paths, the paths, the type, the text.
 fn messages(mut fields: &[&[u8]]) -> Vec<Message> {
     let mut found = Vec::new();
     while let Some((count, rest)) = fields.split_first() {
@@ -87,12 +89,15 @@ fn messages(mut fields: &[&[u8]]) -> Vec<Message> {
     found
 }
 
-/// Returns the path that an invented name stands for: `notes` for `notes~65b4a72`, if the message names both.
+/// Returns the original path of an invented name: `notes` for `notes~65b4a72`, if the message names
+/// both.
 fn stood_for(path: &str, named: &[String]) -> Option<String> {
     let (real, _) = path.rsplit_once('~')?;
     named.iter().find(|other| *other == real).cloned()
 }
 
+/// Returns the original path if the name ends in a tilde and an object id, and only one side has
+/// the file.
 fn only_side_with_tilde(path: &str, stages: &Stages) -> Option<String> {
     let (real, suffix) = path.rsplit_once('~')?;
     let is_object = matches!(suffix.len(), 40 | 64) && suffix.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -100,6 +105,7 @@ fn only_side_with_tilde(path: &str, stages: &Stages) -> Option<String> {
     (is_object && sides == 1).then(|| real.to_owned())
 }
 
+/// Returns the kind of a conflict from its stages and messages.
 fn kind(stages: &Stages, about: &[&Message]) -> ConflictKind {
     let says = |word: &str| about.iter().any(|message| message.kind.contains(word));
     let is_link = |entry: &(String, String)| entry.0 == "120000" || entry.0 == "160000";
@@ -138,7 +144,7 @@ mod tests {
         assert_eq!(found.names(), ["notes"]);
         assert_eq!(found.paths[0].kind, ConflictKind::FileAndDirectory);
         assert_eq!(found.invented, [format!("notes~{object}")]);
-        // A file whose own name has a tilde is no invention.
+        // A file whose own name has a tilde is not an invented name.
         let found = fields("100644 a 1\tx~1|100644 b 2\tx~1|100644 c 3\tx~1||1|x~1|CONFLICT (contents)|x");
         assert_eq!((found.names(), found.invented.len()), (vec!["x~1".to_owned()], 0));
     }

@@ -1,11 +1,15 @@
-//! Brings untracked files of the user's checkout into a workspace: `.env`, caches, what `git clone` leaves behind.
+//! Copies untracked files of the user's checkout into a workspace: `.env`, caches, everything that
+//! `git clone` leaves behind.
 //!
-//! - By reflink where the file system can (two files, one content, until one is written), else by copying.
-//! - Only what git itself calls untracked there; never a path the base tracks, never anything called `.git`.
-//! - No link is followed (S6). A link that stays inside is brought as a link; one that leads out is left where it
-//!   is. Every directory on the way is opened by itself, refusing links.
-//! - What is brought is not the attempt's work: a list beside the vault names it, and captures leave it out even if
-//!   somebody changes `.gitignore`. The list is written first, so that a crash captures no secret.
+//! - Files are copied by reflink where the file system supports it (two files share their content
+//!   until one is written), otherwise byte by byte.
+//! - Only files that git itself calls untracked there are copied; never a path that the base
+//!   tracks, and never anything called `.git`.
+//! - No link is followed (S6). A link that stays inside is copied as a link; a link that leads out
+//!   is left out. Every directory on the way is opened separately, refusing links.
+//! - Copied files are not the attempt's work. A list beside the vault names them, and captures
+//!   leave them out even if somebody changes `.gitignore`. The list is written first, so that a
+//!   crash captures no secret.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -26,15 +30,16 @@ use crate::run::{join, path_of, split, text_of};
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, words};
 
-/// The most that is brought into one workspace: more is a mistake in a pattern.
+/// The limits for one workspace. More files or bytes are a mistake in a pattern.
 const MOST_FILES: u64 = 200_000;
 const MOST_BYTES: u64 = 16 << 30;
-/// How many paths the workspace's own `.git` is told to overlook. More are overlooked by captures all the same.
+/// The largest number of paths that are excluded in the workspace's own `.git`. Captures leave out
+/// further paths all the same.
 const MOST_EXCLUDED: usize = 1_000;
-/// How many left-out paths are named.
+/// The largest number of left-out paths that are named.
 const MOST_NAMED: usize = 20;
 
-/// Something to be brought.
+/// A file or link to copy.
 enum Item {
     File { path: Vec<u8>, size: u64 },
     Link { path: Vec<u8>, to: PathBuf },
@@ -49,6 +54,7 @@ impl Item {
 }
 
 impl GitAdapter {
+    /// Copies the project's untracked files into an attempt's workspace.
     pub(crate) fn bring_files(
         &self,
         repo: &Repo,
@@ -79,7 +85,8 @@ impl GitAdapter {
         })
     }
 
-    /// Brings the same files into the directory of a slot, which holds `commit`. They go when it is staged again.
+    /// Copies the same files into the directory of a slot, which contains `commit`. The next
+    /// staging removes them.
     pub(crate) fn furnish_stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<Brought, GitError> {
         if repo.workspace.copy.is_empty() {
             return Ok(Brought::default());
@@ -100,7 +107,8 @@ impl GitAdapter {
         })
     }
 
-    /// What is brought to where `base` is checked out, and from where; nothing without a checkout of the user's.
+    /// Returns the files to copy to a checkout of `base`, and their source, or nothing if the user
+    /// has no checkout.
     fn to_bring(
         &self,
         repo: &Repo,
@@ -109,7 +117,7 @@ impl GitAdapter {
     ) -> Result<Option<(Source, Vec<Item>, Brought)>, GitError> {
         let user = self.discover_at(&repo.path)?;
         if user.bare {
-            return Ok(None); // there is no checkout to bring anything from
+            return Ok(None); // there is no checkout to copy from
         }
         let list = self.git.ours(vault, "list the base's files");
         let tracked: HashSet<Vec<u8>> =
@@ -139,29 +147,29 @@ impl GitAdapter {
         Ok(Some((source, items, brought)))
     }
 
-    /// What git calls untracked in the user's checkout and the project wants along.
+    /// Returns the untracked files of the user's checkout that match the project's patterns.
     fn untracked_of(&self, repo: &Repo, top: &Path) -> Result<Vec<Vec<u8>>, GitError> {
         let call = self.git.users(top, "list your untracked files").args(["ls-files", "--others", "-z", "--"]);
         let call = repo.workspace.copy.iter().fold(call, |call, pattern| {
-            // Brackets are plain characters in our patterns, and classes in git's.
+            // Brackets are plain characters in Regatta's patterns, but character classes in git's.
             let text = pattern.as_str().replace('\\', "\\\\").replace('[', "\\[");
             call.arg(format!(":(top,glob){text}"))
         });
         Ok(split(&call.done()?.stdout))
     }
 
-    /// Whether a path may be brought at all, by its name.
+    /// Returns whether a path may be copied at all, by its name.
     fn may_leave(&self, top: &Path, path: &[u8]) -> bool {
         let path = path_of(path);
         let plain = path.components().all(|it| match it {
             Component::Normal(name) => !name.as_bytes().eq_ignore_ascii_case(b".git"),
             _ => false,
         });
-        // Our own data may lie inside the checkout.
+        // Regatta's own data may lie inside the checkout.
         plain && !path.starts_with(".regatta") && !top.join(path).starts_with(self.places.data())
     }
 
-    /// Adds to the list of what is in the workspace and not its attempt's work.
+    /// Adds to the list of the workspace's paths that are not its attempt's work.
     fn add_foreign(
         &self,
         repo: &Repo,
@@ -181,7 +189,7 @@ impl GitAdapter {
         disk::rename(&new, &list)
     }
 
-    /// What is in the workspace and not its attempt's work.
+    /// Reads the list of the workspace's paths that are not its attempt's work.
     pub(crate) fn foreign(&self, repo: &Repo, attempt: AttemptId) -> Result<HashSet<Vec<u8>>, GitError> {
         let list = self.places.foreign(&repo.project, attempt);
         match fs::read(&list) {
@@ -191,7 +199,8 @@ impl GitAdapter {
         }
     }
 
-    /// Tells the workspace's own git to overlook the same, so that `git status` starts out clean there.
+    /// Excludes these paths in the workspace's own git, so that `git status` is clean there at
+    /// first.
     fn overlook(&self, repo: &Repo, attempt: AttemptId, tree: &Path) -> Result<(), GitError> {
         let foreign: BTreeSet<Vec<u8>> = self.foreign(repo, attempt)?.into_iter().collect();
         let info = tree.join(".git").join("info");
@@ -215,6 +224,7 @@ impl GitAdapter {
         disk::rename(&new, &info.join("exclude"))
     }
 
+    /// Records that a workspace is ready, and lists its new files as not the attempt's work.
     pub(crate) fn settle_workspace(
         &self,
         repo: &Repo,
@@ -239,7 +249,7 @@ impl GitAdapter {
 struct Source {
     top: PathBuf,
     fd: OwnedFd,
-    /// The directory of the last path: paths come sorted, so that most share it with the one before.
+    /// The directory of the last path. Paths are sorted, so most share it with the one before.
     last: Option<(Vec<u8>, OwnedFd)>,
 }
 
@@ -249,7 +259,7 @@ impl Source {
         Ok(Source { top: top.to_owned(), fd, last: None })
     }
 
-    /// The opened directory of `path`, and its name there. Nothing if a link is on the way.
+    /// Returns the opened directory of `path`, and the name in it. Fails if a link is on the way.
     fn parent<'a>(&mut self, path: &'a [u8]) -> io::Result<(&OwnedFd, &'a OsStr)> {
         let (dir, name) = match path.iter().rposition(|it| *it == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
@@ -273,10 +283,10 @@ impl Source {
         }
     }
 
-    /// What `path` is; given back if it is to be left out.
+    /// Returns the item at `path`, or gives the path back if it must be left out.
     fn look(&mut self, path: Vec<u8>) -> Result<Result<Item, Vec<u8>>, GitError> {
         if path.ends_with(b"/") {
-            return Ok(Err(path)); // a repository within
+            return Ok(Err(path)); // a nested repository
         }
         let found = self.parent(&path).and_then(|(dir, name)| {
             let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -293,13 +303,13 @@ impl Source {
             Ok(Some((size, None))) => Ok(Ok(Item::File { path, size })),
             Ok(Some((_, Some(to)))) if stays_inside(path_of(&path), &to) => Ok(Ok(Item::Link { path, to })),
             Ok(_) => Ok(Err(path)),
-            // Gone, or a link by now.
+            // The file was removed, or replaced by a link.
             Err(cause) if is_elsewhere(&cause) => Ok(Err(path)),
             Err(cause) => Err(words::io("look at", &self.top.join(path_of(&path)), &cause)),
         }
     }
 
-    /// Brings one item into `tree`; what is there stays. `false` when it was left out.
+    /// Copies one item into `tree`, unless it exists there. Returns `false` if it was left out.
     fn copy(&mut self, item: &Item, tree: &Path) -> Result<bool, GitError> {
         let path = path_of(item.path()).to_owned();
         let (from, to) = (self.top.join(&path), tree.join(&path));
@@ -341,18 +351,19 @@ fn copy_file(dir: &OwnedFd, name: &OsStr, to: &Path) -> io::Result<()> {
     let from = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
     let about = from.metadata()?;
     if !about.is_file() {
-        return Err(rustix::io::Errno::NOTDIR.into()); // it was a file a moment ago
+        return Err(rustix::io::Errno::NOTDIR.into()); // it was a plain file a moment ago
     }
     let mut new = File::options().write(true).create_new(true).open(to)?;
     if rustix::fs::ioctl_ficlone(&new, &from).is_err() {
-        // It may grow while it is read; what is counted is what it was.
+        // The file may grow while it is read; only its counted size is copied.
         io::copy(&mut (&from).take(about.len()), &mut new)?;
     }
     new.set_permissions(fs::Permissions::from_mode(about.permissions().mode() & 0o777))?;
     new.set_modified(about.modified()?) // build tools compare times
 }
 
-/// Makes the directories for `path` in `tree`. `false` if something that is no directory is on the way.
+/// Creates the directories for `path` in `tree`. Returns `false` if something on the way is not a
+/// directory.
 fn make_way(tree: &Path, path: &Path) -> Result<bool, GitError> {
     let mut at = tree.to_owned();
     for part in path.parent().into_iter().flat_map(Path::components) {
@@ -368,7 +379,8 @@ fn make_way(tree: &Path, path: &Path) -> Result<bool, GitError> {
     Ok(true)
 }
 
-/// Whether a link at `path` that says `to` stays in the checkout, by its spelling.
+/// Returns whether the target `to` of a link at `path` stays in the checkout, judged by its
+/// spelling.
 fn stays_inside(path: &Path, to: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in to.components() {

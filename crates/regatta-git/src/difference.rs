@@ -1,4 +1,4 @@
-//! What differs between two trees, found by reading only the directories that differ.
+//! The difference between two trees, computed by reading only the directories that differ.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,27 @@ use regatta_engine::ports::git::GitError;
 use crate::odb::{DIRECTORY, Entry, GITLINK, Odb};
 use crate::run::text_of;
 
-/// A file as a tree has it: its mode and its content's id.
+/// A file of a tree: its mode and the id of its content.
 pub(crate) type File = (u32, CommitId);
 
-/// What differs between two trees.
+/// The difference between two trees.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// By path: before and after.
+    /// The changed files by path, before and after.
     pub(crate) files: BTreeMap<Vec<u8>, (Option<File>, Option<File>)>,
-    /// Every object of the new tree that the old tree has not in the same place.
+    /// Every object of the new tree that the old tree does not have in the same place.
     pub(crate) objects: Vec<CommitId>,
-    /// Changed directories in which git would find a repository, and whether it would have before.
+    /// Changed directories in which git would find a repository, and whether it would have found
+    /// one before.
     pub(crate) git_directories: Vec<(Vec<u8>, bool)>,
 }
 
-/// Whether git takes a directory with these entries for a repository of its own, on any file system.
+/// Returns whether git takes a directory with these entries for a repository of its own, on any
+/// file system.
 ///
-/// Git looks for a `HEAD` with `objects` and `refs`, or with a `commondir` that says where those are. It follows links,
-/// and takes an executable file for a directory here, so only the names count.
+/// Git looks for a `HEAD` with `objects` and `refs`, or with a `commondir` that names their place.
+/// Git follows links, and accepts an executable file in place of a directory here, so only the
+/// names count.
 fn is_git_directory<'a>(entries: impl Iterator<Item = &'a Entry>) -> bool {
     let (mut head, mut objects, mut refs, mut common) = (false, false, false, false);
     for entry in entries {
@@ -43,7 +46,7 @@ fn is_git_directory<'a>(entries: impl Iterator<Item = &'a Entry>) -> bool {
 }
 
 impl Difference {
-    /// Compares two trees; without an old one everything is new.
+    /// Compares two trees. Without an old tree everything is new.
     pub(crate) fn between(odb: &mut Odb, old: Option<&CommitId>, new: &CommitId) -> Result<Difference, GitError> {
         let mut found = Difference::default();
         if old != Some(new) {

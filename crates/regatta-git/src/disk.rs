@@ -1,4 +1,4 @@
-//! Files and directories: making them last, and making them go.
+//! Files and directories: writing them durably, and removing them whatever their modes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -17,12 +17,12 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
         .map_err(|cause| words::io("write", path, &cause))
 }
 
-/// Writes a file and leaves it to the kernel.
+/// Writes a file without waiting for the disk.
 pub(crate) fn write_unhurried(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     fs::write(path, bytes).map_err(|cause| words::io("write", path, &cause))
 }
 
-/// Adds to the end of a file.
+/// Appends to a file.
 pub(crate) fn append(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let file = File::options().append(true).open(path);
     file.and_then(|mut it| it.write_all(bytes)).map_err(|cause| words::io("write", path, &cause))
@@ -32,17 +32,20 @@ pub(crate) fn make_dirs(path: &Path) -> Result<(), GitError> {
     fs::create_dir_all(path).map_err(|cause| words::io("create", path, &cause))
 }
 
+/// Renames a file or directory, and waits until its new name is on disk.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), GitError> {
     fs::rename(from, to).map_err(|cause| words::io("rename", from, &cause))?;
     to.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Waits until the directory's entries are on disk: git waits for its files, but not for their names.
+/// Waits until the directory's entries are on disk, because git syncs its files but not their
+/// names.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
     File::open(path).and_then(|it| it.sync_all()).map_err(|cause| words::io("flush", path, &cause))
 }
 
-/// Waits until these files and directories are on disk, for all at once: the disk then writes its journal once.
+/// Waits until these files and directories are on disk. All are synced together, so that the disk
+/// writes its journal once.
 pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), GitError> {
     const MOST_AT_ONCE: usize = 32;
     let paths: Vec<PathBuf> = paths.into_iter().collect();
@@ -55,7 +58,7 @@ pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), G
     Ok(())
 }
 
-/// Waits until everything on the file system that holds `path` is on disk.
+/// Waits until everything on the file system of `path` is on disk.
 ///
 /// For a tree of many small files one such wait is far cheaper than one for each file.
 pub(crate) fn sync_everything(path: &Path) -> Result<(), GitError> {
@@ -66,7 +69,8 @@ pub(crate) fn sync_everything(path: &Path) -> Result<(), GitError> {
 
 /// Waits until the names of a repository's objects are on disk.
 ///
-/// Clean directories cost microseconds, so no bookkeeping of which ones changed is worth its risk.
+/// Syncing an unchanged directory costs microseconds, so recording which ones changed is not worth
+/// the risk.
 pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
     let objects = git_dir.join("objects");
     let entries = fs::read_dir(&objects).map_err(|cause| words::io("read", &objects, &cause))?;
@@ -84,25 +88,25 @@ pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
 
 /// Copies an index together with its time.
 ///
-/// Git looks into a file again when it is not older than the index; with a younger time on the copy, an edit in
-/// the very moment after the checkout would be missed.
+/// Git reads a file again when the file is not older than the index. With a younger time on the
+/// copy, an edit right after the checkout would be missed.
 pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     let time = fs::metadata(from)?.modified()?;
     fs::copy(from, to)?;
     File::options().append(true).open(to)?.set_modified(time)
 }
 
-/// Whether there is something at `path`, be it a link to nowhere.
+/// Returns whether something exists at `path`, even a dangling link.
 pub(crate) fn occupied(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// Whether `path` is a directory itself, not a link to one.
+/// Returns whether `path` is a directory itself and not a link to one.
 pub(crate) fn is_real_dir(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| it.is_dir())
 }
 
-/// Removes a file or a whole tree, following no link; nothing there is fine.
+/// Removes a file or a whole tree without following links. A missing path is fine.
 pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
     let failed = |cause: io::Error| words::io("remove", path, &cause);
     match fs::symlink_metadata(path) {
@@ -118,9 +122,10 @@ pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
     }
 }
 
-/// Removes a tree that resists: agents and package managers make directories read-only, and directories may be
-/// nested deeper than a path is long or files can be open. So each is opened up and its directories are moved to the
-/// top, until there are none.
+/// Removes a tree that resists: agents and package managers make directories read-only, and
+/// directories may be nested so deeply that their paths are too long or need too many open files.
+/// So each directory is made writable and its subdirectories are moved to the top, until there are
+/// none.
 fn dismantle(top: &Path) -> io::Result<()> {
     let open_up = |dir: &Path| fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
     let mut numbers = 0_u64..;
@@ -142,7 +147,7 @@ fn dismantle(top: &Path) -> io::Result<()> {
                     fs::remove_file(&path)?;
                     continue;
                 }
-                open_up(&path)?; // moving a directory writes in it
+                open_up(&path)?; // moving a directory writes to it
                 let free = numbers.by_ref().map(|it| top.join(format!(".{it}"))).find(|it| !occupied(it));
                 free.map_or(Ok(()), |to| fs::rename(&path, to))?;
             }
@@ -151,8 +156,8 @@ fn dismantle(top: &Path) -> io::Result<()> {
     }
 }
 
-/// How many bytes a tree takes on the disk. What cannot be read, or vanishes meanwhile, does not count: it is only
-/// an estimate while somebody works there.
+/// Returns the disk space of a tree in bytes. Entries that cannot be read or vanish do not count,
+/// because agents may be working in it and the result is only an estimate.
 pub(crate) fn size(top: &Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![top.to_path_buf()];
@@ -169,7 +174,7 @@ pub(crate) fn size(top: &Path) -> u64 {
     bytes
 }
 
-/// `path` with a dot before its name and `suffix` after it.
+/// Returns `path` with a dot before its name and `suffix` after it.
 pub(crate) fn hidden(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsStr::new(".").to_owned();
     name.push(path.file_name().unwrap_or_default());
@@ -214,7 +219,8 @@ mod tests {
         assert!(!occupied(&tree) && outside.join("precious").exists());
     }
 
-    /// The way for a user whom permissions hold back, which the tests' may not be.
+    /// Tests the fallback for users whom file modes restrict. The test calls it directly, because
+    /// tests may run as root, whom no mode restricts.
     #[test]
     fn a_tree_is_taken_apart_from_its_top() {
         let home = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! Lets a git process speak with another machine: what comes in goes to it, what it prints goes out.
+//! Connects a git process with another machine: streams a request to its input, and its output to
+//! the answer.
 //!
-//! One thread does both, so that neither stream must be shared, and holds one piece of each. Git is fed only when it
-//! takes something and heard first, so that neither waits for the other for ever.
+//! One thread does both, so that neither stream must be shared, and holds one buffer of each. It
+//! writes to git only when git accepts input, and reads output first, so that the two sides never
+//! wait for each other.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -11,29 +13,29 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How much is carried at once.
+/// The size of the buffers.
 const PIECE: usize = 64 << 10;
 
-/// Why an exchange was given up.
+/// The reason why an exchange was aborted.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The other side did not send all it began.
+    /// The other side did not send its whole request.
     Request(io::Error),
-    /// The other side takes no more.
+    /// The other side stopped reading the answer.
     Answer(io::Error),
     /// Git took too long.
     Slow,
-    /// The kernel refused.
+    /// A system call failed.
     Kernel(io::Error),
 }
 
-/// The two ends of an exchange.
+/// The other side's streams.
 pub(crate) struct Ends<'a> {
     pub(crate) request: &'a mut dyn Read,
     pub(crate) answer: &'a mut dyn Write,
 }
 
-/// How far the end of a git process was forced after a fault.
+/// The steps already taken to end a git process after a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Forced {
     No,
@@ -45,12 +47,14 @@ enum Forced {
     Killed,
 }
 
-/// Carries everything between a git process and the other side, until it has said all.
+/// Transfers everything between a git process and the other side, until the process has closed its
+/// output.
 ///
-/// After a fault the process gets `grace` for each step: SIGTERM, then SIGKILL. When the request was cut off, closing
-/// the input comes first. A receive-pack that reads the end of its input waits for the program that unpacks, and then
-/// removes the objects that it had put aside. SIGTERM reaches both programs at once, so the first may fail to remove
-/// the directory in which the second still writes.
+/// After a fault the process gets `grace` for each step: SIGTERM, then SIGKILL. When the request
+/// was cut off, its input is closed first. A receive-pack that reads the end of its input waits for
+/// the program that unpacks, and then removes the objects that it had quarantined. SIGTERM reaches
+/// both programs at once, so the first may fail to remove the directory in which the second still
+/// writes.
 pub(crate) fn carry(
     child: &Child,
     (stdin, mut stdout): (ChildStdin, ChildStdout),
@@ -91,7 +95,7 @@ pub(crate) fn carry(
                 match pipe.write(&pending[left.clone()]) {
                     Ok(length) => left.start += length,
                     Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                    // It wants no more: its status and its words say why.
+                    // Git wants no more input. Its exit status and its output say why.
                     Err(_) => stdin = None,
                 }
             }
@@ -106,7 +110,7 @@ pub(crate) fn carry(
                     (forced, until) = (Forced::Killed, Instant::now() + grace);
                     signal(child, Signal::KILL);
                 }
-                Forced::Killed => return fault, // somebody else holds its output open
+                Forced::Killed => return fault, // another process holds its output open
             }
         }
         if let Some(failed) = failed {
@@ -128,7 +132,7 @@ fn give_up(fault: &mut Option<Fault>, why: Fault) -> bool {
     false
 }
 
-/// Waits until git has said something, or takes something.
+/// Waits until git has output, or accepts input.
 fn wait(stdout: &ChildStdout, stdin: Option<&ChildStdin>, until: Instant) -> io::Result<(bool, bool)> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -147,7 +151,7 @@ fn wait(stdout: &ChildStdout, stdin: Option<&ChildStdin>, until: Instant) -> io:
 }
 
 fn signal(child: &Child, signal: Signal) {
-    // It leads a group of its own; one that has just ended is no trouble.
+    // The process leads a group of its own. It may have just ended, which is fine.
     let _gone = kill_process_group(Pid::from_child(child), signal);
 }
 
@@ -171,7 +175,8 @@ mod tests {
         }
     }
 
-    /// Runs a script whose request is cut off. Returns its exit code, or `None` when a signal ended it.
+    /// Runs a script whose request is cut off. Returns its exit code, or `None` when a signal ended
+    /// it.
     fn exit_code_when_cut_off(script: &str, grace: Duration) -> Option<i32> {
         let mut command = Command::new("sh");
         command.args(["-c", script]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -183,7 +188,7 @@ mod tests {
         child.wait().unwrap().code()
     }
 
-    /// D2: a process that removes what it began when its input ends is not disturbed at that.
+    /// D2: a process that cleans up when its input ends gets time to do so.
     #[test]
     fn d2_a_cut_request_closes_the_input_before_any_signal() {
         let cleans_up = "trap 'exit 9' TERM; cat > /dev/null; exit 3";

@@ -1,8 +1,10 @@
-//! Fix-ups: a change merged onto the trunk as far as it goes, for somebody to mend where it does not.
+//! Fix-ups: merges a change onto the trunk as far as possible, so that an agent can resolve the
+//! rest.
 //!
-//! The workspace stands on a commit of its own: a child of the trunk's tip, with the change in it and marks in the files
-//! that conflict. So what is captured there is only what was mended, and is held to the conflicting files. Before it
-//! lands it is told as what it is to the trunk: one change, a child of the tip.
+//! The workspace is based on a commit of its own: a child of the trunk's tip, with the change
+//! merged in and conflict markers in the conflicting files. A capture there therefore contains only
+//! the resolution, and is restricted to the conflicting files. Before it lands, it is squashed with
+//! the merge into one change, a child of the tip.
 
 use std::path::Path;
 
@@ -14,12 +16,13 @@ use crate::merge::{Merged, Sides};
 use crate::places::Key;
 use crate::{GitAdapter, disk, words};
 
-/// Names the commit that a fix-up's workspace stands on.
+/// Returns the ref of the commit on which a fix-up's workspace is based.
 fn fixup_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/fixup/{attempt}")
 }
 
 impl GitAdapter {
+    /// Makes the workspace of a fix-up, or finds it as it is.
     pub(crate) fn prepare_mending(
         &self,
         repo: &Repo,
@@ -33,16 +36,18 @@ impl GitAdapter {
             let vault = self.vault_with(repo, &fixup.commit)?;
             let tree = self.tree_to_mend(repo, &vault, &tip, fixup)?;
             let merged = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
-            // Named before the workspace is: one that has its name is known for what it is.
+            // The ref is written before the workspace exists, so that a workspace with its final
+            // name is always recognised.
             self.update_refs(&vault, format!("update {} {merged}\n", fixup_ref(attempt)))?;
             Ok(merged)
         })
     }
 
-    /// Merges a change onto `tip` as far as it goes.
+    /// Merges a change onto `tip` as far as possible.
     ///
-    /// A conflict that was settled by ownership has the version that was taken. A file that git moved out of the way of a
-    /// directory, under a name of its own, is left out: it is in the change's commit, or in the trunk's.
+    /// A conflict that ownership resolved has the version that was taken. A file that git moved out
+    /// of the way of a directory, under an invented name, is left out: it is in the change's
+    /// commit, or in the trunk's.
     fn tree_to_mend(&self, repo: &Repo, vault: &Path, tip: &CommitId, fixup: &Fixup) -> Result<CommitId, GitError> {
         let (ours, theirs, merged) = self.with_odb(vault, |odb| {
             let (ours, change) = (odb.commit(tip)?.tree, odb.commit(&fixup.commit)?);
@@ -71,8 +76,8 @@ impl GitAdapter {
         self.with_paths(repo, vault, &tree, &paths, &version)
     }
 
-    /// Takes a commit that another machine's workspace stood on for the base of a fix-up, if it is what it would be here:
-    /// the change merged onto a commit of the trunk, and nothing else.
+    /// Accepts a commit of another machine's workspace as the base of a fix-up, if this machine
+    /// would make the same one: the change merged onto a commit of the trunk, and nothing else.
     pub(crate) fn recognise(
         &self,
         repo: &Repo,
@@ -91,6 +96,8 @@ impl GitAdapter {
         Ok(true)
     }
 
+    /// Squashes a fix-up's capture with its base into one change on the trunk's tip. Returns other
+    /// captures as they are.
     pub(crate) fn mended(
         &self,
         repo: &Repo,
@@ -115,7 +122,7 @@ impl GitAdapter {
         })
     }
 
-    /// Forgets that a workspace was a fix-up's, once it is gone.
+    /// Deletes the fix-up's ref of a workspace that was removed.
     pub(crate) fn forget_fixup(&self, vault: &Path, attempt: AttemptId) -> Result<(), GitError> {
         match self.find(vault, &fixup_ref(attempt))? {
             Some(_) => self.update_refs(vault, format!("delete {}\n", fixup_ref(attempt))),

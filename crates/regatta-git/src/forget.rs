@@ -1,7 +1,8 @@
-//! Forgets dropped work, with the proof that its time is up, and collects what nothing refers to any more.
+//! Deletes dropped work, with the proof that its time is up, and collects unreachable objects.
 //!
-//! Nothing else here ever deletes a keep-ref. What landed and the user's trunk lets go of is kept as well, so garbage is
-//! only what was dropped long ago, and merges that were tried and never landed.
+//! Nothing else in this crate deletes a keep-ref. Commits that landed and that the user's trunk has
+//! dropped are kept as well, so garbage is only long dropped work, and trial merges that never
+//! landed.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::vault::{SEEN, base_ref, keep_ref, kept_trunk};
 use crate::{GitAdapter, disk, words};
 
 impl GitAdapter {
-    /// The attempts of which something is kept.
+    /// Returns the attempts of which something is kept.
     pub(crate) fn attempts_kept(&self, repo: &Repo) -> Result<Vec<AttemptId>, GitError> {
         let mut found: Vec<AttemptId> = self.keep_refs(repo)?.iter().filter_map(|it| attempt_of(it)).collect();
         found.sort_unstable();
@@ -22,8 +23,8 @@ impl GitAdapter {
         Ok(found)
     }
 
-    /// Finds what an attempt left. Its base is known as long as its workspace is there; later it is the commit of the
-    /// trunk that the work began with.
+    /// Returns the kept commits of an attempt. Its base is recorded as long as its workspace
+    /// exists. Later it is the commit of the trunk from which the work started.
     pub(crate) fn kept_work_of(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError> {
         let vault = self.places.vault(&repo.project);
         if !vault.is_dir() {
@@ -83,8 +84,9 @@ impl GitAdapter {
         })
     }
 
-    /// Deletes objects of the vault that no ref leads to and that nobody has written for so long. What landed stays, also
-    /// where the trunk was rewritten before anybody saw it here.
+    /// Deletes objects of the vault that no ref reaches and that nobody has written for
+    /// `unused_for`. Landed commits stay, even if the trunk was rewritten before this vault saw
+    /// them.
     pub(crate) fn prune_vault(&self, repo: &Repo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError> {
         let vault = self.vault(repo)?;
         self.refresh(repo)?;
@@ -106,7 +108,7 @@ impl GitAdapter {
 
 const KEPT: &str = "refs/regatta/keep/";
 
-/// Whose a keep-ref is: `keep/A7`, or `keep/A7-…` for what was kept before.
+/// Returns the attempt of a keep-ref: `keep/A7`, or `keep/A7-…` for earlier captures.
 fn attempt_of(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix(KEPT)?;
     let attempt = name.split('-').next()?.parse().ok()?;

@@ -1,8 +1,9 @@
-//! The disposable `.git` of a working tree.
+//! The disposable `.git` directory of a working tree.
 //!
-//! It is written by hand, file by file, and not by `git init`: nothing of a template, of a former owner or of the
-//! machine's configuration can be in it (S5), and a start is two processes shorter. From the moment the tree is
-//! handed over it belongs to whoever works there, and is never believed again.
+//! It is written file by file and not by `git init`, so nothing of a template, of a former owner or
+//! of the machine's configuration can be in it (S5), and a start needs two processes fewer. From
+//! the moment the tree is handed to an agent, its `.git` belongs to the agent and is never trusted
+//! again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +15,15 @@ use regatta_engine::ports::git::GitError;
 
 use crate::{disk, words};
 
-/// What a new git directory has checked out.
+/// The HEAD of a new git directory.
 pub(crate) enum Head<'a> {
-    /// A branch of its own; the trunk's name means something there too, so that `git diff main` works.
+    /// The workspace's own branch. The trunk's name exists too, so that `git diff main` works.
     Branch { name: &'a BranchName, trunk: &'a BranchName },
-    /// A commit.
+    /// A detached commit.
     Detached,
 }
 
-/// Makes `git_dir` at `commit`, with the vault's objects.
+/// Creates `git_dir` at `commit`, with the vault's objects.
 pub(crate) fn make(
     git_dir: &Path,
     vault: &Path,
@@ -61,7 +62,8 @@ pub(crate) fn make(
             write("HEAD", format!("ref: refs/heads/{name}\n").as_bytes())?;
             let nested = |a: &BranchName, b: &BranchName| a.as_str().starts_with(&format!("{b}/"));
             for branch in [*name, *trunk] {
-                // Git cannot have both `a` and `a/b`; the workspace's own branch is the one that must exist.
+                // Git cannot have both `a` and `a/b`. The workspace's own branch is the one that
+                // must exist.
                 if branch == *name || !(nested(name, trunk) || nested(trunk, name)) {
                     let path = git_dir.join("refs/heads").join(branch.as_str());
                     path.parent().map_or(Ok(()), disk::make_dirs)?;
@@ -73,15 +75,16 @@ pub(crate) fn make(
     }
 }
 
-/// What an agent's own `git commit` needs; the agent may change it.
+/// The configuration that an agent's own `git commit` needs. The agent may change it.
 const CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n";
 
-/// The directories that are checked out, when not all are: these, and the files beside the ways to them.
+/// The directories of a sparse checkout: the files below them, and the files beside the way to
+/// them, are checked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sparse(Vec<String>);
 
 impl Sparse {
-    /// Reads the setting; nothing when everything is checked out.
+    /// Parses the setting. Returns nothing when everything is checked out.
     pub(crate) fn of(setting: &[String]) -> Result<Option<Sparse>, GitError> {
         let mut dirs = Vec::new();
         for text in setting {
@@ -91,14 +94,14 @@ impl Sparse {
             }
             let dir = text.strip_suffix("/**").unwrap_or(text);
             if dir.contains(['*', '?', '\0', '\n', '\r']) {
-                return bad("it names one directory, without wildcards");
+                return bad("an entry must be one directory without wildcards");
             }
             let parts: Vec<&str> = dir.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
             if parts.iter().any(|it| *it == ".." || it.eq_ignore_ascii_case(".git")) {
-                return bad("it leads out of the files");
+                return bad("it leads out of the working tree");
             }
             if parts.is_empty() {
-                return Ok(None); // the top: everything
+                return Ok(None); // the top directory means everything
             }
             dirs.push(parts.join("/"));
         }
@@ -109,7 +112,7 @@ impl Sparse {
         Ok((!dirs.is_empty()).then_some(Sparse(dirs)))
     }
 
-    /// The same in git's own words.
+    /// Returns the directories in the format of git's cone mode.
     fn cone(&self) -> String {
         let mut lines: BTreeMap<&str, bool> = BTreeMap::new();
         for dir in &self.0 {
@@ -124,7 +127,8 @@ impl Sparse {
         text
     }
 
-    /// Whether a tracked file is checked out: it is below one of the directories, or beside the way to one.
+    /// Returns whether a tracked file is checked out: it is below one of the directories, or beside
+    /// the way to one.
     pub(crate) fn includes(&self, path: &[u8]) -> bool {
         let parent = path.iter().rposition(|it| *it == b'/').map_or(&[][..], |at| &path[..at]);
         let below =
@@ -132,7 +136,7 @@ impl Sparse {
         parent.is_empty() || self.0.iter().any(|it| below(it.as_bytes(), parent) || below(parent, it.as_bytes()))
     }
 
-    /// One line that is the same for the same directories.
+    /// Returns a text that is equal for equal directories.
     pub(crate) fn fingerprint(sparse: Option<&Sparse>) -> String {
         sparse.map_or(String::new(), |it| it.0.join("\n"))
     }

@@ -1,9 +1,10 @@
-//! Takes over the commits an agent made itself, as far as they can be trusted to be commits.
+//! Imports the commits that an agent made itself, as far as they are valid.
 //!
-//! The workspace's `.git` is the agent's: no git runs in it. Its HEAD is read as text, its objects are copied as plain
-//! files to a place of our own, and git checks every one of them before it becomes the vault's. A history that is not
-//! a plain line from the base (merges, too many commits, missing objects), or that has a file which was there before the
-//! attempt (`copy.rs`), is left out: the files are captured anyway.
+//! The workspace's `.git` belongs to the agent, so no git runs in it. Its HEAD is read as text, its
+//! objects are copied as plain files to a scratch directory, and git checks every object before it
+//! becomes the vault's. A history is left out if it is not a plain line from the base (merges, too
+//! many commits, missing objects), or if it has a file from before the attempt (`copy.rs`). The
+//! files are captured anyway.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -18,12 +19,13 @@ use crate::merge::MOST_OWN_COMMITS;
 use crate::run::{Said, split};
 use crate::{GitAdapter, disk};
 
-/// The most that is copied of an agent's objects.
+/// The limits for copying an agent's objects.
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_FILES: usize = 20_000;
 
 impl GitAdapter {
-    /// The newest commit of the agent's own, now in the vault with all that it needs after `base`.
+    /// Returns the agent's newest own commit, after importing it into the vault with everything it
+    /// needs since `base`.
     pub(crate) fn own_history(
         &self,
         vault: &Path,
@@ -65,12 +67,14 @@ impl GitAdapter {
         self.unpack(vault, packed)
     }
 
-    /// Takes a commit over from the git directory of an agent's submodule, with all it needs; `false` if that is not there.
+    /// Imports a commit from the git directory of an agent's submodule, with everything it needs.
+    /// Returns `false` if it is not there.
     pub(crate) fn take_submodule(&self, vault: &Path, git_dir: &Path, commit: &CommitId) -> Result<bool, GitError> {
         let copy = self.places.scratch_objects(vault);
-        let taken = match copy_objects(&git_dir.join("objects"), &copy) {
-            true => self.take_whole(vault, &copy, commit),
-            false => Ok(false),
+        let taken = if copy_objects(&git_dir.join("objects"), &copy) {
+            self.take_whole(vault, &copy, commit)
+        } else {
+            Ok(false)
         };
         disk::remove(&copy)?;
         taken
@@ -89,10 +93,10 @@ impl GitAdapter {
         self.unpack(vault, packed)
     }
 
-    /// Takes in the objects of a pack that was made just now, once git has checked each of them.
+    /// Imports the objects of a pack that was just made, after git has checked each of them.
     fn unpack(&self, vault: &Path, packed: Said) -> Result<bool, GitError> {
         if packed.status != Some(0) {
-            return Ok(false); // something is missing or broken, and that is the agent's affair
+            return Ok(false); // an object is missing or broken, which only costs the agent's own commits
         }
         let taken = self.git.ours(vault, "check the agent's commits").args(["unpack-objects", "-q", "--strict"]);
         if taken.input(packed.stdout).run()?.status != Some(0) {
@@ -102,8 +106,8 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Whether none of the commits from `base` to `head` has a file that was there before the attempt: it may be a
-    /// secret of the user's, and is nobody's work.
+    /// Returns whether no commit from `base` to `head` has a file from before the attempt. Such a
+    /// file may be a secret of the user and is nobody's work.
     fn is_own(
         &self,
         vault: &Path,
@@ -123,7 +127,7 @@ impl GitAdapter {
         Ok(said.status == Some(0) && !split(&said.stdout).iter().any(|it| foreign.contains(it)))
     }
 
-    /// Whether the commits from `base` to `head` follow one another, with nothing merged in.
+    /// Returns whether the commits from `base` to `head` follow one another without merges.
     fn is_line(&self, vault: &Path, copy: Option<&Path>, base: &CommitId, head: &CommitId) -> Result<bool, GitError> {
         let call = self.git.ours(vault, "list the agent's own commits");
         let call = copy.into_iter().fold(call, |call, copy| call.also_objects(copy));
@@ -155,7 +159,8 @@ pub(crate) fn checked_out(workspace: &Path, submodule: &Path) -> Option<CommitId
 
 /// Returns the git directory of a workspace or of a submodule in it.
 ///
-/// It is in the tree itself, or below the workspace's own, as `git submodule update` makes it. No other is looked at.
+/// It is in the tree itself, or below the workspace's own git directory, as `git submodule update`
+/// makes it. Other places are ignored.
 pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
     let place = tree.join(".git");
     if disk::is_real_dir(&place) {
@@ -167,7 +172,7 @@ pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
     real.starts_with(&modules).then_some(real)
 }
 
-/// What HEAD names, read as text.
+/// Returns the commit that HEAD names, read as text.
 fn head_of(git_dir: &Path) -> Option<CommitId> {
     if !disk::is_real_dir(git_dir) {
         return None;
@@ -175,7 +180,7 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
     let head = read_plain(&git_dir.join("HEAD"), 4 << 10)?;
     let head = String::from_utf8(head).ok()?;
     let Some(name) = head.trim_end().strip_prefix("ref: ") else { return CommitId::new(head.trim_end()).ok() };
-    // A name that we accept has no `..` in it.
+    // An accepted name contains no `..`.
     let branch = BranchName::new(name.strip_prefix("refs/heads/")?).ok()?;
     let loose = read_plain(&git_dir.join("refs/heads").join(branch.as_str()), 4 << 10);
     if let Some(id) = loose.and_then(|it| CommitId::new(String::from_utf8_lossy(&it).trim_end()).ok()) {
@@ -185,7 +190,7 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
     packed.lines().find_map(|it| CommitId::new(it.strip_suffix(name)?.strip_suffix(' ')?).ok())
 }
 
-/// A file's content, if it is a plain file of at most `limit` bytes: not a link, a pipe or a device.
+/// Reads a file, if it is a plain file of at most `limit` bytes and not a link, a pipe or a device.
 pub(crate) fn read_plain(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
@@ -196,7 +201,8 @@ pub(crate) fn read_plain(path: &Path, limit: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Copies the plain files of an object directory; `false` if there is too much or something cannot be read.
+/// Copies the plain files of an object directory. Returns `false` if there is too much or a file
+/// cannot be read.
 fn copy_objects(from: &Path, to: &Path) -> bool {
     let (mut files, mut bytes) = (0, 0);
     let Ok(folders) = fs::read_dir(from) else { return false };

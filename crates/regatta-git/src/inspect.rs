@@ -1,4 +1,4 @@
-//! Looks at the user's repository, changing nothing.
+//! Reads the user's repository without changing it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,20 +12,20 @@ use crate::run::{Said, text_of};
 use crate::{GitAdapter, words};
 
 const MOST_DIRTY_NAMED: usize = 10;
-/// How many `.gitattributes` are read to find out whether LFS is used.
+/// The largest number of `.gitattributes` files that are read to find out whether LFS is used.
 const MAX_ATTRIBUTE_FILES: usize = 100;
 
-/// The user's repository, as found on disk.
+/// The user's repository as found on disk.
 #[derive(Clone, Debug)]
 pub(crate) struct UserRepo {
     /// The working tree's top, or the bare repository itself.
     pub(crate) top: PathBuf,
-    /// This checkout's own part: HEAD, the index.
+    /// The part of this checkout: HEAD, the index.
     pub(crate) git_dir: PathBuf,
-    /// What all linked worktrees share: refs and objects.
+    /// The part that all linked worktrees share: refs and objects.
     pub(crate) common: PathBuf,
     pub(crate) bare: bool,
-    /// Its file system takes names that differ by case for the same.
+    /// True if its file system treats names that differ by case as equal.
     pub(crate) folds_case: bool,
 }
 
@@ -37,11 +37,12 @@ pub(crate) struct Change {
     pub(crate) staged: bool,
     /// The working tree differs from the index.
     pub(crate) edited: bool,
-    /// A merge left it unsettled.
+    /// A merge left the file unmerged.
     pub(crate) unmerged: bool,
 }
 
 impl GitAdapter {
+    /// Reads the facts about the repository that contains `path`.
     pub(crate) fn facts(&self, path: &Path) -> Result<RepoFacts, GitError> {
         let user = self.discover(path, false)?;
         let head = self.head_branch(&user)?;
@@ -60,7 +61,7 @@ impl GitAdapter {
         }
         Ok(RepoFacts {
             unborn: !born && head.is_some(),
-            // A name that we do not accept is as good as none: nothing can land on it.
+            // A branch name that is not accepted counts as none, because nothing can land on it.
             branch: head.filter(|_| born).and_then(|it| BranchName::new(it.strip_prefix("refs/heads/")?).ok()),
             bare: user.bare,
             dirty,
@@ -71,7 +72,7 @@ impl GitAdapter {
         })
     }
 
-    /// Whether a `.gitattributes` of the checkout hands files to Git LFS.
+    /// Returns whether a `.gitattributes` file of the checkout assigns files to Git LFS.
     fn uses_lfs(&self, user: &UserRepo) -> Result<bool, GitError> {
         if user.bare {
             return Ok(false);
@@ -82,7 +83,7 @@ impl GitAdapter {
         Ok(listed.iter().take(MAX_ATTRIBUTE_FILES).any(has_rule))
     }
 
-    /// Finds the repository whose top is `path`.
+    /// Finds the repository whose top is `path`, from the cache if it is unchanged.
     pub(crate) fn discover_at(&self, path: &Path) -> Result<UserRepo, GitError> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         if let Some((user, sign)) = known
@@ -132,11 +133,11 @@ impl GitAdapter {
         Ok(UserRepo { top, git_dir: path_from(git_dir), common, bare, folds_case })
     }
 
-    /// The ref that HEAD names, whether or not it exists.
+    /// Returns the ref that HEAD names, even if it does not exist.
     pub(crate) fn head_branch(&self, user: &UserRepo) -> Result<Option<String>, GitError> {
         if let Ok(text) = fs::read_to_string(user.git_dir.join("HEAD")) {
             match text.trim_end().strip_prefix("ref: ") {
-                // Where refs are not files, HEAD is there for show.
+                // Where refs are not files, HEAD has only this placeholder.
                 Some("refs/heads/.invalid") => {}
                 Some(name) => return Ok(Some(name.to_owned())),
                 None if CommitId::new(text.trim_end()).is_ok() => return Ok(None),
@@ -151,10 +152,10 @@ impl GitAdapter {
         }
     }
 
-    /// The trunk's tip in the user's repository.
+    /// Returns the trunk's tip in the user's repository.
     pub(crate) fn trunk_tip(&self, user: &UserRepo, repo: &Repo) -> Result<CommitId, GitError> {
         let name = format!("refs/heads/{}", repo.trunk);
-        // Where refs are files and this one is not packed: no process needed. All else is git's to say.
+        // An unpacked ref in a file needs no process. Git resolves all other cases.
         if let Ok(text) = fs::read_to_string(user.common.join(&name))
             && let Ok(tip) = CommitId::new(text.trim_end())
         {
@@ -173,9 +174,10 @@ impl GitAdapter {
         }
     }
 
-    /// Whether a file in the checkout of the trunk has an edit that is not staged.
+    /// Returns whether a file in the checkout of the trunk has an edit that is not staged.
     ///
-    /// A staged file is not looked at, because the index is behind the trunk for a moment whenever work lands.
+    /// A staged file is not examined, because the index lags behind the trunk for a moment whenever
+    /// work lands.
     pub(crate) fn is_edited_by_hand(&self, repo: &Repo, path: &str, committed: &[u8]) -> Result<bool, GitError> {
         const DOING: &str = "look for an edit in the checkout";
         match fs::read(repo.path.join(path)) {
@@ -199,9 +201,9 @@ impl GitAdapter {
         Ok(listed.list()?.iter().any(|entry| entry.get(1).is_some_and(|letter| *letter != b' ')))
     }
 
-    /// Tracked files of a checkout that differ from HEAD or from the index.
+    /// Returns the tracked files of a checkout that differ from HEAD or from the index.
     ///
-    /// Submodules are left out: moving the trunk never touches their files.
+    /// Submodules are left out, because moving the trunk never touches their files.
     pub(crate) fn changes(&self, top: &Path) -> Result<Vec<Change>, GitError> {
         const DOING: &str = "compare the working tree with HEAD";
         let entries = self
@@ -227,12 +229,12 @@ fn names_lfs(rules: &[u8]) -> bool {
         .any(|line| String::from_utf8_lossy(line).split_whitespace().any(|word| word == "filter=lfs"))
 }
 
-/// What changes when a repository is replaced, moved or configured otherwise.
+/// The facts that change when a repository is replaced, moved or reconfigured.
 pub(crate) type Sign = Vec<(u64, u64, i64, i64)>;
 
 fn sign_of(path: &Path, user: &UserRepo) -> Option<Sign> {
     let of = |path: &Path| fs::symlink_metadata(path).ok();
-    // Of directories the place alone: what happens inside them is not their own change.
+    // Only the inode counts for directories, because changes inside them are irrelevant.
     let place = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), 0, 0));
     let file = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), it.mtime(), it.mtime_nsec()));
     let dot_git = if user.bare { path.to_path_buf() } else { path.join(".git") };
@@ -240,7 +242,7 @@ fn sign_of(path: &Path, user: &UserRepo) -> Option<Sign> {
     Some(vec![place(path)?, dot_git, place(&user.git_dir)?, place(&user.common)?, file(&user.common.join("config"))?])
 }
 
-/// What the checkout with this git directory is in the middle of.
+/// Returns the operation that the checkout with this git directory is in the middle of.
 pub(crate) fn in_progress(git_dir: &Path) -> Option<&'static str> {
     const SIGNS: &[(&str, &str)] = &[
         ("rebase-merge", "a rebase"),

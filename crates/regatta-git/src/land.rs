@@ -1,9 +1,10 @@
 //! Moves the trunk. Nothing else in Regatta does.
 //!
-//! Objects first, then one compare-and-swap of the ref (Q2), then the checkouts of it. A checkout with changes in
-//! files that the move changes, or where a file lies in the way, stops the move before the ref changes. Changes in other
-//! files stay as they are. A crash after the ref is finished by the same call again: the trunk is then at the new commit,
-//! and a checkout whose index still has the old content of those files is brought along.
+//! First the objects are transferred, then the ref moves by one compare-and-swap (Q2), then the
+//! checkouts of the trunk are updated. A checkout with changes in files that the move changes, or
+//! with a file in the way, stops the move before the ref changes. Changes in other files stay as
+//! they are. After a crash behind the ref's move the same call finishes it: the trunk is then at
+//! the new commit, and a checkout whose index still has the old content of those files is updated.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,27 +25,28 @@ use crate::run::{Call, Talk, join, path_of, text_of};
 use crate::vault::kept_trunk;
 use crate::{GitAdapter, disk, words};
 
-/// How long to wait for an editor's or a prompt's `git status` to let go of the index.
+/// The time to wait for an editor's or a prompt's `git status` to release the index.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// One move: what is moved, and between which commits.
+/// One move of the trunk between two commits.
 struct Step<'a> {
     repo: &'a Repo,
     user: &'a UserRepo,
     old: &'a CommitId,
     new: &'a CommitId,
-    /// The new commit may stand elsewhere than on the old one.
+    /// True if the new commit need not be a descendant of the old one.
     replants: bool,
 }
 
-/// A working tree of the user's that has the trunk checked out.
+/// A working tree of the user in which the trunk is checked out.
 struct Checkout {
     top: PathBuf,
     git_dir: PathBuf,
 }
 
 impl GitAdapter {
+    /// Moves the trunk from `old` to `new`, or finishes such a move.
     pub(crate) fn land(
         &self,
         permit: &TrunkPermit,
@@ -66,7 +68,7 @@ impl GitAdapter {
             if tip != *old {
                 return Ok(Move::Elsewhere(tip));
             }
-            // It takes its time to start, which is the time in which the objects are carried.
+            // The process starts while the objects are transferred.
             let mover = self.mover(&step, permit).converse()?;
             let cargo = self.load(&step)?;
             failpoint::at("move.objects");
@@ -91,20 +93,21 @@ impl GitAdapter {
         })
     }
 
-    /// Copies what the new commit needs into the user's repository, where nothing refers to it yet.
+    /// Copies the objects of the new commit into the user's repository, where no ref reaches them
+    /// yet.
     fn load(&self, step: &Step<'_>) -> Result<Cargo, GitError> {
         let vault = self.vault_with(step.repo, step.new)?;
         self.vault_with(step.repo, step.old)?;
         let cargo = match self.cargo(&vault, step.old, step.new)? {
             Some(cargo) => cargo,
             None if step.replants => {
-                // What the trunk was is kept before anything lets go of it (Q3).
+                // The old trunk is kept before any ref drops it (Q3).
                 self.update_refs(&vault, format!("update {} {}\n", kept_trunk(step.old), step.old))?;
                 self.cargo_across(&vault, step.old, step.new)?
             }
             None => return Err(words::not_a_descendant(step.old, step.new)),
         };
-        // Trials refuse it one by one; what comes by another way ends here.
+        // Trials refuse such names one by one. This check covers all other ways.
         if step.user.mixes_names() {
             self.with_odb(&vault, |odb| refuse_same_names(odb, step.old, step.new))?;
         }
@@ -112,7 +115,7 @@ impl GitAdapter {
         Ok(cargo)
     }
 
-    /// What moves the ref, when it is told to.
+    /// Returns the call that moves the ref when it gets its input.
     fn mover(&self, step: &Step<'_>, permit: &TrunkPermit) -> Call {
         self.git
             .ours(&step.user.common, "move the trunk")
@@ -121,7 +124,7 @@ impl GitAdapter {
             .arg("--stdin")
     }
 
-    /// Moves the ref if it still is where it was, and says where it is if not.
+    /// Moves the ref if it is still at the old commit, and otherwise returns where it is.
     fn swap(&self, step: &Step<'_>, mut waiting: Talk, permit: &TrunkPermit) -> Result<Option<CommitId>, GitError> {
         let Step { repo, user, old, new, replants } = step;
         let name = format!("refs/heads/{}", repo.trunk);
@@ -131,27 +134,28 @@ impl GitAdapter {
         let moved = told && ["start", "prepare", "commit"].iter().all(|it| waiting.line() == Ok(format!("{it}: ok")));
         drop(waiting);
         if !moved {
-            // Somebody was faster, or somebody did just this: both show in where the trunk is now. If nobody did
-            // anything it is told once more, this time to one that says what ails it.
+            // Another process may have moved the ref, perhaps to this very commit, which the
+            // trunk's tip shows. If nobody did, the move is repeated with a process that reports
+            // its error.
             match self.trunk_tip(user, repo)? {
                 tip if tip == **new => return Ok(None),
                 tip if tip != **old => return Ok(Some(tip)),
                 _ => self.mover(step, permit).input(order.into()).done()?,
             };
         }
-        // Absent where refs are kept otherwise than in files.
+        // The directory is missing where refs are not stored as files.
         if let Some(folder) = user.common.join(&name).parent().filter(|it| it.is_dir()) {
             disk::sync_dir(folder)?;
         }
         Ok(None)
     }
 
-    /// Every working tree of the user's in which the trunk is checked out.
+    /// Returns every working tree of the user in which the trunk is checked out.
     fn checkouts(&self, step: &Step<'_>) -> Result<Vec<Checkout>, GitError> {
         let Step { repo, user, .. } = step;
         let name = format!("refs/heads/{}", repo.trunk);
         if !repo.update_checkout {
-            return Ok(Vec::new()); // the user asked for their working trees to be left alone
+            return Ok(Vec::new()); // the user's settings say that working trees are not updated
         }
         refuse_during_rebase(step, &name)?;
         let mut found = Vec::new();
@@ -168,7 +172,7 @@ impl GitAdapter {
                 top = path_of(path).to_path_buf();
             }
             let here = line.strip_prefix(b"branch ").is_some_and(|it| it == name.as_bytes());
-            // One that was deleted by hand is still listed.
+            // A worktree that was deleted by hand is still listed.
             if !here || !top.is_dir() || same_place(&top, &user.top) {
                 continue;
             }
@@ -183,7 +187,8 @@ impl GitAdapter {
         Ok(found)
     }
 
-    /// Paths of a checkout that keep it from being brought from the old commit to the new one.
+    /// Returns the paths of a checkout that keep it from being updated from the old commit to the
+    /// new one.
     fn in_the_way(
         &self,
         step: &Step<'_>,
@@ -194,14 +199,15 @@ impl GitAdapter {
             return Err(words::in_the_middle(what, &checkout.top));
         }
         wait_for_index(checkout)?;
-        // What is staged shows against HEAD, but for submodules, which that comparison leaves out.
+        // Staged changes show against HEAD, except those of submodules, which that comparison
+        // leaves out.
         let changes = self.changes(&checkout.top)?;
         let is_clean = changes.is_empty();
         let at_old = self.trunk_tip(step.user, step.repo)? == *step.old;
         let changes = changes.into_iter().filter(|it| at_old || it.edited || it.unmerged);
         let mut blocked = BTreeSet::new();
         for Change { path, staged, unmerged, .. } in changes {
-            // Git moves no checkout in which a merge is unsettled, wherever that is.
+            // Git updates no checkout with an unmerged path, wherever that path is.
             let in_the_way = unmerged || touches(difference, &path);
             if in_the_way || (staged && at_old && self.is_left_behind(checkout, &path)?) {
                 blocked.insert(path);
@@ -212,10 +218,10 @@ impl GitAdapter {
         }
         blocked.append(&mut collisions(difference, checkout));
         if blocked.is_empty() && !(is_clean && only_edits(difference)) {
-            // Git has the last word, and does nothing yet.
+            // A dry run of git decides.
             let mut said = self.read_tree(step, checkout, &["--dry-run"])?;
             if said.0 != Some(0) {
-                // It takes a file that was touched for one that was changed, until the index knows.
+                // Git takes a touched file for a changed one until its index is refreshed.
                 self.refresh_index(checkout)?;
                 said = self.read_tree(step, checkout, &["--dry-run"])?;
             }
@@ -229,8 +235,9 @@ impl GitAdapter {
         Ok(blocked)
     }
 
-    /// Whether the index has a file as it was before the trunk's last change of it. An earlier move could not bring the
-    /// checkout along then, and whoever commits this would take that change back without knowing.
+    /// Returns whether the index has a file as it was before the trunk's last change of it. An
+    /// earlier move could not update the checkout then, and a person who commits this index would
+    /// undo that change without knowing.
     fn is_left_behind(&self, checkout: &Checkout, path: &[u8]) -> Result<bool, GitError> {
         let call = self.git.users(&checkout.top, "find the last change of a file").arg("--literal-pathspecs");
         let last = call.args(["log", "-1", "--first-parent", "--format=%H", "HEAD", "--"]).arg(path_of(path)).run()?;
@@ -240,11 +247,12 @@ impl GitAdapter {
         }
         let call = self.git.users(&checkout.top, "compare the index with an earlier commit").arg("--literal-pathspecs");
         let call = call.args(["diff-index", "--cached", "--quiet"]).arg(format!("{last}^")).arg("--");
-        // It fails where that commit has no parent.
+        // The call fails where that commit has no parent.
         Ok(call.arg(path_of(path)).run()?.status == Some(0))
     }
 
-    /// Tracked files that the move changes and whose staged content is not the commit's.
+    /// Returns the tracked files that the move changes and whose staged content is not the
+    /// commit's.
     fn staged(
         &self,
         commit: &CommitId,
@@ -259,17 +267,18 @@ impl GitAdapter {
             .map(|paths| paths.into_iter().filter(|path| touches(difference, path)).collect())
     }
 
-    /// Tracked files that the move changes and whose content in the working tree is not what the index says.
+    /// Returns the tracked files that the move changes and whose content in the working tree
+    /// differs from the index.
     fn edited(&self, checkout: &Checkout, difference: &Difference) -> Result<BTreeSet<Vec<u8>>, GitError> {
         let changes = self.changes(&checkout.top)?;
         let edited = changes.into_iter().filter(|it| it.edited && touches(difference, &it.path));
         Ok(edited.map(|it| it.path).collect())
     }
 
-    /// Lets the index know of files that were touched but not changed.
+    /// Refreshes the index for files that were touched but not changed.
     fn refresh_index(&self, checkout: &Checkout) -> Result<(), GitError> {
         let call = self.git.users(&checkout.top, "refresh the index");
-        // It fails when a file differs; the comparison that follows says which.
+        // The call fails when a file differs; the comparison that follows finds which.
         call.args(["update-index", "-q", "--ignore-submodules", "--refresh"]).run().map(drop)
     }
 
@@ -285,7 +294,7 @@ impl GitAdapter {
         Ok((said.status, said.stderr))
     }
 
-    /// Brings a checkout from the old commit to the new one. Changes in other files stay.
+    /// Updates a checkout from the old commit to the new one. Changes in other files stay.
     fn advance(&self, step: &Step<'_>, checkout: &Checkout) -> Result<(), GitError> {
         let since = Instant::now();
         let mut refreshed = false;
@@ -296,7 +305,7 @@ impl GitAdapter {
                 return Ok(());
             }
             if !stderr.contains("index.lock") && !refreshed {
-                // It takes a file that was touched for one that was changed, until the index knows.
+                // Git takes a touched file for a changed one until its index is refreshed.
                 refreshed = true;
                 self.refresh_index(checkout)?;
                 continue;
@@ -304,14 +313,14 @@ impl GitAdapter {
             if !stderr.contains("index.lock") {
                 return Err(words::checkout_behind(&checkout.top, step.old, step.new, &stderr));
             }
-            // Somebody took the index between our look and git's.
+            // Another process took the index between this module's check and git's.
             if since.elapsed() > LOCK_PATIENCE {
                 return Err(words::locked(&checkout.git_dir.join("index.lock")));
             }
         }
     }
 
-    /// Finishes the checkouts after the ref has moved, as far as no change of a person's is in the way.
+    /// Finishes the checkouts after the ref has moved, where no change of a person prevents it.
     fn finish(&self, step: &Step<'_>) -> Result<(), GitError> {
         let checkouts = self.checkouts(step)?;
         if checkouts.is_empty() {
@@ -326,7 +335,7 @@ impl GitAdapter {
         for checkout in checkouts {
             wait_for_index(&checkout)?;
             if in_progress(&checkout.git_dir).is_some() || !self.staged(step.old, &checkout, &difference)?.is_empty() {
-                // It has followed already, or a person works there.
+                // The checkout was updated already, or a person is working in it.
                 continue;
             }
             if self.in_the_way(step, &checkout, &difference)?.is_empty() || self.mend(step, &checkout, &difference)? {
@@ -336,9 +345,10 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Completes the index after a crash amid an update, when files are new and the index is old.
+    /// Completes the index after a crash during an update, when files are new and the index is old.
     ///
-    /// Only if every file that differs is exactly the new commit's: anything else is a person's.
+    /// Does so only if every differing file is exactly the new commit's, because any other content
+    /// is a person's.
     fn mend(&self, step: &Step<'_>, checkout: &Checkout, difference: &Difference) -> Result<bool, GitError> {
         let mut differing = self.edited(checkout, difference)?;
         differing.append(&mut collisions(difference, checkout));
@@ -366,7 +376,8 @@ impl GitAdapter {
     }
 }
 
-/// Whether a change of a path meets one of the move: both are at the same path, or one is below the other.
+/// Returns whether a changed path conflicts with a path of the move: both are equal, or one is
+/// below the other.
 fn touches(difference: &Difference, path: &[u8]) -> bool {
     let folders = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| &path[..end]);
     let below = [path, b"/"].concat();
@@ -375,17 +386,17 @@ fn touches(difference: &Difference, path: &[u8]) -> bool {
         || difference.files.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below))
 }
 
-/// Whether nothing but the content or the mode of files changes. In a checkout without changes nothing can be in the
-/// way of that, so git need not be asked first.
+/// Returns whether only the content or the mode of files changes. In a checkout without changes
+/// nothing can prevent that, so git's dry run is skipped.
 fn only_edits(difference: &Difference) -> bool {
     const FILE: u32 = 0o100_000;
     let plain = |it: &Option<File>| it.as_ref().is_some_and(|it| it.0 & 0o170_000 == FILE);
     difference.files.values().all(|(old, new)| plain(old) && plain(new))
 }
 
-/// Untracked files, ignored ones too, where the new commit has a file.
+/// Returns the untracked files, including ignored ones, at paths where the new commit has a file.
 ///
-/// Git itself would overwrite an ignored file here; to a person it may be the only copy of something.
+/// Git itself would overwrite an ignored file here, but it may be a person's only copy.
 fn collisions(difference: &Difference, checkout: &Checkout) -> BTreeSet<Vec<u8>> {
     const KIND: u32 = 0o170_000;
     let mut leaving = BTreeSet::new();
@@ -401,7 +412,8 @@ fn collisions(difference: &Difference, checkout: &Checkout) -> BTreeSet<Vec<u8>>
     arriving.into_iter().filter_map(|path| collision(&checkout.top, path, &leaving)).collect()
 }
 
-/// Refuses while the trunk is being rebased: the branch is then checked out nowhere, but is about to be moved.
+/// Refuses a move while the trunk is being rebased: the branch is then checked out nowhere, but is
+/// about to be moved.
 fn refuse_during_rebase(step: &Step<'_>, name: &str) -> Result<(), GitError> {
     let mut git_dirs = vec![step.user.common.clone()];
     if let Ok(entries) = fs::read_dir(step.user.common.join("worktrees")) {
@@ -428,7 +440,8 @@ fn wait_for_index(checkout: &Checkout) -> Result<(), GitError> {
     Ok(())
 }
 
-/// What lies where the new file `path` has to go, unless it is a tracked file that leaves.
+/// Returns the path that exists where the new file `path` must go, unless it is a tracked file that
+/// the move removes.
 fn collision(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
     let ends = path.iter().enumerate().filter(|(_, it)| **it == b'/').map(|(at, _)| at).chain([path.len()]);
     for end in ends {
@@ -438,11 +451,11 @@ fn collision(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec
             return (!leaving.contains(part)).then(|| part.to_vec());
         }
     }
-    // A directory stands where a file is to be: every file in it must leave.
+    // A directory exists where the file must go, so the move must remove every file in it.
     stranger(top, path, leaving)
 }
 
-/// The first file below `dir` that does not leave.
+/// Returns the first file below `dir` that the move does not remove.
 fn stranger(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
     let mut left = vec![dir.to_vec()];
@@ -459,7 +472,7 @@ fn stranger(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u
     None
 }
 
-/// The path that git names in its refusal.
+/// Returns the path that git names in its error message.
 fn named_path(stderr: &str) -> Option<Vec<u8>> {
     let line = stderr.lines().find(|it| it.starts_with("error: "))?;
     let (first, last) = (line.find('\'')?, line.rfind('\'')?);
@@ -476,7 +489,8 @@ mod tests {
 
     use super::*;
 
-    /// A race that no test from outside can win: a file changes between the last check and the update.
+    /// Tests a race that no outside test can win: a file changes between the last check and the
+    /// update.
     #[test]
     fn a_change_at_the_last_moment_is_not_overwritten() {
         let home = tempfile::tempdir().unwrap();
@@ -516,10 +530,11 @@ mod tests {
         assert_eq!(adapter.advance(&step, &checkout).unwrap_err().code, "checkout_behind");
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");
         assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "old");
-        // Asked again, the trunk is where it should be, and the file still comes first.
+        // On the second call the trunk is already in place, and the person's file still has
+        // priority.
         adapter.finish(&step).unwrap();
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");
-        // The hint's own remedy works.
+        // The remedy from the hint works.
         fs::write(path.join("b"), "old").unwrap();
         adapter.finish(&step).unwrap();
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "new");

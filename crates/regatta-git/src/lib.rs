@@ -6,25 +6,32 @@
 //! |---|---|---|
 //! | the user's | where the user keeps it | `land.rs` only: objects, the trunk, a clean checkout of it |
 //! | the user's submodules | in `.git/modules` of the user's | `submodules.rs` only: a commit that a person is to push |
-//! | the vault | `vaults/<project>.git` | this crate: every capture, keep-ref and merge lives here |
+//! | the vault | `vaults/<project>.git` | this crate: every capture, keep-ref and merge is here |
 //! | a runner's mirror | `mirrors/<project>.git` | this crate: the server's trunk, in the place of the user's |
-//! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate makes it and never believes it |
+//! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate creates it and never trusts it |
 //!
-//! In reading order: `run` starts git, and nothing else does; `odb` reads and writes objects; `difference` compares
-//! trees; `places` says what is where; `inspect` looks at the user's repository and `look` at its trunk; `vault` keeps
-//! our own; `workspace` makes and removes working trees; `gitdir` makes the disposable `.git` in one; `copy` brings the
-//! user's untracked files along; `pool` keeps finished workspaces warm; `capture` keeps what an agent left and `scope`
-//! looks at it closely, `history` its own commits; `submodules` brings submodules along and `submodule_work` keeps what
-//! was done in one; `merge` and `revert` try a merge, and `weave` makes it where no file
-//! was touched twice; `fixup` gives one out to be mended; `stage` checks one out; `carry` brings objects to the user;
-//! `land` moves the trunk; `push` pushes it; `forget` lets go of
-//! dropped work; `replant` brings it onto what the remote has; `serve` gives the vault to other machines (`exchange` carries what is said,
-//! `pktline` reads what must not be believed), `remote` is a runner's side of that; `show` reads commits; `words` holds
-//! the sentences for people.
+//! In reading order:
 //!
-//! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
-//! alternates that point at the user's repository (a `git gc` there could take objects away), and Git LFS (agents see and we keep
-//! the pointer files).
+//! - `run` is the only module that starts git. `odb` reads and writes objects, and `difference`
+//!   compares trees.
+//! - `places` has the directory layout. `inspect` reads the user's repository and `look` its trunk.
+//!   `vault` is Regatta's own repository.
+//! - `workspace` makes and removes working trees, and `gitdir` the disposable `.git` in each.
+//!   `copy` copies the user's untracked files, and `pool` keeps finished workspaces for reuse.
+//! - `capture` captures the files of a workspace, `history` the agent's own commits, and `scope` a
+//!   part of a capture. `submodules` checks submodules out, and `submodule_work` captures the work
+//!   in them.
+//! - `merge` and `revert` try a merge, and `weave` makes it where no file was changed twice.
+//!   `fixup` prepares a conflict for an agent. `stage` checks a trial out for its checks.
+//! - `carry` transfers objects to the user, `land` moves the trunk, `push` pushes it, and `replant`
+//!   rebases it onto a remote's trunk. `forget` deletes dropped work.
+//! - `serve` gives the vault to other machines: `exchange` streams the data, and `pktline` parses
+//!   untrusted input. `remote` is the runner's side. `show` reads commits, and `words` has the
+//!   messages for people.
+//!
+//! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's
+//! repository), alternates that point at the user's repository (a `git gc` there could delete
+//! objects), and Git LFS (agents see pointer files, and captures keep them).
 
 mod capture;
 mod carry;
@@ -93,27 +100,27 @@ use crate::radar::Radar;
 use crate::run::Runner;
 use crate::stage::Slots;
 
-/// Does the engine's version control with the `git` program.
+/// Implements the engine's git port with the `git` program.
 #[derive(Debug)]
 pub struct GitAdapter {
     places: Places,
     locks: Locks,
     git: Runner,
     pool: Pool,
-    /// What is in the slots' directories.
+    /// The contents of the staging directories.
     slots: Slots,
-    /// The user's repositories that were found, and how each looked.
+    /// The user's repositories that were found, with a fingerprint of each.
     known: Mutex<HashMap<PathBuf, (UserRepo, Sign)>>,
-    /// The pools of warm workspaces.
+    /// The pools of finished workspaces.
     warm: Warm,
-    /// What work in progress looked like.
+    /// The results of the last collision scans.
     radar: Radar,
 }
 
 impl GitAdapter {
-    /// Makes an adapter that keeps everything under `data_dir`, creating nothing yet.
+    /// Creates an adapter that keeps everything under `data_dir`. Writes nothing yet.
     pub fn new(data_dir: PathBuf) -> GitAdapter {
-        // A relative directory would mean another place after a change of directory.
+        // A relative directory would name another place after a change of the working directory.
         let data_dir = std::path::absolute(&data_dir).unwrap_or(data_dir);
         let places = Places::new(data_dir);
         let git = Runner::new(places.global_config());
@@ -129,13 +136,13 @@ impl GitAdapter {
         }
     }
 
-    /// How many git processes this adapter has started.
+    /// Returns the number of git processes that this adapter has started.
     pub fn processes(&self) -> u64 {
         self.git.started()
     }
 }
 
-/// The git program's version, and whether it is new enough (2.39 or later).
+/// Returns the git program's version, and whether it is new enough (2.39 or later).
 pub fn version() -> Result<(String, bool), GitError> {
     let said =
         Runner::new("/dev/null".into()).ours_in(Path::new("/"), "ask git for its version").args(["version"]).done()?;

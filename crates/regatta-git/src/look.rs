@@ -1,4 +1,5 @@
-//! How the trunk stands: what is in it, where it is against its upstream, what it contains.
+//! Reads facts about the trunk: its files, its landings, its upstream, and the commits that it
+//! contains.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,15 +11,15 @@ use regatta_engine::ports::git::{GitError, Repo, TrunkFacts};
 use crate::run::text_of;
 use crate::{GitAdapter, words};
 
-/// How often a commit may have been replayed.
+/// The largest number of times a commit may have been replayed.
 const MOST_TIMES: usize = 100;
 
-/// How many commits of the trunk are searched for a landing.
+/// The largest number of the trunk's commits that are searched for a landing.
 const MAX_SEARCHED_COMMITS: u32 = 1_000;
 
 impl GitAdapter {
-    /// Returns the newest commit of the trunk's own line whose trailer names this landing. Only the last paragraph of a
-    /// message has trailers, so a description cannot pretend to be one.
+    /// Returns the newest commit on the trunk's first-parent line whose trailer names this landing.
+    /// Only the last paragraph of a message has trailers, so a description cannot imitate one.
     pub(crate) fn find_landing(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
         const DOING: &str = "look for a landing on the trunk";
         let user = self.discover_at(&repo.path)?;
@@ -42,7 +43,7 @@ impl GitAdapter {
         Ok(None)
     }
 
-    /// Lists the commits between two of one line, oldest first.
+    /// Lists the commits between two commits of one line, oldest first.
     pub(crate) fn steps_between(&self, repo: &Repo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
         const DOING: &str = "list the commits of a change";
         let vault = self.vault_with(repo, to)?;
@@ -60,13 +61,15 @@ impl GitAdapter {
     pub(crate) fn trunk_differences(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
-        // A commit that somebody took off the trunk may be gone from the user's repository, never from the vault.
+        // A commit that somebody removed from the trunk may be gone from the user's repository, but
+        // never from the vault.
         let vault = self.vault_with(repo, &tip)?;
         let missing = self.commits_without(&vault, recorded, std::slice::from_ref(&tip))?;
-        // A missing commit may be on the trunk as a copy, below commits that were recorded since.
-        let shared = match missing.is_empty() {
-            true => recorded.to_vec(),
-            false => self.shared_base(&vault, &tip, recorded)?.into_iter().collect(),
+        // The trunk may have a copy of a missing commit, below commits that were recorded since.
+        let shared = if missing.is_empty() {
+            recorded.to_vec()
+        } else {
+            self.shared_base(&vault, &tip, recorded)?.into_iter().collect()
         };
         let added = self.commits_without(&vault, std::slice::from_ref(&tip), &shared)?;
         Ok(TrunkSeen { recorded: recorded.to_vec(), missing, added })
@@ -137,7 +140,8 @@ impl GitAdapter {
         Ok(found)
     }
 
-    /// Every path of the trunk's tip. What is no text cannot be named in a manifest and is told approximately.
+    /// Returns every path of the trunk's tip. A path that is not UTF-8 cannot be named in a
+    /// manifest and is returned approximately.
     pub(crate) fn tip_paths(&self, repo: &Repo) -> Result<Vec<String>, GitError> {
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
@@ -150,7 +154,7 @@ impl GitAdapter {
         Ok(list.iter().map(|it| text_of(it)).collect())
     }
 
-    /// The trunk's tip and its upstream, as far as this machine knows it: nothing is fetched.
+    /// Returns the trunk's tip and its upstream branch as known on this machine, without fetching.
     pub(crate) fn look_at_trunk(&self, repo: &Repo) -> Result<TrunkFacts, GitError> {
         const DOING: &str = "compare the trunk with its upstream";
         let user = self.discover_at(&repo.path)?;
@@ -166,8 +170,8 @@ impl GitAdapter {
         Ok(TrunkFacts { tip, upstream: (!upstream.is_empty()).then(|| upstream.to_owned()), behind })
     }
 
-    /// As which commit the history of `tip` has this one: itself, or what it became when the trunk was brought onto a
-    /// remote's.
+    /// Returns the commit that stands for this one in the history of `tip`: itself, or its
+    /// replacement after the trunk was rebased onto a remote's.
     pub(crate) fn found_as(
         &self,
         repo: &Repo,
@@ -187,8 +191,8 @@ impl GitAdapter {
         Ok(None)
     }
 
-    /// Returns those of `commits` that the history of `tip` has neither as themselves nor as what they became. One call
-    /// of git answers for all of them, unless some are missing.
+    /// Returns those of `commits` that the history of `tip` has neither as themselves nor as
+    /// replacements. One call of git decides for all of them, unless some are missing.
     pub(crate) fn missing_from(
         &self,
         repo: &Repo,
@@ -204,7 +208,7 @@ impl GitAdapter {
         let said = self.git.ours(&user.common, DOING).args(["rev-list", "--stdin"]).input(asked.into()).run()?;
         let listed = text_of(&said.stdout);
         let unreached: BTreeSet<&str> = listed.lines().collect();
-        // Git refuses the whole question if it does not have one of the commits.
+        // Git refuses the whole query if one of the commits does not exist.
         let is_doubtful = |commit: &CommitId| said.status != Some(0) || unreached.contains(commit.as_str());
         let mut missing = Vec::new();
         for commit in commits.iter().filter(|commit| is_doubtful(commit)) {
@@ -215,7 +219,8 @@ impl GitAdapter {
         Ok(missing)
     }
 
-    /// Whether `commit` is in the trunk's history up to `tip`. One that the repository no longer has is not.
+    /// Returns whether `commit` is in the trunk's history up to `tip`. A commit that the repository
+    /// no longer has is not.
     pub(crate) fn is_ancestor(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
         const DOING: &str = "look for a commit in the trunk";
         let user = self.discover_at(&repo.path)?;

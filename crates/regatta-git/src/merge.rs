@@ -1,9 +1,10 @@
 //! Merges without a working copy.
 //!
-//! Every merge here is of three trees: what the change started from, the trunk's side, the change's side. Git is told
-//! so by two commits made for the purpose, children of the base (`merge-tree --merge-base` says the same, but is
-//! younger than the oldest git we support). Ancestry plays no part: a trunk that somebody rewrote does not get its
-//! dropped commits back, and no foreign history comes along.
+//! Every merge here has three trees: the base of the change, the trunk's side and the change's
+//! side. Git gets them as two commits made for the purpose, children of the base. (`merge-tree
+//! --merge-base` does the same, but is newer than the oldest supported git.) Ancestry plays no
+//! part, so a trunk that somebody rewrote does not get its dropped commits back, and no foreign
+//! history is added.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,19 +23,19 @@ use crate::special::is_covered_by;
 use crate::weave::weave;
 use crate::{GitAdapter, words};
 
-/// An agent that commits more than this in one attempt gets one commit for all.
+/// The largest number of own commits in one attempt above which they become one commit.
 pub(crate) const MOST_OWN_COMMITS: usize = 200;
 
-/// What came of merging three trees.
+/// The result of merging three trees.
 pub(crate) enum Merged {
     Clean(CommitId),
-    /// The tree with marks in the files, and what conflicts.
+    /// The tree with conflict markers in the files, and the conflicts.
     Conflict(CommitId, Conflicts),
 }
 
 /// The three sides of a merge.
 pub(crate) struct Sides<'a> {
-    /// A commit: what both sides started from.
+    /// A commit: the base of both sides.
     pub(crate) base: &'a CommitId,
     /// A tree: the trunk's side.
     pub(crate) ours: &'a CommitId,
@@ -43,8 +44,8 @@ pub(crate) struct Sides<'a> {
 }
 
 impl GitAdapter {
-    /// Merges the changes one after the other, up to the first that conflicts. What is made is in the vault, and on
-    /// disk, when all of them merged; it is waited for once.
+    /// Merges the changes one after the other, up to the first that conflicts. If all merge, the
+    /// new objects become the vault's and are on disk, with a single wait.
     pub(crate) fn merge_all_onto(
         &self,
         repo: &Repo,
@@ -79,7 +80,7 @@ impl GitAdapter {
         })
     }
 
-    /// Merges one change. What that writes is the vault's only when it is adopted.
+    /// Merges one change. Its objects belong to the vault only after they are adopted.
     fn merge_next(
         &self,
         odb: &mut Odb,
@@ -88,12 +89,13 @@ impl GitAdapter {
         (commit, authorship): &(CommitId, Authorship),
         style: Style,
     ) -> Result<Trial, GitError> {
-        // The trunk can only have a capture itself if it was merged; else it has what was made of it.
+        // The trunk can contain a capture itself only under this style. Under other styles it has a
+        // new commit for it.
         if style == Style::Merge && self.contains_in(odb, vault, tip, commit)? {
             return Ok(Trial::Empty);
         }
         let (tip_tree, change) = (odb.commit(tip)?.tree, odb.commit(commit)?);
-        // Without a base it is no change, but a whole tree.
+        // A commit without a parent is no change, but a whole tree.
         let Some(base) = change.parents.first() else { return Ok(Trial::Empty) };
         let sides = Sides { base, ours: &tip_tree, theirs: &change.tree };
         let merged = match self.merge_trees(odb, vault, &sides)? {
@@ -102,7 +104,8 @@ impl GitAdapter {
             Merged::Conflict(_, found) => return Ok(Trial::Conflict(found.names())),
         };
         let landed = match style {
-            // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
+            // One parent: the attempt's own commits are kept under its keep-ref, and the trunk
+            // stays linear.
             Style::Squash => odb.write_commit(&merged, &[tip], authorship)?,
             Style::Merge => odb.write_commit(&merged, &[tip, commit], authorship)?,
             Style::Rebase => self.replay(odb, vault, (tip, &tip_tree), &change, (&merged, authorship))?,
@@ -110,10 +113,11 @@ impl GitAdapter {
         Ok(Trial::Clean(landed))
     }
 
-    /// Replays the agent's own commits onto `tip`, then what it left uncommitted, and ends at the tree `merged`.
+    /// Replays the agent's own commits onto `tip`, then its uncommitted changes, and ends at the
+    /// tree `merged`.
     ///
-    /// A commit that conflicts on its own goes together with the next: what the trunk gets in the end is the merge of
-    /// the whole, which is clean.
+    /// A commit that conflicts on its own is combined with the next one. The final tree is the
+    /// merge of the whole change, which has no conflict.
     fn replay(
         &self,
         odb: &mut Odb,
@@ -143,28 +147,29 @@ impl GitAdapter {
         let (mut at, count) = (tip.clone(), steps.len());
         for (nth, (tree, messages)) in steps.into_iter().enumerate() {
             let is_last = nth + 1 == count;
-            let message = match is_last {
-                true => with_trailers(&messages, &by.message),
-                false => with_trailers(&messages, &step_message(&by.message)),
+            let message = if is_last {
+                with_trailers(&messages, &by.message)
+            } else {
+                with_trailers(&messages, &step_message(&by.message))
             };
             at = odb.write_commit(&tree, &[&at], &Authorship { message, ..by.clone() })?;
         }
         Ok(at)
     }
 
-    /// Whether the history of `tip` contains `commit`.
+    /// Returns whether the history of `tip` contains `commit`.
     pub(crate) fn contains(&self, vault: &Path, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
         let asked = self.git.ours(vault, "look for a commit on the trunk");
         asked.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()]).yes()
     }
 
-    /// The same, where the tip may not have been adopted yet.
+    /// Returns the same where the tip may not have been adopted yet.
     fn contains_in(&self, odb: &Odb, vault: &Path, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
         let asked = odb.writing(self.git.ours(vault, "look for a commit on the trunk"));
         asked.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()]).yes()
     }
 
-    /// Merges three trees. What that writes is the vault's only when it is adopted.
+    /// Merges three trees. Its objects belong to the vault only after they are adopted.
     pub(crate) fn merge_trees(&self, odb: &mut Odb, vault: &Path, sides: &Sides<'_>) -> Result<Merged, GitError> {
         const DOING: &str = "merge the change onto the trunk";
         let base = odb.commit(sides.base)?.tree;
@@ -186,7 +191,7 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the paths at which a change conflicts with `tip`, and how.
+    /// Returns the paths at which a change conflicts with `tip`, with the kind of each conflict.
     pub(crate) fn conflicts_with(
         &self,
         repo: &Repo,
@@ -206,6 +211,7 @@ impl GitAdapter {
         })
     }
 
+    /// Merges a change onto `tip` and takes the named side of every path that conflicts.
     pub(crate) fn settle(
         &self,
         repo: &Repo,
@@ -227,7 +233,7 @@ impl GitAdapter {
         let vault = self.vault_with(repo, commit)?;
         let base = self.find(&vault, &format!("{commit}^1"))?.ok_or_else(|| words::no_such_commit(commit))?;
         let (ours, theirs) = (self.tree_of(&vault, tip)?, self.tree_of(&vault, commit)?);
-        // With the same version of each such path on all three sides, the rest merges as it did.
+        // With the same version of these paths on all three sides, the rest merges as before.
         let take = |from: Side| -> Result<CommitId, GitError> {
             let version = |path: &str| {
                 let taken = sides.get(path).copied().unwrap_or(Side::Trunk);
@@ -250,7 +256,7 @@ impl GitAdapter {
         let (taken, other) = (take(Side::Trunk)?, take(Side::Change)?);
         let new = self.commit_tree(&vault, &taken, &[tip], authorship)?;
         let told = Authorship { message: words::dropped_message(&open), ..authorship.clone() };
-        // The change itself is a parent as well, so that nothing of it can ever go.
+        // The change itself is a parent as well, so that none of it is ever deleted.
         let kept = self.commit_tree(&vault, &other, &[&new, commit], &told)?;
         let reference = format!("refs/regatta/dropped/{new}");
         self.update_refs(&vault, format!("update {reference} {kept}\n"))?;
@@ -258,7 +264,7 @@ impl GitAdapter {
         Ok(Settled { trial, dropped: Some(Dropped { reference, commit: kept, paths: open }) })
     }
 
-    /// The tree with the named paths as they are in the trees that `version` says.
+    /// Returns the tree with the named paths replaced by those of the trees that `version` returns.
     pub(crate) fn with_paths<'t>(
         &self,
         repo: &Repo,
@@ -277,7 +283,7 @@ impl GitAdapter {
             let listed = self.git.ours(vault, "read a side of the merge");
             let listed = listed.args(["ls-tree", "-z", "--full-tree", version(path).as_str(), "--"]);
             for entry in listed.arg(format!(":(literal){path}")).list()? {
-                // A directory on that side has its own paths; the name itself is then gone.
+                // A directory on that side has its own paths, so the name itself is only removed.
                 if !entry.starts_with(b"040000 ") {
                     changes.extend_from_slice(&entry);
                     changes.push(0);
@@ -289,7 +295,8 @@ impl GitAdapter {
     }
 }
 
-/// The commits an agent made itself, oldest first: they hang on the capture's second parent.
+/// Returns the commits that an agent made itself, oldest first. They are reached from the capture's
+/// second parent.
 fn own_commits(odb: &mut Odb, change: &Commit) -> Result<Vec<Commit>, GitError> {
     let [base, head, ..] = change.parents.as_slice() else { return Ok(Vec::new()) };
     let (mut found, mut at) = (Vec::new(), head.clone());
@@ -300,7 +307,8 @@ fn own_commits(odb: &mut Odb, change: &Commit) -> Result<Vec<Commit>, GitError> 
         found.push(commit);
     }
     found.reverse();
-    // Only the whole change was looked at, so a commit that hides something from it does not land on its own.
+    // The guard examined only the whole change, so a commit that contains anything else does not
+    // land separately.
     let mut before = odb.commit(base)?.tree;
     let whole = Difference::between(odb, Some(&before), &change.tree)?;
     for own in &found {
@@ -312,7 +320,7 @@ fn own_commits(odb: &mut Odb, change: &Commit) -> Result<Vec<Commit>, GitError> 
     Ok(found)
 }
 
-/// Paths as people read them, sorted, each once.
+/// Returns paths as text, sorted and without duplicates.
 pub(crate) fn named(paths: &[Vec<u8>]) -> Vec<String> {
     let mut paths: Vec<String> = paths.iter().map(|it| text_of(it)).collect();
     paths.sort_unstable();
@@ -320,18 +328,20 @@ pub(crate) fn named(paths: &[Vec<u8>]) -> Vec<String> {
     paths
 }
 
-/// Returns a landing's message for a commit that is not its last. A validation is of the last commit's tree, so the others
-/// name the landing instead of claiming it (Q14).
+/// Returns a landing's message for a commit that is not its last. The validation is of the last
+/// commit's tree, so the other commits name the landing instead of claiming it (Q14).
 fn step_message(whole: &str) -> String {
     let landing = whole.lines().rev().find_map(|line| line.strip_prefix("Regatta-Landing: ")).unwrap_or_default();
-    let line = |line: &str| match line.starts_with("Regatta-Validation: ") {
-        true => format!("Regatta-Validation-Tip: {landing}\n"),
-        false => format!("{line}\n"),
+    let line = |line: &str| {
+        if line.starts_with("Regatta-Validation: ") {
+            return format!("Regatta-Validation-Tip: {landing}\n");
+        }
+        format!("{line}\n")
     };
     whole.lines().map(line).collect()
 }
 
-/// Commit messages in one, with the last paragraph of `whole` if that is trailers.
+/// Joins commit messages, and appends the last paragraph of `whole` if it consists of trailers.
 fn with_trailers(messages: &[String], whole: &str) -> String {
     let own: Vec<&str> = messages.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).collect();
     let is_trailer = |line: &str| line.split_once(": ").is_some_and(|it| !it.0.contains(' ') && !it.0.is_empty());

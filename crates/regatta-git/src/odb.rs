@@ -1,8 +1,9 @@
-//! The vault's objects, read and written without a git process for each.
+//! Reads and writes the vault's objects without starting a git process for each.
 //!
-//! Three processes stay: one that reads, one that writes commits, one that writes trees. What is written goes to a directory of its own first,
-//! with no waiting for the disk; [`Odb::adopt`] then moves it into the vault, and waits once. So a power cut leaves no
-//! torn object in the vault, and a merge that is not wanted leaves no garbage.
+//! Three processes stay alive: one reads, one writes commits, one writes trees. New objects first
+//! go to a scratch directory without waiting for the disk. [`Odb::adopt`] then moves them into the
+//! vault and waits once. A power cut therefore leaves no torn object in the vault, and an unwanted
+//! merge leaves no garbage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,13 @@ use regatta_engine::ports::git::{Authorship, GitError};
 use crate::run::{Call, Talk, text_of};
 use crate::{GitAdapter, disk, words};
 
-/// After so many questions a process is replaced: git keeps every commit it has seen in memory.
+/// The number of queries after which a process is replaced, because git keeps every commit it has
+/// seen in memory.
 const LIFE: u32 = 5_000;
-/// How many wait for the next question, per vault.
+/// The largest number of idle processes that are kept per vault.
 const IDLE: usize = 2;
 
-/// A commit, as far as we need it.
+/// The needed parts of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) tree: CommitId,
@@ -29,10 +31,10 @@ pub(crate) struct Commit {
     pub(crate) message: String,
 }
 
-/// One name in a tree.
+/// One entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// As git writes it: `100644`, `100755`, `120000`, `160000`, `40000`.
+    /// The mode as git writes it: `100644`, `100755`, `120000`, `160000`, `40000`.
     pub(crate) mode: u32,
     pub(crate) name: Vec<u8>,
     pub(crate) id: CommitId,
@@ -41,33 +43,34 @@ pub(crate) struct Entry {
 pub(crate) const DIRECTORY: u32 = 0o40000;
 pub(crate) const GITLINK: u32 = 0o160_000;
 
-/// The vault's objects, for one caller at a time.
+/// Access to the vault's objects, for one caller at a time.
 #[derive(Debug)]
 pub(crate) struct Odb {
     vault: PathBuf,
     scratch: PathBuf,
     reader: Talk,
     writer: Talk,
-    /// Writes trees.
+    /// The process that writes trees.
     trees: Talk,
-    /// Commits made only to be merged.
+    /// Commits that were made only for a merge.
     passing: Vec<CommitId>,
     asked: u32,
-    /// What was read or written lately: a landing looks at the same few directories again and again.
+    /// A cache of recently used objects, because a landing reads the same few directories
+    /// repeatedly.
     seen: Seen,
 }
 
-/// Objects never change, so what was seen once is so for ever.
+/// A cache of objects. Entries never expire, because objects never change.
 #[derive(Debug, Default)]
 struct Seen {
     commits: HashMap<CommitId, Commit>,
     trees: HashMap<CommitId, Vec<Entry>>,
-    /// How many names are in those trees.
+    /// The number of entries in the cached trees.
     names: usize,
 }
 
 impl Seen {
-    /// A few megabytes; then it is begun anew.
+    /// Limits of a few megabytes, at which the cache is cleared.
     const MOST_COMMITS: usize = 1_000;
     const MOST_NAMES: usize = 40_000;
 
@@ -89,7 +92,7 @@ impl Seen {
     }
 }
 
-/// Those that wait for the next question.
+/// The idle processes of each vault.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Mutex<HashMap<PathBuf, Vec<Odb>>>);
 
@@ -98,7 +101,7 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends those that wait.
+    /// Ends the idle processes.
     pub(crate) fn empty(&self) {
         let waiting = std::mem::take(&mut *self.table());
         drop(waiting);
@@ -106,7 +109,7 @@ impl Pool {
 }
 
 impl GitAdapter {
-    /// Works with the vault's objects. What was written and not adopted is forgotten.
+    /// Runs `work` with the vault's objects. Discards objects that were written and not adopted.
     pub(crate) fn with_odb<T>(
         &self,
         vault: &Path,
@@ -139,7 +142,7 @@ impl GitAdapter {
             call.objects(&scratch, &vault.join("objects")).converse()
         };
         Ok(Odb {
-            // What is written here and not adopted yet is read as well.
+            // The reader also finds objects that were written and not yet adopted.
             reader: reader.also_objects(&scratch).converse()?,
             writer: writer("commit")?,
             trees: writer("tree")?,
@@ -154,18 +157,19 @@ impl GitAdapter {
 
 impl Drop for Odb {
     fn drop(&mut self) {
-        // What is left is removed by whoever uses the name next.
+        // A leftover is removed when its name is used again.
         let _ = disk::remove(&self.scratch);
     }
 }
 
 impl Odb {
-    /// Lets a process of its own write to the same place.
+    /// Makes another git process write to the scratch directory.
     pub(crate) fn writing(&self, call: Call) -> Call {
         call.objects(&self.scratch, &self.vault.join("objects"))
     }
 
-    /// The object that `name` names, if any. The name is one of ours: a ref in full or an id.
+    /// Returns the object with this name, if any. The name is a full ref or an id that this crate
+    /// made.
     pub(crate) fn find(&mut self, name: &str) -> Result<Option<CommitId>, GitError> {
         self.asked += 1;
         self.reader.say(format!("info {name}\n").as_bytes())?;
@@ -181,7 +185,7 @@ impl Odb {
         Ok((found == kind).then_some(bytes))
     }
 
-    /// A commit by its id.
+    /// Reads a commit.
     pub(crate) fn commit(&mut self, id: &CommitId) -> Result<Commit, GitError> {
         if let Some(known) = self.seen.commits.get(id) {
             return Ok(known.clone());
@@ -192,17 +196,18 @@ impl Odb {
         Ok(commit)
     }
 
-    /// A tree by its id.
+    /// Reads a tree.
     pub(crate) fn tree(&mut self, id: &CommitId) -> Result<Vec<Entry>, GitError> {
         self.trees([id].into_iter())?.pop().ok_or_else(|| words::no_such_object(id))
     }
 
-    /// Several trees, in the order of their ids; asked for all at once, so that their answers are waited for once.
+    /// Reads several trees, in the order of their ids, with all queries sent at once.
     pub(crate) fn trees<'a>(&mut self, ids: impl Iterator<Item = &'a CommitId>) -> Result<Vec<Vec<Entry>>, GitError> {
         let ids: Vec<&CommitId> = ids.collect();
         let unknown: Vec<&CommitId> = ids.iter().copied().filter(|it| !self.seen.trees.contains_key(*it)).collect();
         self.asked += unknown.len() as u32;
-        // Few enough to fit into a pipe: nobody reads the answers yet.
+        // The queries are few enough to fit into the pipe, because the answers are read only
+        // afterwards.
         let questions: String = unknown.iter().map(|it| format!("contents {it}\n")).collect();
         self.reader.say(questions.as_bytes())?;
         let mut read = HashMap::new();
@@ -221,12 +226,12 @@ impl Odb {
         found
     }
 
-    /// A file's content by its id.
+    /// Reads a file's content.
     pub(crate) fn blob(&mut self, id: &CommitId) -> Result<Vec<u8>, GitError> {
         self.read(id.as_str(), "blob")?.ok_or_else(|| words::no_such_object(id))
     }
 
-    /// Makes a commit that only the arguments determine: the same ones give the same commit.
+    /// Makes a commit that depends only on the arguments.
     pub(crate) fn write_commit(
         &mut self,
         tree: &CommitId,
@@ -253,7 +258,7 @@ impl Odb {
         Ok(made)
     }
 
-    /// Makes a commit like this one, with another tree and another first parent.
+    /// Makes a copy of a commit with another tree and another first parent.
     pub(crate) fn rewrite_commit(
         &mut self,
         id: &CommitId,
@@ -266,7 +271,7 @@ impl Odb {
         self.write_whole_commit(&bytes)
     }
 
-    /// Makes a tree of these names, in any order.
+    /// Makes a tree of these entries, in any order.
     pub(crate) fn write_tree(&mut self, mut entries: Vec<Entry>) -> Result<CommitId, GitError> {
         self.asked += 1;
         // Git compares directories as if their names ended in a slash.
@@ -286,15 +291,16 @@ impl Odb {
         Ok(made)
     }
 
-    /// Puts an object's content where a process that writes it can read it, and says where that is.
+    /// Writes an object's content to a file for the writing process, and returns the file's path.
     fn lay_down(&self, name: &str, bytes: &[u8]) -> Result<String, GitError> {
         let file = self.scratch.join(name);
         disk::write_unhurried(&file, bytes)?;
-        // The processes run in the vault, and a path in it has no line end: the data directory's may.
+        // The processes run in the vault, so a relative path suffices. It contains no newline,
+        // while the data directory's path might.
         Ok(file.strip_prefix(&self.vault).unwrap_or(&file).display().to_string())
     }
 
-    /// Makes a commit that is needed for a merge and then no more.
+    /// Makes a commit that is needed only for a merge.
     pub(crate) fn write_passing(&mut self, tree: &CommitId, parents: &[&CommitId]) -> Result<CommitId, GitError> {
         let by = Authorship { name: String::new(), email: String::new(), message: "side".into(), seconds: 0 };
         let made = self.write_commit(tree, parents, &by)?;
@@ -302,7 +308,7 @@ impl Odb {
         Ok(made)
     }
 
-    /// Moves what was written into the vault, and waits until it is on disk.
+    /// Moves the written objects into the vault, and waits until they are on disk.
     pub(crate) fn adopt(&mut self) -> Result<(), GitError> {
         for passing in std::mem::take(&mut self.passing) {
             disk::remove(&loose_path(&self.scratch, &passing))?;
@@ -315,7 +321,7 @@ impl Odb {
                 names.push(path.strip_prefix(&self.scratch).unwrap_or(&path).to_path_buf());
             }
         }
-        // Content before names: a name on disk means a whole object.
+        // Content is synced before names, so a name on disk always means a whole object.
         disk::sync_all(names.iter().map(|it| self.scratch.join(it)))?;
         let objects = self.vault.join("objects");
         let mut touched = BTreeSet::new();
@@ -332,7 +338,7 @@ impl Odb {
         disk::sync_all(touched)
     }
 
-    /// Forgets what was written.
+    /// Discards the written objects.
     fn discard(&mut self) -> Result<(), GitError> {
         self.passing.clear();
         let mut left = false;
@@ -344,7 +350,7 @@ impl Odb {
             }
         }
         if left {
-            self.seen = Seen::default(); // some of it is no longer there
+            self.seen = Seen::default(); // some cached objects no longer exist
         }
         Ok(())
     }
@@ -355,13 +361,13 @@ fn folders(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
     Ok(entries.flatten().filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect())
 }
 
-/// Where an object is, as a file of its own.
+/// Returns the path of a loose object.
 pub(crate) fn loose_path(objects: &Path, id: &CommitId) -> PathBuf {
     let (folder, name) = id.as_str().split_at(2);
     objects.join(folder).join(name)
 }
 
-/// An id as the bytes it stands for.
+/// Returns the bytes of an id.
 pub(crate) fn raw(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
     let nibble = |digit: u8| match digit {
         b'0'..=b'9' => digit - b'0',
@@ -370,7 +376,7 @@ pub(crate) fn raw(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
     id.as_str().as_bytes().chunks_exact(2).map(move |it| nibble(it[0]) << 4 | nibble(it[1]))
 }
 
-/// What git says of an object before its content; none if there is no such thing.
+/// Parses git's header of an object. Returns nothing if the object does not exist.
 fn header(line: &str) -> Option<(CommitId, String, usize)> {
     let mut words = line.split(' ');
     let (id, kind, size) = (words.next()?, words.next()?, words.next()?);
@@ -386,7 +392,8 @@ fn parse_commit(bytes: &[u8]) -> Option<Commit> {
     Some(Commit { tree, parents: parents.collect::<Option<_>>()?, message: message.to_owned() })
 }
 
-/// A commit's content with another tree and another first parent. What was signed is no longer so.
+/// Returns a commit's content with another tree and another first parent. Its signatures are
+/// removed, because they no longer fit.
 fn rewritten(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Option<Vec<u8>> {
     let end = bytes.windows(2).position(|it| it == b"\n\n")?;
     let (head, rest) = bytes.split_at(end);
@@ -426,7 +433,7 @@ fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// Without what would end the field.
+/// Removes the characters that would end the field.
 fn clean(text: &str) -> String {
     text.chars().filter(|it| !it.is_control() && !matches!(it, '<' | '>')).collect::<String>().trim().to_owned()
 }

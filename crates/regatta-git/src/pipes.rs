@@ -1,7 +1,8 @@
-//! Pipes, sockets and devices in a workspace: git waits for ever where it reads one for a file.
+//! Finds pipes, sockets and devices in a workspace, on which git blocks for ever when it reads them
+//! as files.
 //!
-//! They have no content, so nothing is lost when those that are in git's way go before a capture. Elsewhere they stay:
-//! a program that still runs may use them.
+//! They have no content, so nothing is lost when those that git would read are removed before a
+//! capture. The others stay, because a program that still runs may use them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,24 +18,24 @@ use crate::words;
 /// Files that git opens wherever it finds them.
 const READ_BY_NAME: [&[u8]; 4] = [b".gitignore", b".gitattributes", b".gitmodules", b".mailmap"];
 
-/// What is no file, directory or link.
+/// The entries of a tree that are neither files nor directories nor links.
 #[derive(Debug, Default)]
 pub(crate) struct Pipes {
-    /// Those that git opens by their names, and those in the git directory of a repository within.
+    /// Those that git opens by their names, and those in the git directory of a nested repository.
     pub(crate) read: Vec<PathBuf>,
-    /// The others, as git names them.
+    /// The others, by their paths as git names them.
     pub(crate) others: Vec<Vec<u8>>,
 }
 
 impl Pipes {
-    /// Looks through a workspace, but for its own git directory, in which no git of ours runs.
+    /// Searches a workspace except its own git directory, in which Regatta runs no git.
     pub(crate) fn in_tree(top: &Path) -> Result<Pipes, GitError> {
         let mut found = Pipes::default();
         let mut open = vec![(top.to_owned(), false)];
         while let Some((dir, in_git)) = open.pop() {
             let entries = match fs::read_dir(&dir) {
                 Ok(entries) => entries,
-                // Git says what it cannot read, in its own words, or passes over what it ignores.
+                // Git reports directories that it cannot read itself, or skips ignored ones.
                 Err(_) => continue,
             };
             for entry in entries {
@@ -59,7 +60,8 @@ impl Pipes {
         Ok(found)
     }
 
-    /// Those that are in git's way; `tracked` says which paths it has a file for.
+    /// Returns the entries on which git would block. `tracked` returns the paths for which git
+    /// expects a file.
     pub(crate) fn in_the_way(
         self,
         top: &Path,

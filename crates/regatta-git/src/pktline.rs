@@ -1,33 +1,33 @@
-//! The head of a push, read before git sees any of it.
+//! Reads the head of a push before git reads any of it.
 //!
-//! It comes from another machine, so nothing in it is believed: what is understood is written anew for git, and git
-//! never sees a byte of it that was not.
+//! The head comes from another machine, so nothing in it is trusted. Everything that is understood
+//! is written anew for git, and git never gets an original byte of it.
 
 use std::io::Read;
 
 use regatta_core::ids::CommitId;
 
-/// A push of ours has a ref for each capture of one attempt.
+/// The largest number of refs in one push; there is one for each capture of an attempt.
 const MOST_COMMANDS: usize = 1000;
-/// The boundary of a shallow vault has a commit for each line of history.
+/// The largest number of commits at the boundary of a shallow vault, one for each line of history.
 const MOST_SHALLOW: usize = 10_000;
-/// The longest line of the protocol, with its length.
+/// The longest line of the protocol, including its length.
 const LONGEST: usize = 65520;
-/// What goes into one packet of a side band.
+/// The size of one packet of a side band.
 const BAND: usize = 65515;
-/// What we let the other side ask of git.
+/// The capabilities that are passed to git.
 const KNOWN: [&str; 6] = ["report-status", "report-status-v2", "side-band-64k", "quiet", "atomic", "ofs-delta"];
 
-/// One ref that a push wants moved.
+/// One ref that a push wants to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
-    /// Where it thinks the ref is; nowhere when there is none.
+    /// The commit that the other side expects at the ref, or nothing for a new ref.
     pub(crate) old: Option<CommitId>,
     pub(crate) new: CommitId,
     pub(crate) reference: String,
 }
 
-/// What stands before the objects of a push.
+/// The part of a push before its objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) commands: Vec<Command>,
@@ -35,7 +35,7 @@ pub(crate) struct Head {
     wishes: Vec<String>,
 }
 
-/// Why a head is not one, in half a sentence.
+/// The reason why a head is invalid, as half a sentence.
 pub(crate) type Bad = &'static str;
 
 impl Head {
@@ -74,7 +74,7 @@ impl Head {
         self.wishes.iter().any(|it| it == wish)
     }
 
-    /// Writes it as git reads it.
+    /// Returns the head in the format that git reads.
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for id in &self.shallow {
@@ -91,7 +91,8 @@ impl Head {
         text
     }
 
-    /// What git is told of a push of which nothing was taken in; `why` says it of each ref.
+    /// Returns the answer to a push that was refused completely. `why` returns the reason for each
+    /// ref.
     pub(crate) fn refusal(&self, why: impl Fn(&Command) -> &'static str) -> Vec<u8> {
         if !self.asks("report-status") && !self.asks("report-status-v2") {
             return Vec::new();
@@ -114,18 +115,18 @@ impl Head {
     }
 }
 
-/// Writes one line of the protocol.
+/// Appends one line of the protocol.
 pub(crate) fn put(to: &mut Vec<u8>, line: &[u8]) {
     to.extend(format!("{:04x}", line.len() + 4).as_bytes());
     to.extend(line);
 }
 
-/// Reads one line of the protocol; none at the end of a part.
+/// Reads one line of the protocol, or nothing at the end of a section.
 fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, Bad> {
     const SHORT: Bad = "it ends in the middle of its refs";
     let mut length = [0; 4];
     request.read_exact(&mut length).map_err(|_| SHORT)?;
-    // Not a sign, a space or anything else that some parser takes for a number.
+    // Some parsers also accept a sign or a space as part of a number.
     if !length.iter().all(u8::is_ascii_hexdigit) {
         return Err("a line's length is no number");
     }
@@ -141,7 +142,8 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, Bad> {
     }
 }
 
-/// What of the other side's wishes we let it have. Those that would change what a line means are refused.
+/// Returns the accepted ones of the requested capabilities. Refuses those that would change the
+/// meaning of a line.
 fn known(wishes: &str) -> Result<Vec<String>, Bad> {
     let mut taken = Vec::new();
     for wish in wishes.split([' ', '\0']).filter(|it| !it.is_empty()) {
@@ -177,7 +179,7 @@ fn is_zero(id: &CommitId) -> bool {
     id.as_str().bytes().all(|it| it == b'0')
 }
 
-/// Whether a name is a ref that means nothing special to anybody: to git, to a shell, to a file system.
+/// Returns whether a name is a ref without special meaning for git, a shell or a file system.
 fn is_plain(reference: &str) -> bool {
     let part = |it: &str| {
         !it.is_empty()
@@ -227,7 +229,7 @@ mod tests {
         assert_eq!(read(b"0000").unwrap(), Head::default());
     }
 
-    /// S7 and S6: what a name could smuggle in.
+    /// S7 and S6: names that could smuggle something in.
     #[test]
     fn s7_s6_a_name_that_is_more_than_a_name_is_refused() {
         let long = format!("refs/{}", "x".repeat(300));
@@ -294,7 +296,8 @@ mod tests {
             assert!(read(bad.as_bytes()).is_err(), "{bad:?}");
         }
         assert!(read(&[&b"0006"[..], &[0xff, 0xfe], b"0000"].concat()).is_err());
-        // Every beginning of a good one, and every one with a byte changed: an error or a head, never a panic.
+        // Every prefix of a valid head, and every head with one changed byte, gives an error or a
+        // head, but never a panic.
         let good = lines(&[&format!("shallow {B}"), &format!("{plain}\0atomic report-status")]);
         for at in 0..good.len() {
             assert!(read(&good[..at]).is_err(), "cut at {at}");

@@ -1,4 +1,4 @@
-//! What is where under the data directory, and who may work there at a time.
+//! The layout of the data directory, and the locks on its parts.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,24 +10,26 @@ use regatta_core::ids::{AttemptId, ProjectName};
 
 /// The layout of the data directory.
 ///
-/// Names that start with a dot are things being made or removed: no project, attempt or slot has such a name.
+/// Names that start with a dot are being created or removed. No project, attempt or slot has such a
+/// name.
 #[derive(Debug)]
 pub(crate) struct Places {
     data: PathBuf,
 }
 
-/// One for the whole process: two of us may work in one data directory.
+/// Numbers for scratch names. One counter serves the whole process, because it may have several
+/// adapters on one data directory.
 static SCRATCH: AtomicU64 = AtomicU64::new(0);
 
 impl Places {
     pub(crate) fn new(data: PathBuf) -> Places {
         Places { data }
     }
-    /// Our whole "global" git configuration.
+    /// Returns Regatta's own "global" git configuration.
     pub(crate) fn global_config(&self) -> PathBuf {
         self.data.join("vaults").join(".gitconfig")
     }
-    /// How many mebibytes are free here.
+    /// Returns the free disk space here, in mebibytes.
     pub(crate) fn free_mb(&self) -> Option<u64> {
         let there = self.data.ancestors().find(|it| it.is_dir())?;
         rustix::fs::statvfs(there).ok().map(|it| it.f_bavail.saturating_mul(it.f_frsize) >> 20)
@@ -38,11 +40,11 @@ impl Places {
     pub(crate) fn unborn_vault(&self, project: &ProjectName) -> PathBuf {
         self.data.join("vaults").join(format!(".{project}.new"))
     }
-    /// Exists while the vault is being brought up to the trunk.
+    /// Returns a file that exists while the vault is being updated to the trunk.
     pub(crate) fn fetching(&self, vault: &Path) -> PathBuf {
         vault.join("regatta").join("fetching")
     }
-    /// Where a runner has its own copy of a project that is on another machine.
+    /// Returns the directory in which a runner keeps its own copy of a project of another machine.
     pub(crate) fn mirror(&self, project: &ProjectName) -> PathBuf {
         self.data.join("mirrors").join(format!("{project}.git"))
     }
@@ -55,42 +57,44 @@ impl Places {
     pub(crate) fn staging(&self, project: &ProjectName, slot: u32) -> PathBuf {
         self.data.join("staging").join(project.as_str()).join(slot.to_string())
     }
-    /// The index as it was when the workspace was made, so that a capture reads only files that changed since.
+    /// Returns the file with the index from the time when the workspace was made. With it a capture
+    /// reads only files that changed since.
     pub(crate) fn base_index(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project).join("regatta").join(format!("{attempt}.index"))
     }
-    /// A directory nobody else uses, for objects that are not the vault's yet.
+    /// Returns an unused directory for objects that are not yet the vault's.
     pub(crate) fn scratch_objects(&self, vault: &Path) -> PathBuf {
         let number = SCRATCH.fetch_add(1, Ordering::Relaxed);
         vault.join("passing").join(format!("{}-{number}", std::process::id()))
     }
-    /// Removes what processes that are gone left for their own use.
+    /// Removes the scratch objects of processes that have ended.
     pub(crate) fn forget_the_dead(&self, vault: &Path) {
         let Ok(entries) = fs::read_dir(vault.join("passing")) else { return };
         for entry in entries.flatten() {
             let pid = entry.file_name().to_string_lossy().split('-').next().and_then(|it| it.parse::<u32>().ok());
             if pid.is_some_and(|it| !Path::new("/proc").join(it.to_string()).exists()) {
-                // Whatever resists is tried again the next time.
+                // A directory that cannot be removed is tried again the next time.
                 let _ = crate::disk::remove(&entry.path());
             }
         }
     }
-    /// Exists once the workspace was made ready to be worked in.
+    /// Returns a file that exists once the workspace is ready to be worked in.
     pub(crate) fn settled(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project).join("regatta").join(format!("{attempt}.settled"))
     }
-    /// The paths in the workspace that were there before its attempt, though the base has no such files.
+    /// Returns the file that lists the workspace's paths from before its attempt that the base does
+    /// not have.
     pub(crate) fn foreign(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project).join("regatta").join(format!("{attempt}.foreign"))
     }
-    /// Where a project's warm workspaces are.
+    /// Returns the directory of a project's pooled workspaces.
     pub(crate) fn pool(&self, project: &ProjectName) -> PathBuf {
         self.data.join("pool").join(project.as_str())
     }
     pub(crate) fn data(&self) -> &Path {
         &self.data
     }
-    /// A file name nobody else uses, removed when dropped.
+    /// Returns an unused file name. Dropping it removes the file.
     pub(crate) fn scratch(&self, project: &ProjectName) -> Scratch {
         let number = SCRATCH.fetch_add(1, Ordering::Relaxed);
         let name = format!("scratch-{}-{number}", std::process::id());
@@ -98,7 +102,7 @@ impl Places {
     }
 }
 
-/// A temporary file's name.
+/// The name of a temporary file, which is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
@@ -110,15 +114,15 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It usually exists; when it does not, nothing is left to do.
+        // The file may never have been written, and then nothing is left to do.
         let _ = fs::remove_file(&self.0);
         let _ = fs::remove_file(self.0.with_extension("lock"));
     }
 }
 
-/// What one thread at a time may work on.
+/// A part of the data directory that one thread at a time may work on.
 ///
-/// Taken in the order of the variants, so that two threads never wait for each other.
+/// Locks are taken in the order of the variants, so that two threads never wait for each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     Attempt(ProjectName, AttemptId),
@@ -130,7 +134,7 @@ pub(crate) enum Key {
     Vault(ProjectName),
 }
 
-/// The locks of this process. The daemon is the data directory's only process, so these are enough.
+/// The locks of this process. No other process uses the data directory, so these suffice.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(Mutex<HashMap<Key, Arc<Mutex<()>>>>);
 
@@ -142,7 +146,7 @@ impl Locks {
         let done = work();
         drop(guard);
         drop(lock);
-        // Attempts come and go for ever: the last one out forgets the lock.
+        // The last user removes the lock, because the number of attempts is unlimited.
         let mut table = self.table();
         if table.get(&key).is_some_and(|it| Arc::strong_count(it) == 1) {
             table.remove(&key);
@@ -151,7 +155,8 @@ impl Locks {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Key, Arc<Mutex<()>>>> {
-        // The table is whole between any two statements, so a panic elsewhere spoils nothing.
+        // The table is consistent between any two statements, so a panic elsewhere does not damage
+        // it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

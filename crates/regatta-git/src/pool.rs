@@ -1,15 +1,17 @@
-//! Warm workspaces: finished ones, cleaned and kept for another attempt.
+//! The pool of finished workspaces, which are cleaned and kept for another attempt.
 //!
-//! A directory of 10,000 files that differs from the next base in ten of them is brought there by writing ten files.
-//! What makes that safe (S5): a workspace comes here only with its proof of reachability; its `.git` is deleted
-//! whole, whatever it is, and a new one written by hand; everything that the base does not track goes, ignored files
-//! too; tracked files are compared with our own index (size, times, inode: an agent cannot set a file's change time)
-//! and written again if they differ in anything, or have a second name, an odd mode or attributes; directories get
-//! their ordinary mode back. A tree with something
-//! odd in it (extended attributes that new files would inherit) is not kept.
+//! A directory of 10,000 files that differs from the next base in ten of them is updated by writing
+//! ten files. Five rules make reuse safe (S5). A workspace gets here only with its proof of
+//! reachability. Its `.git` is deleted whole and a new one is written. Everything that the base
+//! does not track is removed, including ignored files. Tracked files are compared with the pool's
+//! own index (size, times, inode; an agent cannot set a file's change time) and written again if
+//! they differ in anything, or have a second name, an unusual mode or attributes. Directories get
+//! their ordinary mode back. A tree with extended attributes that new files would inherit is not
+//! kept.
 //!
-//! Each step can be cut off: what is being cleaned or taken has a name that starts with a dot, and such names are
-//! deleted when the daemon looks at the pool for the first time. Only a rename gives a cleaned tree its own name.
+//! Every step may be interrupted. A tree that is being cleaned or taken has a name that starts with
+//! a dot, and such names are deleted when the daemon first reads the pool. Only a rename gives a
+//! cleaned tree its final name.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -27,23 +29,24 @@ use crate::gitdir::Sparse;
 use crate::places::Key;
 use crate::{GitAdapter, disk, words};
 
-/// What is known of the pools.
+/// The state of the pools in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Warm {
-    /// Those that were looked at since the daemon started.
+    /// The projects whose pools were read since the daemon started.
     seen: Mutex<HashSet<ProjectName>>,
-    /// What each project's workspaces took when they were last measured, and how long that took.
+    /// The disk space of each project's workspaces at the last measurement, with its time and
+    /// duration.
     measured: Mutex<HashMap<ProjectName, (Instant, Duration, DiskUse)>>,
 }
 
-/// What of a working tree stays when it is cleaned.
+/// The paths of a working tree that stay when it is cleaned.
 struct Tracked {
     files: HashSet<Vec<u8>>,
     dirs: HashSet<Vec<u8>>,
 }
 
 impl Tracked {
-    /// Of the entries that `ls-files -t` names; those that are not checked out do not count.
+    /// Collects the entries of `ls-files -t`, without those that are not checked out.
     fn of(entries: &[Vec<u8>]) -> Tracked {
         let files: HashSet<Vec<u8>> =
             entries.iter().filter_map(|it| it.strip_prefix(b"H ").map(<[u8]>::to_vec)).collect();
@@ -62,7 +65,8 @@ impl Tracked {
 }
 
 impl GitAdapter {
-    /// Runs `work` on a project's pool while nobody else does, once what a crash left there is gone.
+    /// Runs `work` on a project's pool while nobody else uses it, after removing leftovers of a
+    /// crash.
     fn in_pool<T>(&self, repo: &Repo, work: impl FnOnce(&Path) -> Result<T, GitError>) -> Result<T, GitError> {
         self.locks.holding(Key::Pool(repo.project.clone()), || {
             let pool = self.places.pool(&repo.project);
@@ -79,7 +83,8 @@ impl GitAdapter {
         })
     }
 
-    /// Keeps the finished workspace in `gone` warm, if there is room for it. Otherwise it is left where it is.
+    /// Puts the finished workspace in `gone` into the pool, if there is room. Otherwise leaves it
+    /// where it is.
     pub(crate) fn park(&self, repo: &Repo, attempt: AttemptId, gone: &Path, base: &CommitId) -> Result<(), GitError> {
         let index = self.places.base_index(&repo.project, attempt);
         let most = repo.workspace.pool as usize;
@@ -101,9 +106,11 @@ impl GitAdapter {
             }
             disk::write(&making.join("sparse"), Sparse::fingerprint(sparse.as_ref()).as_bytes())?;
             disk::sync_everything(&making)?;
-            self.in_pool(repo, |pool| match parked(pool)?.len() < most && !disk::occupied(&name) {
-                true => disk::rename(&making, &name),
-                false => Ok(()),
+            self.in_pool(repo, |pool| {
+                if parked(pool)?.len() >= most || disk::occupied(&name) {
+                    return Ok(());
+                }
+                disk::rename(&making, &name)
             })
         };
         let outcome = made();
@@ -111,7 +118,7 @@ impl GitAdapter {
         outcome
     }
 
-    /// Brings a tree back to `base`; `false` when that cannot be vouched for.
+    /// Resets a tree to `base`. Returns `false` if the result cannot be trusted.
     fn clean(
         &self,
         repo: &Repo,
@@ -126,7 +133,7 @@ impl GitAdapter {
         if !strip(tree, &tracked)? {
             return Ok(false);
         }
-        // A git directory of our own for the moment, so that git knows what is not checked out.
+        // A temporary git directory, so that git knows the files that are not checked out.
         let git_dir = tree.join(".git");
         crate::gitdir::make(&git_dir, &vault, base, &crate::gitdir::Head::Detached, sparse)?;
         self.check_out(tree, &git_dir, index, base)?;
@@ -134,7 +141,7 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Moves a warm workspace to `dir` and its index to `index`; `false` when there is none that fits.
+    /// Moves a pooled workspace to `dir` and its index to `index`. Returns `false` when none fits.
     pub(crate) fn take_warm(
         &self,
         repo: &Repo,
@@ -148,7 +155,8 @@ impl GitAdapter {
         let wanted = Sparse::fingerprint(sparse);
         let taken = self.in_pool(repo, |pool| {
             for entry in parked(pool)?.into_iter().rev() {
-                // One that is checked out otherwise goes: its kind may never be asked for again.
+                // A workspace with another sparse checkout is removed, because its kind may never
+                // be needed again.
                 if fs::read(entry.join("sparse")).is_ok_and(|it| it == wanted.as_bytes()) {
                     let taking = disk::hidden(&entry, ".taken");
                     disk::rename(&entry, &taking)?;
@@ -161,11 +169,12 @@ impl GitAdapter {
         let Some(taking) = taken else { return Ok(false) };
         let moved = disk::rename(&taking.join("index"), index).and_then(|()| disk::rename(&taking.join("tree"), dir));
         disk::remove(&taking)?;
-        // One with a part missing is no use, and says nothing about a fresh one.
+        // If the pooled workspace is incomplete, the caller makes a fresh one.
         Ok(moved.is_ok())
     }
 
-    /// Measures no oftener than a twentieth of the time allows: there may be millions of files.
+    /// Measures the disk space, but spends at most a twentieth of the time on it, because there may
+    /// be millions of files.
     pub(crate) fn measure(&self, repo: &Repo) -> Result<DiskUse, GitError> {
         let seen = || self.warm.measured.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, took, used)) = seen().get(&repo.project).copied()
@@ -181,11 +190,12 @@ impl GitAdapter {
         Ok(used)
     }
 
-    /// Forgets what was measured, because something was added or went.
+    /// Discards the last measurement, because a workspace was added or removed.
     pub(crate) fn measure_again(&self, repo: &Repo) {
         self.warm.measured.lock().unwrap_or_else(PoisonError::into_inner).remove(&repo.project);
     }
 
+    /// Removes the oldest pooled workspaces until the pool takes at most `most` bytes.
     pub(crate) fn shrink(&self, repo: &Repo, most: u64) -> Result<(), GitError> {
         self.measure_again(repo);
         self.in_pool(repo, |pool| {
@@ -195,7 +205,8 @@ impl GitAdapter {
                     break;
                 }
                 left = left.saturating_sub(disk::size(&entry));
-                // Under a dotted name first: what is half deleted is never taken for a warm one.
+                // Renamed to a dotted name first, so that a half-deleted workspace is never taken
+                // from the pool.
                 let going = disk::hidden(&entry, ".gone");
                 disk::rename(&entry, &going)?;
                 disk::remove(&going)?;
@@ -205,7 +216,7 @@ impl GitAdapter {
     }
 }
 
-/// What is in a directory; nothing when there is none.
+/// Returns the entries of a directory, or none if it does not exist.
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     match fs::read_dir(dir) {
         Ok(found) => found.map(|it| it.map(|it| it.path())).collect::<Result<_, _>>(),
@@ -223,19 +234,19 @@ fn is_parked(path: &Path) -> bool {
     number(path).is_some()
 }
 
-/// The warm workspaces, the oldest first.
+/// Returns the pooled workspaces, oldest first.
 fn parked(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
     let mut found: Vec<_> = entries(pool)?.into_iter().filter(|it| is_parked(it)).collect();
     found.sort_by_key(|it| number(it));
     Ok(found)
 }
 
-/// Deletes everything in `tree` that is not tracked, and gives its directories their ordinary mode. `false` when a
-/// directory has attributes that what is made in it would inherit.
+/// Deletes everything in `tree` that is not tracked, and gives its directories their ordinary mode.
+/// Returns `false` when a directory has attributes that new files in it would inherit.
 fn strip(tree: &Path, tracked: &Tracked) -> Result<bool, GitError> {
     let ordinary = ordinary_mode(tree)?;
-    // Nothing that an agent made read-only or took its own rights from may stop the walk: each directory is opened
-    // up before it is read.
+    // Read-only directories must not stop the walk, so each directory is made accessible before it
+    // is read.
     let mut left = vec![Vec::new()];
     while let Some(inner) = left.pop() {
         let dir = tree.join(OsStr::from_bytes(&inner));
@@ -265,7 +276,7 @@ fn strip(tree: &Path, tracked: &Tracked) -> Result<bool, GitError> {
     Ok(true)
 }
 
-/// The mode that a directory made here gets.
+/// Returns the mode of a newly created directory.
 fn ordinary_mode(tree: &Path) -> Result<u32, GitError> {
     let probe = tree.with_file_name("probe");
     disk::remove(&probe)?;
@@ -275,8 +286,8 @@ fn ordinary_mode(tree: &Path) -> Result<u32, GitError> {
     Ok(mode & 0o7777)
 }
 
-/// Whether a tracked file is other than git makes it, apart from what git itself compares: it counts times in
-/// seconds, so that a second name or another mode given to a file in its first second would go unseen.
+/// Returns whether a tracked file has a second link, an unusual mode or extended attributes. Git
+/// compares times in seconds, so it misses such a change of a file in the file's first second.
 fn is_odd(entry: &fs::DirEntry, ordinary: u32) -> bool {
     let Ok(found) = entry.metadata() else { return true };
     if found.is_symlink() {
@@ -287,12 +298,13 @@ fn is_odd(entry: &fs::DirEntry, ordinary: u32) -> bool {
     found.nlink() != 1 || !ours || has_attributes(&entry.path())
 }
 
-/// Whether a file or directory has extended attributes other than the security module's own.
+/// Returns whether a file or directory has extended attributes other than those of the security
+/// module.
 fn has_attributes(path: &Path) -> bool {
     let mut names = [0u8; 4096];
     match rustix::fs::llistxattr(path, &mut names) {
         Ok(length) => names[..length].split(|it| *it == 0).any(|it| !it.is_empty() && !it.starts_with(b"security.")),
-        // A file system without them has none; a list too long to read is not ours.
+        // A file system without support has no attributes. A list too long to read is suspicious.
         Err(error) => error != rustix::io::Errno::NOTSUP,
     }
 }

@@ -1,7 +1,8 @@
-//! Pushes the trunk to one of the user's remotes.
+//! Pushes the trunk and Regatta's own branches to the user's remotes.
 //!
-//! Under the user's configuration, as they would push themselves: their credentials, their SSH, their proxies. An
-//! agent can write none of it. Never by force, and never with a prompt.
+//! The push runs under the user's configuration, with their credentials, their SSH and their
+//! proxies. An agent can write none of these. The trunk is never pushed by force, and git never
+//! prompts.
 
 use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::{GitError, Push, Repo};
@@ -11,6 +12,7 @@ use crate::vault::FETCH;
 use crate::{GitAdapter, words};
 
 impl GitAdapter {
+    /// Pushes a commit of the trunk to the branch of the same name.
     pub(crate) fn push_trunk(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
         let user = self.discover_at(&repo.path)?;
         if let Err(reason) = self.known_remote(&user, remote)? {
@@ -36,7 +38,7 @@ impl GitAdapter {
         let printed = String::from_utf8_lossy(&said.stdout);
         let refused = printed.lines().find(|it| it.starts_with("!\t")).unwrap_or_default();
         if refused.contains("fetch first") {
-            return Ok(Push::NonFastForward); // the remote has what is not here
+            return Ok(Push::NonFastForward); // the remote has commits that are not here
         }
         if refused.contains("non-fast-forward") {
             let ahead = self.is_ahead(&user, repo, remote, commit)?;
@@ -45,8 +47,8 @@ impl GitAdapter {
         Ok(Push::Failed(words::push_failed(remote, refused, &said.stderr)))
     }
 
-    /// Pushes a branch of ours. It is replaced by force: nobody else's branch is named `regatta/…`, and its commits are
-    /// made anew with every turn.
+    /// Pushes one of Regatta's own branches by force, because its commits are made anew with every
+    /// turn. Nobody else's branch is named `regatta/…`.
     pub(crate) fn push_ours(
         &self,
         repo: &Repo,
@@ -55,7 +57,7 @@ impl GitAdapter {
         commit: &CommitId,
     ) -> Result<Push, GitError> {
         if !branch.as_str().starts_with("regatta/") {
-            return Ok(Push::Failed(format!("{branch} is no branch of Regatta's")));
+            return Ok(Push::Failed(format!("{branch} is not a branch of Regatta")));
         }
         let user = self.discover_at(&repo.path)?;
         if let Err(reason) = self.known_remote(&user, remote)? {
@@ -86,14 +88,16 @@ impl GitAdapter {
         Ok(Push::Failed(words::push_failed(remote, refused, &said.stderr)))
     }
 
-    /// A remote is known by its name: an address or a path could name a program to run.
+    /// Checks that the user's repository has a remote with this name. An address or a path is
+    /// refused, because it could name a program to run.
     pub(crate) fn known_remote(&self, user: &UserRepo, remote: &str) -> Result<Result<(), String>, GitError> {
         let known = self.git.users(&user.top, "list your remotes").arg("remote").line()?;
         let there = known.lines().any(|it| it == remote);
         Ok(if there { Ok(()) } else { Err(words::no_such_remote(remote, &user.top)) })
     }
 
-    /// Whether the remote's branch is at a commit that follows ours: then there is nothing to push.
+    /// Returns whether the remote's branch is at a descendant of the commit, so that nothing has to
+    /// be pushed.
     fn is_ahead(&self, user: &UserRepo, repo: &Repo, remote: &str, commit: &CommitId) -> Result<bool, GitError> {
         let name = format!("refs/heads/{}", repo.trunk);
         let asked = self.git.users_online(&user.top, "ask the remote where its branch is");

@@ -1,8 +1,10 @@
-//! Looks at work in progress: which workspaces will collide with each other, or with the trunk.
+//! Scans unfinished work for collisions: which workspaces will conflict with each other or with the
+//! trunk.
 //!
-//! A workspace is looked at with a cheap walk first; only one that changed since the last look is captured, into an
-//! object directory of its own that is wiped when the program starts and whenever it has grown. Nothing is kept under
-//! a ref. Pairs are merged only where both changed the same path, all in one git process.
+//! A cheap walk first checks whether a workspace has changed. Only a changed one is captured, into
+//! a scratch object directory that is wiped when the program starts and when it has grown too much.
+//! No ref keeps anything of it. Two workspaces are merged only where both changed the same path,
+//! all pairs in one git process.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::DefaultHasher};
 use std::fs;
@@ -21,37 +23,40 @@ use crate::run::path_of;
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, words};
 
-/// What is remembered of each project's workspaces.
+/// The last scan of each project's workspaces.
 #[derive(Debug, Default)]
 pub(crate) struct Radar(Mutex<HashMap<ProjectName, Sight>>);
 
-/// One project, as last seen.
+/// The last scan of one project.
 #[derive(Debug, Default)]
 struct Sight {
     seen: BTreeMap<AttemptId, Seen>,
-    /// Where the captured trees are.
+    /// The object directory of the captured trees.
     objects: Option<PathBuf>,
-    /// How many workspaces were captured into it.
+    /// The number of captures in that directory.
     captured: usize,
-    /// What merging two commits gave, for as long as both are current.
+    /// The conflicting paths of each merged pair, as long as both commits are current.
     outcomes: HashMap<(CommitId, CommitId), Vec<String>>,
 }
 
-/// A workspace, as last seen.
+/// The last scan of a workspace.
 #[derive(Clone, Debug)]
 struct Seen {
     sign: u64,
-    /// Directories that hold nothing but ignored files: a build's output changes all the time and means nothing.
+    /// Directories with ignored files only. A build's output changes all the time and is
+    /// irrelevant.
     ignored: BTreeSet<Vec<u8>>,
-    /// A commit with the workspace's files, on its base.
+    /// A commit with the workspace's files on its base.
     commit: CommitId,
     base: CommitId,
     changed: BTreeSet<Vec<u8>>,
 }
 
-/// After so many captures the objects are wiped and all is captured afresh.
+/// The largest number of captures after which the object directory is wiped and everything is
+/// captured again.
 const MOST_CAPTURED: usize = 2_000;
-/// A workspace with more entries than this is not walked to its end: what lies beyond is seen when it is captured.
+/// The largest number of entries after which the walk of a workspace ends. Changes beyond are seen
+/// when it is captured for another reason.
 const MOST_ENTRIES: usize = 200_000;
 
 impl GitAdapter {
@@ -65,7 +70,7 @@ impl GitAdapter {
         let mut sight = self.radar.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&repo.project);
         let sight_now = sight.get_or_insert_with(Sight::default);
         let found = self.scan(repo, &vault, sight_now, (attempts, tip));
-        // After an error everything is looked at afresh.
+        // After an error everything is scanned anew.
         match (&found, sight) {
             (Ok(_), Some(sight)) => {
                 self.radar.0.lock().unwrap_or_else(PoisonError::into_inner).insert(repo.project.clone(), sight);
@@ -104,11 +109,12 @@ impl GitAdapter {
             }
             match self.glance(repo, vault, *attempt, &objects) {
                 Ok(Some(seen)) => drop(sight.seen.insert(*attempt, seen)),
-                // Gone, or not there yet.
+                // The workspace was removed, or does not exist yet.
                 Ok(None) => drop(sight.seen.remove(attempt)),
-                // Half written, or odd: one workspace must not hide the others, and is looked at again next time.
+                // The workspace is half written or unusual. It must not hide the others, and is
+                // scanned again the next time.
                 Err(error) => {
-                    tracing::debug!(%attempt, "the radar cannot see its workspace now: {error}");
+                    tracing::debug!(%attempt, "could not scan the attempt's workspace for collisions: {error}");
                     sight.seen.remove(attempt);
                 }
             }
@@ -127,7 +133,7 @@ impl GitAdapter {
         Ok(pairs.into_iter().filter_map(collision).collect())
     }
 
-    /// Captures a workspace for the radar alone.
+    /// Captures a workspace for the scan only.
     fn glance(&self, repo: &Repo, vault: &Path, attempt: AttemptId, objects: &Path) -> Result<Option<Seen>, GitError> {
         self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
             let dir = self.places.workspace(&repo.project, attempt);
@@ -135,7 +141,8 @@ impl GitAdapter {
             if !disk::is_real_dir(&dir) {
                 return Ok(None);
             }
-            // First the sign, then the files: a change in between is seen at the next look.
+            // The sign is computed before the files are read, so that a change in between is
+            // noticed by the next scan.
             let listed = self
                 .git
                 .ours(vault, "list ignored directories")
@@ -167,7 +174,8 @@ impl GitAdapter {
         })
     }
 
-    /// Which two commits to merge, because both sides changed the same path: an attempt with an attempt or the trunk.
+    /// Returns the pairs of commits to merge, those whose sides changed the same path: two
+    /// attempts, or an attempt and the trunk.
     #[expect(clippy::type_complexity, reason = "a row of a table that only the caller reads")]
     fn pairs(
         &self,
@@ -203,7 +211,7 @@ impl GitAdapter {
         Ok(pairs)
     }
 
-    /// Merges each pair, and gives the paths that conflict.
+    /// Merges each pair, and returns the conflicting paths.
     fn merge_pairs(
         &self,
         vault: &Path,
@@ -221,7 +229,7 @@ impl GitAdapter {
         let mut parts = said.stdout.split(|it| *it == 0);
         let mut outcomes = Vec::new();
         for _ in pairs {
-            // Whether it is clean, the tree, the paths, and nothing.
+            // For each pair: a clean flag, the tree, the paths, and an empty field.
             let (Some(clean), Some(_tree)) = (parts.next(), parts.next()) else { return Err(words::unexpected(DOING)) };
             let paths: Vec<Vec<u8>> = parts.by_ref().take_while(|it| !it.is_empty()).map(<[u8]>::to_vec).collect();
             outcomes.push(if clean == b"1" { Vec::new() } else { named(&paths) });
@@ -230,7 +238,8 @@ impl GitAdapter {
     }
 }
 
-/// Whether two sets of paths share one, or one has a file where the other has a directory.
+/// Returns whether two sets of paths share a path, or one has a file where the other has a
+/// directory.
 fn meet(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
     let under = |paths: &BTreeSet<Vec<u8>>, path: &Vec<u8>| {
         let inner = [path.as_slice(), b"/"].concat();
@@ -239,7 +248,7 @@ fn meet(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
     one.iter().any(|it| under(other, it)) || other.iter().any(|it| under(one, it))
 }
 
-/// A number that changes when a file does; none if there is nothing to walk.
+/// Returns a number that changes when a file changes, or nothing if the directory cannot be read.
 fn sign(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     let mut entries = 0;
@@ -261,7 +270,7 @@ fn sign(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
                 (found.ino(), found.size(), found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec())
                     .hash(&mut of);
             }
-            // The order in which a directory lists its entries means nothing.
+            // The order in which a directory lists its entries is irrelevant.
             here = here.wrapping_add(of.finish());
         }
         (prefix, here).hash(&mut hasher);

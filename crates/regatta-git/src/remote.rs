@@ -1,8 +1,8 @@
-//! A runner's side: takes a project in from the server, and hands what was captured over.
+//! The runner's side of transfers: fetches a project from the server, and pushes captures to it.
 //!
-//! The runner's vault holds the objects, as anywhere. What stands in for the user's repository is a mirror: a bare one
-//! that has the trunk and borrows its objects from the vault, which never lets one go. The server is the truth about the
-//! trunk, so the mirror's goes wherever the server's is.
+//! The objects are in the runner's vault. The place of the user's repository is taken by a mirror:
+//! a bare repository that has the trunk and borrows its objects from the vault, which never deletes
+//! one. The server decides where the trunk is, so the mirror's trunk always follows the server's.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,20 +16,22 @@ use crate::submodules::{Submodule, module_ref};
 use crate::vault::{FETCH, SEEN, object_format};
 use crate::{GitAdapter, disk, words};
 
-/// The server's trunk as it was last taken in.
+/// The server's trunk as it was last fetched.
 const TAKEN: &str = "refs/regatta/taken";
 
 impl GitAdapter {
+    /// Makes or updates the mirror and the vault of a project from the server.
     pub(crate) fn take_project_in(&self, repo: &Repo, from: &Remote, wants: &[CommitId]) -> Result<(), GitError> {
         check(from)?;
-        // Its trunk is moved by force: never that of a repository of the user's (S6).
+        // The mirror's trunk is moved by force, which must never happen to a repository of the user
+        // (S6).
         if repo.path != self.places.mirror(&repo.project) {
             return Err(words::not_a_mirror(&repo.path));
         }
         self.locks.holding(Key::Mirror(repo.project.clone()), || {
             let vault = self.places.vault(&repo.project);
             if vault.is_dir() {
-                // Others may go on in it while the server sends.
+                // Other threads may use the vault while the server sends.
                 self.fetch_from(&vault, repo, from, wants)?;
                 disk::sync_objects(&vault)?;
             } else {
@@ -56,7 +58,7 @@ impl GitAdapter {
                 if self.find(vault, &keep)?.is_none() {
                     let call = self.git.ours_online(vault, from, "fetch a submodule from the server").args(FETCH);
                     if call.arg(&from.url).arg(format!("+{commit}:{keep}")).run()?.status != Some(0) {
-                        continue; // the user has not checked it out
+                        continue; // the user has not checked this submodule out
                     }
                     disk::sync_objects(vault)?;
                 }
@@ -66,12 +68,12 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// The server's trunk, before there is any repository here.
+    /// Returns the server's trunk, before there is a repository here.
     fn ask_for_trunk(&self, repo: &Repo, from: &Remote) -> Result<CommitId, GitError> {
         const DOING: &str = "ask the server for its trunk";
         let dir = self.places.data();
         disk::make_dirs(dir)?;
-        // Not a repository, and git looks for none above it.
+        // The directory is no repository, and git looks for none above it.
         let asked = self.git.ours_online(dir, from, DOING);
         let said = asked.args(["ls-remote", "--quiet", "--end-of-options", &from.url]).arg(branch(repo)).run()?;
         if said.status != Some(0) {
@@ -86,20 +88,20 @@ impl GitAdapter {
         const DOING: &str = "fetch the project from the server";
         let mut call = self.git.ours_online(vault, from, DOING).args(FETCH);
         call = call.arg(&from.url).arg(format!("+{}:{TAKEN}", branch(repo)));
-        // Git itself looks which of them are here with all they need.
+        // Git itself checks which of the commits are complete here.
         call = wants.iter().fold(call, |call, it| call.arg(it.as_str()));
         let said = call.run()?;
         if said.status == Some(0) { Ok(()) } else { Err(words::remote_failed(DOING, &from.url, &said.stderr)) }
     }
 
-    /// Brings the mirror, and what the vault has seen of it, to what was taken in.
+    /// Moves the trunk of the mirror, and the vault's copy of it, to the fetched commit.
     fn point_mirror(&self, repo: &Repo, vault: &Path) -> Result<(), GitError> {
         let (mirror, branch) = (self.places.mirror(&repo.project), branch(repo));
         let tip = self.find(vault, TAKEN)?.ok_or_else(|| words::unexpected("fetch the project from the server"))?;
         if !mirror.is_dir() {
             self.make_mirror(repo, &mirror, &tip)?;
         }
-        // Where the vault's history ends, so does the mirror's: it has the same objects.
+        // The mirror's history ends where the vault's ends, because it has the same objects.
         let (shallow, ours) = (vault.join("shallow"), mirror.join("shallow"));
         match fs::read(&shallow) {
             Ok(ends) if fs::read(&ours).is_ok_and(|it| it == ends) => {}
@@ -110,7 +112,7 @@ impl GitAdapter {
             }
             Err(_) => disk::remove(&ours)?,
         }
-        // Mostly nothing has changed, and whoever starts next is waiting.
+        // Usually nothing has changed, and an attempt is waiting to start.
         if !fs::read_to_string(mirror.join(&branch)).is_ok_and(|it| it.trim_end() == tip.as_str()) {
             self.update_refs(&mirror, format!("update {branch} {tip}\n"))?;
         }
@@ -132,15 +134,16 @@ impl GitAdapter {
         made.arg(object_format(tip)).arg(format!("--initial-branch={}", repo.trunk)).done()?;
         let info = new.join("objects").join("info");
         disk::make_dirs(&info)?;
-        // From its own place, so that the data directory may be moved and have any name.
+        // A relative path, so that the data directory may be moved and renamed.
         let objects = format!("../../../vaults/{}.git/objects\n", repo.project);
         disk::write(&info.join("alternates"), objects.as_bytes())?;
         disk::rename(&new, mirror)
     }
 
-    /// Lets the keep-refs of an attempt go that was handed over. Only the names: the vault lets no object go.
+    /// Deletes the keep-refs of an attempt whose work was pushed. Only the names go; the vault
+    /// deletes no object.
     pub(crate) fn let_attempt_go(&self, repo: &Repo, attempt: AttemptId) -> Result<(), GitError> {
-        // What stands in for the user's repository is a mirror only at a runner: elsewhere they are the last (Q3).
+        // Only at a runner the repository is a mirror. Elsewhere these refs are the last ones (Q3).
         if repo.path != self.places.mirror(&repo.project) {
             return Err(words::not_a_mirror(&repo.path));
         }
@@ -157,20 +160,21 @@ impl GitAdapter {
         if gone.is_empty() { Ok(()) } else { self.update_refs(&vault, gone) }
     }
 
+    /// Pushes all kept commits of an attempt to the server, all or nothing.
     pub(crate) fn hand_attempt_over(&self, repo: &Repo, to: &Remote, attempt: AttemptId) -> Result<(), GitError> {
         const DOING: &str = "hand work over to the server";
         check(to)?;
         let vault = self.vault(repo)?;
         let listed = self.git.ours(&vault, "list what is kept");
         let listed = listed.args(["for-each-ref", "--format=%(objectname):%(refname)", "refs/regatta/keep/"]).line()?;
-        // By their ids: a capture in the meantime is not half handed over.
+        // Pushed by their ids, so that a concurrent capture is not pushed partially.
         let kept: Vec<&str> =
             listed.lines().filter(|it| it.split_once(':').is_some_and(|it| keeps_for(it.1) == Some(attempt))).collect();
         if kept.is_empty() {
             return Ok(());
         }
         let mut call = self.git.ours_online(&vault, to, DOING).args(HAND_OVER).arg(&to.url);
-        // A keep-ref may go anywhere: what it had is kept beside it.
+        // A keep-ref may be moved anywhere, because its old commit is kept beside it.
         call = kept.iter().fold(call, |call, it| call.arg(format!("+{it}")));
         let said = call.run()?;
         if said.status == Some(0) {
@@ -185,7 +189,7 @@ impl GitAdapter {
     }
 }
 
-/// A push that moves all or nothing and does nothing else.
+/// The options of a push that moves all refs or none and does nothing else.
 const HAND_OVER: [&str; 8] = [
     "push",
     "--porcelain",
@@ -197,12 +201,13 @@ const HAND_OVER: [&str; 8] = [
     "--end-of-options",
 ];
 
-/// The trunk's name at the server and in the mirror.
+/// Returns the trunk's name at the server and in the mirror.
 fn branch(repo: &Repo) -> String {
     format!("refs/heads/{}", repo.trunk)
 }
 
-/// Holds an address and a token to what they may be: neither can say anything else to git or to the server (S7).
+/// Checks an address and a token, so that neither can contain anything else for git or the server
+/// (S7).
 fn check(remote: &Remote) -> Result<(), GitError> {
     let rest = remote.url.strip_prefix("http://").or_else(|| remote.url.strip_prefix("https://"));
     let host = rest.and_then(|it| it.split('/').next()).unwrap_or_default();

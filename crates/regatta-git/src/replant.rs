@@ -1,8 +1,11 @@
-//! Brings the trunk onto what a remote's has: fetched, then each commit that is only here replayed on top of it.
+//! Rebases the trunk onto a remote's trunk: fetches it, then replays each commit that is only here
+//! on top of it.
 //!
-//! Nothing moves here. What is made is in the vault, for `stage` to check out and for `land` to move to, under a permit
-//! that says so. A replayed commit keeps its author, its dates and its words; a signature that no longer fits goes. The
-//! vault remembers what each commit became (`refs/regatta/replanted/<old>`), so that "is it on the trunk" stays true.
+//! Nothing moves here. The new commits are in the vault, where `stage` can check them out and
+//! `land` can move the trunk to them, under a permit that allows it. A replayed commit keeps its
+//! author, its dates and its message, but loses a signature that no longer fits. The vault records
+//! the new commit of each replayed one (`refs/regatta/replanted/<old>`), so that "is it on the
+//! trunk" stays true.
 
 use std::path::Path;
 
@@ -14,7 +17,7 @@ use crate::run::text_of;
 use crate::vault::FETCH;
 use crate::{GitAdapter, disk, words};
 
-/// More than this is not replayed unasked.
+/// The largest number of commits that are replayed without asking.
 const MOST: usize = 500;
 
 fn replanted_ref(commit: &CommitId) -> String {
@@ -22,11 +25,13 @@ fn replanted_ref(commit: &CommitId) -> String {
 }
 
 impl GitAdapter {
-    /// Fetches a remote's trunk, as the user would, into the user's repository and into the vault.
+    /// Fetches a remote's trunk into the user's repository, with the user's credentials, and into
+    /// the vault.
     pub(crate) fn fetch_upstream(&self, repo: &Repo, remote: &str) -> Result<Upstream, GitError> {
         let user = self.discover_at(&repo.path)?;
         self.known_remote(&user, remote)?.map_err(|reason| words::not_fetched(&reason))?;
-        // A name of our own, so that the user's own tracking branches are only moved as they configured it.
+        // A ref of Regatta's own, so that the user's tracking branches move only as the user
+        // configured it.
         let here = format!("refs/regatta/remote/{}", repo.trunk);
         let spec = format!("+refs/heads/{}:{here}", repo.trunk);
         let asked = self.git.users_online(&user.top, "fetch what the remote has");
@@ -53,7 +58,8 @@ impl GitAdapter {
         Ok(Upstream { tip, changed: named(&listed.list()?) })
     }
 
-    /// Replays what is only on the trunk here onto `onto`, which [`GitAdapter::fetch_upstream`] found.
+    /// Replays the commits that are only on the local trunk onto `onto`, which
+    /// [`GitAdapter::fetch_upstream`] found.
     pub(crate) fn replant_onto(&self, repo: &Repo, onto: &CommitId) -> Result<Replanted, GitError> {
         let old = self.refresh(repo)?;
         let vault = self.vault_with(repo, onto)?;
@@ -75,7 +81,8 @@ impl GitAdapter {
                     Merged::Clean(next) => next,
                     Merged::Conflict(_, found) => return Ok((vec![], Some(found.names()))),
                 };
-                // What the remote has already is not made again; what never changed anything was meant so.
+                // A commit that the remote has already is dropped. A commit that was always empty
+                // is kept, because it was meant so.
                 if next != tree || was_empty {
                     at = odb.rewrite_commit(id, &next, &at)?;
                     tree = next;
@@ -95,7 +102,8 @@ impl GitAdapter {
         Ok(Replanted::Onto { old, new, tasks })
     }
 
-    /// The commits of the trunk's own line that the other one has not, oldest first.
+    /// Returns the commits of the trunk's first-parent line that the other trunk lacks, oldest
+    /// first.
     fn only_here(&self, vault: &Path, old: &CommitId, onto: &CommitId) -> Result<Vec<CommitId>, GitError> {
         let listed = self.git.ours(vault, "list what is only here").args(["rev-list", "--first-parent", "--reverse"]);
         let listed = listed.arg(old.as_str()).arg(format!("^{onto}")).line()?;
@@ -104,7 +112,7 @@ impl GitAdapter {
         if line.len() > MOST { Err(words::too_far_apart(line.len(), MOST)) } else { Ok(line) }
     }
 
-    /// What a commit became when the trunk was brought onto a remote's.
+    /// Returns the commit that replaced `commit` when the trunk was rebased onto a remote's.
     pub(crate) fn became(&self, repo: &Repo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
         let vault = self.places.vault(&repo.project);
         if !vault.is_dir() {
@@ -127,7 +135,7 @@ const ONLINE_FETCH: [&str; 7] = [
     "--end-of-options",
 ];
 
-/// The task that a commit says it landed.
+/// Returns the task that a commit's trailer names.
 fn task_of(message: &str) -> Option<String> {
     let line = message.lines().rev().find_map(|it| it.strip_prefix("Regatta-Task: "))?;
     Some(line.trim().to_owned())

@@ -1,4 +1,4 @@
-//! Takes a landed change back.
+//! Reverts a landed change.
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Authorship, GitError, Repo, Trial};
@@ -7,6 +7,7 @@ use crate::merge::{Merged, Sides};
 use crate::{GitAdapter, words};
 
 impl GitAdapter {
+    /// Merges the inverse of a landed commit onto `tip`.
     pub(crate) fn take_back(
         &self,
         repo: &Repo,
@@ -17,7 +18,7 @@ impl GitAdapter {
         self.vault_with(repo, tip)?;
         let vault = self.vault_with(repo, commit)?;
         self.with_odb(&vault, |odb| {
-            // Of a merge the first parent is the trunk as it was before.
+            // The first parent of a merge is the trunk before it.
             let before = odb.commit(commit)?.parents.into_iter().next().ok_or_else(|| words::first_commit(commit))?;
             let (ours, theirs) = (odb.commit(tip)?.tree, odb.commit(&before)?.tree);
             match self.merge_trees(odb, &vault, &Sides { base: commit, ours: &ours, theirs: &theirs })? {

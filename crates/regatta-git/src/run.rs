@@ -1,14 +1,16 @@
-//! The one place that starts git.
+//! The only module that starts git.
 //!
-//! Every process starts from an empty environment. There are two configurations:
+//! Every process starts with an empty environment. There are two configurations:
 //!
-//! - **ours**: no system configuration, and a global one that is our own file (it says only that repositories
-//!   of any owner may be read: `git fetch` hands `-c` settings to neither side's helper, but does hand it this
-//!   file). Used for the vault and wherever content an agent wrote is read. A filter named in an agent's
-//!   `.gitattributes` is configured nowhere, so it runs nothing (S5).
-//! - **the user's**: for looking at the user's checkout and updating it. Line endings, ignore-case, LFS filters
-//!   and the list of trusted directories are the user's own there; under any other configuration an unchanged
-//!   file could look changed, or be written differently from how `git pull` would write it.
+//! - **ours**: no system configuration, and a global one that is Regatta's own file (it says only
+//!   that repositories of any owner may be read: `git fetch` passes `-c` settings to neither side's
+//!   helper, but does pass this file). It is used for the vault, and wherever content that an agent
+//!   wrote is read. A filter named in an agent's `.gitattributes` is configured nowhere, so it runs
+//!   nothing (S5).
+//! - **the user's**: for reading and updating the user's checkout. Line endings, ignore-case, LFS
+//!   filters and the list of trusted directories are the user's own there. Under another
+//!   configuration an unchanged file could look changed, or be written differently from how `git
+//!   pull` would write it.
 //!
 //! Hooks, file-system monitors, background maintenance, signing and remote helpers are off in both.
 
@@ -33,23 +35,26 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::exchange::{self, Ends, Fault};
 use crate::words;
 
-/// The most that one git process may print, to bound the daemon's memory.
+/// The output limits of one git process, which bound the daemon's memory.
 const STDOUT_LIMIT: usize = 256 << 20;
 const STDERR_LIMIT: u64 = 64 << 10;
-/// How long one git process may take. Nothing that is in order takes as long; one that hangs must not hang us.
+/// The time limit of one git process. No healthy process takes as long, and a hanging one must not
+/// block Regatta.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// How long git may speak with another machine. Somebody who says nothing at all is given up much sooner.
+/// The time limit for a transfer with another machine. A connection without any data is given up
+/// much earlier.
 const LONG_PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
-/// How long git may ask another machine for something that is not needed.
+/// The time limit for an optional query to another machine.
 const BRIEF_PATIENCE: Duration = Duration::from_secs(60);
-/// How long it has to tidy up after it was told to end.
+/// The time that a process gets to clean up before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
 const SETTINGS: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.quotePath=false",
-    // What is reported as done is on disk: git by default leaves loose objects to the kernel.
+    // An object that is reported as written is on disk. By default git leaves loose objects to the
+    // kernel.
     "core.fsync=loose-object,pack,pack-metadata,reference,index",
     "core.packedRefsTimeout=10000",
     "core.filesRefLockTimeout=2000",
@@ -63,7 +68,7 @@ const SETTINGS: &[&str] = &[
     "protocol.ext.allow=never",
 ];
 
-/// For speaking to a server of ours: no other's credentials, no questions, no detours.
+/// Settings for connections to a Regatta server: no other credentials, no prompts, no redirects.
 const ONLINE: &[&str] = &[
     "http.followRedirects=false",
     "http.sslVerify=true",
@@ -71,14 +76,15 @@ const ONLINE: &[&str] = &[
     "credential.interactive=false",
     "core.askPass=",
     "transfer.credentialsInUrl=die",
-    // A server that takes in a large push says nothing until all of it is on its disk.
+    // A server that receives a large push sends nothing until all of it is on its disk.
     "http.lowSpeedLimit=1",
     "http.lowSpeedTime=120",
-    // What the server has is what it is: an old repository's odd objects are no reason to stay away.
+    // The server's objects are accepted as they are, because an old repository may have unusual
+    // ones.
     "fetch.fsckObjects=false",
 ];
 
-/// For speaking to the remote of a submodule.
+/// Settings for connections to the remote of a submodule.
 const SUBMODULE_ONLINE: &[&str] = &[
     "protocol.allow=never",
     "protocol.ext.allow=never",
@@ -115,38 +121,39 @@ impl Runner {
         }
     }
 
-    /// How many processes were started so far.
+    /// Returns the number of processes started so far.
     pub(crate) fn started(&self) -> u64 {
         self.started.load(Ordering::Relaxed)
     }
 
-    /// The contents of our global configuration.
+    /// Returns the path and the content of Regatta's own global configuration.
     pub(crate) fn global_config(&self) -> (&Path, &'static str) {
         (&self.global_config, "[safe]\n\tdirectory = *\n")
     }
 
-    /// A call under our configuration on the repository `git_dir`.
+    /// Returns a call under Regatta's configuration on the repository `git_dir`.
     pub(crate) fn ours(&self, git_dir: &Path, doing: &'static str) -> Call {
         let mut call = self.bare_call(doing);
         call.command.env("GIT_DIR", git_dir).current_dir(git_dir);
         call
     }
 
-    /// A call under our configuration that finds its repository from `dir`.
+    /// Returns a call under Regatta's configuration that finds its repository from `dir`.
     pub(crate) fn ours_in(&self, dir: &Path, doing: &'static str) -> Call {
         let mut call = self.bare_call(doing);
         call.command.current_dir(dir);
         call
     }
 
-    /// A call under the user's configuration that finds its repository from `dir`.
+    /// Returns a call under the user's configuration that finds its repository from `dir`.
     pub(crate) fn users(&self, dir: &Path, doing: &'static str) -> Call {
         let mut call = self.start(doing);
         call.command.envs(self.user.iter().map(|(name, value)| (name, value))).current_dir(dir);
         call
     }
 
-    /// The same, and it may speak to remotes the way the user's own git would.
+    /// Returns a call like [`Runner::users`] that may also connect to remotes as the user's own git
+    /// would.
     pub(crate) fn users_online(&self, dir: &Path, doing: &'static str) -> Call {
         let mut call = self.users(dir, doing);
         call.command.args([
@@ -172,10 +179,11 @@ impl Runner {
         call
     }
 
-    /// A call under the user's configuration on the repository `git_dir` that speaks to the remote of a submodule.
+    /// Returns a call under the user's configuration on the repository `git_dir` that connects to
+    /// the remote of a submodule.
     ///
-    /// It is as careful as `git submodule` is: an address that somebody else may have chosen runs no helper, and names a
-    /// path on this machine only if the user lets submodules do that.
+    /// It is as careful as `git submodule`: an address that somebody else may have chosen runs no
+    /// helper, and names a path on this machine only if the user allows that for submodules.
     pub(crate) fn submodule_online(&self, git_dir: &Path, files: bool, doing: &'static str) -> Call {
         let mut call = self.users(git_dir, doing);
         let files = if files { "protocol.file.allow=always" } else { "protocol.file.allow=never" };
@@ -188,10 +196,11 @@ impl Runner {
         call
     }
 
-    /// A call under our configuration on the repository `git_dir` that speaks to a server of ours, and to nobody else.
+    /// Returns a call under Regatta's configuration on the repository `git_dir` that connects to a
+    /// Regatta server and to nobody else.
     ///
-    /// The token travels in the environment, which only the same user can see: never on a command line or in a file.
-    /// It is said to this address alone, so nobody is followed elsewhere.
+    /// The token is in the environment, which only the same user can read, and never on a command
+    /// line or in a file. It is sent to this address only, because redirects are not followed.
     pub(crate) fn ours_online(&self, git_dir: &Path, remote: &Remote, doing: &'static str) -> Call {
         let mut call = self.ours(git_dir, doing).patient();
         let secure = remote.url.starts_with("https:");
@@ -240,7 +249,7 @@ impl Runner {
             .env("GIT_AUTHOR_EMAIL", "regatta@localhost")
             .env("GIT_COMMITTER_NAME", "Regatta")
             .env("GIT_COMMITTER_EMAIL", "regatta@localhost")
-            // Ctrl-C in the daemon's terminal must not cut git off in the middle of a checkout.
+            // Ctrl-C in the daemon's terminal must not interrupt git in the middle of a checkout.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -252,16 +261,16 @@ impl Runner {
     }
 }
 
-/// What a finished git process said.
+/// The result of a finished git process.
 #[derive(Debug)]
 pub(crate) struct Said {
-    /// Its exit status; none if a signal ended it.
+    /// The exit status, or nothing if a signal ended the process.
     pub(crate) status: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
 }
 
-/// One git process to be.
+/// A git process that is to be started.
 #[derive(Debug)]
 pub(crate) struct Call {
     command: Command,
@@ -280,7 +289,7 @@ impl Call {
         self.command.args(args);
         self
     }
-    /// Works on the files in `tree`, from its top.
+    /// Runs git on the files in `tree`, from its top.
     pub(crate) fn work_tree(mut self, tree: &Path) -> Call {
         self.command.env("GIT_WORK_TREE", tree).current_dir(tree);
         self
@@ -289,42 +298,43 @@ impl Call {
         self.command.env("GIT_INDEX_FILE", index);
         self
     }
-    /// Writes new objects to `objects`, and finds those of `others` as well.
+    /// Writes new objects to `objects`, and also finds those of `others`.
     pub(crate) fn objects(mut self, objects: &Path, others: &Path) -> Call {
         self.command.env("GIT_OBJECT_DIRECTORY", objects).env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(others));
         self
     }
-    /// Finds the objects of `others` as well.
+    /// Also finds the objects of `others`.
     pub(crate) fn also_objects(mut self, others: &Path) -> Call {
         self.command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(others));
         self
     }
-    /// Leaves writing to the kernel, for what is made again after a crash. Comes before the command's name.
+    /// Writes without syncing, for objects that are made again after a crash. Call this before the
+    /// command's name.
     pub(crate) fn unhurried(mut self) -> Call {
         self.command.args(["-c", "core.fsync=none"]);
         self
     }
-    /// With a setting of its own. Comes before the command's name.
+    /// Adds a setting. Call this before the command's name.
     pub(crate) fn setting(mut self, setting: impl AsRef<OsStr>) -> Call {
         self.command.arg("-c").arg(setting);
         self
     }
-    /// Is given up soon: somebody waits, and can do without the answer.
+    /// Sets the short time limit for a caller that can do without the answer.
     pub(crate) fn brief(mut self) -> Call {
         self.patience = BRIEF_PATIENCE.min(self.patience);
         self
     }
-    /// May take as long as it takes to bring a large repository over a slow line.
+    /// Sets the long time limit, enough for a large repository over a slow connection.
     pub(crate) fn patient(mut self) -> Call {
         self.patience = LONG_PATIENCE.max(self.patience);
         self
     }
-    /// Speaks the version of the protocol that the other side asked for.
+    /// Uses the protocol version that the other side requested.
     pub(crate) fn protocol(mut self, protocol: Option<&str>) -> Call {
         self.command.envs(protocol.map(|it| ("GIT_PROTOCOL", it)));
         self
     }
-    /// Looks for the repository at the current directory only, not above it.
+    /// Looks for the repository in the current directory only, not above it.
     pub(crate) fn no_higher_than(mut self, dir: &Path) -> Call {
         if let Some(parent) = dir.parent() {
             self.command.env("GIT_CEILING_DIRECTORIES", parent);
@@ -333,7 +343,7 @@ impl Call {
     }
     pub(crate) fn authorship(mut self, by: &Authorship) -> Call {
         let date = format!("@{} +0000", by.seconds);
-        // Git refuses an empty name; it drops `<`, `>` and line ends by itself.
+        // Git refuses an empty name; it removes `<`, `>` and newlines by itself.
         let name = if by.name.trim().is_empty() { "Regatta" } else { &by.name };
         self.command
             .env("GIT_AUTHOR_NAME", name)
@@ -352,7 +362,7 @@ impl Call {
     fn spawn(&mut self) -> Result<Child, GitError> {
         self.started.fetch_add(1, Ordering::Relaxed);
         self.command.spawn().map_err(|cause| {
-            // A missing working directory is reported as "not found", too.
+            // A missing working directory is also reported as "not found".
             let here = self.command.get_current_dir().is_none_or(Path::is_dir);
             if cause.kind() == io::ErrorKind::NotFound && here {
                 return words::git_missing();
@@ -364,7 +374,7 @@ impl Call {
         })
     }
 
-    /// Starts it and leaves it running, to be asked again and again.
+    /// Starts the process and leaves it running for repeated queries.
     pub(crate) fn converse(mut self) -> Result<Talk, GitError> {
         self.command.stdin(Stdio::piped()).stderr(Stdio::null());
         let mut child = self.spawn()?;
@@ -377,7 +387,7 @@ impl Call {
         }
     }
 
-    /// Runs it to its end between the two ends of a conversation, and expects success.
+    /// Runs the process between the other side's two streams, and expects success.
     pub(crate) fn exchange(mut self, ends: Ends<'_>) -> Result<(), GitError> {
         self.command.stdin(Stdio::piped());
         let mut child = self.spawn()?;
@@ -402,7 +412,7 @@ impl Call {
         })
     }
 
-    /// Runs it to its end, whatever its status.
+    /// Runs the process to its end, whatever its status.
     pub(crate) fn run(mut self) -> Result<Said, GitError> {
         if self.input.is_some() {
             self.command.stdin(Stdio::piped());
@@ -412,7 +422,7 @@ impl Call {
         let input = self.input.take();
         thread::scope(|scope| {
             if let (Some(mut pipe), Some(input)) = (stdin, input) {
-                // If git stops reading, its status and its words say why.
+                // If git stops reading, its status and its output say why.
                 scope.spawn(move || drop(pipe.write_all(&input)));
             }
             let complaints = scope.spawn(move || complaints(stderr));
@@ -439,14 +449,14 @@ impl Call {
         })
     }
 
-    /// Runs it and expects success.
+    /// Runs the process and expects success.
     pub(crate) fn done(self) -> Result<Said, GitError> {
         let doing = self.doing;
         let said = self.run()?;
         if said.status == Some(0) { Ok(said) } else { Err(words::git_failed(doing, &said.stderr)) }
     }
 
-    /// Runs it and answers whether it succeeded, where 1 means "no".
+    /// Runs the process and returns whether it succeeded, where status 1 means "no".
     pub(crate) fn yes(self) -> Result<bool, GitError> {
         let doing = self.doing;
         let said = self.run()?;
@@ -457,19 +467,19 @@ impl Call {
         }
     }
 
-    /// Runs it and gives the one line it prints.
+    /// Runs the process and returns the one line that it prints.
     pub(crate) fn line(self) -> Result<String, GitError> {
         let said = self.done()?;
         Ok(String::from_utf8_lossy(&said.stdout).trim_end_matches('\n').to_owned())
     }
 
-    /// Runs it and gives the object it names.
+    /// Runs the process and returns the object that it names.
     pub(crate) fn object(self) -> Result<CommitId, GitError> {
         let doing = self.doing;
         CommitId::new(&self.line()?).map_err(|_| words::unexpected(doing))
     }
 
-    /// Runs a `rev-parse --verify --quiet` and gives the object, if there is one.
+    /// Runs a `rev-parse --verify --quiet` and returns the object, if there is one.
     pub(crate) fn object_if_any(self) -> Result<Option<CommitId>, GitError> {
         let doing = self.doing;
         let said = self.run()?;
@@ -483,13 +493,13 @@ impl Call {
         }
     }
 
-    /// Runs it and gives what it prints, split at NUL.
+    /// Runs the process and returns its output, split at NUL.
     pub(crate) fn list(self) -> Result<Vec<Vec<u8>>, GitError> {
         Ok(split(&self.done()?.stdout))
     }
 }
 
-/// Reads what a git process complains of, and keeps its beginning.
+/// Reads a process's error output and keeps its beginning.
 fn complaints(pipe: Option<ChildStderr>) -> String {
     let mut kept = Vec::new();
     if let Some(mut pipe) = pipe {
@@ -499,12 +509,13 @@ fn complaints(pipe: Option<ChildStderr>) -> String {
     text_of(&kept)
 }
 
-/// What a git process prints, for as long as we are patient. It closes its output when it ends, and is made to end.
+/// Reads the output of a process up to its time limit, then ends the process so that it closes its
+/// output.
 struct Hurried<'a> {
     pipe: ChildStdout,
     child: &'a Child,
     until: Instant,
-    /// How often it was told to end: first so that it removes its locks, then without a choice.
+    /// The number of signals sent: first SIGTERM, so that git removes its locks, then SIGKILL.
     told: u32,
 }
 
@@ -521,17 +532,17 @@ impl Read for Hurried<'_> {
                 return self.pipe.read(into);
             }
             if self.told > 1 {
-                return Ok(0); // somebody else holds its output open
+                return Ok(0); // another process holds its output open
             }
             let signal = if self.told == 0 { Signal::TERM } else { Signal::KILL };
             (self.told, self.until) = (self.told + 1, Instant::now() + GRACE);
-            // It leads a group of its own; one that has just ended is no trouble.
+            // The process leads a group of its own. It may have just ended, which is fine.
             let _gone = kill_process_group(Pid::from_child(self.child), signal);
         }
     }
 }
 
-/// A git process that answers one question after the other. It ends when this is dropped.
+/// A git process that answers repeated queries. Dropping this ends the process.
 #[derive(Debug)]
 pub(crate) struct Talk {
     child: Child,
@@ -540,7 +551,8 @@ pub(crate) struct Talk {
     stdout: BufReader<Patient>,
 }
 
-/// What such a process answers, waited for only so long: one that hangs must not hang us.
+/// The output of such a process, with a time limit for each read, because a hanging process must
+/// not block Regatta.
 #[derive(Debug)]
 struct Patient {
     pipe: ChildStdout,
@@ -565,27 +577,27 @@ impl Read for Patient {
 impl Talk {
     fn failed(&self, cause: &io::Error) -> GitError {
         if cause.kind() == io::ErrorKind::TimedOut {
-            // Whoever got this drops it, which ends the process.
+            // The caller drops the process because of this error, which ends it.
             return words::took_too_long(self.doing, self.stdout.get_ref().patience);
         }
         words::not_started(self.doing, cause)
     }
-    /// Says something; nothing may be left of the last answer.
+    /// Sends a query. The last answer must have been read completely.
     pub(crate) fn say(&mut self, question: &[u8]) -> Result<(), GitError> {
         let Some(stdin) = &mut self.stdin else { return Err(words::unexpected(self.doing)) };
         stdin.write_all(question).and_then(|()| stdin.flush()).map_err(|cause| self.failed(&cause))
     }
-    /// The next line, without its end.
+    /// Reads the next line, without its end.
     pub(crate) fn line(&mut self) -> Result<String, GitError> {
         let mut line = Vec::new();
         self.stdout.read_until(b'\n', &mut line).map_err(|cause| self.failed(&cause))?;
         match line.pop() {
             Some(b'\n') => Ok(text_of(&line)),
-            // It ended in the middle: whatever ailed it, a new one may do better.
+            // The process ended in the middle of a line. A new process may succeed.
             _ => Err(words::unexpected(self.doing)),
         }
     }
-    /// The next `size` bytes.
+    /// Reads the next `size` bytes.
     pub(crate) fn bytes(&mut self, size: usize) -> Result<Vec<u8>, GitError> {
         if size > STDOUT_LIMIT {
             return Err(words::too_much_output(self.doing, STDOUT_LIMIT));
@@ -598,14 +610,15 @@ impl Talk {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // It ends by itself when there is nothing more to read; a stuck one must not hold us up.
+        // The process ends by itself when its input ends, but a stuck one must not block this
+        // thread.
         drop(self.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A path as git's lists of object directories want it, whatever is in its name.
+/// Returns a path in the quoted form of git's lists of object directories.
 fn quoted(path: &Path) -> OsString {
     let mut quoted = b"\"".to_vec();
     for byte in path.as_os_str().as_bytes() {
@@ -619,12 +632,12 @@ fn quoted(path: &Path) -> OsString {
     OsStr::from_bytes(&quoted).to_owned()
 }
 
-/// Splits at NUL, leaving out what is empty.
+/// Splits at NUL, without empty parts.
 pub(crate) fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes.split(|it| *it == 0).filter(|it| !it.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-/// Joins with NUL after each, as git's `-z` input wants it.
+/// Appends a NUL to each item, as git's `-z` input expects.
 pub(crate) fn join<'a>(items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
     for item in items {
@@ -634,12 +647,12 @@ pub(crate) fn join<'a>(items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     joined
 }
 
-/// A path as git printed it.
+/// Returns the path that git printed.
 pub(crate) fn path_of(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// A path as people and the port read it.
+/// Returns a path as text for people and for the port.
 pub(crate) fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -660,7 +673,7 @@ mod tests {
         assert_eq!(runner().ours_in(Path::new("/nonexistent"), "x").arg("version").run().unwrap_err().code, "io");
     }
 
-    /// One that hangs is ended, with what it started; first so that it can tidy up.
+    /// A hanging process is ended together with its children, and first gets a chance to clean up.
     #[test]
     fn a_git_that_hangs_is_ended() {
         let dir = tempfile::tempdir().unwrap();
@@ -675,7 +688,7 @@ mod tests {
         assert!(quick.ours_in(Path::new("/"), "x").arg("version").line().unwrap().starts_with("git version"));
     }
 
-    /// One that is asked again and again may hang as well.
+    /// A process for repeated queries may hang as well.
     #[test]
     fn a_git_that_does_not_answer_is_ended() {
         let dir = tempfile::tempdir().unwrap();
@@ -707,8 +720,8 @@ mod tests {
         assert_eq!(shown, "/dev/null");
     }
 
-    /// S4: whoever lists the processes sees no token. A server is asked over the way its address says, and vouched for by
-    /// whom we were told.
+    /// S4: a list of processes shows no token. The server is contacted in the way of its address,
+    /// and only the given certificate authority is trusted.
     #[test]
     fn s4_a_server_is_asked_with_its_own_means_and_no_others() {
         let (url, token) = ("https://host/git/shop".to_owned(), "rt_secret".to_owned());

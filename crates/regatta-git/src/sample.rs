@@ -1,4 +1,4 @@
-//! A small repository to try things on, and what became of it: for the demo and for tests.
+//! A small sample repository for the demo and for tests.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use regatta_engine::ports::git::{Authorship, GitError};
 use crate::run::Runner;
 use crate::words;
 
-/// Makes a repository at `path` with one commit of `files` on the branch `main`. Files that start with `#!` can be run.
+/// Creates a repository at `path` with one commit of `files` on the branch `main`. Files that start
+/// with `#!` are executable.
 pub fn make(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
     let io = |error| words::io("write the files of", path, &error);
     std::fs::create_dir_all(path).map_err(io)?;
@@ -38,7 +39,7 @@ pub fn make(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
     Ok(())
 }
 
-/// The graph of the newest `count` commits, as `git log` draws it.
+/// Returns the graph of the newest `count` commits, as `git log` draws it.
 pub fn graph(path: &Path, count: usize) -> Result<String, GitError> {
     let git = Runner::new("/dev/null".into());
     let said = git

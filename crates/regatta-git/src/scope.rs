@@ -1,4 +1,5 @@
-//! A capture looked at closely: what it changed, and the part of it that stays within some paths.
+//! Reads a capture: the paths it changed with their added lines, and the part of it within some
+//! paths. Also reads the user's checkout: ignored paths, and marks of changed files.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -36,7 +37,7 @@ impl GitAdapter {
         fields.chunks(2).map(|it| entry(it).ok_or_else(|| words::unexpected(DOING))).collect()
     }
 
-    /// The paths in which two commits differ, as people read them, sorted.
+    /// Returns the paths in which two commits differ, as text, sorted.
     pub(crate) fn paths_between(
         &self,
         vault: &std::path::Path,
@@ -48,6 +49,7 @@ impl GitAdapter {
         Ok(paths)
     }
 
+    /// Makes the part of a capture that touches only these paths, and pins it.
     pub(crate) fn restrict_capture(
         &self,
         repo: &Repo,
@@ -62,7 +64,7 @@ impl GitAdapter {
             for entry in self.entries(&vault, &capture.base, &capture.commit)? {
                 let name = text_of(&entry.path);
                 if paths.contains(&name) {
-                    // A deletion has mode 0, which is how an index is told to forget a path.
+                    // A deletion has mode 0, which removes a path from an index.
                     info.extend([&entry.new_mode, &b" "[..], &entry.new_id, b"\t", &entry.path, b"\0"].concat());
                     changed.push(name);
                 }
@@ -83,6 +85,7 @@ impl GitAdapter {
         })
     }
 
+    /// Returns the changes of a capture, sorted by path.
     pub(crate) fn captured_changes(
         &self,
         repo: &Repo,
@@ -96,7 +99,7 @@ impl GitAdapter {
         for entry in entries {
             let mut added = parts.next().unwrap_or_default();
             if entry.status == b'T' {
-                // What became something else is told as its end and its beginning.
+                // Git reports a change of type as two parts: a deletion and an addition.
                 added = parts.next().unwrap_or_default();
             }
             changes.push(Change { path: text_of(&entry.path), new: entry.status == b'A', added });
@@ -105,7 +108,7 @@ impl GitAdapter {
         Ok(changes)
     }
 
-    /// The added lines of each part of the patch, in the order of the raw diff.
+    /// Returns the added lines of each part of the patch, in the order of the raw diff.
     fn added_lines(&self, vault: &std::path::Path, capture: &Capture) -> Result<Vec<Vec<String>>, GitError> {
         let said = self
             .git
@@ -115,7 +118,7 @@ impl GitAdapter {
             .done()?;
         let mut parts: Vec<Vec<String>> = Vec::new();
         let mut in_hunk = false;
-        // Only a part's own head stands at the line's beginning: content has a sign before it.
+        // Only the head of a part is at the beginning of a line; content has a sign before it.
         for line in said.stdout.split(|it| *it == b'\n') {
             if line.starts_with(b"diff --git ") {
                 parts.push(vec![]);
@@ -129,13 +132,14 @@ impl GitAdapter {
         Ok(parts)
     }
 
+    /// Returns whether git ignores a path of the user's checkout.
     pub(crate) fn ignored_in_checkout(&self, repo: &Repo, path: &str) -> Result<bool, GitError> {
         const DOING: &str = "ask which files are ignored";
         let user = self.discover_at(&repo.path)?;
         if user.bare {
             return Ok(false);
         }
-        // A name may start with `:`, which alone would be magic.
+        // The prefix keeps git from interpreting a name that starts with `:`.
         let asked = format!("./{path}\0").into_bytes();
         let call = self.git.users(&user.top, DOING).args(["check-ignore", "-z", "--stdin"]).input(asked);
         match call.run()? {
@@ -145,6 +149,8 @@ impl GitAdapter {
         }
     }
 
+    /// Returns the changed and new paths of the user's checkout with marks that change when a file
+    /// is written.
     pub(crate) fn marks_of_checkout(&self, repo: &Repo) -> Result<Vec<(String, String)>, GitError> {
         let user = self.discover_at(&repo.path)?;
         if user.bare {

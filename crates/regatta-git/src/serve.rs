@@ -1,11 +1,13 @@
-//! Serves a project's vault to other machines, in git's own protocol over HTTP.
+//! Serves a project's vault to other machines with git's HTTP protocol.
 //!
-//! The other side sees one branch, the trunk as it was last brought into the vault, and may fetch any commit by its id:
-//! what it is to work on is on no branch. Of the refs it sees only those it may write. All others are hidden, so that a
-//! long history of attempts makes no conversation longer, and git itself refuses to write what it hides.
+//! The other side sees one branch, the trunk as it was last fetched into the vault, and may fetch
+//! any commit by its id, because the commits that it needs are on no branch. Of the other refs it
+//! sees only those that it may write. All others are hidden, so that a long history of attempts
+//! does not slow down a request, and git itself refuses to write hidden refs.
 //!
-//! A push is believed in nothing (`pktline`). What a ref had before it was moved stays kept beside it (Q3), and what is
-//! reported as written is on the disk: git waits for its files, but not for their names.
+//! Nothing in a push is trusted (`pktline`). The old commit of a moved ref is kept beside it (Q3).
+//! A ref that is reported as written is on the disk: git syncs its files but not their names, so
+//! this module does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,13 +26,13 @@ use crate::run::Call;
 use crate::vault::keep_ref;
 use crate::{GitAdapter, disk, words};
 
-/// What the other side may say when it fetches: what it wants and has, never objects.
+/// The size limit of a fetch request, which contains wanted and known commits but no objects.
 const MOST_ASKED: u64 = 64 << 20;
-/// What it may send of a push that is refused, so that it hears why.
+/// The size limit for reading a refused push to its end, so that its sender can read the refusal.
 const MOST_REFUSED: u64 = 256 << 20;
-/// What git may say of a push.
+/// The size limit of git's report on a push.
 const MOST_REPORTED: usize = 4 << 20;
-/// What a push that was ended with the machine left goes after this long: none takes as long.
+/// The age at which leftovers of an interrupted push are removed. No push takes as long.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
 
 const UPLOAD: [&str; 2] = ["uploadpack.allowAnySHA1InWant=true", "uploadpack.keepAlive=5"];
@@ -44,7 +46,8 @@ const RECEIVE: [&str; 8] = [
     "receive.maxInputSize=4g",
     "transfer.fsckObjects=true",
 ];
-/// What is about the content of files and not about objects: the vault keeps what a workspace here may hold, too.
+/// Checks of file contents that are switched off, because the vault must accept everything that a
+/// workspace may contain.
 const CONTENT: [&str; 12] = [
     "gitmodulesBlob",
     "gitmodulesLarge",
@@ -61,6 +64,7 @@ const CONTENT: [&str; 12] = [
 ];
 
 impl GitAdapter {
+    /// Answers the first request of a fetch or a push: the refs that the other side may see.
     pub(crate) fn tell_refs(
         &self,
         repo: &Repo,
@@ -79,7 +83,7 @@ impl GitAdapter {
         let said = self.serving(&vault, repo, wire.service, &shown).arg("--advertise-refs");
         let said = said.arg(".").protocol(protocol).done()?.stdout;
         let mut told = Vec::new();
-        // From version 2 on the first line says the version instead.
+        // From version 2 on, the first line names the version instead.
         if !said.starts_with(b"000eversion 2\n") {
             put(&mut told, format!("# service={}\n", wire.service.name()).as_bytes());
             told.extend(b"0000");
@@ -88,6 +92,7 @@ impl GitAdapter {
         Ok(told)
     }
 
+    /// Answers a fetch or a push.
     pub(crate) fn answer(
         &self,
         repo: &Repo,
@@ -110,6 +115,7 @@ impl GitAdapter {
         }
     }
 
+    /// Accepts a push, or refuses it if it names a ref that the other side may not write.
     fn receive(
         &self,
         repo: &Repo,
@@ -120,8 +126,8 @@ impl GitAdapter {
         let Ends { mut request, answer } = ends;
         let mut head = Head::read(request).map_err(words::bad_push)?;
         if let Some(refused) = head.commands.iter().find(|it| !may_write(&it.reference)) {
-            tracing::warn!(project = %repo.project, reference = refused.reference, "a push was refused");
-            // Whoever still sends would not hear the answer.
+            tracing::warn!(project = %repo.project, reference = refused.reference, "refused a push to a ref that its sender may not write");
+            // A sender that is still sending would not read the answer.
             let _sent = io::copy(&mut request.take(MOST_REFUSED), &mut io::sink());
             let told = head.refusal(|it| {
                 if may_write(&it.reference) { "nothing of this push was taken" } else { "not yours to write" }
@@ -141,8 +147,7 @@ impl GitAdapter {
         said(answer, &held)
     }
 
-    /// Keeps what refs have that are about to have something else (Q3), and lets a push that was made already be made
-    /// again.
+    /// Keeps the old commits of refs that are about to move (Q3), and accepts a repeated push.
     fn keep_what_moves(&self, vault: &Path, head: &mut Head) -> Result<(), GitError> {
         let mut changes = String::new();
         let (atomic, wanted) = (head.asks("atomic"), head.commands.clone());
@@ -161,7 +166,7 @@ impl GitAdapter {
         if changes.is_empty() { Ok(()) } else { self.update_refs(vault, changes) }
     }
 
-    /// A git that serves the vault and shows only the trunk and these refs.
+    /// Returns a git call that serves the vault and shows only the trunk and these refs.
     fn serving(&self, vault: &Path, repo: &Repo, service: Service, shown: &[String]) -> Call {
         let (doing, program) = match service {
             Service::UploadPack => ("serve a fetch", "upload-pack"),
@@ -179,7 +184,7 @@ impl GitAdapter {
         call.args([program, "--stateless-rpc"])
     }
 
-    /// Lets the trunk be seen under its own name, and be what a clone checks out.
+    /// Shows the trunk under its own name, as the branch that a clone checks out.
     fn show_trunk(&self, vault: &Path, repo: &Repo, tip: &CommitId) -> Result<(), GitError> {
         let shown = shown_ref(repo);
         if self.find(vault, &shown)?.as_ref() != Some(tip) {
@@ -192,13 +197,14 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// The keep-refs that the other side may write.
+    /// Returns the keep-refs that the other side may write.
     fn written(&self, vault: &Path, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<String>, GitError> {
         let listed = self.git.ours(vault, "list what is kept");
         let listed = listed.args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"]).line()?;
         Ok(listed.lines().filter(|it| may_write(it)).map(str::to_owned).collect())
     }
 
+    /// Returns the last capture of an attempt.
     pub(crate) fn last_kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
         let vault = self.vault(repo)?;
         let Some(commit) = self.find(&vault, &format!("{}^{{commit}}", keep_ref(attempt)))? else { return Ok(None) };
@@ -209,19 +215,21 @@ impl GitAdapter {
     }
 }
 
-/// The trunk's name for the other side. A ref of the vault: moving it moves nothing of the user's.
+/// Returns the trunk's name for the other side. It is a ref of the vault, so moving it does not
+/// affect the user.
 fn shown_ref(repo: &Repo) -> String {
     format!("refs/heads/{}", repo.trunk)
 }
 
-/// The version that is asked for, in words that mean nothing else.
+/// Returns the requested protocol version, after checking that the header contains nothing
+/// dangerous.
 fn protocol<'a>(wire: &Wire<'a>) -> Result<Option<&'a str>, GitError> {
     let Some(asked) = wire.protocol else { return Ok(None) };
     let plain = |it: u8| it.is_ascii_alphanumeric() || b"=:.-_".contains(&it);
     if asked.len() > 100 || !asked.bytes().all(plain) {
         return Err(words::bad_protocol());
     }
-    // Pushing has no version 2.
+    // A push has no version 2.
     let newest =
         if wire.service == Service::UploadPack { ["version=2", "version=1"].as_slice() } else { &["version=1"] };
     Ok(newest.iter().copied().find(|it| asked.split(':').any(|part| part == *it)))
@@ -231,14 +239,14 @@ fn said(answer: &mut dyn Write, told: &[u8]) -> Result<(), GitError> {
     answer.write_all(told).and_then(|()| answer.flush()).map_err(|cause| words::cut("report on a push", &cause))
 }
 
-/// What git says of a push, held back until it is true. Only that it is still at work is said at once, so that nobody
-/// takes it for dead.
+/// Git's report on a push, held back until its refs are synced. Only keep-alive packets are sent at
+/// once, so that the connection does not time out.
 struct Report<'a> {
     answer: &'a mut dyn Write,
     held: Vec<u8>,
 }
 
-/// An empty packet of the first side band.
+/// A keep-alive packet: an empty packet of the first side band.
 const AT_WORK: &[u8] = b"0005\x01";
 
 impl Write for Report<'_> {
@@ -249,7 +257,7 @@ impl Write for Report<'_> {
             rest = behind;
         }
         if self.held.len() + rest.len() > MOST_REPORTED {
-            return Err(io::Error::other("git says too much of a push"));
+            return Err(io::Error::other("git's report on a push is too long"));
         }
         self.held.extend(rest);
         Ok(piece.len())
@@ -268,10 +276,11 @@ fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
     disk::sync_all(folders)
 }
 
-/// Removes what pushes left that were ended with the machine: git keeps incoming objects aside until they are whole.
+/// Removes the leftovers of interrupted pushes: git keeps incoming objects in a separate directory
+/// until they are complete.
 ///
-/// How old a directory is counts from when this process first saw it: the date may have been changed since the
-/// directory was made, and a push under way must not lose its objects (L12).
+/// The age of a directory counts from when this process first saw it. The machine's date may have
+/// been changed since the directory was made, and a running push must not lose its objects (L12).
 fn forget_the_stale(vault: &Path, now: Instant) {
     static FIRST_SEEN: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
     let Ok(entries) = fs::read_dir(vault.join("objects")) else { return };
@@ -296,7 +305,7 @@ fn is_incoming(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// S7: the header becomes a variable of git's, and only in words that we know.
+    /// S7: the header becomes an environment variable of git, and only with known words.
     #[test]
     fn s7_a_header_asks_for_a_version_and_nothing_else() {
         let asked = |service, protocol| super::protocol(&Wire { service, protocol: Some(protocol), gzip: false });
@@ -311,7 +320,7 @@ mod tests {
         }
     }
 
-    /// D1: what is said of a push waits; that git is at work does not.
+    /// D1: the report on a push is held back, keep-alive packets are not.
     #[test]
     fn d1_a_report_is_held_back_and_a_sign_of_life_is_not() {
         let mut answer = Vec::new();
@@ -333,7 +342,7 @@ mod tests {
             fs::create_dir_all(dir).unwrap();
         }
         fs::remove_dir(&new).unwrap();
-        // L12: the date of a directory says nothing, wherever the machine's date is.
+        // L12: the date of a directory does not matter.
         let long_ago = std::time::SystemTime::UNIX_EPOCH;
         fs::File::open(&old).unwrap().set_modified(long_ago).unwrap();
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Reads what a commit holds, for people and for the queue.
+//! Reads commits for people and for the queue: unreleased commits, files, patches.
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{GitError, Repo, Unreleased};
@@ -8,12 +8,13 @@ use crate::odb::DIRECTORY;
 use crate::run::text_of;
 
 impl GitAdapter {
-    /// The commits of the user's trunk after its last tag; all of them, up to a limit, where there is none.
+    /// Returns the commits of the user's trunk after its last tag, or up to a limit where there is
+    /// no tag.
     pub(crate) fn since_last_tag(&self, repo: &Repo, commit: &CommitId) -> Result<Vec<Unreleased>, GitError> {
         const DOING: &str = "list what is not released";
         let user = self.discover_at(&repo.path)?;
         let git = || self.git.ours(&user.common, DOING);
-        // It fails where there is no tag.
+        // The call fails where there is no tag.
         let said = git().args(["describe", "--tags", "--abbrev=0", commit.as_str()]).run()?;
         let tag = String::from_utf8_lossy(&said.stdout).trim().to_owned();
         let log = git().args(["log", "-z", "-n", "2000", "--format=%s%n%(trailers:key=Regatta-Task,valueonly)"]);
@@ -28,6 +29,7 @@ impl GitAdapter {
         Ok(log.list()?.into_iter().map(read).collect())
     }
 
+    /// Returns a file's content in a commit.
     pub(crate) fn file_of(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
         let vault = self.vault_with(repo, commit)?;
         self.with_odb(&vault, |odb| {
@@ -45,6 +47,7 @@ impl GitAdapter {
         })
     }
 
+    /// Returns the changes between two commits as a patch.
     pub(crate) fn patch(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {
         self.vault_with(repo, base)?;
         let vault = self.vault_with(repo, commit)?;

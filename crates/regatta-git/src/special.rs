@@ -1,4 +1,5 @@
-//! Changed paths that are more than plain files. The guard in core decides what they mean (Q13).
+//! Finds changed paths that are more than plain files. The guard in core decides what they mean
+//! (Q13).
 
 use regatta_core::ids::CommitId;
 use regatta_core::landing::guard::{FileKind, SpecialFile};
@@ -10,12 +11,13 @@ use crate::odb::{GITLINK, Odb};
 use crate::run::text_of;
 
 const SYMLINK: u32 = 0o120_000;
-/// Targets are stored with the submission; no file system follows a longer one.
+/// The part of a link's target that is stored with the submission. No file system follows a longer
+/// target.
 const MAX_TARGET_BYTES: usize = 4096;
 
-/// Whether a step on the way to `whole` brings nothing that `whole` itself does not show: every path it touches is
-/// changed in the end, and each is a plain file or what it is in the end. A guard that looked at the whole change has
-/// then seen the step as well (Q13).
+/// Returns whether a step on the way to `whole` contains nothing that `whole` itself does not show:
+/// every path of the step is changed in `whole` too, and is a plain file or the same file as there.
+/// A guard that has examined the whole change has then examined the step as well (Q13).
 pub(crate) fn is_covered_by(whole: &Difference, step: &Difference) -> bool {
     let is_shown = |path: &Vec<u8>, after: &Option<File>| match (whole.files.get(path), after) {
         (None, _) => false,

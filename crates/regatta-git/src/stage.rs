@@ -1,11 +1,12 @@
-//! Directories in which what is about to land is validated.
+//! Staging directories, in which a tree is validated before it lands.
 //!
-//! A slot's directory is used again and again: it is brought from the commit before to the next one by writing only
-//! what differs. Checks leave things behind and may change files, so every file is looked at, and everything that is
-//! not the commit's goes, ignored files too. What we wrote is known by its place, size and times on disk; a file that
-//! was written so lately that a change could hide behind the clock's grain is written again.
+//! A slot's directory is reused: it is updated from one commit to the next by writing only the
+//! differences. Checks leave files behind and may change others, so every file is examined, and
+//! everything that is not in the commit is removed, including ignored files. Written files are
+//! recognised by their inode, size and times on disk. A file that was written so recently that a
+//! change could hide within the clock's resolution is written again.
 //!
-//! Where git would convert files (line endings, encodings, `$Id$`), git writes them all anew.
+//! Where git would convert files (line endings, encodings, `$Id$`), git checks them all out anew.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -32,29 +33,30 @@ use crate::{GitAdapter, disk, words};
 /// A slot of a project.
 type Slot = (ProjectName, u32);
 
-/// What the slots' directories hold, while this process lives.
+/// The contents of the slots' directories, as long as this process lives.
 #[derive(Debug, Default)]
 pub(crate) struct Slots(Mutex<HashMap<Slot, Held>>);
 
-/// A project with more files is checked out by git each time: the list would take too much memory.
+/// A project with more files is checked out by git each time, because the list would take too much
+/// memory.
 const MOST_FILES: usize = 200_000;
 
-/// Longer than the grain of any clock that a file system stamps files with.
+/// More than the resolution of any file system's timestamps.
 const GRAIN: Duration = Duration::from_millis(50);
 
-/// What a directory holds.
+/// The content of a directory.
 #[derive(Debug)]
 struct Held {
     tree: CommitId,
     files: BTreeMap<Vec<u8>, Known>,
 }
 
-/// A file as we left it.
+/// A file as it was written.
 #[derive(Debug)]
 struct Known {
     file: File,
     stamp: Stamp,
-    /// It was found on disk as it was left, by the sweep that is under way.
+    /// The current sweep found the file on disk unchanged.
     sound: AtomicBool,
 }
 
@@ -64,7 +66,7 @@ impl Known {
     }
 }
 
-/// What changes on disk when a file does.
+/// The properties of a file that change on disk when the file changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -74,7 +76,7 @@ struct Stamp {
     owner: (u32, u32),
     modified: (i64, i64),
     changed: (i64, i64),
-    /// It was looked at long enough after its last change to be sure of it.
+    /// The file was examined long enough after its last change to be sure of it.
     settled: bool,
 }
 
@@ -101,6 +103,7 @@ impl Stamp {
 }
 
 impl GitAdapter {
+    /// Checks exactly `commit` out into a slot's directory.
     pub(crate) fn stage_commit(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
         self.locks.holding(Key::Slot(repo.project.clone(), slot), || {
             let vault = self.vault_with(repo, commit)?;
@@ -128,7 +131,8 @@ impl GitAdapter {
         })
     }
 
-    /// Checks the commit out in an empty directory, and says what is in it if it can be brought on from there.
+    /// Checks the commit out in an empty directory. Returns the directory's content if it can be
+    /// updated later.
     fn stage_anew(&self, repo: &Repo, vault: &Path, path: &Path, commit: &CommitId) -> Result<Option<Held>, GitError> {
         disk::remove(path)?;
         let index = self.places.scratch(&repo.project);
@@ -147,7 +151,7 @@ impl GitAdapter {
             for (name, file) in files {
                 let stamp = match fs::symlink_metadata(path.join(path_of(&name))) {
                     Ok(found) => Stamp::of(&found, now),
-                    Err(_) => Stamp::default(), // it is written the next time
+                    Err(_) => Stamp::default(), // an unknown stamp makes the next staging write the file
                 };
                 known.insert(name, Known::new(file, stamp));
             }
@@ -155,6 +159,7 @@ impl GitAdapter {
         })
     }
 
+    /// Removes the directories of this slot and of all slots with a higher number.
     pub(crate) fn remove_stages(&self, repo: &Repo, from: u32) -> Result<(), GitError> {
         let slots = self.places.staging(&repo.project, from);
         let Some(dir) = slots.parent() else { return Ok(()) };
@@ -174,7 +179,7 @@ impl GitAdapter {
     }
 }
 
-/// Whether git would write some file otherwise than as it is stored.
+/// Returns whether git would convert some file on checkout.
 fn converts<'a>(odb: &mut Odb, files: impl Iterator<Item = (&'a Vec<u8>, &'a CommitId)>) -> Result<bool, GitError> {
     for (path, id) in files {
         let rules = path == b".gitattributes" || path.ends_with(b"/.gitattributes");
@@ -185,20 +190,21 @@ fn converts<'a>(odb: &mut Odb, files: impl Iterator<Item = (&'a Vec<u8>, &'a Com
     Ok(false)
 }
 
-/// Under our own configuration only these words make git convert on the way out.
+/// Under Regatta's own configuration only these attributes make git convert files on checkout.
 fn converting(rules: &[u8]) -> bool {
     let text = String::from_utf8_lossy(rules).to_ascii_lowercase();
     ["crlf", "ident", "working-tree-encoding"].iter().any(|it| text.contains(it))
 }
 
-/// Brings a directory from what it held to the commit; none if it is better made anew.
+/// Updates a directory from its old content to the commit. Returns nothing if it must be checked
+/// out anew.
 fn bring(odb: &mut Odb, dir: &Path, mut held: Held, commit: &CommitId) -> Result<Option<Held>, GitError> {
     let tree = odb.commit(commit)?.tree;
     let difference = Difference::between(odb, Some(&held.tree), &tree)?;
     for (path, (_, after)) in &difference.files {
         match after {
             Some(file) => {
-                let stamp = Stamp::default(); // unknown, so it is written
+                let stamp = Stamp::default(); // unknown, so the file is written
                 held.files.insert(path.clone(), Known::new(file.clone(), stamp));
             }
             None => drop(held.files.remove(path)),
@@ -225,9 +231,9 @@ fn bring(odb: &mut Odb, dir: &Path, mut held: Held, commit: &CommitId) -> Result
     Ok(Some(held))
 }
 
-/// Removes all that is not in `files` or not as it was left, and gives the paths that are to be written.
+/// Removes everything that is not in `files` or has changed, and returns the paths to write.
 ///
-/// Every file is asked for, which is nearly all that staging costs: so several threads do it.
+/// Examining every file is nearly the whole cost of staging, so several threads do it.
 fn sweep(top: &Path, files: &mut BTreeMap<Vec<u8>, Known>) -> Result<Vec<Vec<u8>>, GitError> {
     let work = Work { top, files, left: Mutex::new(vec![Vec::new()]), open: AtomicUsize::new(1) };
     let hands = std::thread::available_parallelism().map_or(1, |it| it.get()).min(MOST_HANDS);
@@ -240,21 +246,21 @@ fn sweep(top: &Path, files: &mut BTreeMap<Vec<u8>, Known>) -> Result<Vec<Vec<u8>
     Ok(files.iter_mut().filter_map(|(path, known)| is_missing(known).then(|| path.clone())).collect())
 }
 
-/// More would wait for the same locks of the kernel.
+/// More threads would wait for the same locks of the kernel.
 const MOST_HANDS: usize = 4;
 
-/// A sweep that several do together.
+/// A sweep by several threads.
 struct Work<'a> {
     top: &'a Path,
     files: &'a BTreeMap<Vec<u8>, Known>,
-    /// Directories that nobody has looked at, as paths that end in a slash.
+    /// Directories that are still to be examined, as paths that end in a slash.
     left: Mutex<Vec<Vec<u8>>>,
-    /// How many are in there, or being looked at.
+    /// The number of directories that are waiting or being examined.
     open: AtomicUsize,
 }
 
 impl Work<'_> {
-    /// Looks at one directory after the other until there is none.
+    /// Examines directories until none is left.
     fn help(&self) -> Result<(), GitError> {
         while self.open.load(Ordering::Acquire) > 0 {
             let next = self.left.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -264,10 +270,10 @@ impl Work<'_> {
             };
             let looked = self.look(&prefix);
             if looked.is_err() {
-                self.open.store(0, Ordering::Release); // nobody goes on
+                self.open.store(0, Ordering::Release); // all threads stop
                 return looked;
             }
-            // It may have been set to nothing meanwhile.
+            // Another thread may have set the count to zero after an error.
             let _ended = self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, |it| it.checked_sub(1));
         }
         Ok(())
@@ -280,9 +286,9 @@ impl Work<'_> {
             let entry = entry.map_err(|cause| words::io("read", &dir, &cause))?;
             let path = [prefix, entry.file_name().as_bytes()].concat();
             if path == b".git" {
-                continue; // made anew as a whole
+                continue; // it is replaced as a whole
             }
-            // Of the entry itself, through its directory: no link is followed.
+            // These are the facts of the entry itself, so no link is followed.
             let found = entry.metadata().map_err(|cause| words::io("look at", &entry.path(), &cause))?;
             if let Some(known) = self.files.get(&path) {
                 if known.file.0 != GITLINK && known.stamp.still(&found) {
@@ -311,7 +317,7 @@ fn write_file(odb: &mut Odb, path: &Path, (mode, id): &File) -> Result<(), GitEr
         disk::make_dirs(folder)?;
     }
     if *mode == GITLINK {
-        // Its files are brought afterwards.
+        // The submodule's files are checked out afterwards.
         return disk::make_dirs(path);
     }
     let content = odb.blob(id)?;
@@ -324,7 +330,7 @@ fn write_file(odb: &mut Odb, path: &Path, (mode, id): &File) -> Result<(), GitEr
     file.and_then(|mut it| it.write_all(&content)).map_err(failed)
 }
 
-/// Makes the directory's `.git` again: whatever a check did to it is gone.
+/// Replaces the directory's `.git`, so that nothing a check did to it remains.
 fn remake_git_dir(vault: &Path, dir: &Path, commit: &CommitId, held: &Held) -> Result<(), GitError> {
     let git_dir = dir.join(".git");
     disk::remove(&git_dir)?;
@@ -332,7 +338,8 @@ fn remake_git_dir(vault: &Path, dir: &Path, commit: &CommitId, held: &Held) -> R
     disk::write_unhurried(&git_dir.join("index"), &index_of(held))
 }
 
-/// A git index, version 2, of what the directory holds. Git does not look at the sum at its end when it reads one.
+/// Returns a git index (version 2) of the directory's content. Git does not verify the checksum at
+/// the end of an index.
 fn index_of(held: &Held) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(held.files.len() * 100);
     bytes.extend(b"DIRC");
@@ -343,13 +350,13 @@ fn index_of(held: &Held) -> Vec<u8> {
         let times = [stamp.changed.0, stamp.changed.1, stamp.modified.0, stamp.modified.1];
         let place =
             [stamp.device, stamp.inode, u64::from(*mode), stamp.owner.0.into(), stamp.owner.1.into(), stamp.size];
-        // Git itself keeps the lower halves only.
+        // Git itself stores the lower halves only.
         times.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
         place.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
         bytes.extend(raw(id));
         bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
         bytes.extend(path);
-        // One to eight NULs, so that every entry's length is a multiple of eight.
+        // One to eight NULs make every entry's length a multiple of eight.
         let length = bytes.len() - start;
         bytes.resize(start + (length / 8 + 1) * 8, 0);
     }

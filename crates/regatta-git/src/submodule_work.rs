@@ -1,10 +1,11 @@
-//! Keeps what an agent did inside the submodules of its workspace.
+//! Captures the work of an agent inside the submodules of its workspace.
 //!
-//! A commit that the agent made in a submodule is taken into the vault and kept like the rest of its work. Edits that it
-//! did not commit cannot land, because the project's tree holds nothing of a submodule but the id of a commit. They are
-//! kept as a commit of ours beside the capture, and the capture fails with their names.
+//! A commit that the agent made in a submodule is imported into the vault and kept like the rest of
+//! its work. Uncommitted edits cannot land, because the project's tree contains nothing of a
+//! submodule but the id of a commit. They are kept as a commit beside the capture, and the capture
+//! fails with their names.
 //!
-//! As in `capture.rs`, no git runs with a git directory of the agent's.
+//! As in `capture.rs`, no git runs with a git directory of the agent.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,28 +19,28 @@ use crate::submodules::{MAX_DEPTH, UserCopies, module_ref};
 use crate::vault::keep_ref;
 use crate::{GitAdapter, disk, history, words};
 
-/// The workspace whose submodules are looked into.
+/// The workspace whose submodules are examined.
 pub(crate) struct SubmoduleWork<'a> {
     pub(crate) repo: &'a Repo,
     pub(crate) vault: &'a Path,
     pub(crate) attempt: AttemptId,
     pub(crate) workspace: &'a Path,
-    /// What was there before the attempt.
+    /// The paths from before the attempt.
     pub(crate) foreign: &'a HashSet<Vec<u8>>,
 }
 
 /// The files of a checked-out submodule.
 struct Inside {
     snapshot: Snapshot,
-    /// Those that differ from the submodule's commit, from the workspace's top.
+    /// The paths that differ from the submodule's commit, from the workspace's top.
     edited: Vec<Vec<u8>>,
 }
 
 /// The submodules of one repository in the workspace.
 struct Level {
-    /// Where the repository is, with a slash at its end unless it is the workspace itself.
+    /// The path of the repository, with a slash at its end unless it is the workspace itself.
     prefix: Vec<u8>,
-    /// The commit whose `.gitmodules` names them.
+    /// The commit whose `.gitmodules` names the submodules.
     commit: CommitId,
     pointers: Vec<Pointer>,
     copies: UserCopies,
@@ -47,7 +48,7 @@ struct Level {
 }
 
 impl SubmoduleWork<'_> {
-    /// Returns the commit that the files of a checked-out submodule are compared with.
+    /// Returns the commit with which the files of a checked-out submodule are compared.
     fn head(&self, path: &[u8], pointer: &Pointer) -> CommitId {
         let head = history::checked_out(self.workspace, &self.workspace.join(path_of(path)));
         head.unwrap_or_else(|| pointer.commit.clone())
@@ -55,8 +56,8 @@ impl SubmoduleWork<'_> {
 }
 
 impl GitAdapter {
-    /// Keeps the commits and the edits in an attempt's submodules. Fails if there are edits, or if a submodule was moved
-    /// to a commit that nobody has.
+    /// Keeps the commits and the edits in an attempt's submodules. Fails if there are edits, or if
+    /// a submodule was moved to a commit that is nowhere to be found.
     pub(crate) fn keep_submodules(
         &self,
         work: &SubmoduleWork<'_>,
@@ -75,9 +76,10 @@ impl GitAdapter {
             for pointer in level.pointers {
                 let copies = level.copies.of_submodule(&pointer.path, names.remove(&pointer.path).as_deref());
                 let path = [level.prefix.as_slice(), &pointer.path].concat();
-                let git_dir = match pointer.is_checked_out {
-                    true => history::git_dir_of(work.workspace, &work.workspace.join(path_of(&path))),
-                    false => None,
+                let git_dir = if pointer.is_checked_out {
+                    history::git_dir_of(work.workspace, &work.workspace.join(path_of(&path)))
+                } else {
+                    None
                 };
                 let keep = |commit: &CommitId| self.keep_commit(work, &copies, git_dir.as_deref(), (&path, commit));
                 if !keep(&pointer.commit)? && pointer.is_moved && (copies.exist() || git_dir.is_some()) {
@@ -108,7 +110,7 @@ impl GitAdapter {
         }
     }
 
-    /// Makes sure that a submodule's commit is kept; `false` if it is nowhere to be had.
+    /// Keeps a submodule's commit. Returns `false` if the commit is nowhere to be found.
     fn keep_commit(
         &self,
         work: &SubmoduleWork<'_>,
@@ -132,7 +134,7 @@ impl GitAdapter {
         }
     }
 
-    /// Keeps a commit beside what is kept of an attempt.
+    /// Keeps a commit beside the capture of an attempt.
     fn pin_beside(&self, vault: &Path, attempt: AttemptId, commit: &CommitId) -> Result<(), GitError> {
         let keep = format!("{}-{}", keep_ref(attempt), &commit.as_str()[..12]);
         match self.find(vault, &keep)? {
@@ -170,7 +172,7 @@ impl GitAdapter {
         Ok(Inside { snapshot, edited })
     }
 
-    /// Lists what is in the submodules of a workspace and kept nowhere.
+    /// Lists the paths in the submodules of a workspace that are kept nowhere.
     pub(crate) fn unkept_submodules(
         &self,
         work: &SubmoduleWork<'_>,
@@ -197,18 +199,18 @@ impl GitAdapter {
         Ok(unkept)
     }
 
-    /// Whether some ref of the vault leads to the commit.
+    /// Returns whether a ref of the vault reaches the commit.
     fn is_kept(&self, vault: &Path, commit: &CommitId) -> Result<bool, GitError> {
         if self.find(vault, &module_ref(commit))?.is_some() {
             return Ok(true);
         }
         let call = self.git.ours(vault, "look for what keeps a commit").args(["for-each-ref", "--count=1"]);
-        // It fails where the vault does not have the commit.
+        // The call fails where the vault does not have the commit.
         let said = call.arg(format!("--contains={commit}")).arg("refs/regatta/").run()?;
         Ok(said.status == Some(0) && !said.stdout.is_empty())
     }
 
-    /// Whether a commit that is kept of the attempt has exactly this tree.
+    /// Returns whether a kept commit of the attempt has exactly this tree.
     fn keeps_tree(&self, work: &SubmoduleWork<'_>, tree: &CommitId) -> Result<bool, GitError> {
         let call = self.git.ours(work.vault, "list what is kept");
         let listed = call.args(["for-each-ref", "--format=%(refname) %(tree)", "refs/regatta/keep/"]).line()?;
@@ -216,7 +218,8 @@ impl GitAdapter {
         Ok(kept.into_iter().any(|(name, kept)| keeps_for(name) == Some(work.attempt) && kept == tree.as_str()))
     }
 
-    /// Lists new files in a checked-out submodule that are not ignored, and in those nested in it.
+    /// Lists the new files in a checked-out submodule that are not ignored, including those of
+    /// nested submodules.
     pub(crate) fn new_files_in(&self, repo: &Repo, around: &Lens<'_>, path: &[u8]) -> Result<Vec<Vec<u8>>, GitError> {
         let tree = around.tree.join(path_of(path));
         let Some(head) = history::checked_out(around.workspace, &tree) else { return Ok(vec![]) };

@@ -1,14 +1,16 @@
-//! Brings submodules into every checkout, from what this machine already has.
+//! Checks submodules out in every working tree, from objects that this machine already has.
 //!
-//! The objects of submodules are in the project's vault, beside its own objects. An id names the same content in both,
-//! and the submodule of a workspace borrows its objects from there, as the workspace itself does.
-//! `refs/regatta/modules/<commit>` keeps every commit that was brought along, with all it needs.
+//! The objects of submodules are in the project's vault, beside the project's own objects. An id
+//! names the same content in both, and the submodule of a workspace borrows its objects from the
+//! vault, as the workspace itself does. `refs/regatta/modules/<commit>` keeps every imported commit
+//! with everything it needs.
 //!
-//! A commit comes from the user's own copy of the submodule, which is only read, else from the remote that this copy
-//! names. `.gitmodules` is written by whoever makes a commit, so it is asked only for the name of a submodule, and the
-//! name counts only as a directory below the user's own `modules`. Its addresses and `update` commands are never used.
+//! A commit comes from the user's own copy of the submodule, which is only read, otherwise from the
+//! remote that this copy names. Anybody who makes a commit can write `.gitmodules`, so only the
+//! name of a submodule is read from it, and the name counts only as a directory below the user's
+//! own `modules`. Its addresses and `update` commands are never used.
 //!
-//! A submodule that the user has not checked out stays an empty folder in workspaces as well.
+//! A submodule that the user has not checked out is an empty folder in workspaces too.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -27,33 +29,34 @@ use crate::vault::FETCH;
 use crate::workspace::Tree;
 use crate::{GitAdapter, disk, words};
 
-/// How deep submodules may be nested. Deeper ones stay empty.
+/// The nesting depth up to which submodules are checked out. Deeper ones stay empty.
 pub(crate) const MAX_DEPTH: usize = 8;
 
-/// How many submodules one checkout may have. A few commits that name each other often enough make millions.
+/// The largest number of submodules in one checkout. A few commits that name each other often
+/// enough make millions.
 const MAX_SUBMODULES: usize = 1_000;
 
-/// The ref that keeps a submodule's commit in the vault.
+/// Returns the ref that keeps a submodule's commit in the vault.
 pub(crate) fn module_ref(commit: &CommitId) -> String {
     format!("refs/regatta/modules/{commit}")
 }
 
-/// A submodule as a commit of the repository around it has it.
+/// A submodule as recorded in a commit of the repository around it.
 #[derive(Debug)]
 pub(crate) struct Submodule {
-    /// From the top of the repository around it.
+    /// The path from the top of the repository around it.
     pub(crate) path: Vec<u8>,
     pub(crate) commit: CommitId,
-    /// What `.gitmodules` calls it.
+    /// The name in `.gitmodules`.
     pub(crate) name: Option<String>,
 }
 
-/// Where the user has a repository: the project's own, or one of its submodules.
+/// The user's copies of a repository: the project's own, or one of its submodules.
 #[derive(Debug, Default)]
 pub(crate) struct UserCopies {
     tree: Option<PathBuf>,
     git_dirs: Vec<PathBuf>,
-    /// Their remotes are not asked.
+    /// True if their remotes must not be contacted.
     is_offline: bool,
 }
 
@@ -65,7 +68,7 @@ impl UserCopies {
         UserCopies { tree, git_dirs, is_offline: false }
     }
 
-    /// Returns where the user has a submodule of this repository.
+    /// Returns the user's copies of a submodule of this repository.
     pub(crate) fn of_submodule(&self, path: &[u8], name: Option<&str>) -> UserCopies {
         let tree = self.tree.as_ref().map(|tree| tree.join(path_of(path)));
         let mut git_dirs: Vec<PathBuf> = tree.iter().filter_map(|tree| git_dir_in(tree)).collect();
@@ -86,7 +89,7 @@ impl UserCopies {
     }
 }
 
-/// Returns the git directory of a working tree of the user's.
+/// Returns the git directory of a working tree of the user.
 fn git_dir_in(tree: &Path) -> Option<PathBuf> {
     let place = tree.join(".git");
     if disk::is_real_dir(&place) {
@@ -97,18 +100,18 @@ fn git_dir_in(tree: &Path) -> Option<PathBuf> {
     named.canonicalize().ok()
 }
 
-/// Whether a submodule's name stays below the directory that it is looked for in.
+/// Returns whether a submodule's name stays below the directory in which it is looked up.
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty()
         && !name.contains(['\\', '\0'])
         && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A checked-out repository whose submodules are brought along.
+/// A checked-out repository whose submodules are to be checked out.
 struct Parent<'a> {
     dir: &'a Path,
     commit: &'a CommitId,
-    /// From the project's top, with a slash at its end unless it is the top.
+    /// The path from the project's top, with a slash at its end unless it is the top.
     prefix: Vec<u8>,
     copies: UserCopies,
     depth: usize,
@@ -151,7 +154,8 @@ impl GitAdapter {
             if !disk::occupied(&dir) {
                 disk::make_dirs(&dir)?;
             }
-            // Git has just written the tree, so there is no link on the way; a submodule never goes through one.
+            // Git has just written the tree, so there should be no link on the way. A submodule is
+            // never checked out through one.
             if fs::canonicalize(&dir).ok().as_ref() != Some(&dir) || !disk::is_real_dir(&dir) {
                 continue;
             }
@@ -169,7 +173,7 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Lists the submodules of a commit; none where it has no `.gitmodules`.
+    /// Lists the submodules of a commit, or none if it has no `.gitmodules`.
     pub(crate) fn submodules_at(&self, vault: &Path, commit: &CommitId) -> Result<Vec<Submodule>, GitError> {
         let has_any = self.with_odb(vault, |odb| {
             let tree = odb.commit(commit)?.tree;
@@ -193,7 +197,8 @@ impl GitAdapter {
         Ok(found)
     }
 
-    /// Reads what `.gitmodules` calls the submodules, by path. A file that git cannot read names none.
+    /// Reads the names of submodules from `.gitmodules`, by path. A file that git cannot read names
+    /// none.
     pub(crate) fn submodule_names(
         &self,
         vault: &Path,
@@ -213,7 +218,8 @@ impl GitAdapter {
         Ok(names)
     }
 
-    /// Makes sure that the vault has a submodule's commit; `false` if the user does not have the submodule either.
+    /// Fetches a submodule's commit into the vault. Returns `false` if the user has not checked the
+    /// submodule out.
     pub(crate) fn fetch_submodule(
         &self,
         repo: &Repo,
@@ -237,7 +243,7 @@ impl GitAdapter {
                 }
                 reason = said.stderr;
             }
-            // An agent made it, and a capture keeps it.
+            // An agent made the commit, and a capture keeps it.
             if self.find(vault, &format!("{commit}^{{commit}}"))?.is_some() {
                 return Ok(true);
             }
@@ -251,31 +257,35 @@ impl GitAdapter {
                 }
                 reason = said.stderr;
             }
-            match copies.is_checked_out() {
-                true => Err(words::submodule_missing(&text_of(path), commit, &reason)),
-                false => Ok(false),
+            if copies.is_checked_out() {
+                return Err(words::submodule_missing(&text_of(path), commit, &reason));
             }
+            Ok(false)
         })
     }
 
-    /// Returns the address that the user's copy of a submodule fetches from.
+    /// Returns the address from which the user's copy of a submodule fetches.
     fn submodule_remote(&self, copy: &Path) -> Result<Option<String>, GitError> {
         let said = self.git.users(copy, "find the remote of a submodule").args(["ls-remote", "--get-url"]).run()?;
-        // Without a remote git prints the name that it looked for. A relative path would name something else here.
+        // Without a remote git prints the name that it looked for. A relative path would name
+        // another place here.
         let url = text_of(said.stdout.trim_ascii_end());
         Ok(Some(url).filter(|url| said.status == Some(0) && (url.contains(':') || url.starts_with('/'))))
     }
 
-    /// Whether the user lets submodules be fetched from a path on this machine, which git itself does not by default.
+    /// Returns whether the user allows submodules to be fetched from a path on this machine, which
+    /// git itself does not by default.
     fn allows_files(&self, copy: &Path) -> Result<bool, GitError> {
         let call = self.git.users(copy, "read protocol.file.allow");
         let said = call.args(["config", "--show-scope", "--get-all", "protocol.file.allow"]).run()?;
         let text = text_of(&said.stdout);
-        // Our own setting is on the command line.
+        // Regatta's own setting is on the command line.
         let mut values = text.lines().filter_map(|line| line.split_once('\t')).filter(|(scope, _)| *scope != "command");
         Ok(values.next_back().is_some_and(|(_, value)| value == "always"))
     }
 
+    /// Lists the submodules that a change moves to a commit which no known branch or tag of their
+    /// remote contains.
     pub(crate) fn unpublished_between(
         &self,
         repo: &Repo,
@@ -314,7 +324,8 @@ impl GitAdapter {
         Ok(found)
     }
 
-    /// Lists the submodules that are at another commit in `new` than in `old`, with the commit before.
+    /// Lists the submodules that are at another commit in `new` than in `old`, with their old
+    /// commit.
     fn moved_submodules(
         &self,
         vault: &Path,
@@ -342,12 +353,12 @@ impl GitAdapter {
         Ok(moved)
     }
 
-    /// Whether a branch or tag of the submodule's remote is known to contain the commit.
+    /// Returns whether a known branch or tag of the submodule's remote contains the commit.
     fn is_published(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) -> Result<bool, GitError> {
         for copy in &copies.git_dirs {
             let call = self.git.ours(copy, "look for a commit on the remote's branches");
             let call = call.args(["for-each-ref", "--count=1", "--format=%(refname)"]);
-            // It fails where the copy does not have the commit.
+            // The call fails where the copy does not have the commit.
             let said = call.arg(format!("--contains={commit}")).arg("refs/remotes/").run()?;
             if said.status == Some(0) && !said.stdout.is_empty() {
                 return Ok(true);
@@ -357,7 +368,7 @@ impl GitAdapter {
             let Some(url) = self.submodule_remote(copy)? else { continue };
             let call = self.git.submodule_online(vault, self.allows_files(copy)?, "ask the remote of a submodule");
             let call = call.brief().args(["ls-remote", "--quiet", "--heads", "--tags", "--end-of-options"]);
-            // A remote that does not answer knows nothing of the commit.
+            // A remote that does not answer counts as not having the commit.
             let Ok(said) = call.arg(url).run() else { continue };
             let listed = text_of(&said.stdout);
             for tip in listed.lines().filter_map(|line| line.split_whitespace().next()) {
@@ -372,17 +383,18 @@ impl GitAdapter {
         Ok(false)
     }
 
-    /// Puts a commit that only the vault has into the user's copy of the submodule, from where a person can push it.
+    /// Copies a commit that only the vault has into the user's copy of the submodule, from where a
+    /// person can push it.
     fn offer(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
         let Some(copy) = copies.git_dirs.first() else { return };
         let call = self.git.ours(copy, "copy a commit into your submodule").args(FETCH).arg(vault);
         if let Err(error) = call.arg(format!("+{commit}:refs/regatta/keep/{commit}")).done() {
-            tracing::warn!(%commit, %error, "a submodule's commit could not be copied into the user's repository");
+            tracing::warn!(%commit, %error, "could not copy a submodule's commit into the user's repository");
         }
     }
 
-    /// Brings the commits of a commit's submodules into the vault, as far as the user's copies have them, so that a runner
-    /// can fetch them.
+    /// Imports the commits of a commit's submodules into the vault, as far as the user's copies
+    /// have them, so that a runner can fetch them.
     pub(crate) fn gather_submodules(&self, repo: &Repo, vault: &Path, commit: &CommitId) -> Result<(), GitError> {
         let submodules = self.submodules_at(vault, commit)?;
         if submodules.is_empty() {
@@ -396,7 +408,8 @@ impl GitAdapter {
                 if !seen.insert(commit.clone()) {
                     continue;
                 }
-                // A workspace here would say what is missing; a runner's has an empty folder.
+                // A local workspace would report a missing commit. A runner's workspace has an
+                // empty folder instead.
                 if self.fetch_submodule(repo, vault, &copies, (&path, &commit)).unwrap_or(false) {
                     left.push((copies, self.submodules_at(vault, &commit)?));
                 }

@@ -1,8 +1,9 @@
 //! The vault: Regatta's own bare repository of a project.
 //!
-//! It holds what was fetched from the user's trunk (`refs/regatta/trunk`), where each workspace started
-//! (`refs/regatta/base/<attempt>`) and everything ever captured (`refs/regatta/keep/…`). Its objects are its own:
-//! whatever the user's repository drops, forgets or rewrites, nothing here goes away.
+//! It holds the trunk as fetched from the user (`refs/regatta/trunk`), the bases of the workspaces
+//! (`refs/regatta/base/<attempt>`) and everything that was ever captured (`refs/regatta/keep/…`).
+//! It has its own copies of all objects, so nothing in it is lost when the user's repository drops
+//! or rewrites commits.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,8 @@ use regatta_engine::ports::git::{Authorship, GitError, Repo};
 use crate::places::Key;
 use crate::{GitAdapter, disk, words};
 
-/// The trunk as last seen in the user's repository. A copy: moving it moves nothing of the user's.
+/// The trunk as last seen in the user's repository. It is a copy, so moving it does not affect the
+/// user.
 pub(crate) const SEEN: &str = "refs/regatta/trunk";
 
 pub(crate) fn base_ref(attempt: AttemptId) -> String {
@@ -23,21 +25,21 @@ pub(crate) fn keep_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/keep/{attempt}")
 }
 
-/// The ref that keeps what the trunk was before it was rewritten, or brought onto a remote's.
+/// Returns the ref that keeps the old trunk after it was rewritten or rebased onto a remote's.
 pub(crate) fn kept_trunk(old: &CommitId) -> String {
     format!("refs/regatta/keep/trunk-{old}")
 }
 
-/// How far back a trunk's last tip is looked for before git is asked.
+/// The largest number of commits that are searched for a trunk's last tip before git is called.
 const NEAR: usize = 16;
 
-/// The object format that ids of this length belong to.
+/// Returns git's option for the object format with ids of this length.
 pub(crate) fn object_format(id: &CommitId) -> &'static str {
     if id.as_str().len() == 64 { "--object-format=sha256" } else { "--object-format=sha1" }
 }
 
 impl GitAdapter {
-    /// Finds the project's vault, or makes it.
+    /// Returns the project's vault, and creates it if there is none.
     pub(crate) fn vault(&self, repo: &Repo) -> Result<PathBuf, GitError> {
         self.locks.holding(Key::Vault(repo.project.clone()), || self.vault_held(repo))
     }
@@ -52,7 +54,8 @@ impl GitAdapter {
         self.make_vault(repo, &tip, |new| self.fetch_trunk(new, &user.common, repo))
     }
 
-    /// Makes the project's vault, whose objects are named like `tip`, and has it filled before it is there.
+    /// Creates the project's vault with the object format of `tip`. `fill` fills it before it gets
+    /// its final name.
     pub(crate) fn make_vault(
         &self,
         repo: &Repo,
@@ -60,7 +63,8 @@ impl GitAdapter {
         fill: impl FnOnce(&Path) -> Result<(), GitError>,
     ) -> Result<PathBuf, GitError> {
         let vault = self.places.vault(&repo.project);
-        // Made aside and renamed, so that a crash leaves no half of one; nobody has worked in what it left.
+        // Created under another name and renamed, so that a crash leaves no partial vault. A
+        // leftover of a crash was never used.
         let new = self.places.unborn_vault(&repo.project);
         disk::remove(&new)?;
         disk::make_dirs(&new)?;
@@ -73,7 +77,7 @@ impl GitAdapter {
             .args(["init", "--quiet", "--bare", "--template="])
             .arg(object_format(tip))
             .done()?;
-        // A landing's commit is fetched by its id: it is on no ref until it has landed.
+        // A landing's commit is fetched by its id, because no ref has it until it has landed.
         disk::append(&new.join("config"), b"[uploadpack]\n\tallowAnySHA1InWant = true\n")?;
         disk::make_dirs(&new.join("info"))?;
         disk::write(&new.join("info").join("exclude"), b".regatta/\n")?;
@@ -84,7 +88,7 @@ impl GitAdapter {
         Ok(vault)
     }
 
-    /// Brings the vault up to the user's trunk and gives its tip.
+    /// Updates the vault to the user's trunk and returns its tip.
     pub(crate) fn refresh(&self, repo: &Repo) -> Result<CommitId, GitError> {
         self.locks.holding(Key::Vault(repo.project.clone()), || {
             let vault = self.vault_held(repo)?;
@@ -94,9 +98,9 @@ impl GitAdapter {
             if before.as_ref() == Some(&tip) {
                 return Ok(tip);
             }
-            // What landed was made here: whoever starts next need not wait until it is fetched back.
-            // Unless a fetch was ended by a power cut: it may have left a commit without its files, since git unpacks a
-            // few objects one by one and commits come first.
+            // Landed commits were made in this vault, so they need not be fetched back. The
+            // exception is a fetch that a power cut interrupted: it may have left a commit without
+            // its files, because git unpacks a few objects one by one and commits come first.
             let begun = self.places.fetching(&vault);
             if !begun.exists() && self.find(&vault, &format!("{tip}^{{commit}}"))?.is_some() {
                 let keep = self.keep_if_dropped(&vault, before.as_ref(), &tip)?;
@@ -108,7 +112,7 @@ impl GitAdapter {
             self.fetch_trunk(&vault, &user.common, repo)?;
             disk::sync_objects(&vault)?;
             disk::remove(&begun)?;
-            // The trunk may have moved on meanwhile: what was fetched is what counts.
+            // The trunk may have moved since, so the fetched commit counts.
             let tip = self.find(&vault, SEEN)?.ok_or_else(|| words::no_such_branch(&repo.trunk, &user.top))?;
             let keep = self.keep_if_dropped(&vault, before.as_ref(), &tip)?;
             if !keep.is_empty() {
@@ -118,11 +122,12 @@ impl GitAdapter {
         })
     }
 
-    /// The order that keeps what the trunk was, if somebody rewrote it: what landed stays, whatever the user's trunk lets
-    /// go of (Q3).
+    /// Returns the ref update that keeps the old trunk if somebody rewrote it, because landed
+    /// commits are kept even if the user's trunk drops them (Q3).
     fn keep_if_dropped(&self, vault: &Path, before: Option<&CommitId>, tip: &CommitId) -> Result<String, GitError> {
         let Some(before) = before else { return Ok(String::new()) };
-        // What landed stands on what was there: a few steps back, and no process.
+        // The new trunk is usually a few commits ahead of the old one, which is found without a
+        // process.
         let near = self.with_odb(vault, |odb| {
             let mut at = tip.clone();
             for _ in 0..NEAR {
@@ -154,7 +159,8 @@ impl GitAdapter {
             })
     }
 
-    /// Makes sure that the vault has `commit`, looking for it on the user's trunk if need be.
+    /// Returns the vault with `commit` in it, after looking for the commit on the user's trunk if
+    /// necessary.
     pub(crate) fn vault_with(&self, repo: &Repo, commit: &CommitId) -> Result<PathBuf, GitError> {
         let vault = self.vault(repo)?;
         let has = || self.find(&vault, &format!("{commit}^{{commit}}")).map(|it| it.is_some());
@@ -167,17 +173,18 @@ impl GitAdapter {
         Ok(vault)
     }
 
-    /// The object that `name` names in the vault, if any. The name is one of ours: a ref in full or an id.
+    /// Returns the object with this name in the vault, if any. The name is a full ref or an id that
+    /// this crate made.
     pub(crate) fn find(&self, vault: &Path, name: &str) -> Result<Option<CommitId>, GitError> {
         self.with_odb(vault, |odb| odb.find(name))
     }
 
-    /// The tree of a commit.
+    /// Returns the tree of a commit.
     pub(crate) fn tree_of(&self, vault: &Path, commit: &CommitId) -> Result<CommitId, GitError> {
         self.with_odb(vault, |odb| odb.commit(commit)).map(|it| it.tree)
     }
 
-    /// Makes a commit that only the arguments determine, and waits until it is on disk.
+    /// Makes a commit that depends only on the arguments, and waits until it is on disk.
     pub(crate) fn commit_tree(
         &self,
         vault: &Path,
@@ -205,7 +212,7 @@ impl GitAdapter {
     }
 }
 
-/// A fetch that brings objects and does nothing else.
+/// The options of a fetch that brings objects and nothing else.
 pub(crate) const FETCH: [&str; 8] = [
     "fetch",
     "--quiet",
@@ -213,7 +220,7 @@ pub(crate) const FETCH: [&str; 8] = [
     "--no-write-fetch-head",
     "--no-auto-maintenance",
     "--no-recurse-submodules",
-    // A shallow clone of the user's gives a vault that is shallow at the same commits.
+    // A vault of a shallow clone is shallow at the same commits.
     "--update-shallow",
     "--end-of-options",
 ];

@@ -1,10 +1,11 @@
-//! Merges three trees whose sides touched different files, with no git process.
+//! Merges three trees whose sides changed different files, without a git process.
 //!
-//! Only what needs no judgement is done here: of every name, one side at most differs from the base, or both made the
-//! same edit. A directory that differs on both sides is looked into. Everything else (content that both edited, a file
-//! that one side edited and the other moved away, the same name made twice, the same file gone on both sides, which may
-//! have been moved to two places) is git's to merge, with its search for renames. So what comes of this is exactly what
-//! git would have made; `tests/git/weave.rs` compares the two.
+//! It handles only the unambiguous cases: for every name, at most one side differs from the base,
+//! or both made the same edit. A directory that differs on both sides is merged recursively.
+//! Everything else is left to git with its search for renames: content that both edited, a file
+//! that one side edited and the other moved away, the same name created twice, and a file that is
+//! gone on both sides, which may have been moved to two places. The result is therefore exactly
+//! what git would have made; `tests/git/weave.rs` compares the two.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +22,18 @@ struct Name {
     theirs: Option<Entry>,
 }
 
-/// What becomes of a name.
+/// The merged version of a name.
 enum Woven {
     Gone,
     Is(Entry),
-    /// A directory that is put together anew.
+    /// A directory that is merged from both sides.
     Dir(Vec<u8>, Vec<Woven>),
     /// Git must decide.
     Open,
 }
 
-/// The tree that both sides' changes make, all three given as trees; none where git must decide, and then nothing was
-/// written.
+/// Returns the tree with both sides' changes; all arguments are trees. Returns nothing where git
+/// must decide, and then nothing was written.
 pub(crate) fn weave(
     odb: &mut Odb,
     base: &CommitId,
@@ -51,7 +52,7 @@ pub(crate) fn weave(
     }
 }
 
-/// What a directory that differs on both sides becomes; none where git must decide.
+/// Merges a directory that differs on both sides. Returns nothing where git must decide.
 fn directory(
     odb: &mut Odb,
     base: Option<&CommitId>,
@@ -82,6 +83,7 @@ fn directory(
     Ok(Some(woven))
 }
 
+/// Merges the three versions of one name.
 fn merge(odb: &mut Odb, name: Name) -> Result<Woven, GitError> {
     let Name { base, ours, theirs } = name;
     let take = |side: Option<Entry>| side.map_or(Woven::Gone, Woven::Is);
@@ -94,16 +96,17 @@ fn merge(odb: &mut Odb, name: Name) -> Result<Woven, GitError> {
     let (Some(ours), Some(theirs)) = (ours, theirs) else { return Ok(Woven::Open) };
     let is_dir = |it: &Entry| it.mode == DIRECTORY;
     if is_dir(&ours) && is_dir(&theirs) && base.as_ref().is_none_or(is_dir) {
-        // Equal or not, it is looked into: what is gone from both may have been moved to two places.
+        // Even equal directories are merged, because a file that is gone from both may have been
+        // moved to two places.
         let woven = directory(odb, base.as_ref().map(|it| &it.id), &ours.id, &theirs.id)?;
         return Ok(woven.map_or(Woven::Open, |it| Woven::Dir(ours.name, it)));
     }
-    // The same edit of a file that was there before.
+    // Both sides made the same edit of a file that existed before.
     let same = ours == theirs && !is_dir(&ours) && base.is_some_and(|it| !is_dir(&it));
     Ok(if same { Woven::Is(ours) } else { Woven::Open })
 }
 
-/// Writes a directory, and says how many names are in it.
+/// Writes a directory. Returns its tree and the number of names in it.
 fn write(odb: &mut Odb, names: Vec<Woven>) -> Result<(CommitId, usize), GitError> {
     let mut entries = Vec::with_capacity(names.len());
     for name in names {
@@ -111,7 +114,7 @@ fn write(odb: &mut Odb, names: Vec<Woven>) -> Result<(CommitId, usize), GitError
             Woven::Gone | Woven::Open => {}
             Woven::Is(entry) => entries.push(entry),
             Woven::Dir(name, inner) => match write(odb, inner)? {
-                (_, 0) => {} // git has no empty directories
+                (_, 0) => {} // git stores no empty directories
                 (id, _) => entries.push(Entry { mode: DIRECTORY, name, id }),
             },
         }

@@ -1,4 +1,4 @@
-//! Every sentence this crate says to a person.
+//! The errors of this crate with their messages for people.
 
 use std::io;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) fn io(doing: &str, path: &Path, cause: &io::Error) -> GitError {
     error("io", format!("Regatta could not {doing} {}: {cause}.", path.display()), hint)
 }
 
-/// Turns what git printed into a sentence, and the causes a person can do something about into their own code.
+/// Turns git's output into an error, with a code of its own where a person can fix the cause.
 pub(crate) fn git_failed(doing: &str, printed: &str) -> GitError {
     let reason = first_complaint(printed);
     let what = format!("Git could not {doing}: {reason}.");
@@ -43,7 +43,7 @@ pub(crate) fn git_failed(doing: &str, printed: &str) -> GitError {
         return error(
             "busy",
             what,
-            "Another git program is at work there. If none is, remove the lock file that is named, then try again.",
+            "Another git program is running there. If none is, remove the lock file named above, then try again.",
         );
     }
     if ["BOM is required", "BOM is prohibited", "failed to encode"].iter().any(|words| printed.contains(words)) {
@@ -67,14 +67,14 @@ pub(crate) fn too_much_output(doing: &str, limit: usize) -> GitError {
     error(
         "git_failed",
         format!("Git printed more than {} MiB when asked to {doing}.", limit >> 20),
-        "The repository has more files than Regatta can handle; tell us about it.",
+        "The repository has more files than Regatta can handle; please report it.",
     )
 }
 
 pub(crate) fn unexpected(doing: &str) -> GitError {
     error(
         "git_failed",
-        format!("Git answered something unexpected when asked to {doing}."),
+        format!("Git gave an unexpected answer when asked to {doing}."),
         "Check that `git --version` says 2.39 or newer.",
     )
 }
@@ -138,7 +138,7 @@ pub(crate) fn no_workspace(attempt: AttemptId, path: &Path) -> GitError {
 pub(crate) fn isolation_failed(path: &Path) -> GitError {
     error(
         "isolation_failed",
-        format!("The workspace {} would share a git directory with something else.", path.display()),
+        format!("The workspace {} would share a git directory with another repository.", path.display()),
         "Look for a `.git` or a symbolic link above the data directory, then try again.",
     )
 }
@@ -146,7 +146,7 @@ pub(crate) fn isolation_failed(path: &Path) -> GitError {
 pub(crate) fn bad_sparse(text: &str, why: &str) -> GitError {
     error(
         "bad_sparse",
-        format!("`workspace.sparse` names {text:?}, and {why}."),
+        format!("`workspace.sparse` contains {text:?}, but {why}."),
         "Name directories relative to the repository's top in regatta.toml, for example `sparse = [\"server\"]`.",
     )
 }
@@ -166,8 +166,8 @@ pub(crate) fn too_much_to_copy(files: u64, bytes: u64, most_files: u64, most_byt
 pub(crate) fn took_too_long(doing: &str, patience: Duration) -> GitError {
     error(
         "git_slow",
-        format!("Git did not {doing} within {} s, and was ended.", patience.as_secs()),
-        "Look whether the disk or another machine answers, then try again.",
+        format!("Git did not {doing} within {} s, so Regatta ended it.", patience.as_secs()),
+        "Check that the disk and the other machine respond, then try again.",
     )
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn no_file(path: &Path) -> GitError {
     error(
         "no_file",
         format!("{} is a pipe, a socket or a device where git reads a file.", path.display()),
-        "It goes when the work is captured; nothing is to be done.",
+        "Nothing needs to be done: Regatta removes it when the work is captured.",
     )
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
     )
 }
 
-/// Names the end of a path that is longer than anybody reads.
+/// Names the beginning and the end of a path that is too long to show.
 pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
     const SHOWN: usize = 60;
     let letters: Vec<char> = path.trim_end_matches('/').chars().collect();
@@ -227,7 +227,7 @@ pub(crate) fn submodule_missing(path: &str, commit: &CommitId, printed: &str) ->
     error(
         "submodule_missing",
         format!(
-            "The submodule {path} is at {short}, which your copy of it does not have, and its remote did not give it: {reason}."
+            "The submodule {path} is at {short}, which your copy of it does not have, and its remote did not return it: {reason}."
         ),
         format!("Bring it here with `git submodule update --init --recursive {path}`, then try again."),
     )
@@ -236,7 +236,7 @@ pub(crate) fn submodule_missing(path: &str, commit: &CommitId, printed: &str) ->
 pub(crate) fn too_many_submodules(path: &str, most: usize) -> GitError {
     error(
         "too_many_submodules",
-        format!("It has more than {most} submodules, nested ones included; {path} is the first that is too many."),
+        format!("The checkout has more than {most} submodules, including nested ones; {path} exceeds the limit."),
         "Move the submodule back to a commit with fewer submodules, then try again.",
     )
 }
@@ -246,7 +246,7 @@ pub(crate) fn submodule_commit_missing(path: &str, commit: &CommitId) -> GitErro
     error(
         "submodule_commit_missing",
         format!(
-            "It moves the submodule {path} to {short}, which is not in its workspace, in your copy or at the remote of the \
+            "The attempt moved the submodule {path} to {short}, which is not in its workspace, in your copy or at the remote of the \
              submodule."
         ),
         "Fetch that commit into your copy of the submodule, or have the pointer set to a commit that exists, then try again.",
@@ -260,7 +260,9 @@ pub(crate) fn submodule_edited(paths: &[String]) -> GitError {
     let named = paths.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     error(
         "submodule_edited",
-        format!("It edited files in a submodule and did not commit them there, so they cannot land: {named}{more}."),
+        format!(
+            "The attempt edited files in a submodule without committing them there, so they cannot land: {named}{more}."
+        ),
         "Have them committed inside the submodule, or undone, then try again. They are kept in the vault.",
     )
 }
@@ -269,7 +271,7 @@ pub(crate) fn wrong_permit(permitted: &str, asked: &str) -> GitError {
     error(
         "wrong_permit",
         format!("The permit is for the trunk of {permitted}, not of {asked}."),
-        "This is a fault in Regatta; tell us about it.",
+        "This is a bug in Regatta; please report it.",
     )
 }
 
@@ -277,10 +279,10 @@ pub(crate) fn same_names(new: &str, other: &str) -> GitError {
     error(
         "same_names",
         format!(
-            "It brings {new}, which differs from {other} by case alone, and your file system takes them for one file \
-             (core.ignorecase): have it named otherwise with regatta revise, or drop it."
+            "It adds {new}, which differs from {other} by case alone, and your file system treats both as one file \
+             (core.ignorecase): have it renamed with regatta revise, or drop it."
         ),
-        "Have it named otherwise with `regatta revise`, or drop it with `regatta drop`.",
+        "Have it renamed with `regatta revise`, or drop it with `regatta drop`.",
     )
 }
 
@@ -288,15 +290,18 @@ pub(crate) fn not_a_descendant(old: &CommitId, new: &CommitId) -> GitError {
     error(
         "not_a_descendant",
         format!("The commit {new} does not follow {old}, so the trunk would lose commits."),
-        "This is a fault in Regatta; tell us about it.",
+        "This is a bug in Regatta; please report it.",
     )
 }
 
 pub(crate) fn still_worked_in(attempt: AttemptId, path: &Path) -> GitError {
     error(
         "busy",
-        format!("What is kept of {attempt} stays: its workspace {} is still there.", path.display()),
-        "It goes with the workspace, which is removed by itself.",
+        format!(
+            "The captures of {attempt} cannot be deleted yet, because its workspace {} still exists.",
+            path.display()
+        ),
+        "Regatta removes the workspace by itself, and the captures after it.",
     )
 }
 
@@ -304,7 +309,7 @@ pub(crate) fn locked(lock: &Path) -> GitError {
     error(
         "busy",
         format!("Another git program holds {}.", lock.display()),
-        "Let it finish. If none is running, remove that file; Regatta then goes on by itself.",
+        "Let it finish. If none is running, remove that file; Regatta then continues by itself.",
     )
 }
 
@@ -312,7 +317,7 @@ pub(crate) fn in_the_middle(of: &str, path: &Path) -> GitError {
     error(
         "busy",
         format!("The checkout of the trunk at {} is in the middle of {of}.", path.display()),
-        "Finish or abort it; Regatta then goes on by itself.",
+        "Finish or abort it; Regatta then continues by itself.",
     )
 }
 
@@ -320,7 +325,7 @@ pub(crate) fn being_rebased(trunk: &BranchName) -> GitError {
     error(
         "busy",
         format!("The branch {trunk} is being rebased."),
-        "Finish or abort the rebase; Regatta then goes on by itself.",
+        "Finish or abort the rebase; Regatta then continues by itself.",
     )
 }
 
@@ -332,7 +337,8 @@ pub(crate) fn checkout_behind(path: &Path, old: &CommitId, new: &CommitId, print
             path.display(),
             first_complaint(printed)
         ),
-        // Not `git checkout` or `git reset`: those would overwrite other changes.
+        // The hint does not name `git checkout` or `git reset`, because those would overwrite other
+        // changes.
         format!("Move your change to that file away, then run `git read-tree -m -u {old} {new}` there."),
     )
 }
@@ -348,13 +354,13 @@ pub(crate) fn first_commit(commit: &CommitId) -> GitError {
 pub(crate) fn still_conflicts(paths: &[String]) -> GitError {
     error(
         "unsettled",
-        format!("Even with one side taken these conflict: {}.", paths.join(", ")),
-        "Merge these by hand: a file on one side is a directory on the other.",
+        format!("These paths conflict even when one side is taken: {}.", paths.join(", ")),
+        "Merge them by hand: a file on one side is a directory on the other.",
     )
 }
 
 pub(crate) fn dropped_message(paths: &[String]) -> String {
-    format!("What was not taken when a conflict was settled\n\n{}\n", paths.join("\n"))
+    format!("Versions that were dropped when a conflict was resolved\n\n{}\n", paths.join("\n"))
 }
 
 pub(crate) fn no_such_remote(remote: &str, path: &Path) -> String {
@@ -374,49 +380,53 @@ pub(crate) fn fetch_failed(remote: &str, printed: &str) -> String {
 }
 
 pub(crate) fn not_fetched(reason: &str) -> GitError {
-    error("not_fetched", format!("What the remote has is not known: {reason}."), "It is tried again by itself.")
+    error(
+        "not_fetched",
+        format!("Regatta could not fetch from the remote: {reason}."),
+        "Regatta tries again by itself.",
+    )
 }
 
 pub(crate) fn unrelated(remote: &str, trunk: &BranchName) -> GitError {
     error(
         "unrelated",
         format!("The trunk {trunk} and that of {remote} have no commit in common."),
-        "Is `landing.push` the right remote? If it is, bring the two together by hand.",
+        "Check that `landing.push` names the right remote. If it does, merge the two trunks by hand.",
     )
 }
 
 pub(crate) fn too_far_apart(commits: usize, most: usize) -> GitError {
     error(
         "too_far_apart",
-        format!("{commits} commits are here and not at the remote; at most {most} are brought onto it unasked."),
-        "Bring the two together by hand: git pull --rebase.",
+        format!("{commits} commits are only here and not at the remote; Regatta rebases at most {most} by itself."),
+        "Rebase by hand: git pull --rebase.",
     )
 }
 
 pub(crate) fn cut(doing: &str, cause: &io::Error) -> GitError {
     error(
         "cut",
-        format!("The other machine went away when git was to {doing}: {cause}."),
-        "Nothing is half done; it may try again.",
+        format!("The connection to the other machine broke when git was to {doing}: {cause}."),
+        "Nothing was changed partially; the other machine can try again.",
     )
 }
 
 pub(crate) fn bad_push(why: &str) -> GitError {
     error(
         "bad_request",
-        format!("This is no push that is taken here: {why}."),
+        format!("This server does not accept the push: {why}."),
         "Push with a runner of the same version.",
     )
 }
 
 pub(crate) fn bad_protocol() -> GitError {
-    error("bad_request", "The header Git-Protocol is none.".into(), "Use a git program to fetch and push.")
+    error("bad_request", "The header Git-Protocol is invalid.".into(), "Use a git program to fetch and push.")
 }
 
 pub(crate) fn bad_remote(why: &str) -> GitError {
     error(
         "bad_remote",
-        format!("The server cannot be asked: {why}."),
+        format!("The runner cannot use this server: {why}."),
         "Start the runner with the address that `regatta up` prints, and a token of its own.",
     )
 }
@@ -424,7 +434,7 @@ pub(crate) fn bad_remote(why: &str) -> GitError {
 pub(crate) fn no_ca(path: &Path) -> GitError {
     error(
         "bad_remote",
-        format!("There is no file {} with the server's authority.", path.display()),
+        format!("There is no certificate file {} for the server.", path.display()),
         "Copy the server's certificate there, or leave the option out.",
     )
 }
@@ -432,8 +442,8 @@ pub(crate) fn no_ca(path: &Path) -> GitError {
 pub(crate) fn not_a_mirror(path: &Path) -> GitError {
     error(
         "not_a_mirror",
-        format!("{} is not where a runner keeps its copy of a project.", path.display()),
-        "This is a fault in Regatta; tell us about it.",
+        format!("{} is not a runner's mirror of a project.", path.display()),
+        "This is a bug in Regatta; please report it.",
     )
 }
 
@@ -441,20 +451,21 @@ pub(crate) fn no_trunk_there(trunk: &BranchName, url: &str) -> GitError {
     error(
         "no_such_branch",
         format!("There is no branch {trunk} at {url}."),
-        "Look on the server whether the project still has that trunk, then try again.",
+        "Check on the server that the project still has that trunk, then try again.",
     )
 }
 
 pub(crate) fn hand_over_refused(attempt: AttemptId, line: &str) -> GitError {
-    let reason = line.rsplit_once('(').map_or("it said nothing more", |it| it.1.trim_end_matches(')'));
+    let reason = line.rsplit_once('(').map_or("the server gave no reason", |it| it.1.trim_end_matches(')'));
     error(
         "ref_refused",
-        format!("The server does not take the work of {attempt}: {reason}."),
-        "If the attempt was given to somebody else, nothing is to be done: what was captured stays here.",
+        format!("The server did not accept the work of {attempt}: {reason}."),
+        "If the attempt was given to another agent, nothing needs to be done: its captures stay here.",
     )
 }
 
-/// Turns what git printed about another machine into a sentence, told apart by who can do something about it.
+/// Turns git's output about another machine into an error, with a code that tells who can fix the
+/// cause.
 pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
     let has = |words: &[&str]| words.iter().any(|it| printed.contains(it));
     let what = format!("Git could not {doing} ({url}): {}.", first_complaint(printed));
@@ -495,21 +506,21 @@ pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
         "reset by peer",
     ];
     if has(&broken) {
-        return error("cut", what, "Nothing is half done; try again.");
+        return error("cut", what, "Nothing was changed partially; try again.");
     }
     if has(&["The requested URL returned error"]) {
-        return error("unreachable", what, "Look at the server's log, then try again.");
+        return error("unreachable", what, "Check the server's log, then try again.");
     }
     git_failed(doing, printed)
 }
 
-/// The line in which git says what is wrong, short enough to show.
+/// Returns the line in which git names the error, short enough to show.
 fn first_complaint(printed: &str) -> String {
     let lines = || printed.lines().map(str::trim).filter(|it| !it.is_empty());
     let line = lines()
         .find_map(|it| it.strip_prefix("fatal: ").or_else(|| it.strip_prefix("error: ")))
         .or_else(|| lines().next())
-        .unwrap_or("it said nothing more");
+        .unwrap_or("git gave no reason");
     line.trim_end_matches('.').chars().take(300).collect()
 }
 
@@ -524,6 +535,6 @@ mod tests {
         assert_eq!(git_failed("x", "fatal: Unable to create '/r/.git/index.lock': File exists.").code, "busy");
         assert_eq!(git_failed("x", "fatal: detected dubious ownership in repository").code, "unsafe_repository");
         assert!(git_failed("x", &"y".repeat(9000)).what.len() < 400);
-        assert!(git_failed("x", "").what.contains("nothing more"));
+        assert!(git_failed("x", "").what.contains("git gave no reason"));
     }
 }

@@ -1,7 +1,7 @@
-//! Working trees for agents and for validation, each with a disposable `.git` of its own.
+//! Working trees for agents, each with a disposable `.git` of its own.
 //!
-//! Such a `.git` is made here and then belongs to whoever works in the tree. Where a workspace started, and what
-//! its index was, is kept in the vault; nothing an agent can write is ever read back as truth.
+//! Such a `.git` is made here and then belongs to the agent. The base and the first index of a
+//! workspace are kept in the vault; nothing that an agent can write is ever trusted.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -20,14 +20,14 @@ pub(crate) struct Tree<'a> {
     pub(crate) vault: &'a Path,
     pub(crate) dir: &'a Path,
     pub(crate) commit: &'a CommitId,
-    /// Where our own index of it goes.
+    /// The place of Regatta's own index of it.
     pub(crate) index: &'a Path,
-    /// What is checked out, if not everything.
+    /// The directories to check out, if not all.
     pub(crate) sparse: Option<&'a Sparse>,
 }
 
 impl GitAdapter {
-    /// Makes a workspace, or finds it as it is. A fresh one is at what `base` gives.
+    /// Makes a workspace, or finds it as it is. `base` returns the commit for a new one.
     pub(crate) fn prepare_workspace(
         &self,
         repo: &Repo,
@@ -46,7 +46,8 @@ impl GitAdapter {
             self.set_aside(&path)?;
             let sparse = Sparse::of(&repo.workspace.sparse)?;
             let base = base()?;
-            // Made under another name, with its base recorded before it gets its own: what has the name is whole.
+            // The workspace is made under another name, and its base is recorded before the final
+            // rename, so that a directory with the final name is complete.
             let new = disk::hidden(&path, ".new");
             let index = self.places.base_index(&repo.project, attempt);
             self.forget(repo, attempt)?;
@@ -55,7 +56,7 @@ impl GitAdapter {
             let tree = Tree { vault: &vault, dir: &new, commit: &base, index: &index, sparse: sparse.as_ref() };
             let head = Head::Branch { name: branch, trunk: &repo.trunk };
             let warm = self.take_warm(repo, sparse.as_ref(), &new, &index)?;
-            // A warm one that git cannot bring to the base is no use, and says nothing about a fresh one.
+            // If git cannot update the pooled workspace to the base, a fresh one is made.
             if !(warm && self.fill(&tree, &head).is_ok()) {
                 disk::remove(&new)?;
                 disk::remove(&index)?;
@@ -72,7 +73,8 @@ impl GitAdapter {
         })
     }
 
-    /// Moves away what has a workspace's name but no base in the vault. It is not ours to destroy (Q5).
+    /// Moves a directory away that has a workspace's name but no base in the vault, because it may
+    /// not be destroyed (Q5).
     fn set_aside(&self, path: &Path) -> Result<(), GitError> {
         if !disk::occupied(path) {
             return Ok(());
@@ -82,8 +84,8 @@ impl GitAdapter {
         free.map_or(Ok(()), |aside| disk::rename(path, &aside))
     }
 
-    /// Makes the directory with the commit's files and a `.git` in which git commands work. What is there already,
-    /// with an index that knows it, is only brought to the commit.
+    /// Fills the directory with the commit's files and a `.git` in which git commands work.
+    /// Existing files, with an index that lists them, are only updated.
     pub(crate) fn fill(&self, tree: &Tree<'_>, head: &Head<'_>) -> Result<(), GitError> {
         let Tree { vault, dir, commit, index, sparse } = *tree;
         let git_dir = dir.join(".git");
@@ -92,9 +94,10 @@ impl GitAdapter {
         disk::copy_index(index, &git_dir.join("index")).map_err(|cause| words::io("copy", index, &cause))
     }
 
-    /// Writes the files that differ from the commit, and notes their times in our own index.
+    /// Writes the files that differ from the commit, and records their times in Regatta's own
+    /// index.
     ///
-    /// Only for a git directory that was made just now: nobody else has written in it yet.
+    /// Use this only for a git directory that was just made, in which nobody else has written yet.
     pub(crate) fn check_out(
         &self,
         dir: &Path,
@@ -112,7 +115,7 @@ impl GitAdapter {
             .map(drop)
     }
 
-    /// Forgets what is noted of a workspace that is not there.
+    /// Removes the records about a workspace that does not exist.
     fn forget(&self, repo: &Repo, attempt: AttemptId) -> Result<(), GitError> {
         let (project, places) = (&repo.project, &self.places);
         let foreign = places.foreign(project, attempt);
@@ -122,7 +125,7 @@ impl GitAdapter {
         disk::remove(&places.base_index(project, attempt))
     }
 
-    /// Checks that git, started in the workspace, finds the workspace and nothing above it.
+    /// Checks that git, started in the workspace, finds the workspace and no repository above it.
     pub(crate) fn verify_isolation(&self, dir: &Path) -> Result<(), GitError> {
         let found = self.git.ours_in(dir, "verify the workspace's isolation").args([
             "rev-parse",
@@ -138,6 +141,7 @@ impl GitAdapter {
         if found.trim_ascii_end() == wanted { Ok(()) } else { Err(words::isolation_failed(dir)) }
     }
 
+    /// Removes a workspace, or puts it into the pool.
     pub(crate) fn destroy_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError> {
         let attempt = proof.attempt();
         self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
@@ -147,10 +151,11 @@ impl GitAdapter {
             let vault = self.places.vault(&repo.project);
             let base = if vault.is_dir() { self.find(&vault, &base_ref(attempt))? } else { None };
             if disk::occupied(&path) {
-                // Once it has lost its name it is no workspace any more, however long its removal takes.
+                // Without its name the directory is no workspace any more, however long its removal
+                // takes.
                 disk::rename(&path, &gone)?;
                 if let Some(base) = &base {
-                    // Keeping it warm is a convenience: what goes wrong there must not keep it from going.
+                    // Pooling is only an optimisation, so its failure must not prevent the removal.
                     let _warm_or_not = self.park(repo, attempt, &gone, base);
                 }
             }

@@ -1,5 +1,5 @@
-//! Measures the store: claims per commit, with and without the disk's sync; opening with many open tasks;
-//! and messages. `cargo run --release -p regatta-store --example figures [DIRECTORY]`.
+//! Measures the store: claims per commit, with and without the disk's sync; opening with many open
+//! tasks; and messages. `cargo run --release -p regatta-store --example figures [DIRECTORY]`.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement talks to the person who runs it")]
 
@@ -53,7 +53,8 @@ fn main() {
     messages(&directory.path().join("messages.db"));
 }
 
-/// Half of the operations are grants and half are releases of earlier grants.
+/// Measures commits in which half of the operations are grants and half are releases of earlier
+/// grants.
 fn claims(what: &str, path: &Path, size: usize) {
     let mut store = SqliteStore::open(path).unwrap();
     let by = Actor::Agent(AgentName::new("shop-dev/worker-1").unwrap());

@@ -1,10 +1,11 @@
-//! The whole store at once: checking it, copying it exactly (D7), and putting a copy back.
+//! Checks a whole store, copies it exactly (D7), and restores a copy.
 //!
-//! A restored store goes on at a revision far above every number it may have handed out before, so that no
-//! token is ever given twice (L2): 2^32 above the backup's or the replaced store's, whichever is higher, and
-//! once more for every store that was replaced before it, should none of them be readable. The log then
-//! has a jump there; it is written down in `gaps`, so that [`check`] can tell it from a loss. The fleet
-//! clock does not go back either: it goes on from the later of the two.
+//! A restored store continues at a revision far above every number that it may have assigned
+//! before, so that no token is ever assigned twice (L2): 2^32 above the revision of the backup or
+//! of the replaced store, whichever is higher, and another 2^32 for each store that was replaced
+//! before, in case none of them can be read. The log of events then has a gap, which is recorded in
+//! `gaps`, so that [`check`] can tell it from a loss. The fleet clock does not go back either: it
+//! continues from the later of the two.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,16 +25,18 @@ use crate::mark::{self, Mark};
 use crate::words::{self, Fault};
 use crate::{behind, files, open, schema};
 
-/// How far a restored store's revision is above all before it.
+/// The distance of a restored store's revision from all earlier ones.
 const LEAP: u64 = 1 << 32;
 
-/// Checks the whole store for damage (D3): pages, indexes, references, the log's continuity, every row.
+/// Checks the whole store for damage (D3): pages, indexes, references, the continuity of events,
+/// every row.
 pub(crate) fn check(connection: &Connection) -> Result<(), Fault> {
     let unreadable = examine(connection)?;
     if unreadable.is_empty() { Ok(()) } else { Err(Fault::Unreadable(unreadable)) }
 }
 
-/// The same, but returns the rows and events that cannot be read: a store can go on without them (D11).
+/// Checks the store like [`check`], but returns the rows and events that cannot be read, because a
+/// store works without them (D11).
 fn examine(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
     open::sound(connection, "integrity_check")?;
     let astray: Option<String> = {
@@ -42,15 +45,15 @@ fn examine(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
         rows.next()?.map(|row| row.get(0)).transpose()?
     };
     if let Some(table) = astray {
-        return Err(Fault::Damaged(format!("a row of its table {table} belongs to a row that is gone")));
+        return Err(Fault::Damaged(format!("a row of its table {table} belongs to a missing row")));
     }
     let mut unreadable = continuous(connection)?;
     unreadable.extend(load::read_all(connection)?.into_iter().filter(|row| row.table != "events"));
     Ok(unreadable)
 }
 
-/// Events follow each other without a gap, except where a restore made one, up to the store's revision. Returns those
-/// that cannot be read.
+/// Checks that events follow each other without a gap up to the store's revision, except where a
+/// restore made one. Returns the events that cannot be read.
 fn continuous(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
     let mut unreadable = Vec::new();
     let numbers = |sql: &str| -> Result<Vec<(i64, i64)>, Fault> {
@@ -72,7 +75,7 @@ fn continuous(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
         for event in log::events(row)? {
             let revision = number(event.revision)?;
             let row = log::unreadable(&event);
-            // One that cannot be read may stand for several.
+            // An unreadable event may stand for several.
             if revision != leap(last) + 1 && (row.is_none() || revision <= last) {
                 return Err(Fault::Damaged(format!("event {} is missing from its log", leap(last) + 1)));
             }
@@ -92,7 +95,7 @@ fn continuous(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
     Ok(unreadable)
 }
 
-/// Copies the store as of the last commit to a new file, which is there whole or not at all.
+/// Copies the store as of the last commit to a new file, which exists whole or not at all.
 pub(crate) fn copy(connection: &Connection, to: &Path) -> Result<(), Fault> {
     let cannot = |cause| Fault::Said(words::io("write the backup", to, &cause));
     if to.try_exists().map_err(cannot)? {
@@ -111,7 +114,7 @@ pub(crate) fn copy(connection: &Connection, to: &Path) -> Result<(), Fault> {
 fn copy_pages(connection: &Connection, to: &Path) -> Result<(), Fault> {
     let mut copy =
         Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // What is unfinished is thrown away, and the whole is made durable once, at the end.
+    // An unfinished copy is thrown away, so the copy is made durable only once, at the end.
     copy.pragma_update(None, "journal_mode", "off")?;
     copy.pragma_update(None, "synchronous", "off")?;
     let step = Backup::new(connection, &mut copy)?.step(-1)?;
@@ -121,21 +124,23 @@ fn copy_pages(connection: &Connection, to: &Path) -> Result<(), Fault> {
     }
 }
 
-/// Puts the backup `from` in the place of the store at `to`, which no daemon may have open.
+/// Replaces the store at `to`, which no daemon may have open, by the backup `from`.
 ///
-/// Nothing is changed unless the backup is sound. What was at `to` is kept as `backups/replaced-N.db`. Returns the rows
-/// and events of the backup that cannot be read: they are put back as they are, and the store goes on without them.
+/// Changes nothing unless the backup is sound. The old store is kept as `backups/replaced-N.db`.
+/// Returns the rows and events of the backup that cannot be read: they are restored as they are,
+/// and the store works without them.
 pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     open::inspect_header(from)?;
     let nascent = files::beside(to, ".restoring");
     let cannot = |cause: std::io::Error| words::io("restore", to, &cause);
-    // One that cannot be read says nothing, and is replaced.
+    // A mark that cannot be read counts as missing and is replaced.
     let old_mark = mark::read(to).unwrap_or_default();
     let settled = prepare(from, &nascent).and_then(|unreadable| {
         let (nth, old) = replaced(to);
         let reached = old_mark.as_ref().map_or(0, |mark| mark.revision);
         let new_mark = leap(&nascent, nth, old, reached).map_err(|it| it.say("restore", to))?;
-        // The mark goes first. If this is cut off, the old store is behind it and refused, until the restore is done.
+        // The mark is written first. If the restore is interrupted, the old store is behind the
+        // mark and refused until the restore is repeated.
         mark::write(to, &new_mark).map_err(cannot)?;
         move_aside(to, nth)?;
         files::settle(&nascent, to).map_err(cannot)?;
@@ -151,7 +156,8 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
     settled
 }
 
-/// Copies the backup, with a log beside it if it has one, and sees that the copy is sound and of this schema.
+/// Copies the backup with its log, if it has one, and checks that the copy is sound and of this
+/// schema.
 fn prepare(from: &Path, nascent: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     let copy = |from: &Path, to: &Path| -> std::io::Result<()> {
         files::create_private(to)?;
@@ -174,7 +180,8 @@ fn prepare(from: &Path, nascent: &Path) -> Result<Vec<UnreadableRow>, StoreError
     verify().map_err(|it| it.say("read", from))
 }
 
-/// The number under which the store at `to` is put away, and what it said of itself, if it can be read.
+/// Returns the number under which the store at `to` is put away, and its counters, if they can be
+/// read.
 fn replaced(to: &Path) -> (u64, Option<Meta>) {
     let names = fs::read_dir(files::backups(to))
         .into_iter()
@@ -186,17 +193,17 @@ fn replaced(to: &Path) -> (u64, Option<Meta>) {
         .max()
         .unwrap_or(0);
     let old = if to.exists() { meta_of(to).ok() } else { None };
-    // A log whose store was put away by a restore that did not get further belongs to that one.
+    // A log without a store belongs to the store that an interrupted restore has put away.
     let orphan = !to.exists() && used > 0 && files::beside(to, "-wal").exists();
     (if orphan { used } else { used + 1 }, old)
 }
 
-/// Reads from a store that may be damaged, and leaves it and its log as they are.
+/// Reads the counters of a store that may be damaged. Leaves the store and its log unchanged.
 fn meta_of(path: &Path) -> Result<Meta, Fault> {
     let store = open::connect(path)?;
     store.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mut meta = meta(&store)?;
-    // Its rows may be behind its log.
+    // The rows may be behind the events.
     if let Some((revision, at)) = log::last(&store)? {
         meta.revision = meta.revision.max(revision);
         meta.at = meta.at.max(at);
@@ -204,7 +211,8 @@ fn meta_of(path: &Path) -> Result<Meta, Fault> {
     Ok(meta)
 }
 
-/// Lifts the revision of a store that is put back above all that were handed out, `reached` among them; returns its mark.
+/// Raises the revision of a restored store above all that were assigned, including `reached`.
+/// Returns the store's mark.
 fn leap(nascent: &Path, nth: u64, old: Option<Meta>, reached: u64) -> Result<Mark, Fault> {
     let mut store = open::connect(nascent)?;
     open::set_up(&store)?;
@@ -229,8 +237,8 @@ fn meta(connection: &Connection) -> Result<Meta, Fault> {
     decode("meta", ValueRef::Integer(1), body.as_bytes())
 }
 
-/// Puts the old store away with its log. The store goes first: a log alone is refused at open, while a store
-/// without its log would be taken for one that lost nothing.
+/// Puts the old store away with its log. The store is moved first, because a log alone is refused
+/// at open, while a store without its log would look complete.
 fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
     let cannot = |cause| words::io("put away", to, &cause);
     let parts: Vec<(PathBuf, &str)> =

@@ -1,10 +1,11 @@
-//! Rows that are not written yet, although their commit is.
+//! Rows that are written later than their events.
 //!
-//! The log alone makes a commit durable: rows are what its events made of the board, and can be made again from them
-//! (D4). Under load a row changes several times within a few commits, so writing it may wait until many can be written
-//! at once; when there is little to write, it never waits. The store says in its `meta` row up to which event its rows
-//! are written. Whoever reads rows has them written first; whoever opens a store that was killed in between makes them
-//! from the log.
+//! The events alone make a commit durable: rows are the result of folding the events into the
+//! board, and can be computed again (D4). Under load a row changes several times within a few
+//! commits, so its writing is deferred until many rows can be written at once. With little load it
+//! is never deferred. The `meta` row says up to which event the rows are written. A reader of rows
+//! has the deferred ones written first. When a killed store is opened, they are computed from the
+//! events.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -18,29 +19,32 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::words::Fault;
 use crate::{commit, load};
 
-/// How far rows may be behind the log.
+/// The limits of deferred rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Lag {
-    /// A commit that changes fewer rows than this writes them, and all that waited.
+    /// A commit that changes fewer rows than this writes them together with all deferred rows.
     pub few: usize,
-    /// The most that wait.
+    /// The number of rows that may be deferred.
     pub most: usize,
 }
 
 impl Lag {
-    /// A commit in which a few callers met does not wait. Writing the most takes about as long as two commits.
+    /// The rows of a commit of a few callers are never deferred. Writing the largest number takes
+    /// about as long as two commits.
     pub const USUAL: Lag = Lag { few: 24, most: 512 };
 }
 
-/// The most events whose rows wait: so many are read again after a crash, also where few rows change again and again.
+/// The largest number of events whose rows may be deferred. It limits the events that are folded
+/// again after a crash, even if only few rows change repeatedly.
 const MOST_EVENTS: u64 = 4_096;
 
-/// What waits to be written.
+/// The rows that are deferred.
 #[derive(Debug)]
 pub(crate) struct Behind {
     lag: Lag,
     pub(crate) rows: Rows,
-    /// Up to which revision rows are written, and where the board is with those that wait.
+    /// The revision up to which rows are written, and the board's counters including the deferred
+    /// rows.
     since: Option<(u64, Meta)>,
 }
 
@@ -49,7 +53,7 @@ impl Behind {
         Behind { lag, rows: Rows::new(), since: None }
     }
 
-    /// Whether the rows of a commit may wait with those that do.
+    /// Returns whether the rows of a commit may be deferred in addition to the present ones.
     pub(crate) fn may_wait(&self, batch: &Batch) -> bool {
         let changed = batch.rows.len();
         changed >= self.lag.few
@@ -57,25 +61,25 @@ impl Behind {
             && batch.meta.revision - self.written(batch.after) <= MOST_EVENTS
     }
 
-    /// Up to which revision rows are written in a store that is at `revision`.
+    /// Returns the revision up to which rows are written, in a store that is at `revision`.
     pub(crate) fn written(&self, revision: u64) -> u64 {
         self.since.map_or(revision, |it| it.0)
     }
 
-    /// The rows of a commit that is durable begin to wait.
+    /// Defers the rows of a durable commit.
     pub(crate) fn wait(&mut self, batch: &Batch) {
         self.since = Some((self.written(batch.after), batch.meta));
         self.rows.extend(batch.rows.iter().map(|(key, row)| (key.clone(), row.clone())));
     }
 
-    /// All are written.
+    /// Clears the list after all rows are written.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.since = None;
     }
 }
 
-/// The one connection that writes, and what it has not written yet.
+/// The only connection that writes, with its deferred rows.
 #[derive(Debug)]
 pub(crate) struct Writing {
     pub(crate) connection: Connection,
@@ -96,7 +100,7 @@ impl Writing {
         self.behind.since.is_some()
     }
 
-    /// Writes what waits.
+    /// Writes the deferred rows.
     pub(crate) fn catch_up(&mut self, path: &Path) -> Result<(), Fault> {
         if let Some((_, meta)) = self.behind.since {
             let change = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -113,11 +117,12 @@ impl Writing {
     }
 }
 
-/// The writing side, as the writer and those who read share it. It is gone when the store is closed.
+/// The writing side, shared by the writer and the readers. It is removed when the store is closed.
 #[derive(Debug)]
 pub(crate) struct Shared {
     writing: Mutex<Option<Writing>>,
-    /// Whether rows wait: so that who reads waits for a commit only if they do.
+    /// True if rows are deferred. Readers check it so that they wait for a commit only if
+    /// necessary.
     is_behind: AtomicBool,
 }
 
@@ -130,7 +135,8 @@ impl Shared {
         self.is_behind.load(Acquire)
     }
 
-    /// Works with the writing side. `None` if the store is closed, and then everything is written.
+    /// Runs `work` with the writing side. Returns `None` if the store is closed; then all rows are
+    /// written.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Writing) -> T) -> Option<T> {
         let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let done = writing.as_mut().map(work);
@@ -138,18 +144,19 @@ impl Shared {
         done
     }
 
-    /// Writes what waits, if anything does.
+    /// Writes the deferred rows, if there are any.
     pub(crate) fn catch_up(&self, path: &Path) -> Result<(), Fault> {
         if self.is_behind() { self.with(|it| it.catch_up(path)).unwrap_or(Ok(())) } else { Ok(()) }
     }
 
-    /// Takes the writing side away from everybody.
+    /// Removes the writing side, so that nobody can use it any more.
     pub(crate) fn close(&self) -> Option<Writing> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Brings the rows of a store that nobody has open to where its log is. Most stores are there.
+/// Writes the rows of a store that nobody has open up to its last event. In most stores there are
+/// none left to write.
 pub(crate) fn settle(connection: &mut Connection) -> Result<(), Fault> {
     let (stored, written) = commit::revisions(connection)?;
     if stored == written {
@@ -160,7 +167,7 @@ pub(crate) fn settle(connection: &mut Connection) -> Result<(), Fault> {
     let mut unreadable = Vec::new();
     let board = load::board(&change, &mut rows, &mut unreadable)?;
     for event in unreadable.iter().filter(|row| row.table == "events") {
-        tracing::error!("the store goes on without what an event changed that cannot be read: {event}");
+        tracing::error!("could not read {event} of the store; the board lacks the changes of that event");
     }
     commit::rows(&change, &mut Vec::new(), &rows, &board.meta())?;
     change.commit()?;
@@ -193,7 +200,7 @@ mod tests {
             assert_eq!(behind.may_wait(&commit(12, 5, changed)), may, "{changed} rows, 6 waiting");
         }
         assert_eq!(behind.written(12), 7);
-        // Few rows that change again and again.
+        // Few rows that change repeatedly.
         for (events, may) in [(1, true), (MOST_EVENTS - 5, true), (MOST_EVENTS - 4, false)] {
             assert_eq!(behind.may_wait(&commit(12, events, 3)), may, "{events} more events");
         }
@@ -202,7 +209,8 @@ mod tests {
         assert!(behind.may_wait(&commit(12, MOST_EVENTS, 3)));
     }
 
-    /// D1: a commit whose rows wait is in the log, whoever reads finds it, and then it is in its table.
+    /// D1: a commit with deferred rows is in the log. A reader finds its rows, which are written to
+    /// their table at that moment.
     #[test]
     fn d1_rows_that_wait_are_in_the_log_and_written_for_whoever_reads() {
         let directory = tempfile::tempdir().unwrap();
@@ -227,7 +235,7 @@ mod tests {
         assert_eq!(count("SELECT count(*) FROM tasks"), 1);
     }
 
-    /// A row that changed often is written once, as it was last.
+    /// A deferred row that changed often is written once, in its last version.
     #[test]
     fn rows_that_wait_become_what_they_were_last() {
         let directory = tempfile::tempdir().unwrap();

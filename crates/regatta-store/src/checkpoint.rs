@@ -1,14 +1,15 @@
-//! Moves the log into the store, beside the commits and not inside one of them.
+//! Moves the write-ahead log into the store, in a thread beside the commits.
 //!
-//! SQLite would do it in the commit that makes the log too long, and everybody in that commit would wait for thousands
-//! of pages. Here a thread copies them, and chooses its moment: while commits follow each other closely they need the
-//! disk themselves, so it waits for a quiet one, until the log is long. What is written while it copies is little;
-//! the next commit copies that, and then the log begins anew. Only when the thread cannot keep up does a commit copy
-//! everything itself.
+//! SQLite itself would do it in the commit that makes the log too long, and all callers of that
+//! commit would wait for thousands of pages. Here a thread copies the pages and chooses the moment.
+//! Close commits need the disk themselves, so it waits for a quiet moment until the log is long.
+//! Few pages are written while it copies. The next commit copies those, and then the log restarts.
+//! Only when the thread cannot keep up does a commit copy everything itself.
 //!
-//! What is committed is as durable in the log as in the store. But the log can be lost by itself: by a copy that leaves it
-//! out, by whoever clears files away. So the thread also copies it whenever the store has been quiet for a while, and keeps
-//! the store's mark (`mark.rs`) up to date: it names the log while commits may be in it alone.
+//! A commit is as durable in the log as in the store. But the log can be lost on its own: by a copy
+//! that leaves it out, or by somebody who deletes it. So the thread also copies the log whenever
+//! the store has been quiet for a while, and keeps the store's mark (`mark.rs`) up to date. The
+//! mark names the log while commits may be in the log alone.
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -28,14 +29,14 @@ use crate::mark::{self, Mark, Reached};
 use crate::words::{self, Fault};
 use crate::{commit, open, wal};
 
-/// How long the log may be, in pages.
+/// The thresholds for the length of the log, in pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// From here on it is copied in the next quiet moment.
+    /// The log is copied in the next quiet moment.
     many: c_int,
-    /// From here on it is copied however busy the commits are.
+    /// The log is copied even if commits follow each other closely.
     long: c_int,
-    /// From here on a commit copies it.
+    /// A commit copies the log itself.
     most: c_int,
 }
 
@@ -44,29 +45,30 @@ impl Bounds {
     pub(crate) const USUAL: Bounds = Bounds { many: 4_000, long: 24_000, most: 32_000 };
 }
 
-/// How few pages the thread leaves to a commit, and how often it tries to.
+/// The largest number of pages that the thread may leave to a commit, and the number of its tries
+/// to reach it.
 const LITTLE: c_int = 48;
 const TRIES: usize = 6;
-/// A moment, and how many commits in it are still quiet.
+/// The length of a moment, and the number of commits in it that still count as quiet.
 const MOMENT: Duration = Duration::from_millis(20);
 const FEW: u64 = 4;
 
-/// After so long without a commit everything is moved into the store.
+/// The time without a commit after which everything is moved into the store.
 const QUIET: Duration = Duration::from_secs(1);
-/// While commits follow each other, the mark is renewed so often.
+/// The interval at which the mark is written while commits follow each other.
 const MARK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the thread and the commits have to tell each other.
+/// The state that the thread and the commits share.
 #[derive(Debug)]
 struct State {
     bounds: Bounds,
     stage: AtomicU8,
-    /// How long the log is.
+    /// The length of the log.
     pages: AtomicI32,
     commits: AtomicU64,
     /// The revision of the last commit that returned.
     revision: AtomicU64,
-    /// The thread sleeps until the next commit.
+    /// True while the thread sleeps until the next commit.
     is_asleep: AtomicBool,
 }
 
@@ -83,9 +85,9 @@ impl State {
     }
 
     const IDLE: u8 = 0;
-    /// The log is long: the thread copies.
+    /// The log is long, and the thread copies it.
     const ASKED: u8 = 1;
-    /// All but a little is copied: the next commit does the rest.
+    /// All but a few pages are copied, and the next commit copies the rest.
     const NEARLY: u8 = 2;
     const END: u8 = 3;
 
@@ -93,34 +95,35 @@ impl State {
         self.stage.load(Acquire) == stage
     }
 
-    /// Goes on, unless somebody else did.
+    /// Changes the stage, unless another thread has changed it. Returns whether it did.
     fn go(&self, from: u8, to: u8) -> bool {
         self.stage.compare_exchange(from, to, AcqRel, Acquire).is_ok()
     }
 
-    /// Whether the thread may copy now, when there were so many commits a moment before.
+    /// Returns whether the thread may copy now, given the number of commits a moment ago.
     fn is_its_moment(&self, before: u64) -> bool {
         self.commits.load(Relaxed) - before <= FEW || self.pages.load(Relaxed) >= self.bounds.long
     }
 }
 
-/// The thread that copies. It ends when this does.
+/// The thread that copies the log. Dropping this value ends it.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
-    /// `None` if the file could not be written. The mark alone is then a moment behind.
+    /// `None` if the file could not be written. Then the mark alone counts, which lags by a moment.
     reached: Option<Reached>,
 }
 
 impl Checkpoints {
-    /// Takes over from SQLite on `writer`, the connection that writes to the store at `path`.
+    /// Replaces SQLite's own checkpoints on `writer`, the writing connection of the store at
+    /// `path`.
     pub(crate) fn of(writer: &mut Connection, path: &Path, bounds: Bounds) -> Result<Checkpoints, StoreError> {
         let own = beside(path).map_err(|it| it.say("open", path))?;
         let revision = commit::revisions(&own).map_err(|fault| fault.say("open", path))?.0;
         let store = mark::identity(&own).map_err(|fault| fault.say("open", path))?;
         let reached = Reached::open(path, store, revision)
-            .inspect_err(|error| tracing::warn!("commits are not counted beside the store: {error}"))
+            .inspect_err(|error| tracing::warn!("could not open the file that counts the store's commits: {error}"))
             .ok();
         let state = Arc::new(State::new(bounds, revision));
         let (theirs, file) = (state.clone(), path.to_owned());
@@ -138,11 +141,11 @@ impl Checkpoints {
         Ok(made)
     }
 
-    /// Notes the revision of a commit that has returned: the mark may name it from now on.
+    /// Records the revision of a commit that has returned. The mark may name it from now on.
     pub(crate) fn committed(&self, revision: u64) {
         self.state.revision.store(revision, Release);
         if let Some(Err(error)) = self.reached.as_ref().map(|reached| reached.note(revision)) {
-            tracing::debug!("a commit was not counted beside the store: {error}");
+            tracing::debug!("could not record a commit in the file beside the store: {error}");
         }
     }
 }
@@ -153,22 +156,23 @@ impl Drop for Checkpoints {
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             if thread.join().is_err() {
-                tracing::error!("the thread that moves the store's log into it had panicked");
+                tracing::error!("the thread that moves the store's log into the store panicked");
             }
         }
     }
 }
 
-/// A connection that only ever copies what is committed.
+/// Opens a connection that only copies the log.
 fn beside(path: &Path) -> Result<Connection, Fault> {
     let own = open::connect(path)?;
     own.pragma_update(None, "synchronous", "full")?;
-    // Whoever closes a store last moves its log into it, and that is the writer.
+    // The last connection to close a store moves its log into it, and that must be the writer's.
     own.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(own)
 }
 
-/// What a commit that made the log so long does for it. It never fails: the commit has succeeded.
+/// Runs after each commit, with the length of the log. Never fails, because the commit has
+/// succeeded.
 fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     state.pages.store(pages, Relaxed);
     state.commits.fetch_add(1, SeqCst);
@@ -177,7 +181,7 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
     if pages >= state.bounds.most || state.is(State::NEARLY) {
         if let Err(error) = log.checkpoint_v2(PASSIVE) {
-            tracing::debug!("the store's log was not moved into it and goes on growing: {error}");
+            tracing::debug!("could not move the log into the store; the log keeps growing: {error}");
         }
         state.go(State::NEARLY, State::IDLE);
     } else if pages >= state.bounds.many && state.go(State::IDLE, State::ASKED) {
@@ -185,7 +189,7 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
 }
 
-/// What the thread does until the store is closed.
+/// Copies the log and keeps the mark, until the store is closed.
 fn work(own: &Connection, state: &State, path: &Path) {
     let mut keeper = MarkKeeper { own, path, is_complete: true, commits: 0, written: Instant::now() };
     while !state.is(State::END) {
@@ -203,7 +207,7 @@ fn work(own: &Connection, state: &State, path: &Path) {
                 Ok((log, copied)) if log - copied > LITTLE => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!("the store's log was not moved into it and goes on growing: {error}");
+                    tracing::warn!("could not move the log into the store; the log keeps growing: {error}");
                     break;
                 }
             }
@@ -212,11 +216,11 @@ fn work(own: &Connection, state: &State, path: &Path) {
     }
 }
 
-/// Writes a store's mark while the store is open.
+/// Keeps the mark of an open store up to date.
 struct MarkKeeper<'a> {
     own: &'a Connection,
     path: &'a Path,
-    /// The mark says that the store itself has every commit, up to the number in `commits`.
+    /// True if the mark says that the store itself has every commit, up to the number in `commits`.
     is_complete: bool,
     commits: u64,
     written: Instant,
@@ -231,7 +235,7 @@ impl MarkKeeper<'_> {
             return;
         }
         if self.is_complete {
-            // The first commit after a quiet time: from here on the log matters.
+            // The first commit after a quiet time. From here on commits are in the log.
             self.write_open(state);
         }
         thread::park_timeout(QUIET);
@@ -250,9 +254,9 @@ impl MarkKeeper<'_> {
                 self.write(revision, None);
                 (self.is_complete, self.commits) = (true, commits);
             }
-            // A reader or a commit was in the way: the next quiet moment will do.
+            // A reader or a commit prevented it. The next quiet moment tries again.
             Ok(_) => {}
-            Err(error) => tracing::debug!("the store's log was not moved into it in a quiet moment: {error}"),
+            Err(error) => tracing::debug!("could not move the log into the store in a quiet moment: {error}"),
         }
     }
 
@@ -265,11 +269,11 @@ impl MarkKeeper<'_> {
         state.is_asleep.store(false, SeqCst);
     }
 
-    /// Writes how far the store is, and which log its commits may be in.
+    /// Writes a mark with the revision of the store and the log that its commits may be in.
     fn write_open(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
         let log = wal::inspect_header(self.path).unwrap_or_else(|error| {
-            tracing::warn!("the header of the store's log cannot be read: {error}");
+            tracing::warn!("could not read the header of the store's log: {error}");
             None
         });
         self.write(revision, log);
@@ -281,9 +285,9 @@ impl MarkKeeper<'_> {
         let written = mark::identity(self.own).map_err(|fault| fault.to_string()).and_then(|store| {
             mark::write(self.path, &Mark { store, revision, log }).map_err(|error| error.to_string())
         });
-        // On a full disk the old one stays, which asks for less.
+        // On a full disk the old mark stays, which demands less.
         if let Err(error) = written {
-            tracing::debug!("the store's mark stays as it was: {error}");
+            tracing::debug!("could not update the mark of the store: {error}");
         }
     }
 }
@@ -313,18 +317,19 @@ mod tests {
             Place { writer, checkpoints, log: files::beside(&path, "-wal"), _directory: directory }
         }
 
-        /// A commit of about so many pages, always the same ones.
+        /// Commits about this many pages, always the same ones.
         fn commit(&self, pages: i64) {
             let put = "INSERT OR REPLACE INTO heap VALUES (1, randomblob(?1 * 4096))";
             self.writer.execute(put, [pages]).unwrap();
         }
 
-        /// How long the log is, in pages.
+        /// Returns the length of the log in pages.
         fn pages(&self) -> c_int {
             self.writer.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE).unwrap().0
         }
 
-        /// Waits until the log is at a stage, `what` in words. That it takes long is no fault, only that it never comes.
+        /// Waits until the log reaches a stage; `what` describes it. The time limit only detects
+        /// that the stage never comes.
         fn wait_for(&self, stage: u8, what: &str) {
             let state = &self.checkpoints.state;
             let patience = Instant::now() + Duration::from_secs(60);
@@ -343,7 +348,8 @@ mod tests {
             while place.checkpoints.state.is(State::IDLE) {
                 place.commit(25);
             }
-            // It is quiet now: the thread copies, and the next commit does the little that is left.
+            // No commit follows, so the thread copies, and the next commit copies the few remaining
+            // pages.
             place.wait_for(State::NEARLY, "the thread copies a long log");
             place.commit(2);
             assert!(place.checkpoints.state.is(State::IDLE), "round {round}");
@@ -374,7 +380,7 @@ mod tests {
     #[test]
     fn a_commit_moves_the_log_itself_when_the_thread_cannot() {
         let place = Place::new();
-        // As if the thread were at it for ever.
+        // Simulates a thread that never finishes.
         place.checkpoints.state.stage.store(State::END, Release);
         for _ in 0..100 {
             place.commit(25);

@@ -1,7 +1,7 @@
-//! Where a batch becomes durable: one transaction, and the only statements that write rows.
+//! Writes a batch in one transaction. The statements here are the only ones that write rows.
 //!
-//! This is the hot path of every claim in the fleet. Statements are prepared once, JSON goes through one
-//! buffer that is kept, and SQLite takes it from there.
+//! This is the hot path of every claim in the fleet, so statements are prepared once and JSON is
+//! written into one buffer that is kept.
 
 use std::path::Path;
 
@@ -19,8 +19,8 @@ use crate::load::decode;
 use crate::words::{self, Fault};
 use crate::{index, log};
 
-/// The revision of the last commit, which is the log's last event or where a restore put it, and the one up to which rows
-/// are written.
+/// Returns the revision of the last commit and the one up to which rows are written. The former is
+/// that of the log's last event, or the one that a restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), Fault> {
     const BOTH: &str = "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
     let (last, written): (i64, i64) =
@@ -28,7 +28,7 @@ pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), Fault> {
     Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
-/// Sees that a store is where its only writer left it.
+/// Checks that a store is at the revision where its only writer left it.
 pub(crate) fn is_at(connection: &Connection, revision: u64, behind: &Behind, path: &Path) -> Result<(), Fault> {
     let (stored, written) = revisions(connection)?;
     if stored != revision {
@@ -40,11 +40,12 @@ pub(crate) fn is_at(connection: &Connection, revision: u64, behind: &Behind, pat
     Ok(())
 }
 
-/// Stores a batch, or nothing of it: its events and effects now, its rows too unless they may wait. `json` is only a
-/// buffer.
+/// Stores a batch completely or not at all: its events and effects at once, its rows too unless
+/// they may be deferred. `json` is only a buffer.
 ///
-/// One failure leaves a doubt that no store can settle: when the last sync itself fails, the commit is taken
-/// back and the next one writes over it, but should the machine stop in between, it may be found whole.
+/// One failure leaves a doubt that no store can resolve. When the last sync itself fails, the
+/// commit is rolled back and the next one overwrites it, but if the machine stops in between, the
+/// commit may be found whole.
 pub(crate) fn commit(
     connection: &mut Connection,
     json: &mut Vec<u8>,
@@ -63,7 +64,7 @@ pub(crate) fn commit(
         writer.meta(&batch.meta)?;
     }
     let committed = change.commit();
-    // What failed may have been kept all the same, and then its rows wait or are written all the same.
+    // A failed commit may still be stored, and then its rows count as deferred or written.
     let kept =
         || batch.meta.revision != batch.after && revisions(connection).is_ok_and(|it| it.0 == batch.meta.revision);
     if committed.is_ok() || kept() {
@@ -76,7 +77,7 @@ pub(crate) fn commit(
     Ok(committed?)
 }
 
-/// Writes rows whose events are in the log, and that they are written.
+/// Writes rows whose events are in the log already, and the `meta` row.
 pub(crate) fn rows(change: &Transaction<'_>, json: &mut Vec<u8>, rows: &Rows, meta: &Meta) -> Result<(), Fault> {
     let mut writer = Writer { connection: change, json };
     writer.rows(rows)?;
@@ -98,7 +99,7 @@ impl ToSql for Json<'_> {
 }
 
 impl Writer<'_> {
-    /// What makes a batch durable.
+    /// Writes the events and effects, which make a batch durable.
     fn log(&mut self, batch: &Batch) -> Result<(), Fault> {
         self.events(batch)?;
         for (key, effect) in &batch.effects {
@@ -120,7 +121,7 @@ impl Writer<'_> {
     }
 
     fn rows<'b>(&mut self, rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>) -> Result<(), Fault> {
-        // Claims are most of what is ever written: their statements are looked up once a batch.
+        // Most written rows are claims, so their statements are looked up once per batch.
         let connection = self.connection;
         let mut put_claim = connection.prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
         let mut remove_claim = connection.prepare_cached("DELETE FROM claims WHERE id = ?1")?;
@@ -144,7 +145,7 @@ impl Writer<'_> {
         run(self.connection, "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1", (number(it.revision)?, body))
     }
 
-    /// The log has no gap, so what would make one is not stored.
+    /// Writes the events. Refuses events that would leave a gap in the log.
     fn events(&mut self, batch: &Batch) -> Result<(), Fault> {
         let mut last = batch.after;
         for it in &batch.events {
@@ -163,7 +164,7 @@ impl Writer<'_> {
         let (db, text) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
-            // The meta row is written by itself, and the claims are.
+            // The meta row and the claims are written separately.
             Row::Meta(_) | Row::Claim(_) => Ok(()),
             Row::Project(it) => run(
                 db,
@@ -295,8 +296,9 @@ impl Writer<'_> {
         }
     }
 
-    /// A task is written again and again, and mostly where it stands: then no index is touched. (`INSERT OR REPLACE`
-    /// would take it out of all of them first, and keep a journal of its own in case it fails.)
+    /// Writes a task. A task is written often, and its indexed columns seldom change, so an update
+    /// that touches no index is tried first. (`INSERT OR REPLACE` would remove the row from all
+    /// indexes first, and keep a journal of its own in case it fails.)
     fn put_task(&mut self, it: &Task, live: bool) -> Result<(), Fault> {
         const STAYS: &str =
             "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND project = ?2 AND mission IS ?3 AND live = ?5";
@@ -340,7 +342,8 @@ impl Writer<'_> {
             .query_row([id], |row| row.get::<_, String>(0))
             .optional()?;
         if let Some(old) = old {
-            // Its labels are found by their names: an index for something that never happens would cost every message.
+            // The message's entries are found by their content. An index by message would slow down
+            // every message for something that hardly ever happens.
             index::remove(self.connection, &decode("messages", ValueRef::Integer(id), old.as_bytes())?)?;
             run(self.connection, "DELETE FROM messages WHERE id = ?1", [id])?;
         }
@@ -363,7 +366,7 @@ pub(crate) fn run(connection: &Connection, sql: &str, params: impl Params) -> Re
     Ok(())
 }
 
-/// SQLite's numbers have a sign.
+/// Converts to SQLite's signed numbers.
 pub(crate) fn number(it: u64) -> Result<i64, Fault> {
     i64::try_from(it).map_err(|_| words::too_large(it).into())
 }
@@ -377,7 +380,7 @@ mod tests {
     use super::*;
     use crate::open;
 
-    /// Whichever way a row is written, what it is found by is written too.
+    /// The indexed columns of a row are right, whichever way the row is written.
     #[test]
     fn a_row_is_found_by_what_it_is_now() {
         let directory = tempfile::tempdir().unwrap();
@@ -391,12 +394,12 @@ mod tests {
         let mut writer = Writer { connection: &connection, json: &mut text };
         let project = |name: &str| name.parse().unwrap();
         for (name, mission, status) in [
-            ("lake", None, Status::Pending),        // it comes
-            ("lake", None, Status::InProgress),     // it stays
-            ("lake", Some(3), Status::InProgress),  // it gets a mission
-            ("river", Some(3), Status::InProgress), // its project has another name
+            ("lake", None, Status::Pending),        // inserted
+            ("lake", None, Status::InProgress),     // no indexed column changes
+            ("lake", Some(3), Status::InProgress),  // a mission is set
+            ("river", Some(3), Status::InProgress), // the project is renamed
             ("river", Some(4), Status::Completed),  // it ends
-            ("river", Some(4), Status::Pending),    // and begins again
+            ("river", Some(4), Status::Pending),    // it is reopened
             ("river", Some(4), Status::NeedsHuman),
         ] {
             (task.project, task.mission, task.status) =

@@ -1,8 +1,8 @@
 //! The reading side: a few connections that cannot write, for any thread.
 //!
-//! Each question is answered as of one commit. A reader takes nothing the writer waits for, but that it writes rows
-//! which wait under load (`behind.rs`); it only keeps the log from being reset while it reads, so every read here is
-//! short.
+//! Each query sees the state of one commit. A reader takes no lock that the writer waits for,
+//! except while it writes deferred rows (`behind.rs`). It also keeps the log from being reset while
+//! it reads, so every read here is short.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,8 @@ use crate::load::{decode, readable, text};
 use crate::words::{self, Fault};
 use crate::{index, log};
 
-/// How many connections are kept for the next reader. More readers than that at once open their own.
+/// The largest number of connections that are kept for later readers. Further concurrent readers
+/// open their own.
 const KEPT: usize = 4;
 
 /// Reads everything that was ever committed.
@@ -50,7 +51,7 @@ impl SqliteHistory {
         Ok(SqliteHistory { path: path.to_owned(), idle: Mutex::new(vec![first]), store: Arc::downgrade(store) })
     }
 
-    /// Closes the connections that nobody uses now; a later read opens its own.
+    /// Closes the idle connections. A later read opens its own.
     pub(crate) fn rest(&self) {
         self.idle().clear();
     }
@@ -59,7 +60,7 @@ impl SqliteHistory {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads rows. Those that are committed and not written yet are written first: what was answered is found.
+    /// Reads rows. First writes deferred rows, so that everything that was acknowledged is found.
     fn rows<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
         if let Some(store) = self.store.upgrade() {
             store
@@ -193,17 +194,18 @@ impl History for SqliteHistory {
     }
 }
 
-/// One line of an index: what it is called, and which messages are in it.
+/// An index that applies to a filter, with the value to look up in it.
 struct Source {
     from: &'static str,
-    /// How a row is chosen, `{}` being the value.
+    /// The condition on a row; `{}` stands for the value.
     choose: &'static str,
     id: &'static str,
     value: Value,
 }
 
-/// Walks the shortest of the indexes that apply, and asks the rest of each message found there. SQLite
-/// cannot know which one that is: a label may be on nearly every message or on three.
+/// Walks the shortest of the applicable indexes, and checks the other conditions for each message
+/// in it. SQLite cannot know which index is the shortest: a label may be on nearly every message or
+/// on three.
 fn messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, Fault> {
     let Some((low, high)) = span(db, filter)? else { return Ok(vec![]) };
     let sources = by_length(db, sources(db, filter)?, (low, high))?;
@@ -211,7 +213,7 @@ fn messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, Fau
     let mut sql = String::from("SELECT m.id, m.body FROM ");
     let mut order = "m.id";
     let mut rest = String::new();
-    // What is asked of the text is asked of each message, unless the words' own index is walked and they are enough.
+    // The text is compared for each message, unless the index of words is walked and decides alone.
     let mut read = filter.text.as_ref();
     for (nth, it) in sources.into_iter().enumerate() {
         let Source { from, choose, id, value } = it;
@@ -220,7 +222,7 @@ fn messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, Fau
         }
         values.push(value);
         let chosen = choose.replace("{}", &format!("?{}", values.len()));
-        // A plus sign keeps SQLite from taking that column's index after all.
+        // The plus sign keeps SQLite from using that column's index.
         match (nth, from) {
             (0, "messages") => rest += &format!(" AND m.{chosen}"),
             (0, _) => {
@@ -257,15 +259,15 @@ fn messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, Fau
     Ok(found)
 }
 
-/// The table of words.
+/// The table of the word index.
 const WORDS: &str = "message_words";
 
-/// Every index that a filter names a line of.
+/// Returns the indexes that apply to a filter.
 fn sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<Source>, Fault> {
     let source = |from, choose, id, value: Option<Value>| value.map(|value| Source { from, choose, id, value });
     let named = |it: Option<String>| it.map(Value::from);
     let numbered = |it: Option<MessageId>| it.map(|it| Value::from(bound(it.0)));
-    // A message that nobody answered is a thread of its own, and in no index.
+    // A message without answers is a thread of its own and is in no index.
     let mut thread = source("message_threads", "root = {}", "message", numbered(filter.thread));
     if let Some(root) = filter.thread {
         let answered = "SELECT 1 FROM message_threads WHERE root = ?1 LIMIT 1";
@@ -275,7 +277,8 @@ fn sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<Source>, Fault
         }
     }
     Ok([
-        // Of two that are long, the words': the rest is then asked of columns, and not of every text.
+        // The word index comes first, because the other conditions are then checked on columns and
+        // not on every text.
         source(WORDS, "message_words MATCH {}", "rowid", named(filter.text.as_ref().map(index::query))),
         source("message_labels", "label = {}", "message", named(filter.label.as_ref().map(ToString::to_string))),
         source("message_mentions", "agent = {}", "message", named(filter.mention.as_ref().map(ToString::to_string))),
@@ -289,7 +292,7 @@ fn sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<Source>, Fault
     .collect())
 }
 
-/// The shortest first, as far as it is worth finding out.
+/// Sorts the indexes, the shortest first. Counts only as far as the difference matters.
 fn by_length(db: &Connection, sources: Vec<Source>, (low, high): (i64, i64)) -> Result<Vec<Source>, Fault> {
     if sources.len() < 2 {
         return Ok(sources);
@@ -309,7 +312,8 @@ fn by_length(db: &Connection, sources: Vec<Source>, (low, high): (i64, i64)) -> 
     Ok(sized.into_iter().map(|it| it.1).collect())
 }
 
-/// Between which numbers a filter's messages are: above the first, and up to the second. Nothing if there can be none.
+/// Returns the range of ids for a filter's messages, exclusive below and inclusive above, or
+/// nothing if there can be none.
 fn span(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)>, Fault> {
     let mut low = bound(filter.after.unwrap_or_default().0);
     let mut high = filter.before.map_or(i64::MAX, |it| bound(it.0).saturating_sub(1));
@@ -337,14 +341,14 @@ fn span(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)>, F
     Ok((low < high && filter.limit > 0).then_some((low, high)))
 }
 
-/// When a message was sent.
+/// The date of a message.
 #[derive(serde::Deserialize)]
 struct Dated {
     id: MessageId,
     wall: u64,
 }
 
-/// What a filter asks but for its statuses and its limit, which is value 2.
+/// Returns the conditions of a filter except its statuses, with their values. The limit is value 2.
 fn asked(filter: &TaskFilter) -> (String, Vec<Value>) {
     let limit = if filter.limit == 0 { -1 } else { at_most(filter.limit) };
     let mut sql = String::from("id > ?1");
@@ -360,12 +364,13 @@ fn asked(filter: &TaskFilter) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-/// What is live and what ended have an index each; the words are those that SQLite knows them by.
+/// Returns the condition by which SQLite chooses the index for a status: live and ended tasks have
+/// one each.
 fn index_of(status: Status) -> &'static str {
     if status.is_live() { "live = 1" } else { "live = 0" }
 }
 
-/// Counts along an index where it can: no body is read.
+/// Counts along an index where possible, without reading bodies.
 fn count_tasks(db: &Connection, filter: &TaskFilter) -> Result<u64, Fault> {
     let (sql, values) = asked(&TaskFilter { limit: 1, ..filter.clone() });
     let count = |sql: &str, values: Vec<Value>| -> Result<u64, Fault> {
@@ -378,7 +383,8 @@ fn count_tasks(db: &Connection, filter: &TaskFilter) -> Result<u64, Fault> {
     of_each(filter.statuses.iter().copied(), &sql, &values).map(|(sql, values)| count(&sql, values)).sum()
 }
 
-/// Asks for each status by itself: each is a walk along an index that can stop at the limit.
+/// Reads the tasks of each status separately, because each query then walks an index and stops at
+/// the limit.
 fn tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, Fault> {
     let (sql, values) = asked(filter);
     let mut statuses = filter.statuses.clone();
@@ -402,7 +408,7 @@ fn tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, Fault> {
     Ok(found)
 }
 
-/// The same question about each status.
+/// Returns the query for each status.
 fn of_each(
     statuses: impl IntoIterator<Item = Status>,
     sql: &str,
@@ -430,17 +436,19 @@ fn all<T: DeserializeOwned>(
     Ok(found)
 }
 
-/// Leaves a row out of a list if it cannot be read, and logs it: one bad row hides no others (D11).
+/// Leaves a row that cannot be read out of a list and logs it, because one bad row must not hide
+/// the others (D11).
 fn found_readable<T>(decoded: Result<T, Fault>) -> Result<Option<T>, Fault> {
     let mut aside = Vec::new();
     let row = readable(decoded, &mut aside)?;
     for unreadable in aside {
-        tracing::warn!("a list is incomplete, because the store cannot read {unreadable}");
+        tracing::warn!("a list is incomplete: could not read {unreadable} of the store");
     }
     Ok(row)
 }
 
-/// Reads one row. That it cannot be read is an error: to call it missing would be wrong.
+/// Reads one row. A row that cannot be read is an error, because reporting it as missing would be
+/// wrong.
 fn one<T: DeserializeOwned>(db: &Connection, table: &'static str, sql: &str, id: u64) -> Result<Option<T>, Fault> {
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query([bound(id)])?;
@@ -452,7 +460,7 @@ fn at_most(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// A number to look for. One that no row can have is still asked for, and not found.
+/// Converts a number to look up. A number that no row can have is still looked up, and not found.
 fn bound(it: u64) -> i64 {
     i64::try_from(it).unwrap_or(i64::MAX)
 }

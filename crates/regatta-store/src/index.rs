@@ -1,7 +1,7 @@
-//! What messages are found by: labels, mentions, threads, words.
+//! The search indexes of messages: labels, mentions, threads, words.
 //!
-//! A message is written once, so each index is only added to. Taking one out again happens in no life of a store but
-//! when a row is written anew, and is not made cheap.
+//! A message is written once, so the indexes are usually only added to. An entry is removed only
+//! when a message row is replaced, which is too rare to be made fast.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::commit::{number, run};
 use crate::load::{decode, readable, text};
 use crate::words::Fault;
 
-/// Each word of a text once, as the search index takes them.
+/// Returns each word of a text once, in the form of the search index.
 fn words(text: &str) -> String {
     let mut words = search::words(text);
     words.sort_unstable();
@@ -22,12 +22,12 @@ fn words(text: &str) -> String {
     words.join(" ")
 }
 
-/// A query, as the search index takes it: every word.
+/// Returns a query in the form of the search index: all its words.
 pub(crate) fn query(it: &Query) -> String {
     it.words().into_iter().map(|it| format!("\"{it}\"")).collect::<Vec<_>>().join(" ")
 }
 
-/// Puts a message that was just written into every index.
+/// Adds a new message to every index.
 pub(crate) fn put(db: &Connection, it: &Message) -> Result<(), Fault> {
     let id = number(it.id.0)?;
     for label in &it.labels {
@@ -39,7 +39,8 @@ pub(crate) fn put(db: &Connection, it: &Message) -> Result<(), Fault> {
     put_new(db, it, it.thread)
 }
 
-/// The indexes that came later: for a message that older programs have put into the others.
+/// Adds a message to the indexes of schema 4. Messages of older stores are in the other indexes
+/// already.
 fn put_new(db: &Connection, it: &Message, thread: Option<MessageId>) -> Result<(), Fault> {
     let id = number(it.id.0)?;
     if let Some(parent) = it.reply_to {
@@ -47,7 +48,7 @@ fn put_new(db: &Connection, it: &Message, thread: Option<MessageId>) -> Result<(
         run(db, sql, (number(parent.0)?, id))?;
     }
     if let Some(root) = thread {
-        // What begins a thread is in it, once somebody answers.
+        // The first message of a thread is in the thread's index as soon as it has an answer.
         let sql =
             "INSERT OR IGNORE INTO message_threads (root, message) SELECT ?1, id FROM messages WHERE id IN (?1, ?2)";
         run(db, sql, (number(root.0)?, id))?;
@@ -55,7 +56,7 @@ fn put_new(db: &Connection, it: &Message, thread: Option<MessageId>) -> Result<(
     run(db, "INSERT INTO message_words (rowid, words) VALUES (?1, ?2)", (id, words(&it.text)))
 }
 
-/// Takes a message out of every index.
+/// Removes a message from every index.
 pub(crate) fn remove(db: &Connection, it: &Message) -> Result<(), Fault> {
     let id = number(it.id.0)?;
     for label in &it.labels {
@@ -74,14 +75,14 @@ pub(crate) fn remove(db: &Connection, it: &Message) -> Result<(), Fault> {
     run(db, sql, (id, words(&it.text)))
 }
 
-/// Indexes the messages of an older store. Their rows do not say which thread they are in: that follows from what they
-/// answer, since an answer comes after it.
+/// Indexes the messages of an older store. Their rows do not name their thread, but it follows from
+/// the messages that they answer, because an answer comes after its message.
 pub(crate) fn fill(db: &Connection) -> Result<(), Fault> {
     let mut roots: BTreeMap<MessageId, MessageId> = BTreeMap::new();
     let mut statement = db.prepare("SELECT id, body FROM messages ORDER BY id")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        // A message that cannot be read is in no index; the store's check names it.
+        // A message that cannot be read is in no index. The check of the store names it.
         let decoded = decode("messages", row.get_ref(0)?, text(row.get_ref(1)?));
         let Some(it): Option<Message> = readable(decoded, &mut Vec::new())? else { continue };
         let thread = it.thread.or_else(|| it.reply_to.map(|to| roots.get(&to).copied().unwrap_or(to)));
@@ -99,7 +100,7 @@ mod tests {
 
     use crate::schema;
 
-    /// The messages of a store of schema 3 are found by their words and threads once it is brought forward.
+    /// The messages of a schema 3 store are found by their words and threads after its migration.
     #[test]
     fn the_messages_of_an_older_store_are_indexed() {
         let mut db = Connection::open_in_memory().unwrap();

@@ -1,30 +1,30 @@
-//! Keep commits, give the board back, read history: SQLite.
+//! The store in a SQLite file: stores commits, loads the board and reads the history.
 //!
-//! The store keeps whole rows and knows nothing of what they mean: `load(commit(x)) == x` is its contract,
-//! and the suite in `regatta_testkit::store_suite` holds every store to it. One thread owns
-//! [`SqliteStore`] and with it the only connection that changes anything; any thread may read through
-//! [`SqliteHistory`], which sees what is committed and makes the writer wait only while it writes rows that were left
-//! for later under load (`behind.rs`).
+//! The store keeps whole rows and does not know their meaning. Its contract is `load(commit(x)) ==
+//! x`, and the suite in `regatta_testkit::store_suite` tests every store for it. One thread owns
+//! [`SqliteStore`] and with it the only connection that writes. Any thread may read through
+//! [`SqliteHistory`], which sees committed data. A reader blocks the writer only while it writes
+//! rows that were deferred under load (`behind.rs`).
 //!
-//! Deliberately absent: rules. There is no trigger, no check and no query here that decides anything; the
-//! few columns beside a row's `body` are there to find it.
+//! Deliberately absent: rules. No trigger, constraint or query here decides anything. The few
+//! columns beside a row's `body` exist to find the row.
 
-mod backup; // exact copies, and putting one back
-mod behind; // rows that are written later than their commit
-mod checkpoint; // the log moved into the store, beside the commits
-mod commit; // where a batch becomes durable
-mod files; // names and modes of files beside the store
+mod backup; // checks, backups and restores
+mod behind; // rows that are written later than their events
+mod checkpoint; // moves the write-ahead log into the store
+mod commit; // writes a batch in one transaction
+mod files; // names, modes and renames of the store's files
 mod history; // the reading side
-mod index; // what messages are found by
-mod load; // the board, from its live rows
-mod log; // events in rows
-mod mark; // how far a store must be
-mod open; // what is checked before a file is trusted
-mod repair; // what older programs stored wrong
-mod schema; // tables, migrations
-mod store; // the port
-mod wal; // SQLite's log as a file
-mod words; // every sentence this crate says
+mod index; // the search indexes of messages
+mod load; // reads the board from its rows
+mod log; // the table of events
+mod mark; // the high-water mark
+mod open; // creates stores, and checks existing ones
+mod repair; // repairs data of older versions
+mod schema; // tables and migrations
+mod store; // the implementation of the port
+mod wal; // inspects SQLite's write-ahead log as a file
+mod words; // the error type and its messages
 
 pub use backup::restore;
 pub use behind::Lag;

@@ -1,4 +1,4 @@
-//! The board, from its live rows; and the reading of every row, to see that it can be read.
+//! Reads the board from its live rows, and reads all rows to check that they can be read.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use crate::commit::number;
 use crate::log;
 use crate::words::Fault;
 
-/// Reads the board and the outbox, as of one commit.
+/// Reads the board and the outbox as of one commit.
 pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
     let seen = connection.unchecked_transaction()?;
     let mut unreadable = Vec::new();
     let board = board(&seen, &mut Rows::new(), &mut unreadable)?;
     let outbox = outbox(&seen, &mut unreadable)?;
     drop(seen);
-    // The pages of a hundred thousand rows were read once and are not wanted again.
+    // The pages of up to a hundred thousand rows are not needed again.
     connection.release_memory()?;
     Ok(Loaded { board, outbox, unreadable })
 }
 
-/// The board as its rows have it and then as the log goes on; `rows` become those that changed in between, and rows and
-/// events that cannot be read are added to `aside` (D11).
+/// Reads the board from its rows and folds the later events into it. Adds the rows that these
+/// events change to `rows`, and the rows and events that cannot be read to `aside` (D11).
 pub(crate) fn board(seen: &Connection, rows: &mut Rows, aside: &mut Vec<UnreadableRow>) -> Result<Board, Fault> {
     let mut board = written(seen, aside)?;
     let from = board.revision;
@@ -47,15 +47,15 @@ pub(crate) fn board(seen: &Connection, rows: &mut Rows, aside: &mut Vec<Unreadab
     Ok(board)
 }
 
-/// The board as its live rows have it.
+/// Reads the board from its live rows.
 fn written(seen: &Connection, aside: &mut Vec<UnreadableRow>) -> Result<Board, Fault> {
     let mut board = Loading::default();
     let mut meta = seen.prepare_cached("SELECT id, body FROM meta")?;
     let mut rows = meta.query([])?;
     match rows.next()? {
-        // Without it nobody knows which numbers were handed out, so a store cannot go on.
+        // Without the meta row the assigned numbers are unknown, so the store cannot be used.
         Some(row) => board.put(Row::Meta(decode("meta", row.get_ref(0)?, text(row.get_ref(1)?))?)),
-        None => return Err(Fault::Damaged("it does not say at which revision it is".into())),
+        None => return Err(Fault::Damaged("its revision is missing".into())),
     }
     read(seen, "projects", "SELECT name, body FROM projects", aside, |it| board.put(Row::Project(Arc::new(it))))?;
     read(seen, "agents", "SELECT name, body FROM agents", aside, |it| board.put(Row::Agent(Arc::new(it))))?;
@@ -96,14 +96,15 @@ fn written(seen: &Connection, aside: &mut Vec<UnreadableRow>) -> Result<Board, F
     Ok(board.done())
 }
 
-/// Open and failed tasks whole, other ended ones by how they ended: a fleet that cancels much must not pay for it at every start.
+/// Reads open and failed tasks completely, and only the status of other ended ones, so that many
+/// cancelled tasks do not slow down every start.
 fn tasks(connection: &Connection, board: &mut Loading, aside: &mut Vec<UnreadableRow>) -> Result<(), Fault> {
     let mut statement = connection.prepare_cached("SELECT id, body, status FROM tasks WHERE live = 1")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let status = text(row.get_ref(2)?);
         let ended = Status::ALL.into_iter().find(|it| it.is_terminal() && it.name().as_bytes() == status);
-        // What failed may still be somebody's to answer.
+        // A failed task may still need an answer from a person.
         if let Some(status) = ended.filter(|status| *status != Status::Failed) {
             board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status);
             continue;
@@ -133,8 +134,8 @@ fn outbox(
     Ok(found)
 }
 
-/// Reads every row there is but the log's, live or history, and returns those that cannot be read: bytes that changed
-/// inside a text are found only so.
+/// Reads every row except the events, live or history, and returns those that cannot be read.
+/// Changed bytes inside a text are found only this way.
 pub(crate) fn read_all(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
     use regatta_core::{approval, attempt, bus, conversation, hook, landing, launch, mission, task};
     let mut aside = load(connection)?.unreadable;
@@ -150,13 +151,13 @@ pub(crate) fn read_all(connection: &Connection) -> Result<Vec<UnreadableRow>, Fa
     read(db, "approvals", "SELECT id, body FROM approvals", &mut ended, |_: approval::Approval| ())?;
     read(db, "firings", "SELECT id, body FROM firings", &mut ended, |_: hook::Firing| ())?;
     read(db, "messages", "SELECT id, body FROM messages", &mut ended, |_: bus::Message| ())?;
-    // A live row was found by the load already.
+    // An unreadable live row was already found by the load.
     ended.retain(|row| !aside.contains(row));
     aside.extend(ended);
     Ok(aside)
 }
 
-/// Reads rows of one table: the name of each, and its body. Those that cannot be read are added to `aside`.
+/// Reads the rows of one table: a key and a body each. Adds those that cannot be read to `aside`.
 fn read<T: DeserializeOwned>(
     connection: &Connection,
     table: &'static str,
@@ -174,7 +175,7 @@ fn read<T: DeserializeOwned>(
     Ok(())
 }
 
-/// Returns a row that was decoded, or adds it to `aside`. Other failures stay failures.
+/// Returns a decoded row, or adds it to `aside` if it cannot be read. Other failures are returned.
 pub(crate) fn readable<T>(decoded: Result<T, Fault>, aside: &mut Vec<UnreadableRow>) -> Result<Option<T>, Fault> {
     match decoded {
         Ok(row) => Ok(Some(row)),
@@ -186,12 +187,13 @@ pub(crate) fn readable<T>(decoded: Result<T, Fault>, aside: &mut Vec<UnreadableR
     }
 }
 
-/// What a text column holds. A number there would be damage, and has no JSON form of ours.
+/// Returns the content of a text column. A number there would be damage and is no JSON of this
+/// program.
 pub(crate) fn text(it: ValueRef<'_>) -> &[u8] {
     it.as_bytes().unwrap_or_default()
 }
 
-/// Makes a stored body a row again, or says which one cannot be read.
+/// Decodes a stored body. The error names the row that cannot be read.
 pub(crate) fn decode<T: DeserializeOwned>(table: &'static str, id: ValueRef<'_>, body: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|cause| {
         let id = match id {

@@ -1,8 +1,9 @@
-//! The log: how events become rows and rows events.
+//! The table of events: converts events to rows and back.
 //!
-//! Events that were decided at one moment share a row, so that a commit of sixty-four claims writes one row of
-//! history and not sixty-four. A row is named by the last event in it. One event alone is kept as schema 1 kept
-//! all of them, its author beside it; of several, each has its author with it.
+//! Events that were decided at the same moment share a row, so that a commit of sixty-four claims
+//! writes one row and not sixty-four. A row has the revision of its last event. A row with one
+//! event has the format of schema 1, with the author in a column. In a row with several events each
+//! event has its author with it.
 
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
@@ -17,12 +18,12 @@ use crate::commit::{Json, number};
 use crate::load::text;
 use crate::words::Fault;
 
-/// The most events in a row: who reads one event from the middle reads them all.
+/// The largest number of events in one row. A reader of one event has to read the whole row.
 const MOST_EVENTS: usize = 64;
-/// A row that is this long takes no more.
+/// The size at which a row is full.
 const LONG_ENOUGH: usize = 32 * 1024;
 
-/// Stores events that follow each other. `json` is only a buffer.
+/// Stores consecutive events. `json` is only a buffer.
 pub(crate) fn append(connection: &Connection, json: &mut Vec<u8>, events: &[Recorded]) -> Result<(), Fault> {
     let mut insert =
         connection.prepare_cached("INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)")?;
@@ -45,7 +46,7 @@ pub(crate) fn append(connection: &Connection, json: &mut Vec<u8>, events: &[Reco
     Ok(())
 }
 
-/// Writes as many as go into one row: `[["ann",{…}],["bob",{…}]]`.
+/// Writes as many events as fit into one row: `[["ann",{…}],["bob",{…}]]`. Returns their number.
 fn several(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, Fault> {
     let mut taken = 0;
     for it in events.iter().take(MOST_EVENTS).take_while(|it| it.now == events[0].now) {
@@ -60,15 +61,15 @@ fn several(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, Fault> {
     Ok(taken)
 }
 
-/// What [`events`] needs of a row, in this order.
+/// The columns that [`events`] needs, in this order.
 pub(crate) const COLUMNS: &str = "revision, body, at, wall, by";
 
-/// Asks for the rows whose last event is after a revision, oldest first.
+/// Returns the query for the rows whose last event is after a revision, oldest first.
 pub(crate) fn after() -> String {
     format!("SELECT {COLUMNS} FROM events WHERE revision > ?1 ORDER BY revision")
 }
 
-/// The last event's revision, and when it was on the fleet clock.
+/// Returns the last event's revision and its time on the fleet clock.
 pub(crate) fn last(connection: &Connection) -> Result<Option<(u64, u64)>, Fault> {
     let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
     let found =
@@ -76,8 +77,9 @@ pub(crate) fn last(connection: &Connection) -> Result<Option<(u64, u64)>, Fault>
     Ok(found.map(|(revision, at)| (revision.unsigned_abs(), at.unsigned_abs())))
 }
 
-/// Returns the events of a row, oldest first. In the place of one that cannot be read stands an [`Event::Unreadable`];
-/// where nobody can tell how many a row holds, one stands for all of them, at the row's last revision (D11).
+/// Returns the events of a row, oldest first. An event that cannot be read is replaced by an
+/// [`Event::Unreadable`]. If the number of events in a row is unknown, one such event at the row's
+/// revision replaces them all (D11).
 pub(crate) fn events(row: &Row<'_>) -> Result<Vec<Recorded>, Fault> {
     let body = text(row.get_ref(1)?);
     let last = row.get::<_, i64>(0)?.unsigned_abs();
@@ -101,10 +103,11 @@ pub(crate) fn events(row: &Row<'_>) -> Result<Vec<Recorded>, Fault> {
     }
 }
 
-/// An event and its author, or why they cannot be read.
+/// An event with its author, or the reason why they cannot be read.
 type Decoded = Result<(Actor, Event), String>;
 
-/// Reads what [`several`] wrote. Only if that fails is each event looked at by itself, which is slower.
+/// Reads the output of [`several`]. Only if that fails, each event is read separately, which is
+/// slower.
 fn several_from(body: &[u8]) -> Result<Vec<Decoded>, serde_json::Error> {
     if let Ok(found) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
         return Ok(found.into_iter().map(Ok).collect());
@@ -118,8 +121,8 @@ fn one_of_several(one: &RawValue) -> Result<(Actor, Event), serde_json::Error> {
     Ok((serde_json::from_str(by.get())?, read_event(event.get().as_bytes())?))
 }
 
-/// Reads one event. The repair of schema 8 wrote the data of some events before their kind; these are put in order
-/// first.
+/// Reads one event. The repair of schema 8 wrote the data of some events before their kind; such
+/// fields are put in order first.
 fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
     #[derive(Deserialize)]
     struct Fields<'a> {
@@ -150,7 +153,7 @@ mod tests {
     use super::*;
     use crate::SqliteStore;
 
-    /// Many events, as if most of them were decided at one moment.
+    /// Returns many events, most of which seem to have been decided at one moment.
     fn many() -> Vec<Recorded> {
         let told: Vec<Recorded> = everything().into_iter().flat_map(|it| it.batch.events).collect();
         let later = |at: u64| Now { at, wall: 5 };
@@ -182,7 +185,8 @@ mod tests {
         }
     }
 
-    /// D11: a row whose events cannot be counted is one unreadable event, and reading goes on after it.
+    /// D11: a row whose events cannot be counted becomes one unreadable event, and reading
+    /// continues after it.
     #[test]
     fn d11_a_row_with_more_events_than_there_were_is_unreadable() {
         let directory = tempfile::tempdir().unwrap();
@@ -200,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Programs of schema 8 and before were repaired by writing rows anew, with the fields in the order of the alphabet.
+    /// The repair of schema 8 rewrote rows with their fields in alphabetical order.
     #[test]
     fn events_whose_data_come_before_their_kind_are_read() {
         let directory = tempfile::tempdir().unwrap();
@@ -223,7 +227,7 @@ mod tests {
         assert!(store.history().events(0, 99).unwrap() == told[..10]);
     }
 
-    /// D11: of the events in a row only those that cannot be read are lost.
+    /// D11: of the events in a row, only those that cannot be read are lost.
     #[test]
     fn d11_one_unreadable_event_hides_no_other_in_its_row() {
         let directory = tempfile::tempdir().unwrap();

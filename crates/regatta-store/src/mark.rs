@@ -1,11 +1,14 @@
-//! The high-water mark: a small file beside a store that says how far the store must be (D10).
+//! The high-water mark: a small file beside a store that says which revision the store must have
+//! reached (D10).
 //!
-//! SQLite cannot tell a store that lost its log from one in which nothing happened. The mark can: it names the store, a
-//! revision that must be in it, and, while commits may live in the log alone, the log. It is written by the thread of
-//! `checkpoint.rs`, beside the commits and never inside one, so it is a moment behind and never ahead.
+//! SQLite cannot tell a store that lost its log from a store in which nothing happened. The mark
+//! can: it names the store, a revision that must be in it, and, while commits may be in the log
+//! alone, the log. The thread of `checkpoint.rs` writes it beside the commits and never inside one,
+//! so the mark lags by a moment and is never ahead.
 //!
-//! The commits of that moment are counted by [`Reached`], a second file that every commit overwrites without waiting for
-//! the disk. It survives a kill. After a power cut it may be old, and then only the mark counts.
+//! The commits of that moment are counted by [`Reached`], a second file that every commit
+//! overwrites without waiting for the disk. It survives a kill. After a power cut it may be old,
+//! and then only the mark counts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -20,30 +23,32 @@ use crate::wal::LogState;
 use crate::words::{self, Fault};
 use crate::{commit, files};
 
-/// How often a log may have begun anew since it was named. Another store's log has a number at random.
+/// The largest number of restarts that a log may have had since the mark named it. The log of
+/// another store has a random number.
 const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
-/// What is known of a store from outside of it.
+/// The facts about a store that are kept outside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
-    /// Which store it is, as [`identity`] gives it.
+    /// The store's name, as [`identity`] returns it.
     pub(crate) store: String,
     /// A revision that the store has reached.
     pub(crate) revision: u64,
-    /// The first salt of the log, if commits may be in the log alone. `None`: the store has all of them.
+    /// The first salt of the log, if commits may be in the log alone. `None` means that the store
+    /// has all of them.
     pub(crate) log: Option<u32>,
 }
 
-/// Why a store is not the one that its mark describes.
+/// The reason why a store is not the one that its mark describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
-    /// It is another store.
+    /// The file is another store.
     Other,
-    /// It is older than it was.
+    /// The store is older than it was.
     Behind { found: u64, expected: u64 },
-    /// Its log is gone, or is another store's.
+    /// The log is missing, or belongs to another store.
     NoLog,
-    /// Commits in its log cannot be read.
+    /// Commits in the log cannot be read.
     BrokenLog,
 }
 
@@ -64,7 +69,7 @@ pub(crate) fn compare(mark: &Mark, store: &str, revision: u64, log: LogState) ->
     Ok(())
 }
 
-/// Returns the name of a store; empty for a store of an older schema.
+/// Returns the name of a store, which is empty for a store of an older schema.
 pub(crate) fn identity(connection: &Connection) -> Result<String, Fault> {
     let named = "SELECT 1 FROM sqlite_schema WHERE name = 'identity'";
     if !connection.prepare_cached(named)?.exists([])? {
@@ -74,13 +79,13 @@ pub(crate) fn identity(connection: &Connection) -> Result<String, Fault> {
     Ok(name.unwrap_or_default())
 }
 
-/// The file of the mark of the store at `path`.
+/// Returns the file of the mark of the store at `path`.
 pub(crate) fn file(path: &Path) -> PathBuf {
     files::beside(path, ".mark")
 }
 
-/// Reads the mark of the store at `path`, if it has one. Stores of older programs have none. The revision is the highest
-/// that is known to have been reached.
+/// Reads the mark of the store at `path`, if it has one. Stores of older versions have none. The
+/// returned revision is the highest one that is known to have been reached.
 pub(crate) fn read(path: &Path) -> Result<Option<Mark>, StoreError> {
     let file = file(path);
     let mut mark: Mark = match fs::read(&file) {
@@ -92,7 +97,8 @@ pub(crate) fn read(path: &Path) -> Result<Option<Mark>, StoreError> {
     Ok(Some(mark))
 }
 
-/// The revision of the last commit, in a file of fixed length that every commit overwrites.
+/// The file with the revision of the last commit. Its length is fixed, and every commit overwrites
+/// it.
 #[derive(Debug)]
 pub(crate) struct Reached {
     file: File,
@@ -107,24 +113,24 @@ impl Reached {
         files::make_private(&name)?;
         let reached = Reached { file, store };
         let line = reached.line(revision);
-        // Written over what is there, which needs no room on a full disk.
+        // Overwriting the content needs no space on a full disk.
         reached.file.write_all_at(line.as_bytes(), 0)?;
         reached.file.set_len(line.len() as u64)?;
         Ok(reached)
     }
 
-    /// Notes a commit. This costs one write to memory: nothing is synced.
+    /// Records a commit. This costs one write to memory, because nothing is synced.
     pub(crate) fn note(&self, revision: u64) -> io::Result<()> {
         self.file.write_all_at(self.line(revision).as_bytes(), 0)
     }
 
-    /// The whole content of the file, which has the same length for every revision.
+    /// Returns the content of the file, which has the same length for every revision.
     fn line(&self, revision: u64) -> String {
         format!("{} {revision:020}\n", self.store)
     }
 
-    /// Returns the revision that the file names for `store`. It is 0 if the file is missing, unreadable or another
-    /// store's: the file can only ask for more than the mark does.
+    /// Returns the revision that the file names for `store`. Returns 0 if the file is missing,
+    /// unreadable or another store's, because the file can only raise the revision of the mark.
     fn read(path: &Path, store: &str) -> u64 {
         let text = fs::read_to_string(Reached::file(path)).unwrap_or_default();
         let of_store = text.strip_prefix(store).and_then(|rest| rest.strip_prefix(' '));
@@ -144,13 +150,14 @@ pub(crate) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
     files::settle(&nascent, &file)
 }
 
-/// Writes the mark of a store to which nothing is being committed: its last revision, wherever that is kept.
+/// Writes the mark of a store to which nobody commits, with its last revision. The mark names no
+/// log.
 pub(crate) fn write_complete(connection: &Connection, path: &Path) -> Result<(), Fault> {
     let mark = Mark { store: identity(connection)?, revision: commit::revisions(connection)?.0, log: None };
     write(path, &mark).map_err(|cause| words::io("write", &file(path), &cause).into())
 }
 
-/// Refuses a store that is not the one, or not as far, as its mark says.
+/// Refuses a store that is not the one of its mark, or has not reached the mark's revision.
 pub(crate) fn verify(connection: &Connection, path: &Path, log: LogState) -> Result<(), Fault> {
     let Some(mark) = read(path)? else { return Ok(()) };
     let (store, revision) = (identity(connection)?, commit::revisions(connection)?.0);
@@ -167,7 +174,7 @@ mod tests {
         let log = |salt| LogState::Present { salt, is_broken: false };
         let behind = |found| Err(Mismatch::Behind { found, expected: 10 });
         for (named, store, revision, found, expected) in [
-            // Everything was in the store itself.
+            // Every commit was in the store itself.
             (None, "a", 10, LogState::Absent, Ok(())),
             (None, "a", 10, log(7), Ok(())),
             (None, "a", 99, log(7), Ok(())),

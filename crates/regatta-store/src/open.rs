@@ -1,13 +1,14 @@
-//! What is checked before a file is trusted, and how a store comes to be.
+//! Creates stores, and checks an existing file before it is used as a store.
 //!
-//! A new store is built under another name and renamed into place, so a file that is there and empty or
-//! half-made was never a store. A file that is refused is left as it is: what this module writes to an
-//! existing file before it trusts it is nothing.
+//! A new store is built under another name and renamed into place, so an empty or unfinished file
+//! in that place never was a store. A refused file stays as it is: this module writes nothing to an
+//! existing file before all checks have passed.
 //!
-//! Every open reads the header, the application id, the schema's number and every declaration. Only a file
-//! of up to [`QUICK_CHECK_BYTES`] gets SQLite's `quick_check` as well: it reads every page, history too, and
-//! a store grows for ever while a start must stay quick. In a larger store damage to live rows is found by
-//! the load that follows each open, which reads all of them; damage elsewhere by [`Store::check`].
+//! Every open reads the header, the application id, the schema's number and every declaration. Only
+//! a file of up to [`QUICK_CHECK_BYTES`] gets SQLite's `quick_check` as well. That check reads
+//! every page, including history, and a store grows for ever while a start must stay quick. In a
+//! larger store, damage to live rows is found by the load that follows each open and reads all of
+//! them. Other damage is found by [`Store::check`].
 //!
 //! [`Store::check`]: regatta_engine::ports::store::Store::check
 
@@ -24,25 +25,25 @@ use crate::wal::{self, LogState};
 use crate::words::{self, Fault};
 use crate::{backup, behind, files, mark, schema};
 
-/// Checking this much takes some 50 ms.
+/// The size up to which a store gets a `quick_check`, which takes about 50 ms for this size.
 pub(crate) const QUICK_CHECK_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How long a lock of somebody else's is waited for. Nobody else should have one: this only bridges the
-/// moment in which another connection of ours closes.
+/// The time to wait for another connection's lock. Only another connection of this program, while
+/// it closes, should have one.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Opens the store at `path` for writing; makes it if there is none.
+/// Opens the store at `path` for writing, and creates it if there is none.
 pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
     if !is_new_enough(rusqlite::version_number()) {
         return Err(words::old_sqlite(rusqlite::version()));
     }
     match path.try_exists() {
         Ok(true) => {}
-        // The log without its store: made anew, the store would take the old log for its own.
+        // Only the log exists. A new store would take this old log for its own.
         Ok(false) if files::has_content(&files::beside(path, "-wal")) => {
-            return Err(words::corrupt(path, "its log is there and the store itself is gone"));
+            return Err(words::corrupt(path, "its log exists, but the store itself is missing"));
         }
-        // A store was here: an empty one in its place would hand out its numbers again (D10).
+        // A store was here. An empty store in its place would assign its numbers again (D10).
         Ok(false) if mark::read(path)?.is_some() => return Err(words::gone(path)),
         Ok(false) => create(path)?,
         Err(cause) => return Err(words::io("open", path, &cause)),
@@ -55,7 +56,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Examines the store at `path` as [`open`] does, and changes nothing: no migration, no log moved, no file made.
+/// Examines the store at `path` as [`open`] does, but changes nothing: it runs no migration, moves
+/// no log and creates no file.
 pub fn examine(path: &Path) -> Result<(), StoreError> {
     if !path.try_exists().map_err(|cause| words::io("read", path, &cause))? {
         return if mark::read(path)?.is_some() { Err(words::gone(path)) } else { Ok(()) };
@@ -63,7 +65,8 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
     inspect_header(path)?;
     let log = wal::inspect(path).map_err(|cause| words::io("read", path, &cause))?;
     let look = || -> Result<(), Fault> {
-        // SQLite makes files of its own beside a store that it may write to. Without a log there is nothing to share.
+        // SQLite creates files beside a store that it may write to. Without a log it can be opened
+        // as immutable instead.
         let connection = match log {
             LogState::Absent => connect_frozen(path)?,
             LogState::Garbled | LogState::Present { .. } => connect(path)?,
@@ -76,18 +79,20 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
     look().map_err(|fault| fault.say("read", path))
 }
 
-/// Opens a store that nobody writes to, without any file beside it.
+/// Opens a store that nobody writes to, without creating a file beside it.
 fn connect_frozen(path: &Path) -> Result<Connection, Fault> {
     let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Ok(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
 }
 
-/// SQLite below 3.51.3 can damage a database when it resets its log; 3.52 was withdrawn without that fix.
+/// Returns whether this version of SQLite is safe. Versions below 3.51.3 can damage a database when
+/// they reset its log, and 3.52 was withdrawn without that fix.
 fn is_new_enough(version: i32) -> bool {
     (3_051_003..3_052_000).contains(&version) || version >= 3_053_000
 }
 
+/// Builds an empty store under another name and renames it into place.
 fn create(path: &Path) -> Result<(), StoreError> {
     let nascent = files::beside(path, ".new");
     files::create_private(&nascent).map_err(|it| words::io("create", path, &it))?;
@@ -100,7 +105,7 @@ fn create(path: &Path) -> Result<(), StoreError> {
     files::settle(&nascent, path).map_err(|it| words::io("create", path, &it))
 }
 
-/// Reads what can be read without SQLite, which would begin to repair.
+/// Checks the header without SQLite, which would begin to repair the file.
 pub(crate) fn inspect_header(path: &Path) -> Result<(), StoreError> {
     let mut header = Vec::with_capacity(100);
     let read = File::options().read(true).open(path).and_then(|it| it.take(100).read_to_end(&mut header));
@@ -109,7 +114,7 @@ pub(crate) fn inspect_header(path: &Path) -> Result<(), StoreError> {
         return Err(words::corrupt(path, "it is empty"));
     }
     if !header.starts_with(b"SQLite format 3\0") || header.len() < 100 {
-        return Err(words::foreign(path, "it is no SQLite file"));
+        return Err(words::foreign(path, "it is not a SQLite file"));
     }
     let number =
         |at: usize| i64::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
@@ -119,8 +124,8 @@ pub(crate) fn inspect_header(path: &Path) -> Result<(), StoreError> {
     if number(60) > schema::newest() {
         return Err(words::newer(path, number(60), schema::newest()));
     }
-    // SQLite does not mind when what is missing is a page that nothing uses; but somebody cut the file off. While its
-    // log is there, that may be a page that was being copied from it.
+    // SQLite accepts a file that lacks part of an unused page, but such a file was cut off. While
+    // the store has a log, the incomplete page may be one that was being copied from it.
     let length = path.metadata().map_err(|it| words::io("read", path, &it))?.len();
     let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
         1 => 65_536,
@@ -128,12 +133,12 @@ pub(crate) fn inspect_header(path: &Path) -> Result<(), StoreError> {
     };
     let log = files::beside(path, "-wal").metadata().is_ok_and(|it| it.len() > 0);
     if !length.is_multiple_of(page) && !log {
-        return Err(words::corrupt(path, "it was cut off in the midst of a page"));
+        return Err(words::corrupt(path, "it was cut off in the middle of a page"));
     }
     Ok(())
 }
 
-/// Opens a connection that writes, and changes nothing yet.
+/// Opens a connection for writing without changing anything.
 pub(crate) fn connect(path: &Path) -> Result<Connection, Fault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -144,7 +149,7 @@ pub(crate) fn connect(path: &Path) -> Result<Connection, Fault> {
     Ok(connection)
 }
 
-/// How the writing connection works.
+/// Configures the writing connection.
 pub(crate) fn set_up(connection: &Connection) -> Result<(), Fault> {
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
@@ -152,18 +157,18 @@ pub(crate) fn set_up(connection: &Connection) -> Result<(), Fault> {
     }
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    // A reader that stayed long may have let the log grow; it shrinks again afterwards.
+    // A long-running reader may have let the log grow. This limit shrinks it again afterwards.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
-    // 8 MiB: what a batch touches is small, and what a load reads is not wanted again.
+    // 8 MiB suffice, because a batch touches few pages and a load reads each page only once.
     connection.pragma_update(None, "cache_size", -8 * 1024)?;
-    // Sorting never needs a disk that may be full.
+    // Sorting never needs a disk, which may be full.
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(())
 }
 
-/// Checks that the file is a sound store, and brings it to this program's schema.
+/// Checks that the file is a sound store, and migrates it to this program's schema.
 fn admit(connection: &mut Connection, path: &Path, log: LogState) -> Result<(), Fault> {
-    // Until it is trusted, closing it must not move its log into it.
+    // Until the checks have passed, closing the connection must not move the log into the store.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     inspect(connection, path)?;
     if path.metadata().is_ok_and(|it| it.len() <= QUICK_CHECK_BYTES) {
@@ -180,7 +185,7 @@ fn admit(connection: &mut Connection, path: &Path, log: LogState) -> Result<(), 
     Ok(())
 }
 
-/// Whose file it is and what schema it has, with its log taken into account.
+/// Checks the application id and the schema of a store, including its log.
 pub(crate) fn inspect(connection: &Connection, path: &Path) -> Result<(), Fault> {
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version = schema::version(connection)?;
@@ -202,14 +207,14 @@ pub(crate) fn sound(connection: &Connection, check: &str) -> Result<(), Fault> {
     if found == "ok" { Ok(()) } else { Err(Fault::Damaged(found.replace('\n', " "))) }
 }
 
-/// Migrates, after a copy of the store as it was is safe beside it.
+/// Migrates a store, after a backup of it is safe beside it.
 fn bring_forward(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Fault> {
     let to = migrations.len();
     if schema::version(connection)? < to as i64 {
         let directory = files::make_backups(path).map_err(|it| words::io("create", &files::backups(path), &it))?;
         let mut copy = directory.join(format!("before-schema-{to}.db"));
         for nth in 2.. {
-            // One from an earlier try stays: who knows what happened in between.
+            // The backup of an earlier try is kept, because the store may have changed since.
             if !copy.exists() {
                 break;
             }
@@ -262,20 +267,21 @@ mod tests {
             assert_eq!(schema::version(&copy).unwrap(), schema::newest(), "the copy is from before");
         }
 
-        // D6: the program that does not know the next schema leaves it alone.
+        // D6: a program that does not know the next schema leaves the store alone.
         drop(store);
         let before = std::fs::read(&path).unwrap();
         assert_eq!(open(&path).unwrap_err().code, "newer_version");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 
-    /// A store of schema 1, whose every event has a row of its own, is copied, brought forward and goes on.
+    /// A store of schema 1, in which each event has a row of its own, is backed up, migrated and
+    /// continued.
     #[test]
     fn a_store_of_schema_1_is_read_as_it_was_and_goes_on() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let steps = everything();
-        // Up to here nothing needs a table that schema 1 does not have.
+        // Up to here no step needs a table that schema 1 lacks.
         let newer = |it: &Step| it.batch.rows.keys().any(|it| matches!(it, RowKey::Day(..) | RowKey::Approval(_)));
         let half = steps.iter().position(newer).unwrap();
         files::create_private(&path).unwrap();
@@ -288,18 +294,19 @@ mod tests {
         for step in &steps[..half] {
             commit::commit(&mut old, &mut Vec::new(), &step.batch, &mut Behind::new(Lag::USUAL), &path).unwrap();
         }
-        // What only newer programs have goes, and with it what they know of the messages.
+        // Removes the tables that only newer schemas have, including the search indexes of
+        // messages.
         let mut first = Connection::open_in_memory().unwrap();
         schema::migrate(&mut first, &schema::MIGRATIONS[..1]).unwrap();
         let theirs = schema::declared(&first).unwrap();
         let newer = schema::declared(&old).unwrap().into_iter().filter(|it| !theirs.contains(it));
-        // The tables of the search index go with it.
+        // The tables of the search index are removed with it.
         let newer = newer.filter(|it| it.1.as_ref().is_some_and(|sql| !sql.contains("'message_words_")));
         for (name, sql) in newer {
             let kind = if sql.unwrap().starts_with("CREATE INDEX") { "INDEX" } else { "TABLE" };
             old.execute_batch(&format!("DROP {kind} IF EXISTS {name}")).unwrap();
         }
-        // And what they have no more comes back.
+        // Adds the indexes that newer schemas have dropped.
         let now = schema::declared(&old).unwrap();
         for (_, sql) in theirs.iter().filter(|it| !now.contains(it)) {
             old.execute_batch(sql.as_ref().unwrap()).unwrap();

@@ -1,15 +1,16 @@
-//! Repairs what older programs stored wrong, when a store is brought to a newer schema.
+//! Repairs data that older versions stored wrongly, when a store is migrated to a newer schema.
 //!
-//! Up to schema 8 the path of a file in a task's manifest was pasted into the URI of its claim without escaping `%`. Such a
-//! claim could not be read again (`50% off.html`), or was read as one on another file (`%61.txt` as `a.txt`).
+//! Up to schema 8 the path of a file in a task's manifest was put into the URI of its claim without
+//! escaping `%`. Such a claim could not be read again (`50% off.html`), or was read as a claim on
+//! another file (`%61.txt` as `a.txt`).
 
 use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::words::Fault;
 
-/// Escapes the percent signs in claims that came from manifests, in rows and in the log alike, so that folding the log
-/// still gives the rows (D4).
+/// Escapes the percent signs in the claims of manifests, in rows and in events alike, so that
+/// folding the events still gives the rows (D4).
 pub(crate) fn escape_claims(change: &Connection) -> Result<(), Fault> {
     for (table, key) in [("claims", "id"), ("events", "revision")] {
         let sql = format!("SELECT {key}, body FROM {table} WHERE instr(body, 'file://') > 0 AND instr(body, '%') > 0");
@@ -17,7 +18,7 @@ pub(crate) fn escape_claims(change: &Connection) -> Result<(), Fault> {
         let found = statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
         let found: Vec<(i64, String)> = found.collect::<Result<_, _>>()?;
         for (id, body) in found {
-            // A body that is no JSON at all is reported when it is read.
+            // A body that is not JSON is reported when it is read.
             let Ok(mut value) = serde_json::from_str::<Value>(&body) else { continue };
             if escape_in(&mut value) {
                 let update = format!("UPDATE {table} SET body = ?2 WHERE {key} = ?1");
@@ -28,7 +29,7 @@ pub(crate) fn escape_claims(change: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Escapes every claim of a manifest inside a JSON value; says whether there was something to escape.
+/// Escapes every claim of a manifest inside a JSON value. Returns whether anything was changed.
 fn escape_in(value: &mut Value) -> bool {
     match value {
         Value::Array(values) => values.iter_mut().fold(false, |changed, value| escape_in(value) | changed),
@@ -47,8 +48,9 @@ fn escape_in(value: &mut Value) -> bool {
     }
 }
 
-/// Says whether an object is a claim that an attempt or a landing holds for its manifest. Such a claim has no TTL; one that
-/// somebody asked for has, and its URIs were checked and are right.
+/// Returns whether an object is a claim that an attempt or a landing holds for its manifest. Such a
+/// claim has no TTL. A claim that somebody requested has one, and its URIs were validated and are
+/// right.
 fn is_from_manifest(fields: &serde_json::Map<String, Value>) -> bool {
     let owner = fields.get("owner").and_then(Value::as_object);
     owner.is_some_and(|owner| owner.contains_key("attempt") || owner.contains_key("landing"))

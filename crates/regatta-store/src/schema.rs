@@ -1,7 +1,8 @@
 //! Tables and migrations.
 //!
-//! Migrations only go forward, each in one transaction with its number (`PRAGMA user_version`), so that a
-//! store is at one schema or at the next. A migration that was ever shipped is never edited.
+//! Migrations only go forward. Each runs in one transaction together with its number (`PRAGMA
+//! user_version`), so that a store has one schema or the next. A migration that was ever released
+//! is never edited.
 
 use regatta_core::board::Meta;
 use rusqlite::{Connection, TransactionBehavior};
@@ -9,13 +10,13 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::words::Fault;
 use crate::{index, repair};
 
-/// "Rgta": how a store of ours is told from any other SQLite file.
+/// "Rgta": distinguishes a store from any other SQLite file.
 pub(crate) const APPLICATION_ID: i64 = 0x5267_7461;
 
-/// What brings a store from schema `n` to `n + 1`, in order.
+/// The migrations from schema `n` to `n + 1`, in order.
 ///
-/// One table per noun: the whole row as JSON in `body`, and beside it only what is needed to find it.
-/// `live` is whether the board needs the row when it is loaded.
+/// One table per noun, with the whole row as JSON in `body` and only the columns that are needed to
+/// find it. `live` tells whether the board needs the row when it is loaded.
 pub(crate) const MIGRATIONS: &[&str] = &["
 CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE projects (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -69,11 +70,11 @@ CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT 
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", BUS, TEAMS, BRIDGES, ENDED, BEHIND, ESCAPED];
 
-/// Threads, full-text search, hooks. What is there of messages is indexed when a store comes here (`search.rs` of the
-/// core says what a word is, so no SQL can do it).
+/// Threads, full-text search, hooks. The migration also indexes the existing messages, which SQL
+/// cannot do because `search.rs` of the core defines what a word is.
 ///
-/// The search index holds no text, only which messages have a word: its words come from the core, in letters that
-/// SQLite's `ascii` tokeniser leaves as they are.
+/// The search index holds no text, only which messages have a word. Its words come from the core,
+/// in letters that SQLite's `ascii` tokeniser does not change.
 const BUS: &str = "
 CREATE TABLE message_threads (root INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (root, message)) STRICT, WITHOUT ROWID;
 CREATE TABLE message_replies (parent INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (parent, message)) STRICT, WITHOUT ROWID;
@@ -85,7 +86,7 @@ CREATE INDEX firings_live ON firings (live) WHERE live = 1;
 CREATE INDEX firings_hook ON firings (hook);
 ";
 
-/// Teams as somebody wants them, and what became of each launch. `live` is whether it is its team's last.
+/// The wanted teams, and the outcome of each launch. `live` marks the last launch of a team.
 const TEAMS: &str = "
 CREATE TABLE teams (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE launches (id INTEGER PRIMARY KEY, team TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
@@ -93,7 +94,8 @@ CREATE INDEX launches_live ON launches (live) WHERE live = 1;
 CREATE INDEX launches_team ON launches (team);
 ";
 
-/// Conversations in outside services, and what came from there and was taken. `live` is whether it can go on.
+/// Conversations in outside services, and the accepted deliveries from there. `live` marks those
+/// that can continue.
 const BRIDGES: &str = "
 CREATE TABLE conversations (id INTEGER PRIMARY KEY, project TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX conversations_live ON conversations (live) WHERE live = 1;
@@ -101,36 +103,38 @@ CREATE INDEX conversations_project ON conversations (project);
 CREATE TABLE deliveries (key TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-/// A task changes its status often, and no index is touched before it ends: what is live is found by that.
+/// A task changes its status often. Only the end of a task touches an index, because live tasks are
+/// found by their flag.
 const ENDED: &str = "
 DROP INDEX tasks_status;
 DROP INDEX tasks_project;
 CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 ";
 
-/// From here on rows may be behind the log (`behind.rs`), up to the revision in `meta`, and a program that does not know
-/// it must not open the store (D6). No table changes.
+/// From here on rows may be behind the events (`behind.rs`), up to the revision in `meta`. A
+/// program that does not know this must not open the store (D6). No table changes.
 const BEHIND: &str = "-- no table changes";
 
-/// From here on the URIs of claims are escaped. An older program would read `%25` as it is written and take one file for
-/// another, so it must not open the store (D6). `repair.rs` mends what older programs wrote. And a store has a name by
-/// which it is told from every other; its copies have the same.
+/// From here on the URIs of claims are escaped. An older program would take `%25` literally and
+/// mistake one file for another, so it must not open the store (D6). `repair.rs` fixes the rows of
+/// older programs. A store also gets a name that distinguishes it from all others except its
+/// copies.
 const ESCAPED: &str = "
 CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL) STRICT;
 INSERT INTO identity (id, name) VALUES (1, lower(hex(randomblob(16))));
 ";
 
-/// The schema this program writes.
+/// Returns the schema that this program writes.
 pub(crate) fn newest() -> i64 {
     MIGRATIONS.len() as i64
 }
 
-/// The schema a store has.
+/// Returns the schema of a store.
 pub(crate) fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Brings a store forward; what is there already stays as it is.
+/// Runs the migrations that a store lacks.
 pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), Fault> {
     for (to, sql) in (1_i64..).zip(migrations) {
         if version(connection)? < to {
@@ -149,7 +153,7 @@ pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Resul
     Ok(())
 }
 
-/// Makes an empty database a store that holds an empty board.
+/// Turns an empty database into a store with an empty board.
 pub(crate) fn begin(connection: &mut Connection) -> Result<(), Fault> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     migrate(connection, MIGRATIONS)?;
@@ -160,13 +164,13 @@ pub(crate) fn begin(connection: &mut Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Everything that is declared in a database, to compare it with what should be.
+/// Returns all declarations of a database, to compare them with the expected ones.
 pub(crate) fn declared(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
     let mut found = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?;
     found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// The same for a store of this program's own making.
+/// Returns the declarations of a new store of this program.
 pub(crate) fn expected() -> Result<Vec<(String, Option<String>)>, Fault> {
     let mut model = Connection::open_in_memory()?;
     migrate(&mut model, MIGRATIONS)?;

@@ -1,4 +1,4 @@
-//! The port: one writing connection, and the history that any thread may read.
+//! Implements the store port with one writing connection and a history that any thread may read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::history::SqliteHistory;
 use crate::words::{self, Fault};
 use crate::{backup, commit, load, mark, open};
 
-/// A store in one SQLite file. The only connection that writes is in here.
+/// A store in one SQLite file, with the only connection that writes.
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// Ends before the connection it works beside.
+    /// Dropped before the connection that it works beside.
     checkpoints: Option<Checkpoints>,
     shared: Arc<Shared>,
     path: PathBuf,
@@ -23,19 +23,19 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store at `path`; makes it if there is none. A file that is damaged, foreign or newer than
-    /// this program is refused and left as it is (D6).
+    /// Opens the store at `path`, and creates it if there is none. A file that is damaged, foreign
+    /// or newer than this program is refused and left unchanged (D6).
     pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
         SqliteStore::open_with(path, Lag::USUAL)
     }
 
-    /// The same, with rows that may be otherwise behind the log.
+    /// Opens the store with other limits for deferred rows.
     pub fn open_with(path: &Path, lag: Lag) -> Result<SqliteStore, StoreError> {
         let mut connection = open::open(path)?;
         if mark::read(path)?.is_none()
             && let Err(fault) = mark::write_complete(&connection, path)
         {
-            tracing::warn!("the store {} has no mark yet: {fault}", path.display());
+            tracing::warn!("could not write the first mark of the store {}: {fault}", path.display());
         }
         let checkpoints = Some(Checkpoints::of(&mut connection, path, Bounds::USUAL)?);
         let shared = Arc::new(Shared::new(Writing::new(connection, lag)));
@@ -43,7 +43,7 @@ impl SqliteStore {
         Ok(SqliteStore { checkpoints, shared, path: path.to_owned(), history })
     }
 
-    /// Works on the connection that writes.
+    /// Runs `work` with the writing connection. `doing` names the work in error messages.
     fn work<T>(&self, doing: &str, work: impl FnOnce(&mut Writing) -> Result<T, Fault>) -> Result<T, StoreError> {
         let closed = || Err(words::closed(&self.path).into());
         self.shared.with(work).unwrap_or_else(closed).map_err(|it| it.say(doing, &self.path))
@@ -51,23 +51,28 @@ impl SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Whoever closes a store last moves its log into it, and a reader cannot: so the others go first.
+    /// Closes the store. The readers are closed first, because the last connection to close a store
+    /// moves its log into it, and a reader cannot do that.
     fn drop(&mut self) {
         if let Err(error) = self.rest() {
-            tracing::warn!("rows of the store are made from its log when it is opened again: {error}");
+            tracing::warn!(
+                "could not write the deferred rows of the store; the next open computes them from its log: {error}"
+            );
         }
         self.checkpoints.take();
-        // From here on there are no commits, so the mark names the last; closing may then move the log or be cut off.
+        // From here on there are no commits, so the mark names the last one. Closing may then move
+        // the log, or be interrupted.
         let marked = self.work("mark", |writing| {
             let marked = mark::write_complete(&writing.connection, &self.path);
             if marked.is_err() {
-                // On a full disk the old mark stays, which names the log: so the log must stay, too.
+                // On a full disk the old mark, which names the log, stays. So the log must stay
+                // too.
                 writing.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             }
             marked
         });
         if let Err(error) = marked {
-            tracing::debug!("the mark of the store stays as it was: {error}");
+            tracing::debug!("could not update the mark of the store: {error}");
         }
         self.history.rest();
         drop(self.shared.close());
@@ -123,7 +128,7 @@ mod tests {
         store.work("ask", |it| Ok(it.connection.pragma_query_value(None, name, |row| row.get(0))?)).unwrap()
     }
 
-    /// D1: a test cannot cut the power, but it can see that every commit waits for the disk.
+    /// D1: a test cannot cut the power, but it can check that every commit waits for the disk.
     #[test]
     fn d1_every_commit_is_synced() {
         let directory = tempfile::tempdir().unwrap();
@@ -134,7 +139,8 @@ mod tests {
         assert_eq!(pragma::<String>(&store, "journal_mode"), "wal");
     }
 
-    /// D1 on a full disk: what was refused left nothing, and once there is room the store goes on.
+    /// D1 on a full disk: a refused commit leaves nothing, and the store works again once there is
+    /// space.
     #[test]
     fn a_store_that_may_not_grow_is_full_and_works_again_when_it_may() {
         let directory = tempfile::tempdir().unwrap();

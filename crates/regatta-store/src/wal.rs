@@ -1,8 +1,9 @@
-//! Reads SQLite's write-ahead log as a file, to see whether it is the one that belongs here and whether it is whole.
+//! Inspects SQLite's write-ahead log as a file: whether it belongs to the store, and whether it is
+//! whole.
 //!
-//! SQLite takes a log that is missing, foreign or garbled for one in which nothing happened. The format is documented and
-//! fixed: a header of 32 bytes, then frames of 24 bytes and a page each; every frame carries the header's two salts and a
-//! checksum over everything before it.
+//! SQLite treats a log that is missing, foreign or garbled as an empty one. The format is
+//! documented and fixed: a header of 32 bytes, then frames of 24 bytes and a page each. Every frame
+//! has the header's two salts and a checksum over everything before it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -15,17 +16,17 @@ use crate::files;
 pub(crate) enum LogState {
     /// There is no log, or it is empty.
     Absent,
-    /// Its header is not one of SQLite's.
+    /// The log has no valid header.
     Garbled,
-    /// `salt` is its first salt, which rises by one each time the log begins anew. `is_broken` means that whole commits
-    /// follow after a frame that is damaged.
+    /// `salt` is the log's first salt, which rises by one each time the log restarts. `is_broken`
+    /// means that whole commits follow a damaged frame.
     Present { salt: u32, is_broken: bool },
 }
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 
-/// Looks at the log of the store at `path`.
+/// Inspects the log of the store at `path`.
 pub(crate) fn inspect(path: &Path) -> io::Result<LogState> {
     let file = match File::open(files::beside(path, "-wal")) {
         Ok(file) => file,
@@ -43,13 +44,13 @@ pub(crate) fn inspect(path: &Path) -> io::Result<LogState> {
     sum.add(&header[..24]);
     let salts = &header[16..24];
     skip_whole_frames(&mut log, page, salts, &mut sum)?;
-    // A commit that was being written when the power went may have left its last frame without the others; two commits
-    // after a damaged frame were both durable.
+    // A power cut can leave the last frame of an unfinished commit without its other frames. Two
+    // commits after a damaged frame were both durable.
     let is_broken = count_commits(&mut log, page, salts)? >= 2;
     Ok(LogState::Present { salt: number(&header, 16), is_broken })
 }
 
-/// Returns the first salt of the log of the store at `path`, if there is a log with a whole header.
+/// Returns the first salt of the log of the store at `path`, if the log has a valid header.
 pub(crate) fn inspect_header(path: &Path) -> io::Result<Option<u32>> {
     match File::open(files::beside(path, "-wal")) {
         Ok(mut file) => match read_header(&mut file)? {
@@ -67,7 +68,7 @@ enum Header {
     Whole([u8; HEADER_BYTES]),
 }
 
-/// Reads a log's header and checks it.
+/// Reads and checks a log's header.
 fn read_header(log: &mut impl Read) -> io::Result<Header> {
     let mut header = [0; HEADER_BYTES];
     match read_whole(log, &mut header)? {
@@ -83,7 +84,7 @@ fn read_header(log: &mut impl Read) -> io::Result<Header> {
     Ok(if is_header { Header::Whole(header) } else { Header::Garbled })
 }
 
-/// Reads up to the first frame that is not whole or not of this log, and stops right after it.
+/// Reads up to the first frame that is incomplete or not of this log, and stops right after it.
 fn skip_whole_frames(log: &mut impl Read, page: usize, salts: &[u8], sum: &mut Checksum) -> io::Result<()> {
     let mut frame = vec![0; FRAME_HEADER_BYTES + page];
     while read_whole(log, &mut frame)? == frame.len() {
@@ -96,7 +97,7 @@ fn skip_whole_frames(log: &mut impl Read, page: usize, salts: &[u8], sum: &mut C
     Ok(())
 }
 
-/// Counts the frames of this log, from here to its end, that say they complete a commit.
+/// Counts the frames of this log, from here to its end, that complete a commit.
 fn count_commits(log: &mut (impl Read + Seek), page: usize, salts: &[u8]) -> io::Result<usize> {
     let mut commits = 0;
     let mut head = [0; FRAME_HEADER_BYTES];
@@ -107,7 +108,7 @@ fn count_commits(log: &mut (impl Read + Seek), page: usize, salts: &[u8]) -> io:
     Ok(commits)
 }
 
-/// Reads as much as there is, up to the length of `into`.
+/// Reads until `into` is full or the file ends.
 fn read_whole(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
@@ -189,7 +190,8 @@ mod tests {
         }
         std::fs::write(&log, &whole).unwrap();
 
-        // Copied into the store, the log begins anew over the old frames, and its salt rises by one.
+        // After it was copied into the store, the log restarts over the old frames, and its salt
+        // rises by one.
         db.execute_batch("PRAGMA wal_checkpoint(RESTART); INSERT INTO t VALUES (9)").unwrap();
         assert_eq!(inspect(&path).unwrap(), LogState::Present { salt: salt.wrapping_add(1), is_broken: false });
     }

@@ -1,4 +1,4 @@
-//! Every sentence this crate says to a person, and how SQLite's failures become ours.
+//! The error type of this crate, its messages, and the translation of SQLite's errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use rusqlite::ErrorCode;
 use crate::files;
 use crate::mark::Mismatch;
 
-/// What went wrong inside, before it is known in which file and while doing what.
+/// An internal failure, before the file and the operation are known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A stored row that is not what its table holds.
+    /// A stored row that cannot be decoded.
     #[error("{cause}")]
     Row { table: &'static str, id: String, cause: serde_json::Error },
     /// A row that cannot be written as JSON.
     #[error("{0}")]
     Write(#[from] serde_json::Error),
-    /// Rows of a store that is sound otherwise.
+    /// Unreadable rows of a store that is sound otherwise.
     #[error("{} rows cannot be read", .0.len())]
     Unreadable(Vec<UnreadableRow>),
     #[error("{0}")]
@@ -30,7 +30,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Says it: `doing` is what was tried on the store at `path`.
+    /// Turns the failure into an error for people. `doing` is the operation on the store at `path`.
     pub(crate) fn say(self, doing: &str, path: &Path) -> StoreError {
         match self {
             Fault::Sqlite(cause) => sqlite(doing, path, &cause),
@@ -47,14 +47,14 @@ impl Fault {
     }
 }
 
-const REPORT: &str = "nothing was recorded; this is a fault of Regatta's, please report it";
+const REPORT: &str = "nothing was recorded; this is a bug in Regatta, please report it";
 
 fn error(code: &'static str, what: impl Into<String>, hint: impl Into<String>) -> StoreError {
     StoreError { code, what: what.into(), hint: hint.into() }
 }
 
-/// A failure of SQLite's, by its cause. A disk that is full or read-only sometimes shows only as a
-/// failed call of the system's, so for those the disk is asked.
+/// Classifies a failure of SQLite by its cause. A full or read-only disk sometimes shows only as a
+/// failed system call, so the disk itself is checked for those.
 pub(crate) fn sqlite(doing: &str, path: &Path, cause: &rusqlite::Error) -> StoreError {
     match cause.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => disk_full(path),
@@ -77,7 +77,7 @@ pub(crate) fn sqlite(doing: &str, path: &Path, cause: &rusqlite::Error) -> Store
     }
 }
 
-/// A failure of the file system's.
+/// Classifies a failure of the file system.
 pub(crate) fn io(doing: &str, path: &Path, cause: &io::Error) -> StoreError {
     match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(path),
@@ -99,10 +99,11 @@ pub(crate) fn closed(path: &Path) -> StoreError {
     error("io", format!("the store {} is closed", path.display()), "start the daemon again: regatta up")
 }
 
-/// Rows that must be written before they can be read, and cannot be, for that reason.
+/// Returns the error for rows that must be written before they can be read, when writing them
+/// fails.
 pub(crate) fn behind(path: &Path, why: StoreError) -> StoreError {
     let what = format!(
-        "what was recorded last is safe in the log of the store {}, and can be read when that can be written again ({})",
+        "the last changes are safe in the log of the store {}, but cannot be read until the store can be written again ({})",
         path.display(),
         why.code
     );
@@ -114,30 +115,31 @@ fn read_only(path: &Path) -> StoreError {
         "read_only",
         format!("the store {} cannot be written; nothing was recorded", path.display()),
         format!(
-            "let the user who runs Regatta write to {}, and see that its disk is mounted for writing",
+            "let the user who runs Regatta write to {}, and check that its disk is mounted for writing",
             files::directory(path).display()
         ),
     )
 }
 
-/// Damage. Nothing is deleted or overwritten: the way back is a backup, and the newest one is named.
+/// Returns the error for damage. Nothing is deleted or overwritten: the way back is a backup, and
+/// the newest one is named.
 pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
     let hint = match newest_backup(path) {
         Some(backup) => {
-            format!("nothing was changed; put the newest backup back: regatta restore {}", backup.display())
+            format!("nothing was changed; restore the newest backup: regatta restore {}", backup.display())
         }
         None => format!(
-            "nothing was changed; put a backup back with regatta restore FILE, or move {} away to begin anew",
+            "nothing was changed; restore a backup with regatta restore FILE, or move {} away to start with an empty fleet",
             files::directory(path).display()
         ),
     };
     error("corrupt", format!("the store {} is damaged: {why}", path.display()), hint)
 }
 
-/// How many rows that cannot be read are named one by one.
+/// The largest number of unreadable rows that a message names.
 const MAX_NAMED_ROWS: usize = 5;
 
-/// Rows that cannot be read in a store that works without them (D11).
+/// Returns the error for unreadable rows in a store that works without them (D11).
 fn unreadable(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     let name = |row: &UnreadableRow| format!("row {} of its table {} cannot be read ({})", row.id, row.table, row.why);
     let mut named: Vec<String> = rows.iter().take(MAX_NAMED_ROWS).map(name).collect();
@@ -146,12 +148,14 @@ fn unreadable(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     }
     let what = format!("the store {} is damaged: {}", path.display(), named.join("; "));
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
-    let hint =
-        format!("everything else works; to get them back, put a backup from before back: regatta restore {backup}");
+    let hint = format!(
+        "everything else works; to get them back, restore a backup from before the damage: regatta restore {backup}"
+    );
     error("corrupt", what, hint)
 }
 
-/// A store that is not the one, or not as far, as the mark beside it says (D10).
+/// Returns the error for a store that is not the one of its mark, or has not reached the mark's
+/// revision (D10).
 pub(crate) fn mismatched(path: &Path, mismatch: &Mismatch) -> StoreError {
     let store = path.display();
     let (what, before) = match mismatch {
@@ -171,50 +175,53 @@ pub(crate) fn mismatched(path: &Path, mismatch: &Mismatch) -> StoreError {
             format!("put {store}-wal back as it was"),
         ),
         Mismatch::Other => (
-            format!("the store {store} is not the one of the fleet that worked here"),
+            format!("the store {store} is not the one of the fleet that ran here"),
             format!("put {store} and {store}-wal back as they were"),
         ),
     };
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     let hint = format!(
-        "nothing was changed; {before}, or put a backup back: regatta restore {backup}; \
-         to go on with what is left: regatta restore {store}"
+        "nothing was changed; {before}, or restore a backup: regatta restore {backup}; \
+         to continue with the remaining data: regatta restore {store}"
     );
     error("store_behind", what, hint)
 }
 
-/// A store that is missing where one was (D10).
+/// Returns the error for a store that is missing where one was (D10).
 pub(crate) fn gone(path: &Path) -> StoreError {
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     error(
         "store_behind",
-        format!("the store {} is gone, and the rest of its fleet is still there", path.display()),
+        format!("the store {} is missing, but other files of its fleet exist", path.display()),
         format!(
-            "put it back with its log, or put a backup back: regatta restore {backup}; to begin anew, move {} away",
+            "put it back with its log, or restore a backup: regatta restore {backup}; to start with an empty fleet, move {} away",
             files::directory(path).display()
         ),
     )
 }
 
-/// A mark that cannot be read.
+/// Returns the error for a mark that cannot be read.
 pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     error(
         "corrupt",
-        format!("{}, which says how far the store must be, cannot be read ({cause})", file.display()),
-        format!("if you know that the store is the newest there is, remove that file: rm {}", file.display()),
+        format!(
+            "could not read {}, which names the revision that the store must have reached ({cause})",
+            file.display()
+        ),
+        format!("if you know that the store is the newest copy, remove that file: rm {}", file.display()),
     )
 }
 
-/// A file that was never a store of ours.
+/// Returns the error for a file that never was a store.
 pub(crate) fn foreign(path: &Path, why: &str) -> StoreError {
     error(
         "corrupt",
-        format!("{} is not a store of Regatta's: {why}", path.display()),
+        format!("{} is not a store of Regatta: {why}", path.display()),
         match newest_backup(path) {
             Some(backup) => {
-                format!("nothing was changed; put the newest backup back: regatta restore {}", backup.display())
+                format!("nothing was changed; restore the newest backup: regatta restore {}", backup.display())
             }
-            None => "nothing was changed; name another file, or put a backup back: regatta restore FILE".into(),
+            None => "nothing was changed; name another file, or restore a backup: regatta restore FILE".into(),
         },
     )
 }
@@ -223,10 +230,10 @@ pub(crate) fn newer(path: &Path, theirs: i64, ours: i64) -> StoreError {
     error(
         "newer_version",
         format!(
-            "the store {} has schema {theirs}, and this program knows only up to {ours}; nothing was changed",
+            "the store {} has schema {theirs}, but this program supports only schemas up to {ours}; nothing was changed",
             path.display()
         ),
-        "run the newer version of Regatta that wrote it, or restore a backup from before: regatta restore FILE",
+        "run the newer version of Regatta that wrote it, or restore an older backup: regatta restore FILE",
     )
 }
 
@@ -250,11 +257,7 @@ pub(crate) fn moved_on(path: &Path, expected: u64, stored: u64) -> StoreError {
 }
 
 pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
-    error(
-        "io",
-        format!("the events to be stored do not follow each other: {found} came where {expected} belongs"),
-        REPORT,
-    )
+    error("io", format!("the events to store are not consecutive: expected {expected}, found {found}"), REPORT)
 }
 
 pub(crate) fn too_large(number: u64) -> StoreError {
@@ -264,7 +267,7 @@ pub(crate) fn too_large(number: u64) -> StoreError {
 pub(crate) fn there_already(to: &Path) -> StoreError {
     error(
         "io",
-        format!("{} is there already, and a backup overwrites nothing", to.display()),
+        format!("{} already exists, and a backup does not overwrite files", to.display()),
         "name a new file, or move that one away",
     )
 }

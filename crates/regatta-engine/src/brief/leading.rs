@@ -1,4 +1,5 @@
-//! The section of a lead's prompt. All of it comes from the board, so that any session can go on.
+//! The section of a lead's prompt. It is written from the board alone, so that any session can
+//! continue the mission.
 
 use std::fmt::Write;
 
@@ -9,17 +10,15 @@ use regatta_core::{agent, lead, schedule};
 
 use crate::perform::Scene;
 
-/// Returns the section of a lead; nothing in any other attempt.
+/// Returns the section for a lead, or nothing for any other attempt.
 pub(super) fn section(board: &Board, scene: &Scene, has_tools: bool, now: Now) -> Option<String> {
     if scene.task.duty != Some(Duty::Lead) {
         return None;
     }
     let mission = scene.task.mission.and_then(|id| board.missions.get(&id))?;
     let name = &scene.attempt.agent;
-    let (add, finish) = match has_tools {
-        true => ("`task_add`", "`mission_finish`"),
-        false => ("`regatta task add`", "`regatta mission finish`"),
-    };
+    let (add, finish) =
+        if has_tools { ("`task_add`", "`mission_finish`") } else { ("`regatta task add`", "`regatta mission finish`") };
     let max_tasks = scene.project.settings.leads.max_children;
     let mut text = format!(
         "## YOU LEAD\nYou are {name}, the lead of {}. Break its goal into tasks, give them to your workers, and report the \
@@ -85,7 +84,7 @@ pub(super) fn section(board: &Board, scene: &Scene, has_tools: bool, now: Now) -
     Some(text + "\n")
 }
 
-/// Returns the state of a task, and the first reason if it waits.
+/// Describes the state of a task, with the first reason if it waits.
 fn stands(board: &Board, task: &Task, now: Now) -> String {
     match schedule::wait_reasons(board, task, now).first() {
         Some(why) => format!("{}: {}", task.status.phrase(), why.text),
@@ -93,7 +92,7 @@ fn stands(board: &Board, task: &Task, now: Now) -> String {
     }
 }
 
-/// Names the workers of a mission, their programs and their free places.
+/// Lists the workers of a mission with their programs and their load.
 fn workers(board: &Board, names: &[AgentName], max_workers: u32) -> String {
     let workers: Vec<_> = names.iter().filter_map(|name| board.agents.get(name)).collect();
     let at_once = if max_workers == 1 { "one works".to_owned() } else { format!("at most {max_workers} work") };
@@ -111,10 +110,10 @@ fn workers(board: &Board, names: &[AgentName], max_workers: u32) -> String {
     text + "\n"
 }
 
-/// An example of a task, in the fields of `task_add`.
+/// An example of a task in the fields of `task_add`.
 const A_GOOD_TASK: &str = "## A GOOD TASK
 - subject: Limit login attempts to 5 per minute
-- description: what a worker must know who sees nothing of your plan: the behaviour, the interface that other tasks use, \
+- description: everything a worker must know, since workers do not see your plan: the behaviour, the interface that other tasks use, \
 and what to leave alone
 - files: src/limit.rs, tests/limit.rs (exact and few: tasks that share a file wait for each other)
 - tests: cargo test limit (commands that fail without the change and pass with it)

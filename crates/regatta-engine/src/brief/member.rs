@@ -1,4 +1,5 @@
-//! What a member of a team is told when its session begins: who it is, who the others are, and how words reach it.
+//! The prompt with which the session of a team's member begins: its name and role, the other
+//! members, and how messages reach it.
 
 use regatta_core::launch::Standing;
 use regatta_core::team::{Member, Team};
@@ -8,7 +9,8 @@ use crate::perform::Scene;
 
 use super::tools;
 
-/// The first prompt of a member's session. It asks for one short answer: that shows that its model is there.
+/// Returns the first prompt of a member's session. It asks for one short answer, which proves that
+/// the model responds.
 pub(super) fn prompt(engine: &Engine, scene: &Scene, standing: &Standing) -> String {
     let board = engine.board();
     let team = board.launches.get(&standing.launch).and_then(|it| board.teams.get(&it.team)).cloned();
@@ -20,6 +22,7 @@ pub(super) fn prompt(engine: &Engine, scene: &Scene, standing: &Standing) -> Str
     words(&team, member, &scene.attempt.notes, &tools)
 }
 
+/// Writes the prompt of a member.
 fn words(team: &Team, member: &Member, notes: &[String], tools: &str) -> String {
     let rank = if member.name == team.lead.name { "the lead" } else { "a member" };
     let mut text = format!("You are {}, {rank} of the team {}.\n\n", team.agent(&member.name), team.name);

@@ -1,23 +1,23 @@
-//! The section of a fix-up: what to do now, which paths conflict and how, what failed, which tasks are on both sides, and
-//! what landed in the meantime.
+//! The section of a fix-up's prompt: the work to do now, the conflicting paths and their kinds, the
+//! failed check, the tasks on both sides, and the tasks that landed in the meantime.
 
 use regatta_core::task::{Conflict, ConflictKind, Fixup, SettledPath, Task};
 
 use crate::Engine;
 use crate::perform::{Scene, landed_since};
 
-/// How many tasks that landed since are named.
+/// The largest number of landed tasks that the section names.
 const MAX_LANDED_NAMED: usize = 12;
-/// How many files of each are named.
+/// The largest number of files that the section names for each task.
 const MAX_FILES_NAMED: usize = 8;
 
-/// Returns the section of a fix-up; nothing in any other attempt.
+/// Returns the section for a fix-up, or nothing for any other attempt.
 pub(super) fn section(engine: &Engine, scene: &Scene) -> Option<String> {
     let fixup = scene.task.fixup.as_ref()?;
     let submission = scene.task.submission.as_ref().filter(|submission| submission.commit == fixup.commit);
     let begun_at = submission.map_or(&fixup.commit, |submission| &submission.base);
     let since = landed_since(engine, &scene.repo, begun_at).unwrap_or_else(|error| {
-        tracing::warn!(task = %scene.task.id, %error, "could not find out what landed since the work was begun");
+        tracing::warn!(task = %scene.task.id, %error, "could not find the tasks that landed since the work began");
         vec![]
     });
     let mut text = match (fixup.settled.is_empty(), fixup.paths.is_empty()) {
@@ -53,7 +53,7 @@ fn conflict(fixup: &Fixup) -> String {
         )
 }
 
-/// Returns what is in the working directory at a conflicting path, and what must be decided.
+/// Describes the state of a conflicting path in the working directory, and the decision to make.
 fn what_to_do(conflict: Option<&Conflict>, commit: &str) -> String {
     let marks = "the trunk's lines are between `<<<<<<<` and `=======`, this task's between `=======` and `>>>>>>>`";
     match conflict.map(|conflict| conflict.kind) {
@@ -86,7 +86,7 @@ fn what_to_do(conflict: Option<&Conflict>, commit: &str) -> String {
     }
 }
 
-/// Describes conflicts that ownership settled, after which the checks failed.
+/// Describes conflicts that ownership resolved, after which the checks failed.
 fn settled(fixup: &Fixup) -> String {
     let mut text =
         "## FIX-UP\nThe work of this task is done. It conflicted with work that landed in the meantime. In each \
@@ -105,12 +105,15 @@ fn settled(fixup: &Fixup) -> String {
         )
 }
 
-/// Names this task, the tasks that landed since in the same files, and the other tasks that landed since.
+/// Lists this task, the tasks that landed since in the same files, and the other tasks that landed
+/// since.
 fn sides(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
     let changed = |other: &Task| other.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
-    let meets = |path: &String| match fixup.paths.is_empty() {
-        false => fixup.paths.iter().any(|own| own == path || path.starts_with(&format!("{own}/"))),
-        true => task.files.iter().any(|pattern| pattern.matches(path)),
+    let meets = |path: &String| {
+        if fixup.paths.is_empty() {
+            return task.files.iter().any(|pattern| pattern.matches(path));
+        }
+        fixup.paths.iter().any(|own| own == path || path.starts_with(&format!("{own}/")))
     };
     let (same, others): (Vec<&Task>, Vec<&Task>) = since.iter().rev().partition(|it| changed(it).iter().any(meets));
     let by = |other: &Task| other.agent.as_ref().map(|agent| format!(" ({agent})")).unwrap_or_default();

@@ -1,16 +1,17 @@
-//! The prompts of agents. All sentences of the engine to agents are in this directory.
+//! The prompts of agents. Every sentence that the engine writes to agents is in this directory.
 //!
-//! A prompt says what to do and what counts. The briefing helps to do it: five sections in a file of the workspace that
-//! git ignores, within a budget, without secrets. A short briefing is part of the prompt, so that reading it costs no
-//! turn of the model; so is one that cannot be written to a file.
+//! A prompt states the task and the checks that its work must pass. A briefing adds background:
+//! five sections in a file of the workspace that git ignores, limited in size and without secrets.
+//! A short briefing is part of the prompt instead, because reading a file costs a turn of the
+//! model, and so is a briefing that cannot be written to a file.
 
-mod leading; // what a lead is told
-mod member; // what a member of a team is told
-mod mending; // what a fix-up is told
-mod outcome; // what a worker leaves, in words or as a schema
-mod pitfalls; // what goes wrong in a language
+mod leading; // the section of a lead
+mod member; // the prompt of a team's member
+mod mending; // the section of a fix-up
+mod outcome; // how to end the work, and the format of a result
+mod pitfalls; // common mistakes by language
 mod sections; // GOALS, HISTORY, INTEL, TASK, PROTOCOL
-mod tools; // what is said of our own
+mod tools; // the list of Regatta's own tools
 
 use std::fs;
 use std::io;
@@ -28,16 +29,17 @@ pub use tools::{LEADS_TOOLS, WORKERS_TOOLS};
 use crate::perform::Scene;
 use crate::{Engine, keep};
 
-/// The directory of a workspace that is ours, and that no capture takes.
+/// The directory of a workspace that belongs to Regatta and is never captured.
 pub(crate) const OURS: &str = ".regatta";
 
-/// Where the briefing is, in the workspace.
+/// The path of the briefing in the workspace.
 pub(crate) const BRIEFING: &str = ".regatta/briefing.md";
 
-/// How many files a prompt names that were changed before.
+/// The largest number of earlier changed files that a prompt names.
 const MOST_NAMED: usize = 50;
 
-/// The prompt of an attempt, as it is now; before a `fresh` start its briefing is written, where that can be done.
+/// Returns the prompt of an attempt as of now. Before a `fresh` start, also writes the briefing to
+/// its file if possible.
 pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
     let redact = |text: &str| (engine.shared.settings.redact.0)(text);
     if let Some(standing) = &scene.attempt.standing {
@@ -81,8 +83,8 @@ pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
     redact(&prompt(&scene.task, &scene.project, &scene.attempt, &told))
 }
 
-/// Writes the briefing into our own directory of a workspace. An earlier attempt may have left anything there: nothing
-/// of it is followed (S6).
+/// Writes the briefing into Regatta's directory of a workspace. An earlier attempt may have left
+/// anything there, so links in it are never followed (S6).
 pub(crate) fn write(workspace: &Path, text: &str) -> io::Result<()> {
     let real = |it: &Path| it.symlink_metadata().is_ok_and(|it| it.is_dir());
     if !real(workspace) {
@@ -97,7 +99,7 @@ pub(crate) fn write(workspace: &Path, text: &str) -> io::Result<()> {
     }
     keep::write(&workspace.join(BRIEFING), text.as_bytes())?;
     outcome::write(workspace)?;
-    // The agent's own git does not show it either.
+    // The agent's own git ignores the directory too.
     let info = workspace.join(".git").join("info");
     if real(&workspace.join(".git")) && (real(&info) || fs::create_dir(&info).is_ok()) {
         let exclude = info.join("exclude");
@@ -111,10 +113,10 @@ pub(crate) fn write(workspace: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The most files that a prompt lists as left out.
+/// The largest number of left-out files that a prompt lists.
 const MAX_LEFT_OUT_FILES: usize = 20;
 
-/// What the last attempt's checks printed, if it failed by them.
+/// Returns the output of the last attempt's failed check, if the attempt failed because of one.
 fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     let attempts = engine.history().attempts_of(task.id).ok()?;
     let last = attempts.iter().rev().find(|it| it.ended.is_some())?;
@@ -129,26 +131,27 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     Some(format!("{}\n{first}```\n{output}\n```", failed.how))
 }
 
-/// What a prompt has beside the task's own words.
+/// The parts of a prompt besides the task's own text.
 struct Told<'a> {
-    /// How its mission stands, for a lead.
+    /// The state of the mission, for a lead.
     leading: Option<&'a str>,
     /// The sections of the briefing, if the prompt contains them.
     briefing: Option<&'a str>,
-    /// What the last attempt's checks printed.
+    /// The output of the last attempt's failed check.
     evidence: Option<&'a str>,
-    /// What is to be mended, in a fix-up.
+    /// The section of a fix-up.
     mending: Option<&'a str>,
-    /// What is said of the tools that it is given.
+    /// The list of tools.
     tools: &'a str,
     /// The rules about the end of the attempt.
     ending: &'a str,
-    /// Where it works.
+    /// The attempt's working directory, if it is on this machine.
     workspace: Option<&'a Path>,
 }
 
-/// Returns a task's subject for a prompt. That of a conversation's task is what somebody outside wrote first: it is not
-/// what a later turn is about, and it stands in a prompt only inside a fence (S14).
+/// Returns a task's subject for a prompt. The subject of a conversation's task is the first message
+/// of an outside person, so it is replaced: it does not describe later turns, and such text may
+/// stand in a prompt only inside a fence (S14).
 pub(super) fn subject(task: &Task) -> &str {
     match task.duty {
         Some(Duty::Converse { .. }) => "what people ask for in an outside thread",
@@ -156,10 +159,11 @@ pub(super) fn subject(task: &Task) -> &str {
     }
 }
 
+/// Puts the prompt together from the task and the other parts.
 fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) -> String {
     let order =
         if task.description.trim().is_empty() { String::new() } else { format!("{}\n\n", task.description.trim()) };
-    // A fix-up begins with what is to be done now: its task is done.
+    // A fix-up's prompt begins with the work to do now, because the task itself is done.
     let mut text = match told.mending {
         None => format!("# {}: {}\n\n{order}", task.id, subject(task)),
         Some(mending) => format!("# Fix-up of {}\n\n{mending}", task.id),
@@ -174,9 +178,10 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
     let manifest = task.manifest();
     if !manifest.is_empty() {
         text += "## FILE MANIFEST\nChange only these files. Regatta leaves every other change out of the work. ";
-        text += match told.tools.is_empty() {
-            false => "If another file needs a change, call `report_scope_escape`.\n",
-            true => "If another file needs a change, name it under `scope_escapes` in your result.\n",
+        text += if told.tools.is_empty() {
+            "If another file needs a change, name it under `scope_escapes` in your result.\n"
+        } else {
+            "If another file needs a change, call `report_scope_escape`.\n"
         };
         for file in &manifest {
             text += &format!("- {file}\n");
@@ -249,7 +254,7 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
     text
 }
 
-/// What became of the attempts before.
+/// Describes the earlier attempts: unfinished work, the reason of the failure, and left-out edits.
 fn past(task: &Task, attempt: &Attempt, evidence: Option<&str>) -> String {
     let mut text = String::new();
     match (&attempt.resumes, &task.reason) {
@@ -273,7 +278,7 @@ fn past(task: &Task, attempt: &Attempt, evidence: Option<&str>) -> String {
     text + &left_out(task)
 }
 
-/// Says which edits of earlier attempts are not part of the work.
+/// Lists the edits of earlier attempts that are not part of the work.
 fn left_out(task: &Task) -> String {
     let escapes = task.escapes.iter().filter(|escape| escape.found == Found::Diff);
     let mut files: Vec<&str> = escapes.flat_map(|escape| escape.suggested_files.iter().map(String::as_str)).collect();
@@ -292,6 +297,7 @@ fn left_out(task: &Task) -> String {
     )
 }
 
+/// Returns the sentences of the standing rules that the task meets.
 fn warnings(task: &Task, project: &Project) -> Vec<String> {
     standing::at_start(&project.settings.rule, task.issue_type, &task.files)
         .iter()
@@ -305,6 +311,7 @@ fn warnings(task: &Task, project: &Project) -> Vec<String> {
         .collect()
 }
 
+/// Returns the section about the working directory and the end of the attempt.
 fn rules(task: &Task, attempt: &Attempt, told: &Told<'_>) -> String {
     let place = told.workspace.map_or(String::new(), |path| format!(", {},", path.display()));
     let own_copy = format!(
@@ -327,7 +334,7 @@ fn rules(task: &Task, attempt: &Attempt, told: &Told<'_>) -> String {
     format!("## RULES\n{work}{}", told.ending)
 }
 
-/// The contract in words, in the order it is checked.
+/// Describes the task's contract, in the order in which it is checked.
 fn contract(task: &Task, project: &Project) -> Vec<String> {
     let it = &task.validation;
     let exist = it.files_exist.iter().map(|file| format!("the file {file} exists"));
@@ -337,10 +344,11 @@ fn contract(task: &Task, project: &Project) -> Vec<String> {
     exist.chain(content).chain(commands).collect()
 }
 
-/// How hard a model should think: what the task says, then its agent, then what kind of work it is.
+/// Returns the model's effort: the task's setting, otherwise the agent's, otherwise the usual one
+/// for the kind of work.
 pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
     if task.standing.is_some() {
-        return profile.effort.clone(); // a member does work of every kind
+        return profile.effort.clone(); // a team's member does work of every kind
     }
     let usual = match (task.expects, task.issue_type) {
         (Expects::Report, _) | (_, IssueType::Docs | IssueType::Chore) => "low",

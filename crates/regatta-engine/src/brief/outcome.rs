@@ -1,8 +1,9 @@
-//! How an agent ends its work and reports a result.
+//! The rules of a prompt about the end of the work, and the format of a result.
 //!
-//! There is one way per runtime: an agent with Regatta's tools calls `finish`, any other program writes a result file
-//! and exits. The text of a result is called `detail` in both. If five or more workers of a mission write result files,
-//! the format is in a schema file of the workspace, and the prompt names that file.
+//! There is one way per runtime: an agent with Regatta's tools calls `finish`, any other program
+//! writes a result file and exits. The text of a result is called `detail` in both. If five or more
+//! workers of a mission write result files, the format is in a schema file of the workspace, and
+//! the prompt names that file.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +13,8 @@ use regatta_core::task::{Duty, Expects, Task};
 use crate::perform::Scene;
 use crate::{Engine, keep};
 
-/// The number of workers from which on a prompt names the schema file instead of showing the format.
+/// The number of open tasks from which a prompt names the schema file instead of showing the
+/// format.
 const MIN_WORKERS_FOR_SCHEMA: usize = 5;
 
 const FILE: &str = ".regatta/result.schema.json";
@@ -20,7 +22,7 @@ const FILE: &str = ".regatta/result.schema.json";
 /// Returns the rules about the end of an attempt, one per line.
 pub(super) fn rules(task: &Task, has_tools: bool, is_schema_shared: bool) -> String {
     let detail = match (&task.duty, task.expects) {
-        // A lead's section says how its mission ends.
+        // A lead's section states how its mission ends.
         (Some(Duty::Lead), _) => {
             return if has_tools { String::new() } else { "- To end your turn, exit with code 0.\n".to_owned() };
         }
@@ -60,7 +62,7 @@ pub(super) const IN_WORDS: &str = "{\"type\": \"completion\", \"issue_id\": \"�
     \"detail\": \"…\", \"artifacts\": [], \"learnings\": [\"a fact that helps later tasks\"], \
     \"scope_escapes\": [{\"finding\": \"…\", \"suggested_files\": [\"…\"]}]}";
 
-/// The part of the format that every result needs, and the place of the rest.
+/// The part of the format that every result needs, and the path of the whole format.
 pub(super) const BY_PATH: &str =
     "{\"status\": \"done\", \"detail\": \"…\"}; .regatta/result.schema.json has all fields";
 
@@ -94,7 +96,7 @@ const SCHEMA: &str = r#"{
 }
 "#;
 
-/// Returns whether so many tasks of the mission are open that the schema file is worth naming.
+/// Returns whether enough tasks of the mission are open that naming the schema file pays off.
 pub(super) fn is_shared(engine: &Engine, scene: &Scene) -> bool {
     let board = engine.board();
     scene.task.mission.is_some_and(|mission| {
@@ -102,7 +104,7 @@ pub(super) fn is_shared(engine: &Engine, scene: &Scene) -> bool {
     })
 }
 
-/// Writes the schema file into Regatta's own directory of a workspace. The directory must exist.
+/// Writes the schema file into Regatta's directory of a workspace. The directory must exist.
 pub(super) fn write(workspace: &Path) -> io::Result<()> {
     keep::write(&workspace.join(FILE), SCHEMA.as_bytes())
 }
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
     use crate::result;
 
-    /// What is named in words and what is named by the schema is what is read.
+    /// Every field that the short format and the schema name is read.
     #[test]
     fn both_ways_name_what_is_read() {
         let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();

@@ -1,11 +1,11 @@
-//! What goes wrong in a language, for those whose files it is.
+//! Common mistakes in each programming language, for the prompts of agents that change files in it.
 
 use regatta_core::pattern::PathPattern;
 
-/// The most lines a prompt is given.
+/// The largest number of lines in one prompt.
 const MOST: usize = 8;
 
-/// What to look out for in these files.
+/// Returns the pitfalls of the languages of these files.
 pub(crate) fn of(files: &[PathPattern]) -> Vec<&'static str> {
     let ends = |endings: &[&str]| {
         files.iter().any(|file| {
@@ -23,6 +23,7 @@ pub(crate) fn of(files: &[PathPattern]) -> Vec<&'static str> {
     found
 }
 
+/// Endings of file names, and the pitfalls of such files.
 type Row = (&'static [&'static str], &'static [&'static str]);
 
 const TABLE: &[Row] = &[

@@ -1,4 +1,5 @@
-//! The briefing's five sections: GOALS, HISTORY, INTEL, TASK, PROTOCOL, within a budget of tokens.
+//! The five sections of a briefing: GOALS, HISTORY, INTEL, TASK and PROTOCOL, within a budget of
+//! tokens.
 
 use regatta_core::attempt::Attempt;
 use regatta_core::gates::Says;
@@ -9,22 +10,22 @@ use crate::knowledge::{self, Learning};
 use crate::perform::Scene;
 use crate::ports::store::TaskFilter;
 
-/// How many tokens a briefing has at most; four characters make about one.
+/// The size of a briefing in tokens; a token is about four characters.
 const BUDGET: usize = 6_000;
 const CHARS: usize = BUDGET * 4;
 
-/// How many tasks of its mission a briefing names.
+/// The largest number of the mission's tasks that a briefing names.
 const MAX_TASKS_NAMED: usize = 12;
-/// How many agents at work a briefing names.
+/// The largest number of other agents at work that a briefing names.
 const MAX_AGENTS_NAMED: usize = 10;
 
-/// How many tasks of the past are looked at, newest first.
+/// The largest number of newest tasks that are searched for the history.
 const LOOKED_AT: usize = 200;
 
-/// The longest text that a prompt contains instead of naming the file.
+/// The size in bytes up to which a prompt contains the briefing instead of naming its file.
 pub(super) const MAX_INLINED_BYTES: usize = 2_000;
 
-/// One section: its name, its text, and how many characters it may have.
+/// One section: its name, its text, and its size limit in characters.
 struct Section {
     name: &'static str,
     text: String,
@@ -39,7 +40,7 @@ pub(super) struct Briefing {
 }
 
 impl Briefing {
-    /// Returns the text of the briefing's file. Every section is there, also an empty one.
+    /// Returns the text of the briefing's file. It contains every section, including empty ones.
     pub(super) fn file(&self) -> String {
         let mut text = format!("# BRIEFING\n{}\n", self.title);
         for Section { name, text: body, max_chars } in &self.sections {
@@ -50,7 +51,8 @@ impl Briefing {
         text
     }
 
-    /// Returns what a prompt contains: the sections that say something that the prompt does not say itself.
+    /// Returns the part of the briefing that a prompt contains: the sections that are not empty and
+    /// not in the prompt already.
     pub(super) fn inlined(&self) -> String {
         let mut text = String::new();
         for Section { name, text: body, max_chars } in &self.sections {
@@ -65,7 +67,7 @@ impl Briefing {
 /// The section that repeats the rules of the prompt, for programs that read only the file.
 const PROTOCOL: &str = "PROTOCOL";
 
-/// Returns the briefing of an attempt. `ending` is how the attempt ends its work.
+/// Returns the briefing of an attempt. `ending` is the rules about the end of the attempt.
 pub(super) fn briefing(engine: &Engine, scene: &Scene, ending: &str) -> Briefing {
     let past = past(engine, scene);
     Briefing {
@@ -80,7 +82,7 @@ pub(super) fn briefing(engine: &Engine, scene: &Scene, ending: &str) -> Briefing
     }
 }
 
-/// At most that many characters, at a line's end, and a word that there was more.
+/// Cuts a text at a line's end, to at most `most` characters, and adds a note if something was cut.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -90,7 +92,7 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}\n(cut here: there is more)", &head[..end])
 }
 
-/// Ended tasks of the project, newest first.
+/// Returns the ended tasks of the project, newest first.
 pub(super) fn past(engine: &Engine, scene: &Scene) -> Vec<Task> {
     let after = scene.task.id.0.saturating_sub(LOOKED_AT as u64 + 1);
     let filter = TaskFilter {
@@ -101,7 +103,7 @@ pub(super) fn past(engine: &Engine, scene: &Scene) -> Vec<Task> {
         ..TaskFilter::default()
     };
     let mut found = engine.history().tasks(&filter).unwrap_or_else(|error| {
-        tracing::warn!(task = %scene.task.id, "its history cannot be read: {error}");
+        tracing::warn!(task = %scene.task.id, "could not read the history for a briefing: {error}");
         vec![]
     });
     found.reverse();
@@ -140,7 +142,7 @@ fn goals(engine: &Engine, scene: &Scene) -> String {
     text
 }
 
-/// What landed lately in these files, and what failed there.
+/// Lists the tasks that recently landed or failed in these files.
 fn history(task: &Task, past: &[Task]) -> String {
     let touches = |other: &&Task| {
         let changed = other.submission.iter().flat_map(|it| &it.changed);
@@ -162,12 +164,14 @@ fn history(task: &Task, past: &[Task]) -> String {
     text
 }
 
+/// Returns the text as one line of at most `most` characters.
 fn cut_line(text: &str, most: usize) -> String {
     let line: String = text.chars().map(|it| if it.is_control() { ' ' } else { it }).take(most + 1).collect();
     if line.chars().count() > most { format!("{}…", line.chars().take(most).collect::<String>()) } else { line }
 }
 
-/// What the project learned: the three that fit best in full, and where the rest is.
+/// Returns the three learnings of the project that match the task best, and the places of the
+/// others.
 fn intel(engine: &Engine, scene: &Scene) -> String {
     let learnings = knowledge::all(engine, scene);
     let about = format!(
@@ -206,7 +210,7 @@ fn task(engine: &Engine, scene: &Scene) -> String {
             text += &format!("- builds on {} {}\n", other.id, super::subject(&other));
         }
     }
-    // A member of a team that only waits for words works on no files.
+    // A member of a team that only waits for messages works on no files.
     let is_beside = |other: &&std::sync::Arc<Attempt>| {
         other.id != scene.attempt.id && other.project == scene.project.name && other.standing.is_none()
     };
@@ -216,7 +220,8 @@ fn task(engine: &Engine, scene: &Scene) -> String {
         let files = if files.is_empty() { "no files of its own".to_owned() } else { files.join(", ") };
         text += &format!("- {} works on {} at the same time: {}\n", other.agent, theirs.id, cut_line(&files, 200));
     }
-    // The gates weigh what a task may change. A task that changes nothing needs no warning.
+    // The gates are about the files that a task may change, so a task that changes nothing needs no
+    // warning.
     let is_change = task.duty.is_none();
     for gate in scene.attempt.gates.iter().filter(|gate| is_change && gate.says == Says::Warn) {
         text += &format!("- warning: {}\n", cut_line(&gate.reason, 300));

@@ -1,8 +1,9 @@
-//! The section of a prompt about Regatta's own tools, for programs that get them.
+//! The section of a prompt that lists Regatta's own tools, for programs that get them.
 
 use regatta_core::agent::Role;
 
-/// The tools that a worker's prompt names, in the order of use. The server serves them all, and its tests check that.
+/// The tools that a worker's prompt lists, in the order of use. The server provides all of them,
+/// which its tests check.
 pub const WORKERS_TOOLS: [(&str, &str); 10] = [
     ("my_task", "show your task, its checks, who else works here on which files, and what landed last"),
     ("progress", "report in a sentence what you are doing"),
@@ -16,7 +17,7 @@ pub const WORKERS_TOOLS: [(&str, &str); 10] = [
     ("give_up", "report that the task cannot be done, and why"),
 ];
 
-/// The tools that a lead's prompt names.
+/// The tools that a lead's prompt lists.
 pub const LEADS_TOOLS: [(&str, &str); 12] = [
     ("task_add", "give work to your workers: one call per task"),
     ("task_list", "list the open tasks of the project"),
@@ -35,10 +36,11 @@ pub const LEADS_TOOLS: [(&str, &str); 12] = [
     ("mission_finish", "end your mission with a report"),
 ];
 
-/// Tools that only help to change files.
+/// Tools that are useful only for changing files.
 const TO_CHANGE: [&str; 2] = ["request_approval", "report_scope_escape"];
 
-/// Returns the section for an agent of this role.
+/// Returns the section for an agent of this role. Leaves out the tools for changing files where
+/// `is_change` is false.
 pub(super) fn section(role: Role, is_change: bool) -> String {
     let mut text =
         String::from("## TOOLS\nThe MCP server `regatta` gives you these tools. They know your task and your name.\n");

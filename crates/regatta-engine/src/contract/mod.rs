@@ -1,6 +1,10 @@
-//! Checking a directory against a validation contract: files, contents, lint, tests, then the project's own.
+//! Validates a directory: required files, required contents, lint, tests, then the project's own
+//! commands.
+//!
+//! Also runs a task's ratchet. Where the directory comes from (a workspace, a trial merge) and what
+//! follows from a failure is decided by the callers.
 
-pub(crate) mod test_names; // how a language names its tests
+pub(crate) mod test_names; // naming rules for test files, by language
 
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,19 +21,21 @@ use crate::ports::agents::{AgentError, Agents, Check, CheckResult, Exit, ShutIn}
 use crate::ports::git::{Git, Repo};
 use crate::running_commands::Entry;
 
-/// Where a contract is checked, and how what runs there is shut in.
+/// The directory in which checks run, and the circumstances under which they run.
 pub(crate) struct Place<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) shut_in: Option<ShutIn>,
-    /// Variables beside those that say what is checked: an attempt's ports.
+    /// Environment variables in addition to those of the task: an attempt's ports.
     pub(crate) env: Vec<(String, String)>,
-    /// Whether what is found out is still wanted; it is, where nobody is to be asked.
+    /// A predicate that says whether the result is still wanted. Without it, the result is always
+    /// wanted.
     pub(crate) wanted: Option<&'a dyn Fn() -> bool>,
-    /// Where the command that runs is named, for people who ask what goes on.
+    /// The entry in the list of running commands, in which people see the command that runs.
     pub(crate) entry: Option<&'a Entry<'a>>,
 }
 
 impl Place<'_> {
+    /// Names the command that begins, for people who ask what runs.
     fn begin(&self, command: &str) {
         if let Some(entry) = self.entry {
             entry.begin(command);
@@ -37,8 +43,9 @@ impl Place<'_> {
     }
 }
 
-/// How setup commands and checks of a project are shut in: as its settings say, else as far as can be had. `repo` is
-/// the project on the machine where they run.
+/// Returns the sandbox of the setup commands and checks of a project: as its settings say,
+/// otherwise the strongest one available. `repo` is the project on the machine where the commands
+/// run.
 pub(crate) fn shut_in(git: &dyn Git, repo: &Repo, level: Option<Level>) -> Option<ShutIn> {
     if level == Some(Level::Off) {
         return None;
@@ -46,31 +53,31 @@ pub(crate) fn shut_in(git: &dyn Git, repo: &Repo, level: Option<Level>) -> Optio
     Some(ShutIn { project: repo.project.clone(), level, objects: git.objects(repo), hidden: vec![repo.path.clone()] })
 }
 
-/// The variables that tell of an attempt's ports.
+/// Returns the environment variables with an attempt's ports.
 pub(crate) fn port_variables(ports: &[u16]) -> Vec<(String, String)> {
     let name = |(nth, port): (usize, &u16)| (format!("REGATTA_PORT_{nth}"), port.to_string());
     ports.iter().enumerate().map(name).collect()
 }
 
-/// All that an error says.
+/// Joins the parts of an error into one text.
 pub(crate) fn in_full(error: AgentError) -> String {
     format!("{} {}", error.what, error.hint)
 }
 
-/// The most bytes of a check's output that are kept with a landing, and shown to a fix-up.
+/// The largest number of bytes of a check's output that a landing keeps and a fix-up is shown.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
-/// A check that does not hold.
+/// A check that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
-    /// Why, in a line for people.
+    /// The reason in one line, for people.
     pub(crate) reason: String,
-    /// The check and what it printed, as far as it helps to mend the work.
+    /// The check and its output, as far as they help to fix the work.
     pub(crate) output: String,
 }
 
 impl Broken {
-    /// Describes a failed check by how it ended and what it printed.
+    /// Describes a failed check by its end and its output.
     pub(crate) fn new(how: &str, output: &str) -> Broken {
         let summary = failure::summary(output);
         let reason = if summary.is_empty() { how.to_owned() } else { format!("{how}: {summary}") };
@@ -83,7 +90,8 @@ impl Broken {
     }
 }
 
-/// Checks a place. Returns the first check that does not hold. `Err` is why that could not be found out.
+/// Runs the checks and returns the first one that failed. `Err` says why the checks could not be
+/// run.
 pub(crate) fn broken(
     agents: &dyn Agents,
     task: &Task,
@@ -95,14 +103,15 @@ pub(crate) fn broken(
     Ok(failed.map(|failed| Broken::new(&failed.how, &failed.output)))
 }
 
-/// Why it does not hold, if it does not: the first check that failed.
+/// Returns a line about the first check that failed, if one failed.
 pub(crate) fn reason(found: &[Evidence]) -> Option<String> {
     let failed = found.iter().find(|it| !it.passed)?;
     let summary = failure::summary(&failed.output);
     Some(if summary.is_empty() { failed.how.clone() } else { format!("{}: {summary}", failed.how) })
 }
 
-/// Checks `dir` up to the first check that fails: what exists, what it contains, lint, tests, the project's own.
+/// Runs the checks up to the first one that fails: required files, required contents, lint, tests,
+/// the project's own.
 pub(crate) fn examine(
     agents: &dyn Agents,
     task: &Task,
@@ -126,9 +135,9 @@ pub(crate) fn examine(
     if !contract.content_check.is_empty() && reason(&found).is_none() {
         let wrong = contract.content_check.iter().find_map(|check| {
             let Some(path) = inside(dir, &check.file) else { return Some(format!("{} does not exist", check.file)) };
-            // Whoever reads a pipe waits for ever.
+            // Reading a named pipe would block for ever.
             if !path.is_file() {
-                return Some(format!("{} is no file", check.file));
+                return Some(format!("{} is not a file", check.file));
             }
             match std::fs::read(&path) {
                 Ok(bytes) if String::from_utf8_lossy(&bytes).contains(&check.pattern) => None,
@@ -164,8 +173,8 @@ pub(crate) fn examine(
     Ok(found)
 }
 
-/// Runs a check for as long as it is wanted. A command that runs once and was broken off leaves no record: whoever
-/// wants it again runs it again.
+/// Runs a check for as long as its result is wanted. A command that runs once and was interrupted
+/// leaves no record, so that the next caller runs it again.
 pub(crate) fn run(
     agents: &dyn Agents,
     check: &Check,
@@ -179,12 +188,13 @@ pub(crate) fn run(
         (None, _) => {}
     }
     Err(AgentError {
-        what: format!("`{}` was broken off: what it was to find out is no longer wanted.", check.command),
+        what: format!("`{}` was stopped, because its result is no longer needed.", check.command),
         hint: "Nothing need be done.".into(),
     })
 }
 
-/// Lets the task's ratchet have the last word on `attempt`'s work, once. `Ok(Some(reason))` says why it refused.
+/// Runs the task's ratchet on `attempt`'s work, once. Returns the reason if the ratchet refused the
+/// work.
 pub(crate) fn refused_by_ratchet(
     agents: &dyn Agents,
     (task, project): (&Task, &Project),
@@ -211,11 +221,12 @@ pub(crate) fn ratchet_name(attempt: AttemptId) -> String {
     format!("ratchet-{attempt}")
 }
 
+/// Returns the environment variables that name the task and the project.
 pub(crate) fn environment(task: &Task, project: &Project) -> Vec<(String, String)> {
     vec![("REGATTA_TASK".into(), task.id.to_string()), ("REGATTA_PROJECT".into(), project.name.to_string())]
 }
 
-/// How a check ended, in words.
+/// Describes the end of a check in words.
 fn ending(result: &CheckResult) -> String {
     match (&result.exit, result.timed_out) {
         (_, true) => "ran out of time".to_owned(),
@@ -226,7 +237,7 @@ fn ending(result: &CheckResult) -> String {
     }
 }
 
-/// What a command says that could not reach something.
+/// Texts in a command's output that suggest that the command could not reach something.
 const DENIED: [&str; 9] = [
     "permission denied",
     "operation not permitted",
@@ -236,11 +247,12 @@ const DENIED: [&str; 9] = [
     "temporary failure in name resolution",
     "eacces",
     "erofs",
-    // A file of the user's home that the command's own has not.
+    // A file of the user's home that does not exist in the check's own home.
     "/check-homes/",
 ];
 
-/// How to open what a failed command may have been kept from; nothing where nothing speaks for that.
+/// Returns a hint about the sandbox if the output suggests that the sandbox made the command fail,
+/// otherwise an empty text.
 fn perhaps_shut_in(result: &CheckResult) -> String {
     let said = result.output.to_ascii_lowercase();
     match &result.sandbox {
@@ -251,17 +263,18 @@ fn perhaps_shut_in(result: &CheckResult) -> String {
     }
 }
 
+/// Describes the end of a check, with a summary of its output.
 pub(crate) fn verdict(result: &CheckResult) -> String {
     let (how, summary) = (ending_in_full(result), failure::summary(&result.output));
     if summary.is_empty() { how } else { format!("{how}: {summary}") }
 }
 
-/// How a check ended, and what to do if its sandbox may be why.
+/// Describes the end of a check, with a hint if its sandbox may be the cause.
 pub(crate) fn ending_in_full(result: &CheckResult) -> String {
     format!("{}{}", ending(result), perhaps_shut_in(result))
 }
 
-/// `file` below `dir`, unless it leads out of it, by its spelling or through a link (S6).
+/// Returns `file` below `dir`, unless its spelling or a link leads out of `dir` (S6).
 fn inside(dir: &Path, file: &str) -> Option<PathBuf> {
     let plain = Path::new(file).components().all(|it| matches!(it, Component::Normal(_) | Component::CurDir));
     let (top, path) = (dir.canonicalize().ok()?, dir.join(file).canonicalize().ok()?);

@@ -1,9 +1,10 @@
-//! New test files are named as their language names them: next to what they test, after what they test.
+//! Checks the names of new test files: a test file lies beside the file it tests and is named after
+//! it, as its language expects.
 
-/// Names that every Go package may have beside its sources.
+/// Names of Go test files that need no source file of the same name.
 const GO_HELPERS: [&str; 6] = ["testutil", "helpers", "main", "export", "example", "doc"];
 
-/// What is wrong with the name of a new file, if it is a test's and wrong. `exists` says whether a path is there.
+/// Returns a line about a new test file whose name is wrong. `exists` says whether a path exists.
 pub(crate) fn wrong(path: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
     let (dir, name) = path.rsplit_once('/').map_or(("", path), |(dir, name)| (dir, name));
     let beside = |file: &str| exists(&if dir.is_empty() { file.to_owned() } else { format!("{dir}/{file}") });
@@ -16,10 +17,10 @@ pub(crate) fn wrong(path: &str, exists: impl Fn(&str) -> bool) -> Option<String>
         "ts" | "tsx" | "js" | "jsx" | "mts" | "cts" | "mjs" => script(stem, in_tests, beside),
         _ => None,
     }?;
-    Some(format!("{path} is no name for a test: {advice}"))
+    Some(format!("{path} is not a valid name for a test: {advice}"))
 }
 
-/// A name made up to raise a number, not to say what is tested.
+/// Returns whether a name was made up to raise a coverage number, instead of saying what is tested.
 fn is_for_coverage(source: &str) -> bool {
     source
         .strip_prefix("cov")
@@ -48,7 +49,7 @@ fn python(stem: &str) -> Option<String> {
     }
 }
 
-/// `testfoo`: meant as a test, and not named as one.
+/// Returns whether a name such as `testfoo` was meant for a test but does not mark one.
 fn is_run_together(stem: &str) -> bool {
     let plain = ["test", "tests", "testing", "testutil", "testutils", "testcase", "testcases", "testlib", "testdata"];
     stem.starts_with("test") && !plain.contains(&stem) && !stem.starts_with("test_") && !stem.contains("util")

@@ -1,4 +1,4 @@
-//! An attempt's program: started, attended, stopped; what it left is captured and judged.
+//! Prepares, starts, attends and stops the program of an attempt.
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use super::isolation::Marks;
 use super::workspaces::{make_ready, remove_workspace};
 use super::{AGAIN, LOOK_UP, Scene, block_on_until, judging, outlasts_down, report, scene};
 
+/// Performs `Effect::RunAttempt`: runs the attempt's program to its end and reports the end.
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return report(engine, key, Command::ReportPerformed) };
@@ -29,7 +30,8 @@ pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     }
 }
 
-/// Runs the attempt's program to its end, or joins it where it is. `None` when the engine stops first.
+/// Runs the attempt's program to its end, or re-attaches to it if it runs already. Returns `None`
+/// when the engine stops first.
 fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     let (id, site) = (scene.attempt.id, engine.site(scene));
     let state = match site.state(id) {
@@ -39,10 +41,11 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     let mut before = None;
     if state == ProcessState::NotStarted {
         if engine.is_ending(id) {
-            // Stopped before it began: it simply ends, once no setup command of an earlier daemon is left.
+            // The attempt was stopped before it began. It ends as soon as no setup command of an
+            // earlier daemon is left.
             return end_all(engine, &*site, id).then_some(Exited::Lost);
         }
-        // While everything is being stopped nothing begins, also where the stop cannot be recorded.
+        // Nothing begins during a shutdown, even where the stop cannot be recorded.
         while !engine.may_start() {
             if engine.is_ending(id) {
                 return Some(Exited::Lost);
@@ -57,37 +60,39 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                 for warning in &started.warnings {
                     tracing::warn!(attempt = %id, "{warning}");
                 }
-                // Isolation is verified, not assumed, where nothing but good will holds the program.
+                // Without a sandbox, isolation is verified by comparing the checkout before and
+                // after.
                 let look = started.sandbox.is_none() && scene.attempt.runner.is_none();
                 before = look.then(|| Marks::take(engine, scene)).flatten();
                 let Started { sandbox, warnings } = started;
                 let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
-                // Refused when it has been stopped meanwhile; kept from the store, it is only not shown.
+                // Refused when the attempt has been stopped in the meantime. If the store fails,
+                // the start is only not shown.
                 if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-                    tracing::debug!(attempt = %id, "its start is not written down: {failure}");
+                    tracing::debug!(attempt = %id, "could not record the start of the attempt: {failure}");
                 }
             }
             Err(error) => return not_run(engine, scene, error),
         }
-        // A stop that came while it was being started found nothing to stop.
+        // A stop that came while the program was being started found no process to stop.
         if engine.is_ending(id)
             && let Err(error) = site.stop(id, engine.grace())
         {
-            tracing::error!(attempt = %id, "could not be stopped: {error}");
+            tracing::error!(attempt = %id, "could not stop the attempt: {error}");
         }
     }
     let workspace = site.place(&scene.order()).unwrap_or_default();
     let desk = AttemptDesk::new(engine, &scene.attempt, workspace, brief::prompt_of(engine, scene, false));
     match site.attend(id, &desk) {
-        Ok(None) => None, // its program goes on; the next start joins it again
+        Ok(None) => None, // its program goes on; the next start re-attaches to it
         Ok(Some(verdict)) => {
             if let Some(before) = before {
                 before.compare(engine, scene);
             }
             desk.settle(&verdict.usage);
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
-                tracing::warn!(attempt = %id, "its output cannot be read: {error}");
-                String::new() // it only adorns a reason
+                tracing::warn!(attempt = %id, "could not read the output of the attempt's program: {error}");
+                String::new() // the output is only an addition to the reason
             });
             let tail = regatta_core::failure::summary(&tail);
             Some(attend::how_it_ended(verdict, judging::detail(engine, scene), &tail))
@@ -96,21 +101,22 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     }
 }
 
-/// Gives an attempt up whose program could not be started or watched, once nothing of it can be running: its files
-/// go to the next attempt then. `None` when the engine stops first.
+/// Gives up an attempt whose program could not be started or watched, as soon as nothing of it can
+/// be running, because the next attempt gets its files. Returns `None` when the engine stops first.
 fn not_run(engine: &Engine, scene: &Scene, SiteError { reason, fault }: SiteError) -> Option<Exited> {
     let id = scene.attempt.id;
     end_all(engine, &*engine.site(scene), id).then_some(Exited::NotRun { reason, fault })
 }
 
-/// Ends the program of an attempt and the commands that run for it, and returns when they are gone: until then nobody is
-/// told that the attempt has ended (P10). Returns `false` when the engine stops first; the next start tries again.
+/// Ends the program of an attempt and its commands, and returns when they are gone; only then is
+/// the attempt reported as ended (P10). Returns `false` when the engine stops first; the next start
+/// tries again.
 pub(super) fn end_all(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
     while let Err(error) = site.stop(id, engine.grace()) {
         if has_ended(engine, id) {
-            break; // its runner was given up meanwhile
+            break; // its runner was given up in the meantime
         }
-        tracing::error!(attempt = %id, "could not end its program or a command of it: {error}");
+        tracing::error!(attempt = %id, "could not end the attempt's program or one of its commands: {error}");
         let again = Instant::now() + AGAIN;
         while Instant::now() < again {
             if engine.is_stopping() {
@@ -122,6 +128,7 @@ pub(super) fn end_all(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
     true
 }
 
+/// Makes the workspace ready and starts the attempt's program in it.
 fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
     let Scene { attempt, task, repo, .. } = scene;
     let board = engine.board();
@@ -150,7 +157,7 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
     let prompt = brief::prompt_of(engine, scene, true);
     env.extend(ports);
     let tools = engine.shared.settings.tools.as_ref();
-    // The command line inside an attempt speaks with the attempt's own token.
+    // The command line inside an attempt uses the attempt's own token.
     env.extend(tools.map(|it| ("REGATTA_SERVER".to_owned(), it.server.clone())));
     let launch = Launch {
         attempt: attempt.id,
@@ -175,7 +182,8 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
     engine.site(scene).start(&launch).map_err(|error| format!("{} {}", error.what, error.hint).into())
 }
 
-/// Where an attempt belongs, under our names and under those that older scripts read.
+/// Returns the variables that name an attempt's channel, message and mission, under Regatta's names
+/// and under those that older scripts read.
 fn names(board: &Board, scene: &Scene) -> Vec<(String, String)> {
     let Scene { attempt, task, .. } = scene;
     let mission = attempt.mission.and_then(|it| board.missions.get(&it));
@@ -202,6 +210,8 @@ fn names(board: &Board, scene: &Scene) -> Vec<(String, String)> {
     found.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
+/// Performs `Effect::PrepareWorkspace`: makes the workspace ready before the attempt's program
+/// starts.
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };
@@ -229,27 +239,30 @@ pub(super) fn has_ended(engine: &Engine, id: AttemptId) -> bool {
     !engine.board().attempts.contains_key(&id)
 }
 
-/// Settles what was to be done in the workspace of an attempt that has ended meanwhile. The sweep may have come and
-/// gone before the workspace was made, so it is swept again.
+/// Ends an effect in the workspace of an attempt that has ended in the meantime. The sweep may have
+/// run before the workspace was made, so the workspace is removed again.
 pub(super) fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
     let of = match engine.history().attempt(id) {
         Ok(found) => found.map_or(id, |it| it.workspace()),
         // The effect stays in the outbox for the next start.
-        Err(error) => return tracing::warn!(attempt = %id, "its workspace stays: {error}"),
+        Err(error) => {
+            return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is kept: {error}");
+        }
     };
     if engine.board().attempts.values().any(|it| it.workspace() == of) {
-        return report(engine, key, Command::ReportPerformed); // somebody goes on in it
+        return report(engine, key, Command::ReportPerformed); // another attempt works in it
     }
     match remove_workspace(engine, of) {
         Ok(()) => report(engine, key, Command::ReportPerformed),
-        Err(reason) => tracing::warn!(attempt = %id, "its workspace stays: {reason}"),
+        Err(reason) => tracing::warn!(attempt = %id, "could not remove the attempt's workspace: {reason}"),
     }
 }
 
-/// How long a program that talks may take to end its turn and itself before signals are sent.
+/// The time that a program with a session may take to end its turn and exit before it gets a
+/// signal.
 const COURTESY: Duration = Duration::from_secs(2);
 
-/// Lets a program end that was asked to in its own words.
+/// Asks a program to end through its session, and waits a moment for it to do so.
 fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
     site.nudge(id);
     let mut board = engine.watch();
@@ -259,6 +272,7 @@ fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
     }
 }
 
+/// Performs `Effect::StopAttempt`: ends the program of an attempt and its commands.
 pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let runner = engine.board().attempts.get(&id).and_then(|it| it.runner.clone());
     let site = engine.site_at(runner.as_ref());
@@ -266,7 +280,7 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     if polite {
         ask_to_end(engine, &*site, id);
     }
-    // What runs the attempt sees the end and reports it.
+    // The thread that runs the attempt sees the end and reports it.
     if end_all(engine, &*site, id) {
         report(engine, key, Command::ReportPerformed);
     }

@@ -1,4 +1,6 @@
-//! The commands of hooks: run once each, under a record of their own.
+//! Runs the commands of hooks, each once, under a record of its own.
+//!
+//! Which message or event fires which hook is decided in `regatta_core::hook`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,8 +17,8 @@ use crate::{Engine, failpoint};
 
 use super::report;
 
-/// Runs the command of a hook that fired, or joins it, or reads how it ended: a record under the effect's key says
-/// whether it was ever started.
+/// Runs the command of a hook that fired. A record under the effect's key says whether the command
+/// was ever started; if so, joins the running command or reads how it ended.
 pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     failpoint::at("hook.begin");
     let Some(firing) = engine.board().firings.get(&id).cloned() else {
@@ -35,16 +37,20 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
             }
         },
     };
-    // Counted before it is looked whether it may begin: who stops us says so before it counts.
+    // The command is entered in the list of running commands before the engine checks whether it
+    // may begin. A shutdown first forbids new commands and then counts the running ones, so it
+    // misses none.
     let what = format!("command `{}` of the hook {}", firing.argv.join(" "), firing.hook);
     let entry = engine.shared.commands.enter(CommandOwner::Firing(id), &what);
     let wanted = || engine.may_start() && entry.is_wanted();
-    // The shim would say so too, but in the words of a system call.
-    let result = match check.dir.is_dir() {
-        true => engine.shared.agents.check_while(&check, &wanted).transpose(),
-        false => Some(Err(no_such_place(&check.dir))),
+    // The shim reports a missing directory too, but only with the name of a system call.
+    let result = if check.dir.is_dir() {
+        engine.shared.agents.check_while(&check, &wanted).transpose()
+    } else {
+        Some(Err(no_such_place(&check.dir)))
     };
-    // It was not begun: the effect stays, and the next start begins it.
+    // The command did not begin. The effect stays in the outbox, and the next start begins the
+    // command.
     let Some(result) = result else { return };
     failpoint::at("hook.ran");
     let (ended, output, shut_in) = how_it_ended(result);
@@ -54,7 +60,10 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
 }
 
 fn no_such_place(dir: &std::path::Path) -> AgentError {
-    AgentError { what: format!("{} is no directory", dir.display()), hint: "make it, or add the hook anew".into() }
+    AgentError {
+        what: format!("{} is not a directory", dir.display()),
+        hint: "create it, or add the hook again with another --cwd".into(),
+    }
 }
 
 fn how_it_ended(result: Result<CheckResult, AgentError>) -> (Ended, String, Option<String>) {
@@ -73,14 +82,15 @@ fn how_it_ended(result: Result<CheckResult, AgentError>) -> (Ended, String, Opti
     }
 }
 
-/// A command line of these words and no others: each stands in quotes.
+/// Builds a shell line of exactly these arguments, each in quotes.
 fn line(argv: &[String]) -> String {
     let words = argv.iter().map(|it| format!("'{}'", it.replace('\'', r"'\''")));
     format!("exec {}", words.collect::<Vec<_>>().join(" "))
 }
 
-/// What the command is told, by our names and by the seeds'. `BOTBUS_AGENT` is who sent the message, as the seeds' own
-/// scripts read it; `REGATTA_AGENT` is whom the command acts as, as everywhere.
+/// Returns the environment variables of a hook's command, under Regatta's names and under the older
+/// `BOTBUS_` and `BOTBOX_` names. `BOTBUS_AGENT` is the sender of the message, as older scripts
+/// expect; `REGATTA_AGENT` is the agent that the command acts as.
 fn environment(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
     let mut env: Vec<(&str, String)> = vec![
         ("REGATTA_HOOK_ID", firing.hook.to_string()),
@@ -107,7 +117,8 @@ fn environment(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
     if let Some(held) = firing.claim {
         env.extend([("REGATTA_CLAIM", held.claim.to_string()), ("REGATTA_CLAIM_TOKEN", held.token.to_string())]);
     }
-    // With its own token, what the command says is known for what it is, and so is how deep in a chain it is.
+    // With a token of its own the command is known as this firing, and so is its depth in a chain
+    // of hooks.
     if let Some(tools) = &engine.shared.settings.tools {
         env.extend([
             ("REGATTA_SERVER", tools.server.clone()),
@@ -121,7 +132,7 @@ fn environment(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    /// S7: no word of a command becomes two, or a command of its own.
+    /// S7: no argument of a command is split in two or becomes a command of its own.
     #[test]
     fn s7_every_word_stands_by_itself() {
         let words = ["a b", "it's", "$HOME; `x`", "", "-n"].map(str::to_owned);

@@ -1,4 +1,5 @@
-//! Whether an attempt worked where it should: that isolation engaged is verified, not assumed.
+//! Verifies isolation: compares the user's checkout before and after a program that runs without a
+//! sandbox.
 
 use std::time::{Duration, Instant};
 
@@ -11,29 +12,31 @@ use crate::Engine;
 
 use super::{Scene, block_on_until};
 
-/// The user's checkout as it was found: what differs from its commit, each with a mark.
+/// The state of the user's checkout: each path that differs from its commit, with a mark of its
+/// content.
 pub(super) struct Marks(Vec<(String, String)>);
 
-/// No more paths are told of.
+/// The largest number of paths that a report names.
 const MOST_PATHS: usize = 50;
 
-/// How long a move of the trunk is waited for: while it goes on, the checkout is neither old nor new.
+/// The time to wait for a move of the trunk to end, because the checkout changes during a move.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Marks {
-    /// Takes them before a program that nothing but good will holds.
+    /// Reads the marks before a program starts that no sandbox restricts.
     pub(super) fn take(engine: &Engine, scene: &Scene) -> Option<Marks> {
         engine.shared.git.checkout_marks(&scene.repo).ok().map(Marks)
     }
 
-    /// Reports what was written to the checkout since.
+    /// Reports the paths of the checkout that were written since.
     pub(super) fn compare(&self, engine: &Engine, scene: &Scene) {
         let looked = |known: &[(String, String)]| {
             let now = engine.shared.git.checkout_marks(&scene.repo).ok()?;
             Some(now.into_iter().filter(|it| !known.contains(it)).collect::<Vec<_>>())
         };
         let Some(found) = looked(&self.0).filter(|it| !it.is_empty()) else { return };
-        // A landing writes there, too, for a moment: what is still the same when none does is somebody else's.
+        // A landing also writes to the checkout for a moment. A path that is still different when
+        // no landing moves the trunk was written by somebody else.
         if !while_nothing_moves(engine, &scene.attempt.project) {
             return;
         }
@@ -46,7 +49,7 @@ impl Marks {
     }
 }
 
-/// Waits until the project's trunk is not being moved; `false` when that takes too long.
+/// Waits until the project's trunk is not being moved. Returns `false` when that takes too long.
 fn while_nothing_moves(engine: &Engine, project: &ProjectName) -> bool {
     let mut board = engine.watch();
     let deadline = Instant::now() + PATIENCE;
@@ -62,12 +65,13 @@ fn while_nothing_moves(engine: &Engine, project: &ProjectName) -> bool {
     }
 }
 
-/// Tells the board. Told again, it changes nothing.
+/// Reports a breach of isolation. A repeated report changes nothing.
 pub(super) fn report(engine: &Engine, scene: &Scene, sign: Sign) {
-    tracing::warn!(attempt = %scene.attempt.id, "isolation is in doubt: {sign:?}");
+    tracing::warn!(attempt = %scene.attempt.id, "the attempt may have written outside its workspace: {sign:?}");
     let command = Command::ReportDoubted { attempt: scene.attempt.id, token: scene.attempt.token, sign };
-    // Refused when it has ended meanwhile: then nobody relies on it any longer.
+    // The board refuses the report when the attempt has ended in the meantime, and then nobody
+    // relies on its isolation any longer.
     if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-        tracing::debug!(attempt = %scene.attempt.id, "it is not written down: {failure}");
+        tracing::debug!(attempt = %scene.attempt.id, "could not record the breach of isolation: {failure}");
     }
 }

@@ -1,4 +1,7 @@
-//! What an attempt left: captured, held to its manifest and its contract, and reported with what came to light.
+//! Validates an attempt: captures its files, compares them with the manifest, runs its checks and
+//! its ratchet, and reports a verdict with everything that was found on the way.
+//!
+//! The consequences of a verdict are decided in `regatta_core::attempt`.
 
 use regatta_core::attempt::{Findings, ResultStatus, SetupFault, Verdict, WorkResult};
 use regatta_core::command::Command;
@@ -23,6 +26,7 @@ use super::attempts::{end_all, has_ended, settle_ended};
 use super::landings::Alone;
 use super::{Scene, authorship, isolation, outlasts_down, report, scene};
 
+/// Performs `Effect::Validate`: judges an attempt's work and reports the verdict.
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };
@@ -33,17 +37,18 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
         if !matches!(verdict, Verdict::Unknown { .. }) || engine.may_start() || engine.is_ending(id) {
             break (findings, verdict);
         }
-        // `down` broke the checks off. The next start makes them again; or this one does, if it stays up.
+        // A shutdown interrupted the checks. The next start runs them again, or this daemon does if
+        // it stays up.
         if !outlasts_down(engine, id) {
             return;
         }
     };
-    // A runner cannot be heard by a daemon that stops: the next start finds out.
+    // A stopping daemon cannot reach a runner, so the next start repeats this.
     if engine.is_stopping() && matches!(verdict, Verdict::Unknown { .. }) {
         return;
     }
     crate::failpoint::at("submit.judged");
-    // A ratchet that an earlier daemon started may run although nobody waited for it here.
+    // A ratchet that an earlier daemon started may still run.
     if engine.is_ending(id) && !has_ended(engine, id) && !end_all(engine, &*engine.site(&scene), id) {
         return;
     }
@@ -55,22 +60,23 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     crate::failpoint::at("submit.recorded");
 }
 
-/// Returns what the agent said of its work, without secrets, if it left a result that can be read.
+/// Returns the agent's own description of its work, without secrets, if it left a readable result.
 pub(super) fn detail(engine: &Engine, scene: &Scene) -> Option<String> {
     let heard = engine.site(scene).hear(&scene.order()).ok()?;
     let detail = heard.result?.ok()?.result.detail;
     Some(engine.redact(&detail)).filter(|detail| !detail.trim().is_empty())
 }
 
-/// Judges what an attempt left; `Err` says why that could not be done.
+/// Judges an attempt's work. `Err` says why that was not possible.
 fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verdict, String> {
     let Scene { attempt, task, project, repo } = scene;
     let (site, order) = (engine.site(scene), scene.order());
-    // Kept before anything runs in there: what is judged is what was left, not what a test makes of it.
+    // The files are captured before anything runs in the workspace, so the verdict is about the
+    // work and not about files that a test wrote.
     let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
     let whole = match site.capture(&order, &signed) {
         Ok(whole) => whole,
-        // Another attempt would end the same way: a person must change something first.
+        // Another attempt would end the same way, so a person must change something first.
         Err(SiteError { reason, fault: Some(SetupFault::Task) }) => {
             return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
         }
@@ -80,7 +86,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     let status = hear(engine, scene, site.hear(&order)?, findings);
 
     let (mut inside, outside) = scope::split(task, &project.settings.run, &whole.changed);
-    // What it wrote for us is no part of the work, unless the work is just that.
+    // Files of the protocol are no part of the work, unless the manifest names them.
     inside.retain(|it| !task.files.is_empty() || !keep::is_protocol(project, it));
     findings.outside = outside.into_iter().filter(|it| !keep::is_protocol(project, it)).collect();
     match status {
@@ -94,7 +100,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         Some((ResultStatus::Done | ResultStatus::NotNeeded, _)) | None => {}
     }
     if task.duty.is_some() {
-        findings.outside.clear(); // it has no manifest, and nothing of it lands
+        findings.outside.clear(); // such a task has no manifest, and none of its changes land
     }
     if !findings.outside.is_empty() && project.settings.run.on_scope_escape == OnEscape::Block {
         let reason = format!("it changed files outside its manifest: {}", findings.outside.join(", "));
@@ -107,11 +113,11 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         return lead_edits(engine, scene, whole, findings);
     }
     if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
-        // It was only to look: what it changed is kept, and goes nowhere.
+        // The attempt was only to read. Its changes are kept but do not land.
         if !inside.is_empty() {
             let files: Vec<&str> = inside.iter().take(5).map(String::as_str).collect();
             let text =
-                format!("{} changed {}, though it was only to look: that does not land", attempt.id, files.join(", "));
+                format!("{} was only to read, but changed {}; these changes do not land", attempt.id, files.join(", "));
             findings.warnings.push(text);
         }
         let Capture { base, .. } = whole;
@@ -146,7 +152,8 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     if let Some(reason) = against_a_rule(engine, scene, &part, findings)? {
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
     }
-    // Files that are held back are still in the workspace, where a check or a ratchet would count on them.
+    // Files that are held back are still in the workspace, where a check or a ratchet could depend
+    // on them.
     let held_back = &findings.outside;
     let alone = if held_back.is_empty() { None } else { Some(Alone::new(engine, scene, &part.commit)?) };
     let mut found = match &alone {
@@ -162,7 +169,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
             let names = held_back.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
             let more = held_back.len().checked_sub(5).filter(|more| *more > 0);
             let more = more.map_or(String::new(), |more| format!(" and {more} more"));
-            // In the same line: screens show the first line of a reason.
+            // On the same line, because screens show the first line of a reason.
             reason += &format!("; checked without {names}{more}, held back because outside its manifest");
         }
         return Ok(Verdict::Failed { reason });
@@ -177,7 +184,8 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     })
 }
 
-/// Returns what a lead changed itself, for the core to make a task of. The queue validates it.
+/// Returns the changes that a lead made itself. The core makes a task of them, and the queue
+/// validates it.
 fn lead_edits(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findings) -> Result<Verdict, String> {
     let part = without_protocol(engine, scene, whole)?;
     if !part.changed.is_empty() {
@@ -187,7 +195,7 @@ fn lead_edits(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Fin
     Ok(Verdict::Passed { commit, base, changed })
 }
 
-/// Leaves out the files that an agent writes for us, and nobody else.
+/// Leaves out the files of the protocol between agents and Regatta.
 fn without_protocol(engine: &Engine, scene: &Scene, whole: Capture) -> Result<Capture, String> {
     let Scene { attempt, task, project, repo } = scene;
     let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
@@ -201,7 +209,8 @@ fn without_protocol(engine: &Engine, scene: &Scene, whole: Capture) -> Result<Ca
     engine.shared.git.as_change(repo, attempt.workspace(), part, &signed).map_err(|error| error.to_string())
 }
 
-/// What a conversation's turn left: all of it is kept, and what its checks say is told, not held against it.
+/// Judges a turn of a conversation. All changes are kept; failing checks are reported but do not
+/// fail the turn.
 fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findings) -> Result<Verdict, String> {
     let attempt = &scene.attempt;
     let part = without_protocol(engine, scene, whole)?;
@@ -223,7 +232,7 @@ fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findi
     Ok(Verdict::Passed { commit, base, changed })
 }
 
-/// Lists the changed paths of what is to land that are more than plain files.
+/// Lists the changed paths that are more than plain files.
 fn special_files(engine: &Engine, repo: &Repo, part: &Capture) -> Result<Vec<SpecialFile>, String> {
     let git = &engine.shared.git;
     let mut special = git.special_files(repo, &part.base, &part.commit).map_err(|error| error.to_string())?;
@@ -237,19 +246,20 @@ fn special_files(engine: &Engine, repo: &Repo, part: &Capture) -> Result<Vec<Spe
     Ok(special)
 }
 
-/// Returns whether the agent says, in its result or with a tool, that nothing has to be changed.
+/// Returns whether the agent reported, in its result or with a tool, that nothing has to be
+/// changed.
 fn says_not_needed(engine: &Engine, scene: &Scene, findings: &Findings) -> bool {
     let board = engine.board();
     let said = board.attempts.get(&scene.attempt.id).and_then(|attempt| attempt.result.as_ref());
     let is_said = said.is_some_and(|result| result.status == ResultStatus::NotNeeded);
     match findings.result.as_ref().map(|result| result.status) {
-        // A program may leave a plain "done" after its agent said with a tool that nothing has to be changed.
+        // A program may leave a plain "done" after its agent reported "not needed" with a tool.
         None | Some(ResultStatus::Done) => is_said,
         Some(status) => status == ResultStatus::NotNeeded,
     }
 }
 
-/// Runs the checks on a workspace in which nothing has changed, and keeps what they printed.
+/// Runs the checks on a workspace in which nothing has changed, and stores their output.
 fn examine_unchanged(engine: &Engine, scene: &Scene) -> Result<Vec<Evidence>, String> {
     let mut found = engine.site(scene).examine(&scene.order())?;
     for evidence in &mut found {
@@ -259,8 +269,9 @@ fn examine_unchanged(engine: &Engine, scene: &Scene) -> Result<Vec<Evidence>, St
     Ok(found)
 }
 
-/// Judges an attempt that says it is done and changed nothing. If the checks fail, the agent gets their output. If they
-/// pass, another attempt would end the same way: the work is there already, or no check can tell that it is missing.
+/// Judges an attempt that reported "done" and changed nothing. If the checks fail, the agent gets
+/// their output. If they pass, another attempt would end the same way: either the work exists
+/// already, or no check can detect that it is missing.
 fn unchanged(engine: &Engine, scene: &Scene) -> Result<Verdict, String> {
     let found = examine_unchanged(engine, scene)?;
     if let Some(reason) = contract::reason(&found) {
@@ -268,7 +279,7 @@ fn unchanged(engine: &Engine, scene: &Scene) -> Result<Verdict, String> {
     }
     let id = scene.task.id;
     let checks =
-        if found.is_empty() { "there is no check that could tell" } else { "its checks pass without a change" };
+        if found.is_empty() { "no check can tell whether the work exists" } else { "its checks pass without a change" };
     let reason = format!(
         "it said it was done, and nothing had changed; {checks}. If the work is there already: regatta task cancel {id}; if \
          not: regatta retry {id}"
@@ -276,7 +287,7 @@ fn unchanged(engine: &Engine, scene: &Scene) -> Result<Verdict, String> {
     Ok(Verdict::NeedsPerson { kind: WaitKind::Review, reason })
 }
 
-/// Checks that a task is done as it is. Without a check only a person can tell.
+/// Judges an attempt that reported "not needed". Without a check only a person can decide.
 fn not_needed(engine: &Engine, scene: &Scene, passed: Verdict) -> Result<Verdict, String> {
     let found = examine_unchanged(engine, scene)?;
     if let Some(reason) = contract::reason(&found) {
@@ -285,7 +296,7 @@ fn not_needed(engine: &Engine, scene: &Scene, passed: Verdict) -> Result<Verdict
     if found.is_empty() {
         let id = scene.task.id;
         let reason = format!(
-            "it says that nothing has to be changed, and there is no check that could tell. If you agree: regatta task cancel \
+            "it says that nothing has to be changed, and no check can confirm it. If you agree: regatta task cancel \
              {id}; if not: regatta retry {id}"
         );
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Review, reason });
@@ -293,30 +304,31 @@ fn not_needed(engine: &Engine, scene: &Scene, passed: Verdict) -> Result<Verdict
     Ok(passed)
 }
 
-/// A conflict that was only left lying there is no work done.
+/// Returns a reason if a path of a fix-up still has conflict markers.
 fn still_marked(engine: &Engine, scene: &Scene, part: &Capture) -> Result<Option<String>, String> {
     for path in scene.task.fixup.iter().flat_map(|it| &it.paths) {
         let file = engine.shared.git.file_at(&scene.repo, &part.commit, path).map_err(|it| it.to_string())?;
         let has =
             |mark: &[u8]| file.as_ref().is_some_and(|it| it.split(|it| *it == b'\n').any(|it| it.starts_with(mark)));
         if has(b"<<<<<<< ") && has(b">>>>>>> ") {
-            return Ok(Some(format!("{path} still has the marks of its conflict")));
+            return Ok(Some(format!("{path} still has conflict markers")));
         }
     }
     Ok(None)
 }
 
-/// Takes the worker's result and what it says it found outside.
+/// Adds the worker's result and the findings it reported to `findings`. Returns the status and the
+/// detail of a result file.
 fn hear(engine: &Engine, scene: &Scene, heard: Heard, findings: &mut Findings) -> Option<(ResultStatus, String)> {
     let redact = |text: &str| (engine.shared.settings.redact.0)(text);
     let (mut status, mut says_no_workspace) = (None, false);
     match heard.result {
-        // An agent with tools reports with `finish` and writes no file.
+        // An agent with tools reports its result with `finish` and writes no file.
         None => {
             let board = engine.board();
             findings.result = board.attempts.get(&scene.attempt.id).and_then(|attempt| attempt.result.clone());
         }
-        Some(Err(why)) => findings.warnings.push(format!("its result could not be taken: {why}")),
+        Some(Err(why)) => findings.warnings.push(format!("its result could not be read: {why}")),
         Some(Ok(Read { result, findings: said, says_no_workspace: none })) => {
             says_no_workspace = none;
             status = Some((result.status, redact(&result.detail)));
@@ -339,16 +351,17 @@ fn hear(engine: &Engine, scene: &Scene, heard: Heard, findings: &mut Findings) -
     status
 }
 
+/// Returns an agent's explanation, or a note that it gave none.
 fn worded(detail: &str) -> &str {
     if detail.trim().is_empty() { "it does not say why" } else { detail.trim() }
 }
 
-/// Holds new test files to their language's names.
+/// Returns a reason if a new test file has a name that its language does not expect.
 fn misnamed_test(engine: &Engine, scene: &Scene, part: &Capture) -> Result<Option<String>, String> {
     if !scene.project.settings.run.test_names {
         return Ok(None);
     }
-    // What cannot be read is taken to be there: that is nobody's fault here.
+    // A file that cannot be read counts as existing, because that is not the agent's fault.
     let exists =
         |path: &str| engine.shared.git.file_at(&scene.repo, &part.commit, path).map_or(true, |it| it.is_some());
     let suspects: Vec<(&String, String)> =
@@ -356,13 +369,14 @@ fn misnamed_test(engine: &Engine, scene: &Scene, part: &Capture) -> Result<Optio
     if suspects.is_empty() {
         return Ok(None);
     }
-    // Only what is new is held to it.
+    // Only new files must follow the rule.
     let changes = engine.shared.git.changed_files(&scene.repo, part, false).map_err(|it| it.to_string())?;
     let new = |path: &String| changes.iter().any(|it| it.new && it.path == *path);
     Ok(suspects.into_iter().find(|it| new(it.0)).map(|it| it.1))
 }
 
-/// Holds a change to the project's standing rules: what one says against it, and warnings on the way.
+/// Compares a change with the project's standing rules. Returns the reason if a rule blocks it, and
+/// adds the warnings to `findings`.
 fn against_a_rule(
     engine: &Engine,
     scene: &Scene,
@@ -382,10 +396,11 @@ fn against_a_rule(
         findings.warnings.push(redact(it.words()));
     }
     let block = met.iter().find(|it| it.rule.action == RuleAction::Block);
-    Ok(block.map(|it| redact(format!("a standing rule holds it, {}", it.words()))))
+    Ok(block.map(|it| redact(format!("a standing rule blocks it, {}", it.words()))))
 }
 
-/// Writes what came to light where people look for it. May be repeated.
+/// Writes the result, the learnings and the escapes to the files where people look for them. May be
+/// repeated.
 fn write_down(engine: &Engine, scene: &Scene, findings: &mut Findings) {
     let Scene { attempt, task, project, .. } = scene;
     if let Some(result) = &mut findings.result {
@@ -397,7 +412,7 @@ fn write_down(engine: &Engine, scene: &Scene, findings: &mut Findings) {
     let now = engine.now().wall;
     let by = (task, attempt.id, attempt.agent.as_str());
     if !findings.outside.is_empty() {
-        let finding = "it changed files outside its manifest".to_owned();
+        let finding = "the attempt changed files outside its manifest".to_owned();
         let finding = scope::Finding { finding, suggested_files: findings.outside.clone() };
         keep::escape(engine, project, by, &finding, now);
     }

@@ -1,15 +1,18 @@
-//! A landing: merged onto the trunk's tip behind those before it, validated as that exact tree, and the trunk moved.
+//! Performs the landing queue's effects: merges a landing onto the trunk's tip behind the landings
+//! before it, validates exactly that tree, and moves the trunk.
+//!
+//! The order of the queue and the composition of trials are decided in `regatta_core::landing`.
 
-mod after; // what follows a landing outside
-mod checkout; // notices changes to the files that hold a landing
-mod join; // what a remote has comes in
-mod ownership; // whose version of a conflicting file is taken
-mod push; // where the project says
-mod release; // one at a time, and none is lost
-mod trunk_check; // does the trunk contain what the board says
-mod validate; // is this tree green
-mod watch; // does it still count
-mod waves; // one commit for several landings
+mod after; // after-landing commands and releases
+mod checkout; // watches the checkout's files that block a landing
+mod join; // brings remote commits in
+mod ownership; // resolves conflicts by the owner of the file
+mod push; // pushes the trunk and branches
+mod release; // runs one release at a time
+mod trunk_check; // compares the trunk with the board
+mod validate; // runs the checks on a merged tree
+mod watch; // cancels a trial that no longer counts
+mod waves; // one commit for the landings of a wave
 
 use std::sync::Arc;
 
@@ -38,23 +41,24 @@ pub(super) use validate::Alone;
 pub(crate) use validate::Bench;
 use watch::Watch;
 
-/// One branch of a trial.
+/// One landing of a trial.
 struct Member {
     landing: Arc<Landing>,
     task: Task,
 }
 
-/// What is tried: everybody in it, the one it is named after last.
+/// The landings of a trial. The landing that the trial is named after is the last.
 struct Train {
     members: Vec<Member>,
     project: Arc<Project>,
-    /// The same with the checks that the trunk names.
+    /// The project with the checks that the trunk's own `regatta.toml` names.
     checked: Project,
     repo: Repo,
 }
 
 impl Train {
-    /// Returns the landing whose commit is validated in place of this one's, if this one's own tree is not.
+    /// Returns the landing whose tree is validated instead of this one's, if this landing's own
+    /// tree is not validated.
     fn tip_for(&self, id: LandingId) -> Option<LandingId> {
         let landing = self.members.last().map(|last| &last.landing)?;
         let State::Trying { unverified, .. } = &landing.state else { return None };
@@ -66,13 +70,14 @@ impl Train {
     }
 }
 
-/// Returns the commit of the trunk that names a landing: one that moved the trunk without being recorded.
+/// Returns the commit of the trunk that names a landing. Such a commit moved the trunk without
+/// being recorded.
 fn landed_as(engine: &Engine, train: &Train, id: LandingId) -> Result<Option<CommitId>, Tried> {
     let found = engine.shared.git.landed_as(&train.repo, id);
     found.map_err(|error| Tried::Held { at: Some(id), reason: error.to_string() })
 }
 
-/// `None` when the landing has left the queue, or somebody of its trial has.
+/// Returns the trial of a landing, or `None` when one of its landings has left the queue.
 fn train_of(engine: &Engine, id: LandingId) -> Option<Train> {
     let board = engine.board();
     let landing = board.landings.get(&id)?;
@@ -88,10 +93,12 @@ fn train_of(engine: &Engine, id: LandingId) -> Option<Train> {
     Some(Train { members, project, checked, repo })
 }
 
+/// Performs `Effect::TryLanding`: tries a landing with the landings ahead of it, and reports the
+/// result.
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     let Some(mut train) = train_of(engine, id) else {
-        // Its trial no longer counts; the report gives its place in the queue back.
-        let found = Tried::Held { at: None, reason: "somebody it was tried with has left the queue".into() };
+        // The trial no longer counts. The report lets the landing back into the queue.
+        let found = Tried::Held { at: None, reason: "another landing of its trial has left the queue".into() };
         return report(engine, key, Command::ReportTried { landing: id, found });
     };
     failpoint::at("trial.begin");
@@ -101,7 +108,7 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     failpoint::at("trial.recorded");
 }
 
-/// `Err` is what could not be found out.
+/// Merges and validates a trial. `Err` is the reason why the result could not be determined.
 fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
     if let Some(remote) = train.members.last().and_then(|it| it.landing.submission.joins.clone()) {
         return join::try_joining(engine, train, &remote);
@@ -128,16 +135,18 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
             wave::of(&board, &other.landing) == wave && other.landing.is_squashed == first.landing.is_squashed
         };
         let alike = left.iter().take_while(is_alike).count();
-        // As many at once as can be: the disk is waited for once.
+        // Merges as many landings at once as possible, because a merge waits for the disk once per
+        // call.
         let trials = merge(engine, train, &left[..alike], (&new, style)).map_err(held(Some(id)))?;
         if trials.is_empty() {
-            return Err(Tried::Held { at: Some(id), reason: "it was not merged".into() });
+            return Err(Tried::Held { at: Some(id), reason: "git merged none of the trial's landings".into() });
         }
         let (now, later) = left.split_at(trials.len().min(left.len()));
         for (member, mut trial) in now.iter().zip(trials) {
             let id = member.landing.id;
             let (mut dropped, mut nothing_new) = (None, None);
-            // With what is only in the queue it waits its turn; it is the trunk that a side is taken against.
+            // A conflict with a landing that is only in the queue waits until that landing has
+            // landed. Ownership decides conflicts with the trunk only.
             if let Trial::Conflict(paths) = &trial
                 && new == old
             {
@@ -148,10 +157,12 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
             }
             match trial {
                 Trial::Clean(commit) => new = commit,
-                // What is before it, or the trunk, contains it already: it counts as landed with them (Q7).
+                // A landing before it, or the trunk, already contains its changes. It counts as
+                // landed with that one (Q7).
                 Trial::Empty => nothing_new = Some(NothingNew { landed_as: landed_as(engine, train, id)? }),
                 Trial::Conflict(paths) => {
-                    // Against what is only in the queue it waits its turn, and nobody mends it yet.
+                    // A conflict with a landing that is only in the queue waits its turn, and no
+                    // fix-up starts yet.
                     let is_mended = new == old && !member.landing.reverts;
                     let kinds = if is_mended { kinds(engine, train, member, &new) } else { vec![] };
                     return Ok(Tried::Conflict { at: id, paths, kinds });
@@ -167,7 +178,8 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
         return Ok(Tried::AlreadyThere { tip: old, landed_as: carries.iter().filter_map(known).collect() });
     }
     failpoint::at("trial.merged");
-    // Conflicts are settled for the first landing only, and a landing is mended only when it is alone in its trial.
+    // Conflicts are resolved for the first landing only, and a fix-up starts only for a landing
+    // that is alone in its trial.
     let settled = if train.members.len() == 1 { settled } else { vec![] };
     if let Some(reason) = never_lands(engine, train, &old, &carries)? {
         return Ok(Tried::Red { reason, output: None, settled });
@@ -185,7 +197,8 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
     }
 }
 
-/// Whether the last landing of a trial brings commits of its own that are to be validated one by one.
+/// Returns whether the last landing of a trial brings its own commits, which are validated one by
+/// one.
 fn validates_steps(train: &Train, board: &Board) -> bool {
     let settings = &train.project.settings.landing;
     let Some(last) = train.members.last().map(|member| &member.landing) else { return false };
@@ -194,10 +207,11 @@ fn validates_steps(train: &Train, board: &Board) -> bool {
     settings.style == Style::Rebase && verifies_every && !is_one_commit
 }
 
-/// Returns why one of the last landing's own commits fails, if one does. The last of them is the trial's own tree.
+/// Returns why one of the last landing's own commits fails, if one does. The last of these commits
+/// is the trial's own tree.
 ///
-/// A step is checked with the project's commands and the contracts of the landings ahead of it. The task's own contract
-/// is about the finished work.
+/// A commit is checked with the project's commands and the contracts of the landings ahead of it.
+/// The task's own contract applies to the finished work only.
 fn broken_step(
     engine: &Engine,
     train: &Train,
@@ -220,7 +234,8 @@ fn broken_step(
     Ok(None)
 }
 
-/// Returns why the merged trees never land, if that is so: two harmless changes can make a git directory together (Q13).
+/// Returns why a merged tree may never land, if so. Two harmless changes can make a git directory
+/// together (Q13).
 fn never_lands(engine: &Engine, train: &Train, old: &CommitId, carries: &[Carried]) -> Result<Option<String>, Tried> {
     let git = &engine.shared.git;
     let submissions = train.members.iter().map(|member| &member.landing.submission);
@@ -228,7 +243,8 @@ fn never_lands(engine: &Engine, train: &Train, old: &CommitId, carries: &[Carrie
     let mut before = old;
     for (carried, member) in carries.iter().zip(&train.members) {
         let id = carried.landing;
-        // A revert restores what the trunk had, and a person asked for it where that is guarded.
+        // A revert restores an earlier state of the trunk, and a person asked for it where such
+        // files are guarded.
         if carried.commit != *before && !member.landing.reverts {
             let special = git.special_files(&train.repo, before, &carried.commit);
             let special = special.map_err(|error| Tried::Held { at: Some(id), reason: error.to_string() })?;
@@ -241,7 +257,8 @@ fn never_lands(engine: &Engine, train: &Train, old: &CommitId, carries: &[Carrie
     Ok(None)
 }
 
-/// Returns how the paths of a conflict with the trunk conflict. A prompt without that is better than no fix-up.
+/// Returns the kind of each conflict with the trunk. On an error it returns none, because a fix-up
+/// whose prompt lacks the kinds is better than no fix-up.
 fn kinds(engine: &Engine, train: &Train, member: &Member, tip: &CommitId) -> Vec<Conflict> {
     let commit = &member.landing.submission.commit;
     engine.shared.git.conflicts(&train.repo, tip, commit).unwrap_or_else(|error| {
@@ -250,8 +267,8 @@ fn kinds(engine: &Engine, train: &Train, member: &Member, tip: &CommitId) -> Vec
     })
 }
 
-/// What does not hold in the tree of a trial, if something does not; broken off when the trial no longer counts, as when
-/// the trunk is at none of these `tips`.
+/// Returns the first check that fails on the tree of a trial. Stops the checks when the trial no
+/// longer counts, for example when the trunk is at none of these `tips`.
 fn judged(
     engine: &Engine,
     train: &Train,
@@ -260,16 +277,15 @@ fn judged(
     tips: Vec<CommitId>,
 ) -> Result<Option<Broken>, Tried> {
     let Some(last) = train.members.last() else {
-        return Err(Tried::Held { at: None, reason: "nobody is in this trial".into() });
+        return Err(Tried::Held { at: None, reason: "the trial has no landings".into() });
     };
     let watch = Watch::new(engine, &train.repo, last.landing.id, tips);
-    validate::broken(engine, train, tasks, new, &watch).map_err(|reason| match watch.is_elsewhere() {
-        true => Tried::Elsewhere,
-        false => Tried::Held { at: None, reason },
-    })
+    validate::broken(engine, train, tasks, new, &watch)
+        .map_err(|reason| if watch.is_elsewhere() { Tried::Elsewhere } else { Tried::Held { at: None, reason } })
 }
 
-/// Merges the first of these members, and with it those behind it that are merged alike, up to the first conflict.
+/// Merges the first of these members and the members behind it that merge in the same way, up to
+/// the first conflict.
 fn merge(
     engine: &Engine,
     train: &Train,
@@ -285,36 +301,40 @@ fn merge(
     let alike = members.iter().take_while(|it| !it.landing.reverts);
     let changes: Vec<_> = alike.map(|it| (it.landing.submission.commit.clone(), signed(train, it))).collect();
     match git.trial_merges(&train.repo, tip, &changes, style) {
-        // One of them ails: one at a time, so that it is that one that is told of it.
+        // One of the changes causes an error. Merging one at a time finds it, so that the error is
+        // reported for that landing.
         Err(_) if changes.len() > 1 => git.trial_merges(&train.repo, tip, &changes[..1], style),
         found => found,
     }
 }
 
-/// Who is said to have made the commit of the trunk. The same landing gives the same words each time, so a trial that
-/// is made again after a crash gives the same commits.
+/// Returns the author and the message of the trunk's commit. The same landing always gives the same
+/// text, so a trial that is repeated after a crash gives the same commits.
 fn signed(train: &Train, member: &Member) -> Authorship {
     let landing = &member.landing;
     let mut signed = authorship(&member.task, landing.agent.as_str(), landing.queued_wall);
     signed.message += &format!("Regatta-Landing: {}\n", landing.id);
     signed.message += &match train.tip_for(landing.id) {
-        // A commit claims only the validation that its own tree had (Q14).
+        // A commit claims only the validation of its own tree (Q14).
         Some(tip) => format!("Regatta-Validation-Tip: {tip}\n"),
         None => format!("Regatta-Validation: {}\n", validate::id(&train.checked, &member.task)),
     };
     if let Some(by) = &landing.approved {
         signed.message += &format!("Regatta-Approved-By: {}\n", by.trim_start_matches("person:"));
     }
-    // As the places where people read commits know it: of a wave's commit, all who worked on it.
+    // This trailer lets code hosts show the author, and all authors of a wave's commit.
     signed.message += &format!("Co-authored-by: {} <{}>\n", signed.name, signed.email);
     signed
 }
 
-/// Whether the claim that the fence is the token of is still there, the queue's own or one lent by hand.
+/// Returns whether the claim with this token still exists: the queue's own, or one that a person
+/// lent.
 fn is_held(board: &Board, fence: u64) -> bool {
     board.claims.values().any(|it| it.token == fence)
 }
 
+/// Performs `Effect::MoveTrunk`: moves the trunk's ref to a validated commit, and reports the
+/// result.
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::at("move.begin");
     let board = engine.board();
@@ -322,7 +342,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     let Some((landing, project)) = scene else {
         return report(engine, key, Command::ReportPerformed);
     };
-    // The fence is checked against the board at the last moment before the ref moves.
+    // The fence is compared with the board at the last moment before the ref moves.
     let (old, new) = match landing.state.clone() {
         landing::State::Moving { old, new, fence: live, .. } if live == fence && is_held(&board, fence) => (old, new),
         _ => return report(engine, key, Command::ReportPerformed),

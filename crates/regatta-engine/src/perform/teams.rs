@@ -1,4 +1,7 @@
-//! A team's programs are asked before anything of them is started. Each is asked for itself and answers for itself.
+//! Resolves a team launch: asks each member's program for its version, models and sign-in before
+//! any of them is started.
+//!
+//! Which member is launched from which answer is decided in `regatta_core::launch`.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -16,10 +19,11 @@ use crate::ports::agents::{Agents, Problem, Resolved, Wanted};
 
 use super::report;
 
-/// How many programs are asked at once: each may take seconds to say its version.
+/// The largest number of programs that are asked at the same time. Each may take seconds to print
+/// its version.
 const AT_ONCE: usize = 8;
 
-/// Asks the programs of all who wait and reports what they said.
+/// Asks the programs of all queued members, and reports their answers.
 pub(super) fn resolve(engine: &Engine, key: EffectKey, id: LaunchId) {
     let board = engine.board();
     let Some(launch) = board.launches.get(&id) else { return report(engine, key, Command::ReportPerformed) };
@@ -38,11 +42,12 @@ pub(super) fn resolve(engine: &Engine, key: EffectKey, id: LaunchId) {
         }
     });
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // In the order of the roster, so that the same answers make the same events.
+    // Sorted by the roster, so that the same answers always give the same events.
     found.sort_by_key(|it| waits.iter().position(|entry| entry.name == it.member));
     report(engine, key, Command::ReportResolved { launch: id, found });
 }
 
+/// Asks one member's program what it can do with the member's settings.
 fn ask(agents: &dyn Agents, team: &Team, entry: &Entry) -> Resolution {
     let environment = team.member(&entry.name).and_then(|it| team.environments.get(it.environment.as_ref()?));
     let wanted = Wanted {

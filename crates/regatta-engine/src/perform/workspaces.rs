@@ -1,4 +1,5 @@
-//! Workspaces: made ready before work begins in them, removed only with the proof that everything in them is kept.
+//! Makes workspaces ready before work begins in them, and removes them only with a proof that
+//! everything in them is kept.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
@@ -14,19 +15,20 @@ use crate::{Engine, contract};
 
 use super::{AGAIN, LOOK_UP, Scene, authorship, report};
 
-/// How often an attempt is given other ports before it is given up.
+/// The largest number of times an attempt gets other ports before it is given up.
 const MOST_PORT_ROUNDS: usize = 20;
 
-/// Makes the attempt's workspace ready to be worked in: checked out, with the files the project brings along and what
-/// its setup commands make; also the variables that tell of its ports. `Err` says why work cannot begin.
+/// Makes the attempt's workspace ready: checks it out, copies the project's untracked files and
+/// runs the setup commands. Also returns the variables with its ports. `Err` says why work cannot
+/// begin.
 pub(super) fn make_ready(engine: &Engine, scene: &Scene) -> Result<(Workspace, Vec<(String, String)>), SiteError> {
     let ports = settle_ports(engine, scene)?;
     let workspace = engine.site(scene).ready(&scene.order(), &ports)?;
     Ok((workspace, ports))
 }
 
-/// Sees that nobody listens on the attempt's ports, has others leased where somebody does, and gives the variables
-/// that tell of them.
+/// Finds ports on which no other program listens, leasing others where necessary, and returns the
+/// variables with them.
 fn settle_ports(engine: &Engine, scene: &Scene) -> Result<Vec<(String, String)>, String> {
     let (id, token) = (scene.attempt.id, scene.attempt.token);
     for _ in 0..MOST_PORT_ROUNDS {
@@ -39,11 +41,12 @@ fn settle_ports(engine: &Engine, scene: &Scene) -> Result<Vec<(String, String)>,
         let request = Request { by: Actor::Regatta, key: None, command };
         engine.submit(request).map_err(|failure| format!("no free ports could be leased: {failure}"))?;
     }
-    Err("strangers listen on every port that was leased: widen workspace.port_range in regatta.toml".into())
+    Err("other programs listen on every leased port; widen workspace.port_range in regatta.toml".into())
 }
 
-/// How many mebibytes a project's workspaces may still take, if `workspace.disk_mb` bounds them: a fact for the gate.
-/// What is kept warm takes nobody's room, since it goes when room is wanted.
+/// Returns the number of mebibytes that a project's workspaces may still take, if
+/// `workspace.disk_mb` limits them. Pooled workspaces do not count, because they are removed when
+/// space is needed.
 pub(crate) fn room_left_mb(engine: &Engine, project: &Project) -> Result<Option<u64>, GitError> {
     let Some(most_mb) = project.settings.workspace.disk_mb else { return Ok(None) };
     let (git, repo, most) = (&engine.shared.git, Repo::of(project), most_mb << 20);
@@ -54,6 +57,7 @@ pub(crate) fn room_left_mb(engine: &Engine, project: &Project) -> Result<Option<
     Ok(Some(most.saturating_sub(used.live) >> 20))
 }
 
+/// Performs `Effect::RemoveWorkspace` for all attempts, one after the other, until the engine stops.
 pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, AttemptId)>) {
     let mut left: Vec<(Instant, EffectKey, AttemptId)> = Vec::new();
     loop {
@@ -68,16 +72,17 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
         let Some((key, attempt)) = next else { continue };
         match remove_workspace(engine, attempt) {
             Ok(()) => report(engine, key, Command::ReportPerformed),
-            // It stays on the disk: nothing is removed without its proof (Q5).
+            // The workspace stays on the disk, because nothing is removed without its proof (Q5).
             Err(reason) => {
-                tracing::warn!(%attempt, "its workspace stays for now: {reason}");
+                tracing::warn!(%attempt, "could not remove the attempt's workspace, trying again later: {reason}");
                 left.push((Instant::now() + 12 * AGAIN, key, attempt));
             }
         }
     }
 }
 
-/// Keeps what is in the workspace, proves that it is kept, and only then removes it.
+/// Captures the files in the workspace, proves that they are kept, and only then removes the
+/// workspace.
 pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), String> {
     crate::failpoint::at("remove.begin");
     let history = engine.history();
@@ -92,6 +97,6 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
     if runner.is_some() {
         return Ok(());
     }
-    // One more is kept warm now.
+    // The pool has one more workspace now.
     room_left_mb(engine, project).map(drop).map_err(|it| it.to_string())
 }

@@ -1,4 +1,5 @@
-//! What the engine needs from the world. Adapters implement these; they never call each other.
+//! The ports: the traits through which the engine reaches git, programs, the store and machines.
+//! Adapters implement them and never call each other.
 
 pub mod agents;
 pub mod git;

@@ -1,5 +1,5 @@
-//! The machine on which an attempt works: the daemon's own, or a runner's. Both are the same code; only the way there
-//! differs.
+//! The machine on which an attempt works: the daemon's own, or a runner's. The work is done by the
+//! same code on both; a runner's machine gets the calls over the network.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,27 +16,28 @@ use crate::ports::agents::{AgentError, Desk, Exit, Launch, ProcessState, Started
 use crate::ports::git::{Authorship, Capture, GitError, Workspace};
 use crate::result::Read;
 
-/// One attempt, as whoever works on it must know it.
+/// The records of an attempt that a site needs to work on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub attempt: Attempt,
-    /// With the manifest of this attempt: a fix-up's is what conflicts.
+    /// The task with the manifest of this attempt; a fix-up's manifest is the conflicting paths.
     pub task: Task,
     pub project: Project,
 }
 
-/// What an attempt said of its work, beside the work.
+/// The files in which an attempt reported on its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heard {
-    /// Its result, or why that could not be taken.
+    /// The attempt's result, or the reason why it could not be read.
     pub result: Option<Result<Read, String>>,
-    /// It says it worked in this place, which is not its workspace.
+    /// The directory in which the attempt says it worked, if that is not its workspace.
     pub elsewhere: Option<String>,
-    /// What it wrote down of work outside its manifest.
+    /// Work outside its manifest that the attempt reported.
     pub escapes: Vec<Finding>,
 }
 
-/// Why something could not be done in an attempt's workspace, and whose fault that is, where it is known.
+/// The reason why an operation in an attempt's workspace failed, and the party at fault, where it
+/// is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteError {
     pub reason: String,
@@ -57,7 +58,8 @@ impl From<SiteError> for String {
 
 impl From<GitError> for SiteError {
     fn from(error: GitError) -> SiteError {
-        // Trying these again changes nothing: somebody must change the repository, or what the task makes.
+        // Repeating the operation does not help: a person must change the repository, or the task
+        // must make something else.
         let is_setup = matches!(
             error.code,
             "unstorable"
@@ -81,34 +83,38 @@ impl From<GitError> for SiteError {
     }
 }
 
-/// The machine on which an attempt works. Every call may be repeated and then ends in the same state.
+/// The machine on which an attempt works. Every call can be repeated and then ends in the same
+/// state.
 pub trait Site: Send + Sync {
-    /// Which of these ports somebody listens on there.
+    /// Returns those of these ports on which a program of the machine listens.
     fn taken(&self, ports: &[u16]) -> Result<Vec<u16>, String>;
-    /// Makes the attempt's workspace ready to be worked in: checked out, with what is brought along, and set up.
+    /// Makes the attempt's workspace ready: checks it out, copies the project's untracked files and
+    /// runs the setup commands.
     fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, SiteError>;
-    /// Writes the attempt's briefing into its workspace, if one is given; whether there is one then.
+    /// Writes the attempt's briefing into its workspace, if one is given. Returns whether the
+    /// workspace has a briefing.
     fn brief(&self, order: &Order, briefing: Option<&str>) -> Result<bool, String>;
-    /// Where the attempt's program is now.
+    /// Returns the state of the attempt's program.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
-    /// Starts the attempt's program; a second call starts nothing.
+    /// Starts the attempt's program. A second call starts nothing.
     fn start(&self, launch: &Launch) -> Result<Started, AgentError>;
-    /// Attends the attempt's program until it has ended, or `desk` no longer wants to go on (`None`).
+    /// Attends the attempt's program until it has ended, or until `desk` no longer wants to
+    /// continue (`None`).
     fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError>;
-    /// Makes the attendant look at its desk's wishes now.
+    /// Makes the attendant read its desk's wishes now.
     fn nudge(&self, attempt: AttemptId);
-    /// Ends the attempt's whole process tree; returns when it is gone.
+    /// Ends the attempt's whole process tree. Returns when the tree is gone.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
-    /// What the attempt said of its work.
+    /// Reads the files in which the attempt reported on its work.
     fn hear(&self, order: &Order) -> Result<Heard, String>;
-    /// Keeps what is in the attempt's workspace in the daemon's vault.
+    /// Captures the files of the attempt's workspace in the daemon's vault.
     fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, SiteError>;
-    /// Checks what is in the workspace, up to the first check that fails.
+    /// Runs the checks on the workspace, up to the first one that fails.
     fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String>;
-    /// Lets the task's ratchet have the last word, once; says why it refused.
+    /// Runs the task's ratchet once. Returns the reason if the ratchet refused the work.
     fn ratchet(&self, order: &Order) -> Result<Option<String>, String>;
     /// Removes the attempt's workspace, once everything in it is proved kept.
     fn clear(&self, order: &Order, authorship: &Authorship) -> Result<(), String>;
-    /// Where the attempt works, for who wants to go there: nothing when that is another machine.
+    /// Returns the attempt's working directory, or nothing when it is on another machine.
     fn place(&self, order: &Order) -> Option<PathBuf>;
 }

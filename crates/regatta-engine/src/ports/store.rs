@@ -1,4 +1,4 @@
-//! What the engine needs from storage: keep commits, give the board back, read history.
+//! The port to storage: stores commits, loads the board, and reads the history.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,16 +21,17 @@ use regatta_core::mission::Mission;
 use regatta_core::search::Query;
 use regatta_core::task::{Status, Task};
 
-/// What is stored in one transaction: all of it or nothing.
+/// One transaction of the store, which is stored completely or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// The revision the store must be at; anything else means a second writer, and nothing is stored.
+    /// The revision that the store must be at. Any other revision means a second writer, and
+    /// nothing is stored.
     pub after: u64,
-    /// Where the board is afterwards.
+    /// The board's counters after the batch.
     pub meta: Meta,
     /// New events, in order, without gaps.
     pub events: Vec<Recorded>,
-    /// Rows as they are afterwards; `None` means gone.
+    /// Changed rows after the batch; `None` means that the row is deleted.
     pub rows: Rows,
     /// New effects for the outbox.
     pub effects: Vec<(EffectKey, Effect)>,
@@ -38,7 +39,7 @@ pub struct Batch {
     pub performed: Vec<EffectKey>,
 }
 
-/// What a store gives at start.
+/// The state that a store returns at the start.
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// The board, exactly as it was after the last commit.
@@ -49,7 +50,8 @@ pub struct Loaded {
     pub unreadable: Vec<UnreadableRow>,
 }
 
-/// A stored row that this program cannot read. It stays in the store as it is, so that another version may read it.
+/// A stored row that this version cannot read. It stays in the store unchanged, so that another
+/// version may read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRow {
     pub table: &'static str,
@@ -64,61 +66,66 @@ impl std::fmt::Display for UnreadableRow {
     }
 }
 
-/// The writing side. One thread owns it.
+/// The writing side of a store. One thread owns it.
 pub trait Store: Send {
-    /// Reads the board and the outbox. A row that cannot be read is left out and reported (D11).
+    /// Reads the board and the outbox. Leaves out and reports rows that cannot be read (D11).
     fn load(&mut self) -> Result<Loaded, StoreError>;
-    /// Stores a batch durably: when this returns, it survives the machine's power being cut.
+    /// Stores a batch durably: once this returns, the batch survives a power cut.
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
-    /// The revision the store is at: after a failed commit it says whether that was kept all the same.
+    /// Returns the revision that the store is at. After a failed commit it tells whether the batch
+    /// was stored after all.
     fn revision(&mut self) -> Result<u64, StoreError>;
-    /// Checks the whole store for damage, rows that cannot be read among it (D3).
+    /// Checks the whole store for damage, including rows that cannot be read (D3).
     fn check(&mut self) -> Result<(), StoreError>;
     /// Writes an exact copy of the store, as of the last commit, to a new file (D7).
     fn backup(&mut self, to: &Path) -> Result<(), StoreError>;
-    /// Whether something that is durable could be kept in a better form when there is time for it.
+    /// Returns whether the store has durable changes that it could still write in a better form
+    /// when it is idle.
     fn is_behind(&self) -> bool {
         false
     }
-    /// There is time for it.
+    /// Writes those changes, because the engine is idle.
     fn rest(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
-    /// The reading side, for any thread; it holds the writer up no longer than a large commit does.
+    /// Returns the reading side, for any thread. It blocks the writer no longer than a large commit
+    /// does.
     fn history(&self) -> Arc<dyn History>;
 }
 
-/// Which messages are wanted.
+/// The conditions that messages must meet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MessageFilter {
     pub channel: Option<ChannelName>,
     pub label: Option<Label>,
-    /// Who sent it, as [`regatta_core::command::Actor`] prints.
+    /// The sender, as [`regatta_core::command::Actor`] prints it.
     pub from: Option<String>,
     pub mention: Option<AgentName>,
-    /// Only answers to this one.
+    /// Only answers to this message.
     pub reply_to: Option<MessageId>,
-    /// Only this message, which begins a thread, and what is in it.
+    /// Only this message, which begins a thread, and the messages of its thread.
     pub thread: Option<MessageId>,
-    /// Only texts that have what is looked for.
+    /// Only messages whose text matches this query.
     pub text: Option<Query>,
-    /// Only from this date on, in milliseconds, as [`first_since`] finds it.
+    /// Only messages from this date on, in milliseconds, as [`first_since`] finds it.
     pub since: Option<u64>,
-    /// Only up to this date, and what was sent at it.
+    /// Only messages up to this date, inclusive.
     pub until: Option<u64>,
     /// Only messages after this one.
     pub after: Option<MessageId>,
     /// Only messages before this one.
     pub before: Option<MessageId>,
-    /// At most this many: the newest, in the order they were posted; with `after`, the oldest after it.
+    /// The number of messages: the newest, in the order in which they were posted; with `after`,
+    /// the oldest after it.
     pub limit: usize,
 }
 
-/// The number of the first message that was sent at this date or later, or one more than the last; `at_or_after` gives
-/// the first message whose number is that or higher, and its date.
+/// Returns the number of the first message that was sent at this date or later, or the last number
+/// plus one. `at_or_after` returns the first message whose number is at least the given one, and
+/// its date.
 ///
-/// Messages are in the order of their dates, but for a clock that was set back: halving finds a place all the same, and
-/// the same one in every store (J12).
+/// Messages are in the order of their dates unless a clock was set back. The binary search finds a
+/// place even then, and the same one in every store (J12).
 pub fn first_since<E>(
     wall: u64,
     last: u64,
@@ -135,7 +142,7 @@ pub fn first_since<E>(
     Ok(low)
 }
 
-/// Which tasks are wanted; an empty list of statuses means all.
+/// The conditions that tasks must meet. An empty list of statuses means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
     pub project: Option<ProjectName>,
@@ -143,61 +150,64 @@ pub struct TaskFilter {
     pub statuses: Vec<Status>,
     /// Only tasks after this one.
     pub after: Option<TaskId>,
-    /// At most this many, by number; 0 means all.
+    /// The number of tasks, sorted by number; 0 means all.
     pub limit: usize,
 }
 
-/// The reading side: everything that was ever committed.
+/// The reading side of a store: everything that was ever committed.
 pub trait History: Send + Sync {
-    /// Events after a revision, in order, at most `limit`. One that cannot be read is [`Event::Unreadable`].
+    /// Returns at most `limit` events after a revision, in order. An event that cannot be read is
+    /// [`Event::Unreadable`].
     ///
     /// [`Event::Unreadable`]: regatta_core::event::Event::Unreadable
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
-    /// Messages that match.
+    /// Returns the messages that match.
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;
-    /// One message.
+    /// Returns one message.
     fn message(&self, id: MessageId) -> Result<Option<Message>, StoreError> {
         let after = Some(MessageId(id.0.saturating_sub(1)));
         let filter = MessageFilter { after, limit: 1, ..MessageFilter::default() };
         Ok(self.messages(&filter)?.pop().filter(|it| it.id == id))
     }
-    /// The newest firings of a hook, or of all, newest first, at most `limit`, before one if that is given.
+    /// Returns the newest firings of a hook, or of all hooks, newest first: at most `limit`, and
+    /// only those before `before` if it is given.
     fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError>;
-    /// How many messages a channel has after one.
+    /// Returns the number of messages of a channel after one message.
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError>;
-    /// A task, open or ended.
+    /// Returns a task, open or ended.
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError>;
-    /// Tasks that match, by number.
+    /// Returns the tasks that match, sorted by number.
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
-    /// How many tasks match, whatever the filter's limit.
+    /// Returns the number of tasks that match, ignoring the filter's limit.
     fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
         Ok(self.tasks(&TaskFilter { limit: 0, ..filter.clone() })?.len() as u64)
     }
-    /// An attempt, live or ended.
+    /// Returns an attempt, live or ended.
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError>;
-    /// A request of an agent's, open, answered or withdrawn.
+    /// Returns a request of an agent: open, answered or withdrawn.
     fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError>;
-    /// All attempts on a task, by number.
+    /// Returns all attempts on a task, sorted by number.
     fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError>;
-    /// A project's newest landings, ended or not, newest first, at most `limit`.
+    /// Returns a project's newest landings, ended or not, newest first, at most `limit`.
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError>;
-    /// A team's newest launches, its last one among them, newest first, at most `limit`.
+    /// Returns a team's newest launches, including its last one, newest first, at most `limit`.
     fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<Launch>, StoreError>;
-    /// The newest conversations, closed or not, newest first, at most `limit`.
+    /// Returns the newest conversations, closed or not, newest first, at most `limit`.
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError>;
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError>;
-    /// A mission, running (`true`) or ended.
+    /// Returns a mission, with `true` if it runs and `false` if it has ended.
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError>;
 }
 
-/// Why the store could not, in words for a person.
+/// A failure of the store, described for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct StoreError {
-    /// `disk_full`, `read_only`, `corrupt`, `store_behind`, `newer_version`, `old_sqlite`, `second_writer`, `io`.
+    /// The kind of the failure: `disk_full`, `read_only`, `corrupt`, `store_behind`,
+    /// `newer_version`, `old_sqlite`, `second_writer`, `io`.
     pub code: &'static str,
-    /// What happened and why, one sentence without a period.
+    /// A sentence about what happened and why, without a period.
     pub what: String,
-    /// What to do next.
+    /// The next thing to do.
     pub hint: String,
 }

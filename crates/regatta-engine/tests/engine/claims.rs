@@ -1,4 +1,4 @@
-//! Waiting in line for a claim.
+//! Tests of waits for claims.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn hold(engine: &Engine, owner: &str) -> Command {
     Command::Release { claim, token }
 }
 
-/// L9: first come, first served, also when a newcomer asks for less.
+/// L9: waits are served in their order, even if a later one asks for less.
 #[test]
 fn l9_waits_are_served_in_the_order_they_came() {
     let world = World::new(append_own_name);
@@ -67,7 +67,7 @@ fn a_wait_that_runs_out_says_who_is_in_the_way() {
     engine.shutdown();
 }
 
-/// The alarm rings by itself in real time: nobody has to speak.
+/// The alarm fires in real time, without another request.
 #[test]
 fn a_wait_runs_out_in_real_time() {
     let world = World { real_time: true, ..World::new(append_own_name) };
@@ -78,7 +78,7 @@ fn a_wait_runs_out_in_real_time() {
     engine.shutdown();
 }
 
-/// DESIGN §3.8: a caller that hangs up leaves no wait behind, wherever it was.
+/// A caller that hangs up leaves no wait behind, at whatever stage it does.
 #[test]
 fn a_caller_that_hangs_up_while_it_waits_leaves_no_wait_behind() {
     let world = World::new(append_own_name);
@@ -122,7 +122,7 @@ fn a_caller_that_hangs_up_with_the_answer_on_its_way_leaves_no_wait_behind() {
     engine.shutdown();
 }
 
-/// A place is given up even when the queue has no room for saying so.
+/// A wait is cancelled even when the queue has no room for the cancellation.
 #[test]
 fn hanging_up_works_when_the_queue_is_full() {
     let mut world = World::new(append_own_name);
@@ -143,7 +143,7 @@ fn hanging_up_works_when_the_queue_is_full() {
     engine.shutdown();
 }
 
-/// DESIGN §3.8: a grant whose reply was lost is answered again under the same key.
+/// A grant whose reply was lost is returned again under the same key.
 #[test]
 fn a_grant_whose_reply_was_lost_is_found_again() {
     let world = World::new(append_own_name);
@@ -158,7 +158,8 @@ fn a_grant_whose_reply_was_lost_is_found_again() {
     engine.shutdown();
 }
 
-/// After a restart nobody stands in line: whoever did has lost the connection; what was held is held (L5).
+/// A restart ends all waits, because their callers have lost the connection, and keeps all claims
+/// (L5).
 #[test]
 fn a_restart_keeps_claims_and_ends_waits() {
     let world = World::new(append_own_name);

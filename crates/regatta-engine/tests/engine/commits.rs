@@ -1,4 +1,5 @@
-//! Durable before answered, and together when they wait together.
+//! Tests of commits: requests are durable before they are answered, and queued requests share a
+//! commit.
 
 use regatta_core::command::{Command, Outcome};
 use regatta_core::fleet::Limits;
@@ -15,7 +16,7 @@ fn disk_full() -> StoreError {
     StoreError { code: "disk_full", what: "the disk is full".into(), hint: "free some".into() }
 }
 
-/// D1, L4: nobody is answered before the commit returned.
+/// D1, L4: no request is answered before its commit returned.
 #[test]
 fn d1_an_answer_comes_after_the_commit() {
     let (world, life) = (World::new(append_own_name), Life::new());
@@ -24,7 +25,8 @@ fn d1_an_answer_comes_after_the_commit() {
     let commit = life.hold_next("store.commit");
     let mut accepted = send(&engine, ask(add_task("a")));
     commit.reached();
-    // Refused by what the same batch's successor decides, and answered no earlier than the state it was refused on.
+    // A refusal may depend on an earlier command of the same batch, so it is not sent before the
+    // commit either.
     let mut refused = send(&engine, ask(Command::CancelTask { task: TaskId(7), reason: "no".into() }));
     assert!(poll(&mut accepted).is_none() && poll(&mut refused).is_none());
     assert_eq!(world.store.clone().load().unwrap().board.tasks.len(), 0);
@@ -39,7 +41,8 @@ fn d1_an_answer_comes_after_the_commit() {
     engine.shutdown();
 }
 
-/// D1, L4, P9: a batch that could not be stored leaves no trace, and everybody in it is told.
+/// D1, L4, P9: a batch that could not be stored leaves no trace, and every request of it gets the
+/// error.
 #[test]
 fn p9_a_commit_that_fails_changes_nothing_and_the_next_one_works() {
     let (world, life) = (World::new(append_own_name), Life::new());
@@ -74,7 +77,7 @@ fn p9_a_commit_that_fails_changes_nothing_and_the_next_one_works() {
     engine.shutdown();
 }
 
-/// P9: what effects have to report is not lost when the store cannot keep it for a while.
+/// P9: reports of effects are not lost while the store fails.
 #[test]
 fn p9_a_report_waits_for_the_store() {
     let world = World::new(|program| program.wait_for("go").map_or_else(|it| it, |()| append_own_name(program)));
@@ -90,8 +93,8 @@ fn p9_a_report_waits_for_the_store() {
     engine.shutdown();
 }
 
-/// D1: a batch that was kept though the store complained stands: it is answered as done, and the engine goes on
-/// from it instead of from a board that the store has left behind.
+/// D1: a batch that was stored although the store reported an error stands. It is answered as done,
+/// and the engine continues from it.
 #[test]
 fn d1_what_was_kept_stands_though_the_store_complained() {
     let world = World::new(append_own_name);
@@ -123,7 +126,7 @@ fn commands_that_wait_together_are_committed_together() {
     engine.shutdown();
 }
 
-/// Requests of many threads are all answered once, whatever batches they land in.
+/// Requests of many threads are each answered once, whatever batches they are in.
 #[test]
 fn many_threads_share_the_writer() {
     let world = World::new(append_own_name);
@@ -163,7 +166,7 @@ fn a_full_queue_holds_callers_back() {
     engine.shutdown();
 }
 
-/// What a store left for later is done when nobody asks for anything, and tried again when it could not be.
+/// Deferred work of the store is done when the engine is idle, and repeated after a failure.
 #[test]
 fn a_store_that_is_behind_rests_in_a_quiet_moment() {
     let (world, life) = (World::new(append_own_name), Life::new());
@@ -203,7 +206,7 @@ fn j9_the_same_key_gives_the_same_answer_after_a_restart() {
     engine.shutdown();
 }
 
-/// J9: the key also covers two copies of a request that meet in one batch.
+/// J9: the key also covers two copies of a request in one batch.
 #[test]
 fn j9_the_same_key_twice_in_one_batch_does_it_once() {
     let (world, life) = (World::new(append_own_name), Life::new());

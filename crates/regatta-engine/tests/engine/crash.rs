@@ -1,7 +1,8 @@
-//! A crash between every two steps of the engine.
+//! Crash tests: a crash between every two steps of the engine.
 //!
-//! A step is every call into a port, before and after its effect. The scenario runs once to see how many there are,
-//! and then once for each of them with the engine killed there and another started on what is left.
+//! A step is the moment before or after the effect of a call into a port. The scenario first runs
+//! once to count the steps. Then it runs once for each step: the engine is killed there, and
+//! another one is started on the state that is left.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,11 +24,11 @@ use regatta_testkit::steps::Life;
 use crate::support::*;
 use crate::workspaces::{ready_project, repo, settings};
 
-/// What is played: what the client asks, one after the other, what the programs do, and what must be true at the end.
+/// A scenario: the requests of the client, the programs' work, and the conditions at the end.
 #[derive(Clone, Copy)]
 struct Story {
     commands: fn() -> Vec<Command>,
-    /// When the client may ask the nth.
+    /// A predicate that says whether the client may send its nth request.
     may_ask: fn(usize, &Board) -> bool,
     program: fn(&Program) -> Exit,
     assert_done_once: fn(&World, &Engine),
@@ -40,8 +41,8 @@ impl Story {
     }
 }
 
-/// Three tasks and two agents. The second task's first program works while a person commits to the same file, so
-/// that one conflicts; the third depends on the first.
+/// Three tasks and two agents. The second task's first program works while a person commits to the
+/// same file, so its landing conflicts. The third task depends on the first.
 const THREE_TASKS: Story = Story {
     commands: || {
         let plan = vec![planned("a", "a", &[]), planned("b", "b", &[]), planned("c", "c", &[0])];
@@ -61,7 +62,7 @@ const THREE_TASKS: Story = Story {
     tasks: 3,
 };
 
-/// Two tasks in one wave and one behind them, with a commit for each wave.
+/// Two tasks in one wave and one in the next, with one commit per wave.
 const ONE_COMMIT_PER_WAVE: Story = Story {
     commands: || {
         let plan = vec![planned("a", "a", &[]), planned("b", "b", &[]), planned("c", "c", &[0])];
@@ -80,7 +81,7 @@ const ONE_COMMIT_PER_WAVE: Story = Story {
     tasks: 3,
 };
 
-/// One task whose first attempt never ends by itself and is stopped; the second one lands.
+/// One task whose first attempt never ends by itself and is stopped. The second attempt lands.
 const ONE_STOP: Story = Story {
     commands: || {
         let plan = vec![planned("a", "a", &[])];
@@ -93,7 +94,7 @@ const ONE_STOP: Story = Story {
     tasks: 1,
 };
 
-/// One task in a project whose workspaces bring a file along, are set up by two commands and have ports.
+/// One task in a project whose workspaces have a copied file, two setup commands and ports.
 const MADE_READY: Story = Story {
     commands: || vec![ready_project(), register("ann"), mission(&["ann"], vec![planned("a", "a", &[])])],
     may_ask: |_, _| true,
@@ -111,22 +112,23 @@ const MADE_READY: Story = Story {
     tasks: 1,
 };
 
-/// A client that keeps asking until it is answered, across engines.
+/// A client that repeats its requests until it is answered, across engines.
 #[derive(Default)]
 struct Client {
     answers: Vec<Outcome>,
-    /// The newest revision it was told.
+    /// The newest revision in an answer.
     revision: u64,
 }
 
 impl Client {
-    /// Asks what is left to ask; stops at the first answer that does not come.
+    /// Sends the remaining requests. Stops at the first request without an answer.
     fn talk(&mut self, story: Story, engine: &Engine, world: &World, life: &Life) -> bool {
         for (nth, request) in story.requests().into_iter().enumerate().skip(self.answers.len()) {
             let may_ask = || (story.may_ask)(nth, &world.store.clone().load().unwrap().board);
             life.until("the client may ask", || life.is_over() || may_ask());
             match engine.submit(request) {
-                // The threads of a dead engine can still be asked, since nothing here really dies: nobody hears that.
+                // The threads of a killed engine still run here and can answer, so their answers
+                // are ignored.
                 _ if life.is_over() => return false,
                 Ok(reply) => {
                     self.revision = self.revision.max(reply.revision);
@@ -140,11 +142,11 @@ impl Client {
     }
 }
 
-/// What became of one run.
+/// The result of one run.
 struct Run {
-    /// How many lives ended where they should.
+    /// The number of lives that ended at their step.
     deaths: usize,
-    /// The steps of the last life.
+    /// The number of steps of the last life.
     steps: usize,
     funerals: Vec<JoinHandle<()>>,
 }
@@ -160,13 +162,13 @@ fn run(story: Story, ends: &[usize]) -> Run {
         run.deaths += usize::from(life.is_over());
         run.steps = life.steps();
         if lived {
-            break; // it was done before its time came
+            break; // the story ended before the step at which the engine was to die
         }
     }
     run
 }
 
-/// One life. `true` when everything was done in it.
+/// Runs one life. Returns `true` if everything was done in it.
 fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals: &mut Vec<JoinHandle<()>>) -> bool {
     let Ok(engine) = world.start_in(life) else {
         assert!(life.is_over());
@@ -175,7 +177,7 @@ fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals:
     assert!(engine.board().revision >= client.revision, "D1: the client was told of revision {}", client.revision);
     let all_said = client.talk(story, &engine, world, life);
     assert!(all_said || life.is_over());
-    // Asked of the store, since the board is shown after the step in which it is stored.
+    // Reads the store, because the board is published one step after it is stored.
     let done = || {
         let stored = world.store.clone().load().unwrap();
         client.answers.len() == story.requests().len()
@@ -185,12 +187,12 @@ fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals:
     };
     life.until("everything is done", || life.is_over() || done());
     if !life.is_over() {
-        // The store has it one step before the engine does, and that step may be its last. Whoever asks the writer again
-        // is answered after that step.
+        // The store has the result one step before the engine does, and that step may be its last.
+        // Another request to the writer is answered after that step.
         let _answered = engine.submit(story.requests().remove(0));
     }
     if life.is_over() {
-        // The dead hold up nobody: their threads end by themselves, in the background.
+        // The threads of killed engines end by themselves in the background.
         funerals.push(std::thread::spawn(move || engine.shutdown()));
         return false;
     }
@@ -198,7 +200,7 @@ fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals:
     until(&engine, "all of it is shown", |board| board.revision == revision);
     assert_clean(&engine, world);
     (story.assert_done_once)(world, &engine);
-    // D1, J9: everything the client was told is there, and asking again does nothing.
+    // D1, J9: every acknowledged result exists, and repeating a request does nothing.
     for (request, answer) in story.requests().into_iter().zip(&client.answers) {
         assert_eq!(engine.submit(request).unwrap().outcome, *answer, "J9");
     }
@@ -219,11 +221,11 @@ fn assert_three_landed(world: &World, engine: &Engine) {
     let trunk = world.git.trunk(Path::new(REPO));
     let expected = [("README", "shop\n"), ("a", "T1\n"), ("b", "a person's\nT2\n"), ("c", "T3\n")];
     assert!(trunk.iter().map(|(path, content)| (path.as_str(), content.as_str())).eq(expected), "{trunk:?}");
-    // At most one move for each landing, and one commit for each task and the person (Q7; Q1 and Q2 are judged by the
-    // fake).
+    // At most one move for each landing, and one commit for each task and the person (Q7). The
+    // fakes check Q1 and Q2.
     assert!(world.git.moves().len() <= 3, "Q7: {:?}", world.git.moves());
     assert_eq!(world.git.log(Path::new(REPO)).len(), 5, "Q7");
-    // No crash cost an attempt or repeated one (J2, J8).
+    // No crash cost or repeated an attempt (J2, J8).
     let programs: Vec<_> = world.agents.programs().into_iter().collect();
     assert_eq!(programs, [("T1".into(), 1), ("T2".into(), 2), ("T3".into(), 1)], "J8");
     let count = counts(engine);
@@ -243,7 +245,7 @@ fn assert_stopped_and_landed(world: &World, engine: &Engine) {
     assert_eq!((count("attempt.started"), count("attempt.stopping"), count("landing.landed")), (2, 1, 1), "J8");
 }
 
-/// Runs many, a few at a time; every failure says where it was.
+/// Runs many plans, a few at a time. A failure names its plan.
 fn run_all(story: Story, plans: &[Vec<usize>]) -> usize {
     let (next, deaths, funerals) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -264,10 +266,11 @@ fn run_all(story: Story, plans: &[Vec<usize>]) -> usize {
     deaths.into_inner()
 }
 
-/// Kills one engine at each step there is, and checks that about as many were killed.
+/// Kills one engine at each step, and checks that about as many were killed.
 fn crash_everywhere(story: Story) -> String {
     let steps = run(story, &[]).steps;
-    // The count varies by a few, since threads meet differently; who is done before its time simply lives.
+    // The number of steps varies a little between runs, because threads interleave differently. An
+    // engine that finishes before its step is not killed.
     let deaths = run_all(story, &(1..=steps + 10).map(|step| vec![step]).collect::<Vec<_>>());
     assert!(steps > 40 && deaths > steps * 8 / 10, "only {deaths} engines were killed in about {steps} steps");
     format!("{steps} steps, {deaths} engines killed, one in each run")

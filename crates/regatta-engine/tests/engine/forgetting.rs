@@ -1,4 +1,4 @@
-//! What was dropped is kept for thirty days, and everything else for good.
+//! Tests that dropped work is kept for thirty days, and all other work for good.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::support::*;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Q3: a dropped branch stays for thirty days after somebody dropped it, to the moment, and then goes. One that landed, and
-/// one that waits for a person all that time, stay.
+/// Q3: the branch of dropped work stays for exactly thirty days after the drop and is then deleted.
+/// A branch that landed, and one that waits for a person for all that time, stay.
 #[test]
 fn q3_a_dropped_branch_is_kept_for_thirty_days() {
     let world = World::new(append_own_name);

@@ -1,4 +1,4 @@
-//! What becomes of an attempt's work before it is submitted.
+//! Tests of the validation of an attempt's work before it is submitted.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +67,8 @@ fn edits(files: &'static [(&'static str, &'static str)]) -> World {
     })
 }
 
-/// Found from the diff, whatever the worker says: what is outside stays out of the trunk and in the capture (Q3).
+/// Changes outside the manifest are found from the diff, even if the worker does not report them.
+/// They stay out of the trunk and are kept in the capture (Q3).
 #[test]
 fn q3_what_is_outside_the_manifest_is_held_back_and_kept() {
     let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
@@ -86,7 +87,8 @@ fn q3_what_is_outside_the_manifest_is_held_back_and_kept() {
     engine.shutdown();
 }
 
-/// Q1: work that needs a held-back file fails its own checks, and not later in the queue. The reason names the file.
+/// Q1: work that needs a held-back file fails its own checks and does not reach the queue. The
+/// reason names the file.
 #[test]
 fn q1_held_back_files_do_not_count_in_the_checks_of_an_attempt() {
     let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
@@ -103,7 +105,7 @@ fn q1_held_back_files_do_not_count_in_the_checks_of_an_attempt() {
     engine.shutdown();
 }
 
-/// Q1: a ratchet measures exactly what will land, so held-back files are not there.
+/// Q1: a ratchet measures exactly the tree that will land, so held-back files are not in it.
 #[test]
 fn q1_held_back_files_do_not_count_for_a_ratchet() {
     let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
@@ -151,8 +153,9 @@ fn an_escape_needs_a_person_where_the_project_says_so() {
     engine.shutdown();
 }
 
-/// A worker's "done" does not count when nothing changed, or only files outside its manifest. A person is asked at once
-/// if the checks pass without a change, because another attempt would end the same way.
+/// A worker's "done" does not count when nothing changed, or only files outside its manifest. If
+/// the checks pass without a change, a person is asked at once, because another attempt would end
+/// the same way.
 #[test]
 fn done_with_nothing_changed_never_completes() {
     let only_outside = vec![Cause::NothingChanged; 3];
@@ -171,7 +174,7 @@ fn done_with_nothing_changed_never_completes() {
     }
 }
 
-/// If the checks fail without a change, the agent gets what they printed, as after any other failure.
+/// If the checks fail without a change, the agent gets their output, as after any other failure.
 #[test]
 fn nothing_changed_and_failing_checks_go_back_to_the_agent() {
     let prompts = Arc::new(Mutex::new(Vec::new()));
@@ -194,7 +197,8 @@ fn nothing_changed_and_failing_checks_go_back_to_the_agent() {
     engine.shutdown();
 }
 
-/// Three times back to the worker with what the check printed, in the same workspace, then failed with the evidence.
+/// The work goes back to the worker three times with the check's output, in the same workspace.
+/// Then the task fails with the evidence.
 #[test]
 fn work_that_keeps_failing_its_checks_fails_with_its_evidence() {
     let prompts = Arc::new(Mutex::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! From a task to the trunk, through every port.
+//! Tests of the way from a task to the trunk, through every port.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,12 +40,14 @@ fn one_task_goes_from_the_plan_to_the_trunk() {
     engine.shutdown();
 }
 
-/// J5, and L1 on files: who depends on a task or shares its files starts from a trunk that has its work.
+/// J5, and L1 on files: a task that depends on another one or shares its files starts from a trunk
+/// that contains the other's work.
 #[test]
 fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
-    // The first and the second share a file, the third depends on the first, the fourth on all.
+    // The first and the second task share a file, the third depends on the first, and the fourth on
+    // all of them.
     let plan = vec![
         planned("log", "log", &[]),
         planned("log", "lo?", &[]),
@@ -65,7 +67,7 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
             _ => {}
         }
     }
-    // Two that are ready together may land by one move; each is there once all the same.
+    // Two tasks that are ready together may land in one move, but each has its own commit.
     let mut log = world.git.log(Path::new(REPO));
     log.sort();
     assert_eq!(log, ["Change c", "Change log", "Change log", "Change log", "first"]);
@@ -92,7 +94,7 @@ fn what_conflicts_comes_back_and_is_done_again_on_the_new_trunk() {
     engine.shutdown();
 }
 
-/// Q1: what is red after the merge does not land, though it was green by itself.
+/// Q1: a tree that fails after the merge does not land, although the branch passed by itself.
 #[test]
 fn q1_a_merge_that_fails_its_checks_does_not_land() {
     let world = World::new(|program| {
@@ -144,7 +146,7 @@ fn what_is_outside_the_manifest_is_found_from_the_diff() {
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
     let causes: Vec<_> = attempts.iter().map(|it| it.ended.as_ref().unwrap().cause).collect();
     assert_eq!(causes, [Cause::NothingChanged, Cause::Submitted]);
-    // Q5, Q6: what did not land is kept all the same.
+    // Q5, Q6: work that did not land is kept.
     assert_eq!(world.git.kept(attempts[0].id)[0]["elsewhere"], "new\n");
     assert_clean(&engine, &world);
     engine.shutdown();
@@ -168,7 +170,7 @@ fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
     engine.shutdown();
 }
 
-/// Q2: a trunk that moved after the trial is not overwritten; the merge is made again.
+/// Q2: a trunk that moved after the trial is not overwritten. The merge is made again.
 #[test]
 fn q2_a_trunk_that_moved_meanwhile_is_merged_with_again() {
     let (world, life) = (World::new(append_own_name), Life::new());
@@ -186,7 +188,8 @@ fn q2_a_trunk_that_moved_meanwhile_is_merged_with_again() {
     engine.shutdown();
 }
 
-/// L6: a move whose claim expired meanwhile may happen, since the ref decides that, but its report says nothing.
+/// L6: a move whose claim expired in the meantime may happen, because the ref decides that, but its
+/// report has no effect.
 #[test]
 fn l6_a_move_whose_fence_fell_cannot_report() {
     let (world, life) = (World::new(append_own_name), Life::new());
@@ -201,7 +204,7 @@ fn l6_a_move_whose_fence_fell_cannot_report() {
     assert!(board.claims.values().all(|it| it.ttl_ms.is_none()), "the trunk is free");
     staging.reached();
 
-    // The old move goes through while the new trial has not begun: its report is stale.
+    // The old move succeeds before the new trial begins, so its report is stale.
     life.until("only the old move and the new trial are left to do", || world.outbox() == 2);
     moving.release();
     life.until("the old move is settled", || world.outbox() == 1);
@@ -222,7 +225,8 @@ fn l6_a_move_whose_fence_fell_cannot_report() {
     engine.shutdown();
 }
 
-/// L6: also when the landing is moving the trunk again by then, under a newer fence.
+/// L6: a stale report also has no effect when the landing is moving the trunk again under a newer
+/// fence.
 #[test]
 fn l6_a_stale_fence_does_not_speak_for_a_newer_one() {
     let (world, life) = (World::new(append_own_name), Life::new());
@@ -247,7 +251,7 @@ fn l6_a_stale_fence_does_not_speak_for_a_newer_one() {
     engine.shutdown();
 }
 
-/// A port that fails once costs a try and nothing else.
+/// A port that fails once costs one try and nothing else.
 #[test]
 fn a_failing_port_is_tried_again() {
     for call in
@@ -284,8 +288,8 @@ fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
     engine.shutdown();
 }
 
-/// An attempt from outside may end while its workspace is being made, or looked at: none is left behind, and what
-/// was in it is kept (Q5).
+/// An outside agent's attempt may end while its workspace is being made or captured. No workspace
+/// is left behind, and its files are kept (Q5).
 #[test]
 fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
     for finished in [false, true] {
@@ -317,11 +321,12 @@ fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
     }
 }
 
-/// The checks are those of the trunk, never the branch's; and what the trunk says counts, not what was once registered.
+/// The checks are those that the trunk names now, and neither the branch's nor those of the
+/// registration.
 #[test]
 fn q1_the_checks_are_the_trunks_own() {
     let mut world = World::new(|program| {
-        // It tries to do away with the checks that its work does not pass.
+        // The branch tries to remove the checks that its work fails.
         program.write("regatta.toml", "nothing");
         program.write("a", "bad\n");
         Exit::Code(0)
@@ -340,7 +345,7 @@ fn q1_the_checks_are_the_trunks_own() {
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "**", &[])]);
     let in_review = || engine.board().tasks.get(&tasks[0]).is_some_and(|it| it.status == Status::InReview);
     life.until("a person is asked", in_review);
-    // A person lets the new file through; the trunk's own checks still have the last word.
+    // A person approves the new file, but the trunk's own checks still decide.
     say(&engine, Command::Land { task: tasks[0], first: false });
     life.until("it is out of the queue", || {
         engine.history().landings(&shop(), 9).unwrap().iter().any(|it| it.end.is_some())
@@ -351,7 +356,8 @@ fn q1_the_checks_are_the_trunks_own() {
     engine.shutdown();
 }
 
-/// Q13: the kind of a file is found by git, and no manifest lets a guarded kind through unseen.
+/// Q13: git determines the kind of a file, and no manifest lets a guarded kind land without
+/// approval.
 #[test]
 fn q13_a_new_executable_waits_for_a_person_and_lands_with_their_word() {
     let (world, life) = (World::new(append_own_name), Life::new());
@@ -370,7 +376,7 @@ fn q13_a_new_executable_waits_for_a_person_and_lands_with_their_word() {
     engine.shutdown();
 }
 
-/// Q13: what never lands goes back to its worker, and is refused in the queue as well.
+/// Q13: a change that may never land goes back to its worker, and the queue refuses it as well.
 #[test]
 fn q13_a_link_out_of_the_tree_never_lands() {
     let (world, life) = (World::new(append_own_name), Life::new());

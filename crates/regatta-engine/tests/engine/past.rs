@@ -1,4 +1,4 @@
-//! The past, folded from a store's log: the board at any revision, and what each task was at.
+//! Tests of the timeline reader: the board at any revision, and the timeline of each task.
 
 use regatta_core::ids::TaskId;
 use regatta_core::life::Life;
@@ -7,7 +7,7 @@ use regatta_engine::ports::store::Store;
 use regatta_testkit::memory::MemoryStore;
 use regatta_testkit::store_suite::story;
 
-/// D4: whatever is asked in whatever order, the board at a revision is the board that was committed then.
+/// D4: the board at a revision is the board that was committed then, for any order of queries.
 #[test]
 fn d4_the_board_at_any_revision_is_the_one_that_was() {
     let steps = story::everything();
@@ -22,7 +22,7 @@ fn d4_the_board_at_any_revision_is_the_one_that_was() {
     }
 }
 
-/// A life that is asked for again and again, at rising revisions, is the one that is told at once.
+/// A timeline that is read repeatedly at rising revisions equals the one that is read at once.
 #[test]
 fn w1_a_life_goes_on_from_where_it_was() {
     let steps = story::everything();

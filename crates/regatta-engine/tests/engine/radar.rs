@@ -1,4 +1,5 @@
-//! Work in progress that will collide is seen before it lands, told once, and forgotten when it is mended.
+//! Tests of the collision scan: a collision of unfinished work is found before it lands, reported
+//! once, and withdrawn when it is resolved.
 
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::event::Event;
@@ -38,7 +39,7 @@ fn a_collision_is_told_once_and_goes_when_the_files_no_longer_collide() {
     }
     life.until("both workspaces are there", || world.git.workspaces().len() == 2);
     for attempt in &attempts {
-        // Both reach for a file that is in neither manifest: no claim could know.
+        // Both tasks write a file that is in neither manifest, so no claim could prevent it.
         assert!(world.git.edit(*attempt, |files| drop(files.insert("README".into(), format!("{attempt}\n")))));
     }
     let board = until(&engine, "the radar sees it", |it| !it.projects[&shop()].radar.collisions.is_empty());
@@ -82,7 +83,7 @@ fn the_same_report_again_changes_nothing_and_strangers_are_passed_over() {
     report(attempt, None);
     assert_eq!(radar(&engine), first);
     assert_eq!(warnings(&engine), ["T1 (@ann) and the trunk will collide in x"]);
-    // Settings that are set again do not wipe what is known.
+    // Changing the settings does not delete known collisions.
     say(&engine, add_project());
     assert_eq!(radar(&engine), first);
     engine.shutdown();

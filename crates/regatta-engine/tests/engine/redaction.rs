@@ -1,4 +1,5 @@
-//! Secrets in what agents, checks and plans bring are in nothing that the engine stores or hands on (S4).
+//! Tests that secrets in the texts of agents, checks and plans are in nothing that the engine
+//! stores or passes on (S4).
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use crate::support::*;
 
 const SECRET: &str = "hunter2secret";
 
-/// A data directory of a test's own. It goes when this does.
+/// A data directory of one test, removed when it is dropped.
 struct DataDir(PathBuf);
 
 impl DataDir {
@@ -24,7 +25,7 @@ impl DataDir {
         DataDir(dir)
     }
 
-    /// Returns every file below it as one text.
+    /// Returns the contents of all its files as one text.
     fn text(&self) -> String {
         let (mut text, mut dirs) = (String::new(), vec![self.0.clone()]);
         while let Some(dir) = dirs.pop() {
@@ -45,7 +46,7 @@ impl Drop for DataDir {
     }
 }
 
-/// A world whose redactor knows one secret.
+/// Creates a world whose redactor knows one secret.
 fn world(script: impl Fn(&Program) -> Exit + Send + Sync + 'static) -> World {
     let mut world = World::new(script);
     world.settings.redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));
@@ -56,7 +57,7 @@ fn log(engine: &Engine) -> String {
     format!("{:?}", engine.history().events(0, usize::MAX).unwrap())
 }
 
-/// S4: requests are cleaned on both ways into the writer.
+/// S4: requests are redacted on both ways into the writer.
 #[test]
 fn s4_requests_are_cleaned_before_they_are_decided() {
     let world = world(append_own_name);
@@ -76,8 +77,8 @@ fn s4_requests_are_cleaned_before_they_are_decided() {
     engine.shutdown();
 }
 
-/// S4: what the check of an attempt printed is in no event, no file and no later prompt; nor is a secret of the plan in a
-/// prompt.
+/// S4: a secret in the output of an attempt's check is in no event, no file and no later prompt,
+/// and a secret of the plan is in no prompt.
 #[test]
 fn s4_checks_and_plans_bring_no_secret_into_files_and_prompts() {
     let data = DataDir::new("checks");
@@ -105,7 +106,7 @@ fn s4_checks_and_plans_bring_no_secret_into_files_and_prompts() {
     engine.shutdown();
 }
 
-/// S4: the checks of work that needs no change are cleaned, too.
+/// S4: the output of checks is redacted also when the work needs no change.
 #[test]
 fn s4_checks_of_unneeded_work_are_cleaned() {
     let data = DataDir::new("unneeded");

@@ -1,4 +1,4 @@
-//! Shutdown, stop, and going on: programs outlive the engine, and nothing is done twice.
+//! Tests of shutdown, stop and restart: programs outlive the engine, and nothing is done twice.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -19,7 +19,7 @@ use crate::support::*;
 
 const FIRST: AttemptId = AttemptId(1);
 
-/// Works when the test lets it go.
+/// A program that works until the test releases it.
 fn patient(program: &Program) -> Exit {
     program.wait_for("go").map_or_else(|it| it, |()| append_own_name(program))
 }
@@ -64,7 +64,7 @@ fn shutdown_answers_what_is_queued() {
     assert_eq!(engine.board().counters.message, 21);
 }
 
-/// J11: a clean restart changes nothing but the mark that there was one.
+/// J11: a clean restart changes nothing except the record of the restart.
 #[test]
 fn j11_a_clean_restart_changes_nothing() {
     let world = World::new(append_own_name);
@@ -82,7 +82,8 @@ fn j11_a_clean_restart_changes_nothing() {
     engine.shutdown();
 }
 
-/// P1: a daemon that shuts down ends no agent; the next one joins it and it is done once.
+/// P1: a daemon that shuts down ends no agent. The next daemon re-attaches to it, and the work is
+/// done once.
 #[test]
 fn p1_programs_go_on_without_the_engine() {
     let world = World::new(patient);
@@ -123,7 +124,8 @@ fn a_program_that_vanished_costs_its_task_nothing() {
     engine.shutdown();
 }
 
-/// J2: when the next engine cannot see how a program is, it does not start another beside it.
+/// J2: when the next engine cannot read a program's state, it does not start another program beside
+/// it.
 #[test]
 fn j2_a_program_that_cannot_be_seen_is_ended_first() {
     let world = World::new(|program| if program.nth() == 1 { program.hang() } else { append_own_name(program) });
@@ -137,12 +139,12 @@ fn j2_a_program_that_cannot_be_seen_is_ended_first() {
     engine.shutdown();
 }
 
-/// Q7: the trunk moved, the report did not, and a person has committed on top since.
+/// Q7: the trunk moved, the report was lost, and a person has committed on top since.
 #[test]
 fn q7_what_landed_before_the_crash_is_not_landed_again() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let killed = world.start_in(&life).unwrap();
-    let unreported = life.hold_next("git.unkept"); // so that the report of the move is the only commit to come
+    let unreported = life.hold_next("git.unkept"); // the report of the move is then the only further commit
     launch(&killed, &["ann"], vec![planned("a", "a", &[])]);
     unreported.reached();
     life.until("the trunk has moved", || !world.git.moves().is_empty());
@@ -159,7 +161,7 @@ fn q7_what_landed_before_the_crash_is_not_landed_again() {
     killed.shutdown();
 }
 
-/// P3: stop leaves nothing running; the tasks wait again, and what was done is kept.
+/// P3: a stop leaves nothing running. The tasks wait again, and finished work is kept.
 #[test]
 fn p3_stop_leaves_nothing_running() {
     let world = World::new(|program| {
@@ -176,7 +178,7 @@ fn p3_stop_leaves_nothing_running() {
     assert!(board.attempts.is_empty() && board.claims.is_empty());
     assert!(board.tasks.values().all(|it| it.status == Status::Unassigned && it.failures == 0));
     engine.shutdown();
-    // The sweep goes on at the next start, and nothing is lost by it.
+    // The sweep continues at the next start and loses nothing.
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
     life.until("the old workspaces are gone", || {
@@ -189,12 +191,12 @@ fn p3_stop_leaves_nothing_running() {
     world.git.assert_lawful();
 }
 
-/// P10: while the store takes nothing, neither the stop nor the end of a program is recorded. What counts is that no
-/// program runs; the next start records the end, and the work goes on (J1).
+/// P10: while the store fails, neither the stop nor the end of a program is recorded. Only the
+/// processes count. The next start records the end, and the work continues (J1).
 #[test]
 fn p10_down_counts_processes_and_not_the_board() {
     let (mut world, life) = (World::new(Program::hang), Life::new());
-    // A test that waited for the board would take an hour.
+    // A wait for the board would take an hour here.
     world.settings.grace = Some(Duration::from_secs(3_600));
     let engine = start_patient(&world, &life);
     life.until("its program is watched", || life.calls("agents.attend") > 0);
@@ -212,7 +214,7 @@ fn p10_down_counts_processes_and_not_the_board() {
     engine.shutdown();
 }
 
-/// P10: a program that goes on is counted although the store takes nothing.
+/// P10: a program that continues is counted although the store fails.
 #[test]
 fn p10_down_on_a_full_disk_says_what_still_runs() {
     let (mut world, life) = (World::new(Program::hang), Life::new());
@@ -232,7 +234,7 @@ fn p10_down_on_a_full_disk_says_what_still_runs() {
     engine.shutdown();
 }
 
-/// P3, P10: also when the store is slower than the engine's threads look up.
+/// P3, P10: the same when the store is slower than the engine's polling threads.
 #[test]
 fn p3_stop_waits_for_a_slow_store() {
     let (world, life) = (World::new(Program::hang), Life::new());
@@ -276,7 +278,8 @@ fn p3_stop_catches_what_is_just_being_granted() {
     assert!(engine.board().attempts.is_empty());
 }
 
-/// P10: a stop that failed is not called one; it holds up no shutdown, and the next start tries again.
+/// P10: a failed stop is not reported as done. It does not delay a shutdown, and the next start
+/// tries again.
 #[test]
 fn p10_a_stop_that_failed_is_tried_again() {
     let (world, life) = (World::new(Program::hang), Life::new());
@@ -296,7 +299,7 @@ fn p10_a_stop_that_failed_is_tried_again() {
     world.agents.assert_lawful();
 }
 
-/// Shutting down at any moment joins every thread, and going on afterwards does everything once.
+/// A shutdown at any moment joins every thread, and after a restart everything is done once.
 #[test]
 fn shutdown_joins_every_thread_wherever_it_comes() {
     let work = |rounds: u64| {
@@ -331,7 +334,7 @@ fn shutdown_joins_every_thread_wherever_it_comes() {
     std::thread::scope(|scope| (0..6).for_each(|_| _ = scope.spawn(|| work(6))));
 }
 
-/// A start that fails leaves no thread behind either.
+/// A failed start leaves no thread behind.
 #[test]
 fn a_start_that_fails_leaves_no_thread() {
     let world = World::new(append_own_name);

@@ -1,4 +1,4 @@
-//! The fake world around an engine, and how tests talk to it and wait for it.
+//! The fakes around an engine, and helpers that send requests and wait for states.
 
 use std::future::Future;
 use std::path::Path;
@@ -25,7 +25,7 @@ use regatta_testkit::fake_git::FakeGit;
 use regatta_testkit::memory::MemoryStore;
 use regatta_testkit::steps::{Life, LivingStore, PATIENCE};
 
-/// Where the fake repository is.
+/// The path of the fake repository.
 pub(crate) const REPO: &str = "/nowhere/shop";
 
 /// Everything outside the engine. It outlives every engine.
@@ -34,17 +34,17 @@ pub(crate) struct World {
     pub(crate) git: FakeGit,
     pub(crate) agents: FakeAgents,
     pub(crate) clock: FakeClock,
-    /// Whether the machine's clock is used instead of the fake one.
+    /// True if the machine's clock is used instead of the fake one.
     pub(crate) real_time: bool,
     pub(crate) settings: Settings,
 }
 
-/// The usual program: adds its task's number to the file its description names.
+/// The usual program: appends its task's number to the file that the task's description names.
 pub(crate) fn append_own_name(program: &Program) -> Exit {
     let file = described_file(program);
     let text = program.read(&file);
     if text.contains("<<<<<<< ") {
-        // A fix-up: both sides stay.
+        // A fix-up keeps both sides.
         let marks = ["<<<<<<< ", "=======", ">>>>>>> "];
         let lines = text.lines().filter(|line| !marks.iter().any(|it| line.starts_with(it)));
         program.write(&file, &lines.map(|it| format!("{it}\n")).collect::<String>());
@@ -54,7 +54,8 @@ pub(crate) fn append_own_name(program: &Program) -> Exit {
     Exit::Code(0)
 }
 
-/// The file that a task's description names: the third line of the prompt, or the last section's in a fix-up.
+/// Returns the file that a task's description names: the third line of the prompt, or the last
+/// section's in a fix-up.
 pub(crate) fn described_file(program: &Program) -> String {
     let launch = program.launch();
     let named = match launch.prompt.split_once("## THE ORIGINAL TASK") {
@@ -65,7 +66,7 @@ pub(crate) fn described_file(program: &Program) -> String {
 }
 
 impl World {
-    /// A world whose programs do `script`, with a repository and nothing else.
+    /// Creates a world whose programs run `script`, with one repository.
     pub(crate) fn new(script: impl Fn(&Program) -> Exit + Send + Sync + 'static) -> World {
         let git = FakeGit::new();
         git.create(Path::new(REPO), &[("README", "shop\n")]);
@@ -80,7 +81,7 @@ impl World {
         self.start_in(&Life::new()).unwrap()
     }
 
-    /// Starts an engine whose every call is a step of `life`.
+    /// Starts an engine in which every call of a port is a step of `life`.
     pub(crate) fn start_in(&self, life: &Life) -> Result<Engine, Failure> {
         let clock: Arc<dyn Clock> = if self.real_time { Arc::new(MachineClock) } else { Arc::new(self.clock.clone()) };
         let ports = Ports {
@@ -92,7 +93,7 @@ impl World {
         Engine::start(ports, self.settings.clone()).map(|it| it.0)
     }
 
-    /// How many effects are stored and not performed.
+    /// Returns the number of effects that are stored and not performed.
     pub(crate) fn outbox(&self) -> usize {
         self.store.clone().load().unwrap().outbox.len()
     }
@@ -145,7 +146,7 @@ pub(crate) fn register(agent: &str) -> Command {
     })
 }
 
-/// An agent that somebody else starts.
+/// Returns the command that registers an agent which somebody else starts.
 pub(crate) fn register_outside(agent: &str) -> Command {
     match register(agent) {
         Command::RegisterAgent(it) => {
@@ -174,7 +175,7 @@ pub(crate) fn polled(reply: &Reply) -> (AttemptId, u64) {
     }
 }
 
-/// A task that changes one file.
+/// Returns a task that changes one file.
 pub(crate) fn task_on(file: &str, manifest: &str) -> task::Add {
     task::Add {
         project: shop(),
@@ -216,7 +217,7 @@ pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
     Command::StartMission { mission, tasks, adopt: vec![] }
 }
 
-/// A mission in waves, each of which lands as one commit.
+/// Returns a mission in waves, each of which lands as one commit.
 pub(crate) fn wave_mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
     let Command::StartMission { mission, tasks, adopt } = mission(agents, tasks) else { unreachable!() };
     let mission = mission::Start { mode: mission::Mode::Waves, wave_commits: true, ..mission };
@@ -226,7 +227,7 @@ pub(crate) fn wave_mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command 
 /// Registers the project and the agents, and starts a mission.
 pub(crate) fn launch(engine: &Engine, agents: &[&str], tasks: Vec<PlannedTask>) -> (MissionId, Vec<TaskId>) {
     say(engine, add_project());
-    // The clock of these stories stands still: what broke off is tried again at once.
+    // The fake clock stands still, so a backoff would never end.
     let limits = regatta_core::fleet::Limits { retry_ms: 0, ..engine.board().limits };
     say(engine, Command::SetLimits { limits });
     for agent in agents {
@@ -269,7 +270,7 @@ pub(crate) fn granted(reply: &Reply) -> (ClaimId, u64) {
     }
 }
 
-/// Waits until the board is as said; panics when that takes too long.
+/// Waits until `holds` is true for the board. Panics when that takes too long.
 pub(crate) fn until(engine: &Engine, what: &str, holds: impl Fn(&Board) -> bool) -> Arc<Board> {
     let mut watch = engine.watch();
     let deadline = Instant::now() + PATIENCE;
@@ -284,13 +285,13 @@ pub(crate) fn until(engine: &Engine, what: &str, holds: impl Fn(&Board) -> bool)
     }
 }
 
-/// Waits until every task has ended and nothing is left to perform.
+/// Waits until every task has ended and every effect is performed.
 pub(crate) fn until_done(engine: &Engine, life: &Life, world: &World) {
     until(engine, "every task has ended", |board| board.counters.task > 0 && board.tasks.is_empty());
     life.until("everything is performed", || world.outbox() == 0);
 }
 
-/// Waits until a task goes to a person, who gives it up; gives the reason it had.
+/// Waits until a task needs a person, cancels it as that person, and returns the reason it had.
 pub(crate) fn until_given_up(engine: &Engine, life: &Life, world: &World, task: TaskId) -> String {
     let needs =
         |board: &Board| board.tasks.get(&task).is_some_and(|it| it.status == regatta_core::task::Status::NeedsHuman);
@@ -325,7 +326,7 @@ pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: Insta
     }
 }
 
-/// Runs a future on this thread; panics when that takes too long.
+/// Runs a future on this thread. Panics when that takes too long.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     block_on_until(future, Instant::now() + PATIENCE).expect("the future ends in time")
 }
@@ -333,7 +334,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 /// A future that a test polls by hand.
 pub(crate) type Hand<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Polls once; `None` while it is not done.
+/// Polls a future once. Returns `None` while it is not ready.
 pub(crate) fn poll<T>(future: &mut Hand<'_, T>) -> Option<T> {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(it) => Some(it),
@@ -341,14 +342,14 @@ pub(crate) fn poll<T>(future: &mut Hand<'_, T>) -> Option<T> {
     }
 }
 
-/// Asks and returns at once; the request is in the writer's queue if there was room.
+/// Submits a request and returns at once. The request is in the writer's queue if there was room.
 pub(crate) fn send(engine: &Engine, request: Request) -> Hand<'_, Result<Reply, Failure>> {
     let mut future: Hand<'_, _> = Box::pin(engine.ask(request));
     assert!(poll(&mut future).is_none(), "the writer is held back");
     future
 }
 
-/// The fold of everything that was ever recorded (D4).
+/// Folds all recorded events into a board (D4).
 pub(crate) fn folded(engine: &Engine) -> Board {
     let mut board = Board::default();
     for event in engine.history().events(0, usize::MAX).unwrap() {
@@ -357,7 +358,7 @@ pub(crate) fn folded(engine: &Engine) -> Board {
     board
 }
 
-/// Checks what must hold when all is done.
+/// Checks that nothing is left over when all is done.
 pub(crate) fn assert_clean(engine: &Engine, world: &World) {
     let board = engine.board();
     assert!(board.claims.is_empty(), "claims are left: {:?}", board.claims);
@@ -365,7 +366,7 @@ pub(crate) fn assert_clean(engine: &Engine, world: &World) {
         board.waits.is_empty() && board.attempts.is_empty() && board.landings.is_empty() && board.missions.is_empty()
     );
     assert_eq!(world.git.workspaces(), [], "workspaces are left");
-    // They are used again, so there are no more than were needed at once.
+    // Staging directories are reused, so there are no more than were needed at the same time.
     assert!(world.git.staged().len() <= 3, "staging directories are left: {:?}", world.git.staged());
     assert_eq!(world.agents.running(), [], "programs are left");
     assert_eq!(world.outbox(), 0, "effects are left");

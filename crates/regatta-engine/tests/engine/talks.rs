@@ -1,5 +1,5 @@
-//! Programs that talk: what they say reaches the board once, what people say reaches them, and a restart in the
-//! midst of it changes nothing.
+//! Tests of sessions: each event of a program reaches the board once, messages of people reach the
+//! program, and a restart in the middle changes nothing.
 
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ fn asks(program: &Program, id: &str, path: &str) -> Result<Answer, Exit> {
 }
 
 /// A mission of one task whose agent talks.
+/// Starts a mission of one task whose agent's runtime has sessions.
 fn launch_one(engine: &Engine) {
     say(engine, add_project());
     let Command::RegisterAgent(ann) = register("ann") else { unreachable!("it registers") };
@@ -58,8 +59,9 @@ fn launch_one(engine: &Engine) {
     say(engine, mission(&["ann"], vec![planned("a", "a", &[])]));
 }
 
-/// What it says is charged and asked once, though a restart tells all of it again (J9 of words); the answer and the
-/// follow-up reach it; it ends when nothing more is to be said, and its work lands.
+/// Use is charged once and a question is asked once, although a restart reads the events again
+/// (J9). The answer and the follow-up prompt reach the program, which ends when no input is left,
+/// and its work lands.
 #[test]
 fn a_talk_goes_on_over_a_restart() {
     let world = World::new(|program| {
@@ -72,7 +74,7 @@ fn a_talk_goes_on_over_a_restart() {
         };
         program.append("a", &format!("{answer:?}\n"));
         program.say(ended(Stop::EndTurn, None));
-        // Told something while it worked: that comes next.
+        // A message that came while the program worked is the next prompt.
         let Ok(wishes) = program.until_wished(|it| it.prompts.len() == 2) else { return Exit::Signal(15) };
         program.say(Said::TurnStarted { n: 1 });
         program.append("a", &format!("{}\n", wishes.prompts[1]));
@@ -105,7 +107,8 @@ fn a_talk_goes_on_over_a_restart() {
     engine.shutdown();
 }
 
-/// A rule answers without anybody, and is named in the decision; a denial carries its words.
+/// A policy rule answers a request without a person and is named in the decision. A denial tells
+/// the agent which rule it was.
 #[test]
 fn the_policy_answers_what_it_covers() {
     let world = World::new(|program| {
@@ -132,8 +135,8 @@ fn the_policy_answers_what_it_covers() {
     engine.shutdown();
 }
 
-/// A rate limit parks the provider until the reset, costs no attempt, and the work goes on where it was: the same
-/// workspace, the same session.
+/// A rate limit parks the provider until the reset and costs no attempt. The work continues in the
+/// same workspace and the same session.
 #[test]
 fn a_rate_limit_parks_and_the_work_goes_on_in_its_workspace() {
     let world = World::new(|program| {
@@ -167,8 +170,9 @@ fn a_rate_limit_parks_and_the_work_goes_on_in_its_workspace() {
     engine.shutdown();
 }
 
-/// At an attempt's own ceiling its program is stopped and the cause recorded; at the day's the turn is ended so
-/// that it can go on, and nothing starts until there is room again.
+/// At an attempt's own limit its program is stopped and the cause is recorded. At the day's limit
+/// only the turn ends, so that the session can continue, and nothing starts until the budget has
+/// room again.
 #[test]
 fn a_budget_that_is_used_up_stops_what_it_covers() {
     for (scope, cause) in [(budget::Scope::Attempt, Cause::OverBudget), (budget::Scope::Day, Cause::Parked)] {
@@ -180,7 +184,7 @@ fn a_budget_that_is_used_up_stops_what_it_covers() {
                 return program.until_wished(|it| it.end).err().unwrap_or(Exit::Code(0));
             }
             program.say(tokens(85));
-            program.say(Said::Plan { entries: vec![] }); // what is not use is written at once, and use before it
+            program.say(Said::Plan { entries: vec![] }); // any other event is recorded at once, after the pending use
             program.say(tokens(120));
             program.say(Said::Plan { entries: vec![] });
             program.hang()
@@ -207,7 +211,8 @@ fn a_budget_that_is_used_up_stops_what_it_covers() {
     }
 }
 
-/// A pause holds the session, and going on says so to the agent; its time out ends it.
+/// A pause holds the session, and resuming sends the agent a prompt. The time limit of a session
+/// ends it.
 #[test]
 fn a_pause_holds_the_session_and_a_timeout_ends_it() {
     let world = World::new(|program| {
@@ -236,8 +241,9 @@ fn a_pause_holds_the_session_and_a_timeout_ends_it() {
     engine.shutdown();
 }
 
-/// A session whose context is nearly full, with more to be said to it, sums itself up; a fresh session goes on in the
-/// same workspace, knows the summary, is told what was still to be said, and that costs no attempt.
+/// A session whose context is nearly full and that still has prompts summarises itself. A fresh
+/// session continues in the same workspace with the summary and the remaining prompts, and that
+/// costs no attempt.
 #[test]
 fn a_session_that_is_nearly_full_rotates() {
     let world = World::new(|program| {
@@ -250,7 +256,7 @@ fn a_session_that_is_nearly_full_rotates() {
             }
             program.say(Said::Context { used: 900, size: 1000 });
             program.say(ended(Stop::EndTurn, None));
-            // The request for a summary comes before what people said.
+            // The request for a summary is sent before the messages of people.
             let asked =
                 program.until_wished(|it| it.prompts.len() == 3 && it.prompts[1] == regatta_core::rotate::SUM_UP);
             if let Err(exit) = asked {
@@ -298,8 +304,8 @@ fn a_session_that_is_nearly_full_rotates() {
     engine.shutdown();
 }
 
-/// What a program owes at its end is charged, on top of what was heard and of that only what is new: also when a
-/// restart hears it all again.
+/// Use that a program reports at its end is charged as far as it exceeds the recorded use, also
+/// when a restart reads it again.
 #[test]
 fn what_a_program_says_at_its_end_is_charged_once() {
     let world = World::new(|program| {
@@ -308,7 +314,7 @@ fn what_a_program_says_at_its_end_is_charged_once() {
         program.append("a", "done\n");
         program.settle("s1", Usage { output: 70, ..Usage::default() });
         program.settle("s2", Usage { output: 5, ..Usage::default() });
-        // Less than what was heard before, or nothing, is owed for nothing.
+        // A report below the recorded use, or of nothing, charges nothing.
         program.settle("s1", Usage { output: 20, ..Usage::default() });
         program.say(ended(Stop::EndTurn, None));
         program.until_wished(|it| it.end).err().unwrap_or(Exit::Code(0))
@@ -324,7 +330,7 @@ fn what_a_program_says_at_its_end_is_charged_once() {
     engine.shutdown();
 }
 
-/// Nobody says a word at midnight: the runner sees by itself that the day has a budget again.
+/// No event happens at midnight. The dispatcher itself notices that the new day has a budget.
 #[test]
 fn a_new_day_wakes_what_the_old_one_parked() {
     let world = World::new(|program| {

@@ -1,4 +1,4 @@
-//! Snapshots, watching, and events.
+//! Tests of reading: boards, watchers and events.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn events_come_in_order_and_without_gaps() {
     engine.shutdown();
 }
 
-/// A watcher sees revisions only rise, and never one whose events are not in the history yet.
+/// A watcher sees rising revisions only, and never one whose events are not in the history yet.
 #[test]
 fn a_watcher_sees_only_what_is_durable_and_never_goes_back() {
     let world = World::new(append_own_name);
@@ -100,7 +100,7 @@ fn the_store_is_checked_and_copied_between_two_commits() {
     assert_eq!(copy.start().board().counters.message, 1);
 }
 
-/// A lease ends by itself, in real time and not early (L5).
+/// A lease ends by itself in real time, and not early (L5).
 #[test]
 fn l5_a_lease_ends_by_itself_and_not_early() {
     let world = World { real_time: true, ..World::new(append_own_name) };
@@ -109,7 +109,8 @@ fn l5_a_lease_ends_by_itself_and_not_early() {
     let lease = regatta_core::claim::Acquire { ttl_ms: 120, ..acquire("ann", "file://shop/a", 0) };
     say(&engine, regatta_core::command::Command::Acquire(lease));
     until(&engine, "the lease has ended", |board| board.claims.is_empty());
-    // The fleet clock counts whole milliseconds, and the one in which the lease was granted counts as a whole one.
+    // The fleet clock counts whole milliseconds, and the millisecond in which the lease was granted
+    // counts in full.
     assert!(started.elapsed() >= Duration::from_millis(120));
     engine.shutdown();
 }

@@ -1,4 +1,4 @@
-//! Workspaces are made ready before work begins in them.
+//! Tests that workspaces are made ready before work begins in them.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -45,10 +45,10 @@ pub(crate) fn ready_project() -> Command {
     }
 }
 
-/// What was done, in order.
+/// The commands that ran, in order.
 type Done = Arc<Mutex<Vec<String>>>;
 
-/// A world that notes what runs; a command called `broken` fails.
+/// Creates a world that records the commands that run. A command called `broken` fails.
 fn world() -> (World, Done) {
     let done = Done::default();
     let noted = done.clone();
@@ -116,7 +116,7 @@ fn a_setup_that_fails_starts_nothing_and_says_why() {
     engine.shutdown();
 }
 
-/// What is about to land is made ready like a workspace before it is checked.
+/// The staging directory of a landing is prepared like a workspace before its tree is checked.
 #[test]
 fn setup_runs_before_the_checks_of_a_landing_too() {
     let (world, done) = world();
@@ -134,7 +134,7 @@ fn setup_runs_before_the_checks_of_a_landing_too() {
     engine.shutdown();
 }
 
-/// A tree that its setup does not take is red: it comes back to its worker with what the command said.
+/// A tree whose setup command fails goes back to its worker with the command's output.
 #[test]
 fn a_landing_whose_setup_fails_is_red() {
     let (world, _) = world();
@@ -151,7 +151,7 @@ fn a_landing_whose_setup_fails_is_red() {
     engine.shutdown();
 }
 
-/// What a project's workspaces may take counts as well as what the disk has.
+/// The space limit of a project's workspaces counts as well as the free space of the disk.
 #[test]
 fn a_project_without_room_of_its_own_starts_nothing_and_says_so() {
     let (world, _) = world();

@@ -8,7 +8,7 @@ use regatta_engine::ports::git::Git;
 
 use crate::world::*;
 
-/// Configures `dir`'s repository to run something at every turn.
+/// Configures `dir`'s repository to run a command at every opportunity.
 fn poison(dir: &Path, canary: &Path) {
     let touch = format!("touch '{}'; cat", canary.display());
     let script = dir.join(".git/evil");
@@ -37,7 +37,7 @@ fn s5_nothing_the_agent_configured_is_run() {
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "work\n");
     poison(&workspace, &canary);
-    // The trap works: the agent's own git falls into it.
+    // The trap works, as the agent's own git triggers it.
     try_git(&workspace, ["status"]);
     assert!(canary.exists());
     fs::remove_file(&canary).unwrap();
@@ -75,7 +75,7 @@ fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
     git(&workspace, &["clone", "-q", sub.to_str().unwrap(), "sub"]);
     poison(&theirs, &canary);
     write(theirs.join("inner"), "y\n");
-    // Edits that nobody committed do not land; they are named and kept.
+    // Uncommitted edits do not land. They are named and kept.
     let error = world.git.capture(&world.repo, A1, &by("work")).unwrap_err();
     assert_eq!(error.code, "submodule_edited", "{error}");
     assert_eq!(world.unkept(A1), Vec::<String>::new());
@@ -93,7 +93,7 @@ fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
     assert!(!canary.exists());
 }
 
-/// Q3: a pointer that moved is work, whether the agent committed it or checked it out.
+/// Q3: a moved submodule pointer is captured, whether the agent committed it or checked it out.
 #[test]
 fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
     for how in ["checked out", "committed", "committed with a module directory"] {
@@ -135,8 +135,8 @@ fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
     }
 }
 
-/// Q3: a submodule that the agent added and committed is captured as one; a repository that it did not commit is kept as
-/// plain files.
+/// Q3: a submodule that the agent added and committed is captured as one. A repository that it did
+/// not commit is captured as plain files.
 #[test]
 fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
     for is_committed in [true, false] {
@@ -164,7 +164,7 @@ fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
     }
 }
 
-/// S5: a submodule's git directory elsewhere is not followed.
+/// S5: a submodule's git directory in another place is not followed.
 #[test]
 fn s5_a_submodules_git_file_that_points_outside_names_nothing() {
     let world = World::new();
@@ -255,7 +255,8 @@ fn ignored_files_are_left_out_and_tracked_ones_never_are() {
     write(workspace.join(".regatta/result.json"), "{}");
     write(workspace.join("sub/.gitignore"), "made/\n");
     write(workspace.join("sub/made/x"), "x");
-    // Later captures start from the base again: what was ignored in between is not left over.
+    // Later captures start from the base again, so files that were ignored in between are not left
+    // over.
     write(workspace.join("later.tmp"), "x");
     assert_eq!(world.capture(A1).changed, ["later.tmp", "sub/.gitignore", "tracked.log"]);
     write(workspace.join("sub/.gitignore"), "made/\n");
@@ -308,7 +309,7 @@ fn s7_any_name_mode_and_kind_of_file_is_kept_as_it_is() {
     assert_eq!(world.status(), "");
 }
 
-/// A pipe, which no tree can hold.
+/// Makes a pipe, which no tree can contain.
 fn make_fifo(path: &Path) {
     assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
 }
@@ -342,7 +343,7 @@ fn s6_a_directory_turned_into_a_link_leads_nowhere() {
     assert_eq!(capture.changed, ["src", "src/lib.rs"]);
     assert_eq!(world.kept(&capture.commit, "src"), outside.to_str().unwrap());
 
-    // The whole workspace as a link is no workspace.
+    // A workspace that is a link is no workspace.
     fs::remove_dir_all(&workspace).unwrap();
     symlink(&outside, &workspace).unwrap();
     assert_eq!(world.git.capture(&world.repo, A1, &by("x")).unwrap_err().code, "no_workspace");
@@ -363,7 +364,7 @@ fn a_repository_within_is_kept_as_plain_files() {
     init(&app.join("vendor/lib"), &[]);
     write(app.join("vendor/lib/lib.rs"), "x\n");
     init(&workspace.join("unborn"), &[]);
-    // Around tracked files, too.
+    // Also around tracked files.
     init(&workspace.join("src"), &[]);
     write(workspace.join("src/new.rs"), "x\n");
     let capture = world.capture(A1);
@@ -375,7 +376,7 @@ fn a_repository_within_is_kept_as_plain_files() {
 #[test]
 fn an_edit_in_the_moment_after_the_checkout_is_seen() {
     let world = World::new();
-    // The same size, within the same tick of the file system's clock, more often than not.
+    // The same size, usually within the same tick of the file system's clock.
     for number in 1..=12 {
         let attempt = regatta_core::ids::AttemptId(number);
         let workspace = world.prepare(attempt).path;
@@ -394,7 +395,7 @@ fn without_our_index_the_capture_is_the_same() {
     assert_eq!(world.capture(A1), capture);
 }
 
-/// Makes a directory for each of these names, each in the one before, and a file in the last.
+/// Makes nested directories with these names, and a file in the last.
 fn write_deep(top: &std::path::Path, names: &[String], file: &str) {
     use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
     let is_dir = OFlags::DIRECTORY | OFlags::RDONLY;
@@ -407,7 +408,7 @@ fn write_deep(top: &std::path::Path, names: &[String], file: &str) {
     rustix::io::write(&made, b"deep\n").unwrap();
 }
 
-/// Q3, Q5: a path that the system does not take is named; nothing else of the work passes for all of it.
+/// Q3, Q5: a path that is too long for the system is named, and no partial capture is made.
 #[test]
 fn q3_a_path_that_is_too_long_is_named_and_stops_the_capture() {
     for (depth, name) in [(20, 240), (13, 240), (1030, 3)] {
@@ -432,7 +433,7 @@ fn q3_a_path_that_is_too_long_is_named_and_stops_the_capture() {
     world.clean_trial(&capture.commit);
 }
 
-/// S6, Q3: a directory that cannot be looked into may hold work. It is named, not passed over.
+/// S6, Q3: an unreadable directory may contain work, so it is named and not skipped.
 #[test]
 fn q3_a_directory_that_cannot_be_read_stops_the_capture() {
     if rustix::process::geteuid().is_root() {
@@ -448,7 +449,7 @@ fn q3_a_directory_that_cannot_be_read_stops_the_capture() {
     assert_eq!(found.unwrap_err().code, "unreadable");
 }
 
-/// S6: a folder that some file system takes for `.git` is named, on whatever system it was made.
+/// S6: a folder that some file system treats as `.git` is named, whatever system it was made on.
 #[test]
 fn s6_names_that_mean_a_git_directory_elsewhere_stop_the_capture() {
     for name in [".GIT", ".git.", ".Git ", "git~1", ".g\u{200c}it"] {

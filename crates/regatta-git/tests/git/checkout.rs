@@ -1,4 +1,5 @@
-//! The user's checkout of the trunk: brought along where nothing is in the way, never overwritten.
+//! Tests of the user's checkout of the trunk: it is updated where nothing is in the way, and never
+//! overwritten.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,8 @@ use regatta_engine::ports::git::{Git, Move};
 
 use crate::world::*;
 
-/// What a person could lose: every file outside `.git`, ignored ones too, and what git thinks of them.
+/// Returns everything that a person could lose: every file outside `.git`, including ignored ones,
+/// and git's status of them.
 fn everything(dir: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut left = vec![dir.to_path_buf()];
@@ -53,7 +55,7 @@ fn a_dirty_checkout_stops_the_move_before_the_ref() {
     assert_eq!(world.status(), "");
 }
 
-/// As `git merge --ff-only` would: what a person changes elsewhere is no reason to wait, and stays as it is.
+/// Like `git merge --ff-only`: edits in other files do not delay a move, and stay as they are.
 #[test]
 fn changes_in_other_files_stay_and_stop_nothing() {
     let world = World::new();
@@ -76,7 +78,7 @@ fn changes_in_other_files_stay_and_stop_nothing() {
     assert_eq!(read(world.user().join("new.txt")), "new\n");
     assert_eq!(read(world.user().join("src/lib.rs")), "edited\n");
 
-    // A file in the place of a folder that the next one needs, and the other way round, is in its way.
+    // A file in the place of a folder that the next move needs, or the reverse, blocks it.
     let workspace = world.prepare(A2).path;
     write(workspace.join("b/staged.txt/deeper"), "d\n");
     fs::remove_dir_all(workspace.join("src")).unwrap();
@@ -85,7 +87,7 @@ fn changes_in_other_files_stay_and_stop_nothing() {
     assert_eq!(refused(&world, &new, &next), ["b/staged.txt", "src/lib.rs"]);
 }
 
-/// Git moves no index in which a merge is unsettled, wherever that is.
+/// Git updates no index with an unmerged path, wherever that path is.
 #[test]
 fn an_unsettled_merge_stops_the_move() {
     let world = World::new();
@@ -110,7 +112,7 @@ fn an_untracked_or_ignored_file_in_the_way_stops_the_move() {
     write(workspace.join(".gitignore"), "nothing\n");
     write(workspace.join(".env"), "agent's\n");
     write(workspace.join("deep/er/file"), "agent's\n");
-    // A file takes the place of a directory, and the other way round.
+    // A file replaces a directory, and the reverse.
     fs::remove_dir_all(workspace.join("src")).unwrap();
     write(workspace.join("src"), "a file now\n");
     fs::remove_file(workspace.join("run.sh")).unwrap();
@@ -167,7 +169,7 @@ fn a_linked_worktree_of_the_users_is_a_checkout_too() {
     assert_eq!(read(world.user().join("a.txt")), "one\n");
     assert_eq!(world.status(), "");
 
-    // The same, seen from the linked tree, and with that tree deleted by hand.
+    // The same seen from the linked tree, and after that tree was deleted by hand.
     let from_linked = World::around(temp(), linked.clone());
     let next = from_linked.change(A1, &[("a.txt", "three\n")]);
     assert_eq!(from_linked.land(&new, &next), Move::Moved);
@@ -224,14 +226,15 @@ fn after_a_crash_a_persons_change_still_comes_first() {
         let before = everything(world.user());
         assert_eq!(world.land(&old, &new), Move::Moved, "the trunk is there, whatever the checkout");
         assert_eq!(everything(world.user()), before);
-        // The next landing, of another file, says what was left behind: a commit would take the last one back.
+        // The next landing, of another file, names the outdated file, because a commit would undo
+        // the last landing.
         let next = world.change(A2, &[("b.txt", "b\n")]);
         assert!(matches!(world.land(&new, &next), Move::Dirty(_)));
         assert_eq!(everything(world.user()), before);
     }
 }
 
-/// What a person does elsewhere does not keep a checkout from following after a crash.
+/// Edits of a person in other files do not prevent the update of a checkout after a crash.
 #[test]
 fn after_a_crash_changes_in_other_files_stay() {
     for is_staged in [false, true] {
@@ -244,7 +247,7 @@ fn after_a_crash_changes_in_other_files_stay() {
         if is_staged {
             git(world.user(), &["add", "run.sh"]);
         }
-        // The update of the files was cut off as well.
+        // The update of the files was interrupted too.
         write(world.user().join("a.txt"), "two\n");
         assert_eq!(world.land(&old, &new), Move::Moved);
         assert_eq!(world.status(), if is_staged { "M  run.sh" } else { " M run.sh" });

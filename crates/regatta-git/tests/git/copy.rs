@@ -1,4 +1,5 @@
-//! Files of the user's that come along: `workspace.copy`, and what `workspace.setup` made.
+//! Tests of copied files: the user's untracked files (`workspace.copy`), and files that
+//! `workspace.setup` makes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -52,7 +53,7 @@ fn untracked_files_come_along_with_their_mode_and_time_and_are_nobodys_work() {
     assert!(!workspace.join("other.txt").exists());
     assert_eq!(git(&workspace, &["status", "--porcelain"]), "");
 
-    // Neither a changed .gitignore nor a change to the file itself makes it the attempt's work.
+    // Neither a changed .gitignore nor an edit of the file itself makes it the attempt's work.
     write(workspace.join(".gitignore"), "!.env\n!cache/\n!notes.txt\n");
     write(workspace.join("notes.txt"), "changed\n");
     assert_eq!(world.unkept(A1), [".gitignore"]);
@@ -129,7 +130,7 @@ fn bringing_again_changes_nothing_and_finishes_what_was_cut_off() {
 fn too_much_is_refused_before_anything_is_copied() {
     let world = world(&["huge*"]);
     for name in ["huge1", "huge2"] {
-        // A hole: it takes no room here.
+        // A sparse file, which takes no disk space.
         fs::File::create(world.user().join(name)).unwrap().set_len(9 << 30).unwrap();
     }
     let workspace = world.prepare(A1).path;
@@ -168,7 +169,7 @@ fn a_data_directory_inside_the_checkout_is_not_brought() {
     assert!(workspace.join("local").exists() && !workspace.join("data").exists());
 }
 
-/// What is about to land has them, too; staged again it is the commit alone.
+/// A staging directory gets the files too, and staging it again removes them.
 #[test]
 fn they_come_into_a_slots_directory_and_go_again() {
     let world = world(&["*.env", "a.txt"]);
@@ -182,7 +183,8 @@ fn they_come_into_a_slots_directory_and_go_again() {
     assert!(!dir.join("local.env").exists());
 }
 
-/// An agent that committed what was brought gets its files captured, and not its history: no secret lands by rebase.
+/// If an agent commits copied files, its other files are captured but not its history, so that no
+/// secret lands by rebase.
 #[test]
 fn a_history_with_what_was_brought_is_left_out() {
     let world = world(&["*.env"]);

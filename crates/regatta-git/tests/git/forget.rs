@@ -1,4 +1,4 @@
-//! Dropped work is forgotten with its proof, and only that.
+//! Tests that dropped work, and only that, is deleted with its proof.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use regatta_engine::ports::git::{DroppedProof, Git};
 
 use crate::world::{A1, A2, World, commit_all, git, try_git, write};
 
-/// Whether the vault still has a file of this content.
+/// Returns whether the vault has a file with this content.
 fn has(world: &World, text: &str) -> bool {
     write(world.home.path().join("wanted"), text);
     let id = git(world.home.path(), &["hash-object", "wanted"]);
     try_git(&world.vault(), ["cat-file", "-e", &id]).status.success()
 }
 
-/// Q3: what was dropped goes, with everything that was kept of it before; what landed, what another attempt has and what a
-/// rewritten trunk let go of stays, however often garbage is collected.
+/// Q3: dropped work is deleted with all its captures. Landed work, other attempts' work and commits
+/// that a rewritten trunk has dropped stay, however often garbage is collected.
 #[test]
 fn q3_only_what_was_dropped_is_forgotten() {
     let world = World::new();
     let old = world.tip();
-    // Landed, and then taken off the trunk by somebody.
+    // Landed, and then removed from the trunk by somebody.
     let landed = world.change(AttemptId(3), &[("c.txt", "landed\n")]);
     world.land(&old, &landed);
     world.remove(AttemptId(3));

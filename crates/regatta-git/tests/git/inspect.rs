@@ -95,7 +95,7 @@ fn what_is_no_usable_repository_is_told_with_a_way_out() {
     assert_eq!((facts.bare, facts.branch), (true, Some(branch("trunk"))));
     assert_eq!(facts.top, fs::canonicalize(world.home.path().join("bare.git")).unwrap());
 
-    // A registered repository that is gone is not replaced by one that happens to lie above it.
+    // A registered repository that is gone is not replaced by one in a directory above.
     let mut inner = World::around(world.home, path.join("inner"));
     fs::create_dir(inner.user()).unwrap();
     inner.repo.trunk = branch("trunk");

@@ -74,7 +74,7 @@ fn q2_of_many_moves_at_once_exactly_one_wins() {
     let news: Vec<CommitId> = (1..=4)
         .map(|number| world.change(regatta_core::ids::AttemptId(number), &[("a.txt", &format!("{number}\n"))]))
         .collect();
-    // Two adapters share no lock, as two daemons by mistake would not.
+    // The two adapters share no lock, as two daemons started by mistake would not.
     let other = regatta_git::GitAdapter::new(world.data());
     let start = Barrier::new(news.len());
     let outcomes: Vec<_> = std::thread::scope(|scope| {

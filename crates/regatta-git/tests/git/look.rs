@@ -64,8 +64,8 @@ fn a_trunk_that_was_set_back_no_longer_contains_what_landed() {
     assert_eq!(missing(), [landed, later]);
 }
 
-/// Q12: the trunk is compared with recorded commits along first parents, trailers and all. Commits that are gone from the
-/// user's repository are still known.
+/// Q12: the trunk is compared with recorded commits along first parents, including trailers.
+/// Commits that the user's repository has lost are still known.
 #[test]
 fn q12_a_trunk_is_compared_with_what_landed() {
     let world = World::new();
@@ -109,7 +109,8 @@ fn free_space_is_known_before_anything_is_made() {
     assert!(world.git.free_disk_mb().is_some());
 }
 
-/// What a release is made for: the commits after the last tag, and which task each landed.
+/// The commits for which a release is made: those after the last tag, with the task that each
+/// landed.
 #[test]
 fn what_is_not_released_is_what_came_after_the_last_tag() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! The git adapter against real repositories on disk.
+//! Tests of the git adapter against real repositories on disk.
 
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 

@@ -62,7 +62,8 @@ fn a_queue_merges_onto_what_has_not_landed_yet() {
     assert_eq!(read(world.user().join("one.txt")), "x\n");
 }
 
-/// Several merges become one commit on the tip, with the tree of the last; the same again is the same commit.
+/// Several merges become one commit on the tip with the tree of the last. Repeating it gives the
+/// same commit.
 #[test]
 fn merges_are_folded_into_one_commit() {
     let world = World::new();
@@ -79,7 +80,7 @@ fn merges_are_folded_into_one_commit() {
     assert_eq!(of(&format!("{one}^{{tree}}")), of(&format!("{second}^{{tree}}")));
     assert_eq!((world.kept(&one, "one.txt"), world.kept(&one, "two.txt")), ("a".into(), "b".into()));
     assert_eq!(world.land(&tip, &one), Move::Moved);
-    // What one of them brought is taken back by its own change, and the other stays.
+    // The inverse of one change undoes its part, and the other stays.
     let Trial::Clean(undone) = world.git.revert(&world.repo, &one, &a, &by("undo a")).unwrap() else { panic!() };
     assert_eq!(world.kept(&undone, "two.txt"), "b");
     assert!(world.git.file_at(&world.repo, &undone, "one.txt").unwrap().is_none());
@@ -100,7 +101,7 @@ fn a_rewritten_trunk_does_not_get_its_dropped_commits_back() {
     assert_eq!(files, ".gitignore\na.txt\nother.txt\nrun.sh\nsrc/lib.rs");
     assert_eq!(world.kept(&merged, "a.txt"), "two");
 
-    // With nothing in common at all it is the same.
+    // The same holds without any common commit.
     git(world.user(), &["checkout", "-q", "--orphan", "fresh"]);
     commit_all(world.user(), "a new beginning");
     git(world.user(), &["branch", "-q", "-M", "fresh", "main"]);
@@ -279,8 +280,8 @@ fn a_commits_files_and_changes_can_be_read() {
     assert!(patch.contains("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n"), "{patch}");
 }
 
-/// Q6: work that conflicts is given out to be mended with both sides in it, only what was mended is captured, and to the
-/// trunk it is one change.
+/// Q6: a conflict goes to a fix-up with both sides in its workspace. Only the resolution is
+/// captured, and for the trunk it is one change.
 #[test]
 fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
     let world = World::new();
@@ -325,8 +326,8 @@ fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
     assert_eq!(world.git.unkept(&world.repo, A2).unwrap(), [] as [String; 0]);
 }
 
-/// Every kind of conflict is named with a path that exists on one of the sides, and the fix-up's workspace has no name
-/// that git invented.
+/// Every kind of conflict is named with a path that exists on one of the sides, and the fix-up's
+/// workspace contains no name that git invented.
 #[test]
 fn q6_a_conflict_is_named_by_its_kind_and_by_paths_that_exist() {
     use regatta_core::task::ConflictKind;
@@ -379,7 +380,8 @@ fn q6_a_conflict_is_named_by_its_kind_and_by_paths_that_exist() {
     assert_eq!(git(&mending.path, &["status", "--porcelain"]), "");
 }
 
-/// Q6: where ownership settled a conflict, the fix-up's workspace has the version that was taken, without marks.
+/// Q6: where ownership resolved a conflict, the fix-up's workspace has the taken version without
+/// markers.
 #[test]
 fn q6_a_fixup_of_settled_conflicts_has_the_versions_that_were_taken() {
     let world = World::new();
@@ -408,7 +410,8 @@ fn q6_a_fixup_of_settled_conflicts_has_the_versions_that_were_taken() {
     assert!(!world.git.recognise_fixup(&world.repo, A2, &mended.base, &plain).unwrap(), "it has no marks");
 }
 
-/// A batch is merged at once, up to the first that conflicts; nothing of a batch that conflicts stays in the vault.
+/// A batch is merged at once, up to the first conflict. Nothing of a conflicting batch stays in the
+/// vault.
 #[test]
 fn a_batch_is_merged_as_one_by_one_would_be() {
     let world = World::new();

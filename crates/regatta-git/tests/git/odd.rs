@@ -1,4 +1,4 @@
-//! Repositories that are not like the others: each works, or is refused before anything moves.
+//! Tests of unusual repositories: each works, or is refused before anything moves.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use regatta_git::GitAdapter;
 
 use crate::world::*;
 
-/// Every file below a directory but `.git`: its kind, its rights, its content.
+/// Returns every file below a directory except `.git`: its kind, its mode, its content.
 fn everything(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut left = vec![top.to_path_buf()];
@@ -34,7 +34,7 @@ fn everything(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
-/// What git itself checks out of a commit, under no configuration.
+/// Returns what git itself checks out of a commit, without any configuration.
 fn checked_out(world: &World, commit: &CommitId) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let dir = world.home.path().join("by git");
     fs::create_dir_all(&dir).unwrap();
@@ -55,7 +55,7 @@ fn checked_out(world: &World, commit: &CommitId) -> BTreeMap<PathBuf, (u32, Vec<
     found
 }
 
-/// Takes a change all the way from a workspace to the trunk, and looks at every stop.
+/// Takes a change all the way from a workspace to the trunk, and checks it at every stage.
 fn journey(world: &World, attempt: u64, edit: impl FnOnce(&Path)) -> CommitId {
     let old = world.tip();
     let workspace = world.prepare(AttemptId(attempt)).path;
@@ -104,7 +104,8 @@ fn submodules_lfs_pointers_large_and_binary_files_modes_and_links_land_as_they_a
     assert!(git(world.user(), &["ls-tree", new.as_str(), "lib"]).starts_with("160000 commit"));
     assert!(read(world.user().join("model.bin")).contains("54321"));
     assert!(fs::read(world.user().join("large")).unwrap() == large);
-    // And on, in the same directory: files become directories, links and the reverse.
+    // The same directory is staged again, with files that become directories and links, and the
+    // reverse.
     journey(&world, 2, |workspace| {
         fs::remove_file(workspace.join("link")).unwrap();
         write(workspace.join("link/inner"), "a directory now\n");
@@ -115,8 +116,9 @@ fn submodules_lfs_pointers_large_and_binary_files_modes_and_links_land_as_they_a
     assert!(git(world.user(), &["submodule", "status"]).contains("lib"));
 }
 
-/// Where the user's file system takes names that differ by case for the same, one that comes beside another is refused
-/// before anything moves; whatever else changes lands, and where case counts it is a file like any other.
+/// Where the user's file system ignores case, a file whose name differs from another one by case
+/// alone is refused before anything moves. Other changes land, and on a case-sensitive file system
+/// it is a file like any other.
 #[test]
 fn names_that_differ_by_case_alone_are_refused_where_they_are_one_file() {
     let cases: [&[(&str, &str)]; 4] = [
@@ -129,7 +131,7 @@ fn names_that_differ_by_case_alone_are_refused_where_they_are_one_file() {
         let world = World::new();
         git(world.user(), &["config", "core.ignorecase", "true"]);
         let old = world.tip();
-        // The workspace is on a file system that keeps case apart, as an agent's machine may be.
+        // The workspace is on a case-sensitive file system, as an agent's machine may be.
         let workspace = world.prepare(A1);
         for (path, text) in files {
             write(workspace.path.join(path), text);
@@ -138,18 +140,18 @@ fn names_that_differ_by_case_alone_are_refused_where_they_are_one_file() {
         let before = git(world.user(), &["rev-parse", "HEAD", "main"]);
         let refused = world.git.trial_merge(&world.repo, &old, &commit, &by("land it"), Style::Squash).unwrap_err();
         assert!(refused.code == "same_names" && refused.what.contains("by case alone"), "{files:?}: {refused:?}");
-        // By another way, too: nothing moves.
+        // The move refuses it too, and nothing moves.
         git(world.user(), &["config", "core.ignorecase", "false"]);
         let new = world.clean_trial(&commit);
         git(world.user(), &["config", "core.ignorecase", "true"]);
         let refused = world.git.move_trunk(&world.permit(), &world.repo, &old, &new).unwrap_err();
         assert_eq!((refused.code, world.status().as_str()), ("same_names", ""), "{files:?}");
         assert_eq!(git(world.user(), &["rev-parse", "HEAD", "main"]), before, "{files:?}");
-        // A change that brings no such name is not held up.
+        // A change without such a name is not affected.
         write(world.prepare(A2).path.join("a.txt"), "two\n");
         let plain = world.clean_trial(&world.capture(A2).commit);
         assert_eq!(world.land(&old, &plain), Move::Moved);
-        // Where case counts, both land.
+        // On a case-sensitive file system both land.
         git(world.user(), &["config", "core.ignorecase", "false"]);
         let both = world.clean_trial(&commit);
         assert_eq!((world.land(&plain, &both), world.status().as_str()), (Move::Moved, ""), "{files:?}");
@@ -210,7 +212,7 @@ fn line_endings_and_encodings_are_gits_to_convert() {
 
 #[test]
 fn repositories_that_keep_their_things_elsewhere_work() {
-    // Objects borrowed from another repository, which then goes away.
+    // Objects borrowed from another repository, which is then removed.
     let source = World::new();
     git(source.home.path(), &["clone", "-q", "--shared", "user's repo", "borrower"]);
     let path = source.home.path().join("borrower");
@@ -221,7 +223,8 @@ fn repositories_that_keep_their_things_elsewhere_work() {
     write(world.prepare(A2).path.join("a.txt"), "three\n");
     assert_eq!(world.kept(&world.capture(A2).commit, "a.txt"), "three");
 
-    // The git directory apart from the working tree, packed refs, a configuration that includes others, a monitor.
+    // A git directory apart from the working tree, packed refs, a configuration that includes
+    // others, a monitor.
     let home = temp();
     let path = home.path().join("tree");
     init(&path, &["--separate-git-dir=../apart.git"]);
@@ -234,14 +237,14 @@ fn repositories_that_keep_their_things_elsewhere_work() {
     journey(&world, 1, |workspace| write(workspace.join("a.txt"), "two\n"));
     journey(&world, 2, |workspace| write(workspace.join("a.txt"), "three\n"));
 
-    // Shared by a group: new files get the group's rights, which is git's own affair.
+    // Shared by a group: git gives new files the group's rights.
     let world = World::made(&["--shared=group"]);
     journey(&world, 1, |workspace| write(workspace.join("new/b.txt"), "two\n"));
     for folder in fs::read_dir(world.user().join(".git/objects")).unwrap().flatten() {
         assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o2770, 0o2770, "{folder:?}");
     }
 
-    // Refs that are not files, where git knows of that.
+    // Refs that are not files, where git supports that.
     let home = temp();
     let path = home.path().join("tables");
     fs::create_dir_all(&path).unwrap();
@@ -268,7 +271,7 @@ fn a_data_directory_on_another_file_system_copies_instead_of_linking() {
 #[test]
 fn an_object_that_the_user_lost_is_brought_again() {
     let world = World::new();
-    // The vault has this blob in what it fetched; the user's repository forgets it.
+    // The vault has this blob from its fetch, and the user's repository loses it.
     write(world.user().join("a.txt"), "once\n");
     commit_all(world.user(), "a version");
     world.prepare(A1);
@@ -296,7 +299,7 @@ fn a_trunk_that_is_not_born_or_not_there_is_refused_with_a_way_out() {
     assert_eq!(asked(&world), "no_such_branch");
     world.repo.trunk = branch("main");
     world.prepare(A1);
-    // Replaced by something else altogether, the old answer is not given again.
+    // After the repository is replaced by something else, the cached answer is not used.
     fs::remove_dir_all(world.user()).unwrap();
     assert_eq!(world.git.tip(&world.repo).unwrap_err().code, "not_a_repository");
     fs::create_dir_all(world.user()).unwrap();
@@ -334,7 +337,7 @@ fn a_slots_directory_is_exactly_the_commit_whatever_a_check_left_in_it() {
     let dir = stage(&first);
     for round in 0..8 {
         let commit = if round % 2 == 0 { &second } else { &first };
-        // What a check may do, and worse.
+        // Changes that a check may make, and worse.
         write(dir.join("left over"), "x");
         write(dir.join("target/debug/ignored.log"), "x");
         write(dir.join("deep/x.log"), "x");
@@ -369,7 +372,7 @@ fn a_slots_directory_is_exactly_the_commit_whatever_a_check_left_in_it() {
         git(&dir, &["log", "-1"]);
     }
     assert_eq!(read(outside.join("er/one")), "outside\n");
-    // Another process knows nothing of what is there, and makes it anew.
+    // Another process does not know the directory's content, and checks it out anew.
     write(dir.join("left over"), "x");
     GitAdapter::new(world.data()).stage(&world.repo, SLOT, &first).unwrap();
     assert_eq!(everything(&dir), checked_out(&world, &first));
@@ -388,7 +391,7 @@ fn a_push_is_never_forced_and_says_what_became_of_it() {
     assert_eq!(push(&world.repo, "origin", &new), Push::Pushed);
     assert_eq!(push(&world.repo, "origin", &new), Push::Pushed);
     assert_eq!(git(&remote, &["rev-parse", "main"]), new.as_str());
-    // An older commit than what is there changes nothing, and is no failure.
+    // Pushing an older commit than the remote's changes nothing and is no failure.
     assert_eq!(push(&world.repo, "origin", &old), Push::Pushed);
     assert_eq!(git(&remote, &["rev-parse", "main"]), new.as_str());
 
@@ -427,7 +430,7 @@ fn several_landings_can_move_the_trunk_in_one_step() {
     assert_eq!(world.status(), "");
 }
 
-/// Makes a pipe that nobody writes to: whoever opens it to read waits for ever.
+/// Makes a pipe without a writer. A reader blocks for ever when opening it.
 fn pipe(path: impl AsRef<Path>) {
     if path.as_ref().exists() {
         fs::remove_file(path.as_ref()).unwrap();
@@ -436,7 +439,7 @@ fn pipe(path: impl AsRef<Path>) {
     assert!(made.success());
 }
 
-/// Q3: a pipe where git reads a file holds up no capture and loses nothing; elsewhere it stays.
+/// Q3: a pipe where git reads a file blocks no capture and loses nothing. Other pipes stay.
 #[test]
 fn q3_a_pipe_anywhere_holds_up_no_capture() {
     let world = World::new();
@@ -458,7 +461,7 @@ fn q3_a_pipe_anywhere_holds_up_no_capture() {
     assert_eq!(world.kept(&capture.commit, "new.txt"), "work");
     assert!(dir.join("deep/er/pipe").exists() && dir.join("socket").exists(), "they are in nobody's way");
     assert!(!dir.join(".gitignore").exists() && !dir.join("a.txt").exists());
-    // What is left over goes the same way.
+    // Leftovers are removed in the same way.
     pipe(dir.join(".gitattributes"));
     assert_eq!(world.unkept(A1), Vec::<String>::new());
     pipe(dir.join(".gitignore"));
@@ -468,7 +471,8 @@ fn q3_a_pipe_anywhere_holds_up_no_capture() {
     assert!(!next.join("deep").exists());
 }
 
-/// D8: what a fetch that was ended by a power cut left is no trunk: a commit without its files.
+/// D8: a fetch that a power cut interrupted may leave a commit without its files. Such a commit is
+/// not the trunk.
 #[test]
 fn d8_a_commit_without_its_files_is_fetched_again() {
     let world = World::new();
@@ -483,7 +487,7 @@ fn d8_a_commit_without_its_files_is_fetched_again() {
     let workspace = world.prepare(A2);
     assert_eq!((workspace.base, read(workspace.path.join("a.txt"))), (tip, "two\n".to_owned()));
     assert!(!world.vault().join("regatta/fetching").exists());
-    // Begun, and ended before a single object came.
+    // Interrupted before a single object came.
     write(world.vault().join("regatta/fetching"), "");
     assert_eq!(world.tip(), world.prepare(AttemptId(3)).base);
 }
@@ -495,6 +499,6 @@ fn directories_of_slots_that_are_no_more_go() {
     let dirs: Vec<_> = (0..4).map(|slot| world.git.stage(&world.repo, slot, &tip).unwrap()).collect();
     world.git.unstage(&world.repo, 2).unwrap();
     assert_eq!(dirs.iter().map(|it| it.is_dir()).collect::<Vec<_>>(), [true, true, false, false]);
-    // Taken into use again, one is whole.
+    // A slot that is used again is complete.
     assert_eq!(read(world.git.stage(&world.repo, 3, &tip).unwrap().join("a.txt")), "one\n");
 }

@@ -1,4 +1,4 @@
-//! Finished workspaces that are kept warm for others.
+//! Tests of finished workspaces that are kept for other attempts.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +25,7 @@ impl World {
     }
 }
 
-/// Every path below `top` but `.git`, with its type, mode and content.
+/// Returns every path below `top` except `.git`, with its type, mode and content.
 fn listing(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     let mut found = Vec::new();
     let mut left = vec![top.to_owned()];
@@ -52,7 +52,7 @@ fn listing(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     found
 }
 
-/// Every file of a git directory, with its content; the index is told by what it says.
+/// Returns every file of a git directory with its content; the index by its entries.
 fn git_dir(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     let mut found = listing(&top.join(".git"));
     for (path, _, content) in &mut found {
@@ -90,10 +90,10 @@ fn a_finished_workspace_is_used_again_and_only_what_differs_is_written() {
     assert_eq!(world.capture(A2).changed, ["src/lib.rs"]);
 }
 
-/// Something an attempt does in its workspace, knowing of a directory outside it.
+/// A change that an attempt makes in its workspace, given a directory outside it.
 type Plant = fn(&Path, &Path);
 
-/// S5: whatever its former attempt left, a warm workspace is the same as a fresh one.
+/// S5: whatever its former attempt left, a pooled workspace equals a fresh one.
 #[test]
 fn s5_nothing_of_the_former_attempt_is_left() {
     let world = World::new();
@@ -170,7 +170,7 @@ fn s5_nothing_of_the_former_attempt_is_left() {
             fs::File::options().append(true).open(&path).unwrap().set_modified(time).unwrap();
         }),
         ("a very deep directory", |dir, _| {
-            // Deeper than a path is long, and than files can be open.
+            // Deeper than a path may be long, and than files may be open.
             use rustix::fs::{Mode, OFlags};
             let open = |at: &std::os::fd::OwnedFd| {
                 rustix::fs::mkdirat(at, "deeper and deeper", Mode::from(0o755)).unwrap();
@@ -194,7 +194,7 @@ fn s5_nothing_of_the_former_attempt_is_left() {
         let fresh = (listing(&dir), fs::metadata(&dir).unwrap().mode());
         let fresh_git = git_dir(&dir);
         plant(&dir, &outside);
-        // The proof is the engine's affair; here the directory alone is looked at.
+        // The engine makes the proof; only the directory matters here.
         world.remove(used);
         assert_eq!(world.parked(), [used.to_string()], "{what}");
         let next = AttemptId(number + 1);
@@ -206,7 +206,7 @@ fn s5_nothing_of_the_former_attempt_is_left() {
         assert_eq!(git(&warm, &["reflog"]), "", "{what}");
         assert!(!outside.join("hooked").exists(), "{what}");
         if outside.join("lib.rs").exists() {
-            // Whoever kept a second name for a file holds another file by now.
+            // A second link to a file refers to another file by now.
             fs::write(outside.join("lib.rs"), "tampered").unwrap();
             assert_eq!(read(warm.join("src/lib.rs")), "fn main() {}\n", "{what}");
         }
@@ -224,18 +224,19 @@ fn a_half_cleaned_workspace_is_never_handed_out() {
     }
     world.finish(A1);
     let pool = world.data().join("pool/shop");
-    // Cut off while it was cleaned, while it was taken, and while it was removed.
+    // Interrupted while it was cleaned, while it was taken, and while it was removed.
     for torn in [".A7.new", ".A8.taken", ".A9.gone"] {
         write(pool.join(torn).join("tree/secret"), "of another attempt");
     }
-    // Cut off after the directory moved and before its index did: nothing vouches for it.
+    // Interrupted between the move of the directory and that of its index, so that the directory
+    // cannot be trusted.
     let again = World { git: regatta_git::GitAdapter::new(world.data()), ..world };
     let workspace = again.prepare(AttemptId(3)).path;
     assert!(!workspace.join("secret").exists());
     assert_eq!(again.parked(), Vec::<String>::new());
     assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
 
-    // A warm one whose index or tree is broken is given up for a fresh one.
+    // A pooled workspace with a broken index or tree is replaced by a fresh one.
     again.finish(A2);
     assert_eq!(again.parked(), ["A2"]);
     fs::write(again.data().join("pool/shop/A2/index"), "torn").unwrap();
@@ -287,7 +288,7 @@ fn a_warm_workspace_follows_a_change_of_what_is_checked_out() {
     assert!(!sparse.join("docs").exists());
     write(sparse.join("docs/d.md"), "left behind\n");
     world.finish(A1);
-    // The absent file changes, and is still absent in the same directory.
+    // An absent file changes, and is still absent in the same directory.
     write(world.user().join("docs/d.md"), "newer\n");
     commit_all(world.user(), "newer docs");
     let again = world.prepare(A2).path;

@@ -13,7 +13,7 @@ fn look(world: &World) -> Vec<Collision> {
     world.git.collisions(&world.repo, &attempts, &world.tip()).unwrap()
 }
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers, deterministic for a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -23,7 +23,8 @@ impl Dice {
     }
 }
 
-/// Changes one of twenty lines of one of three files, or removes it, or puts a directory there.
+/// Changes one of twenty lines of one of three files, or removes the file, or replaces it by a
+/// directory.
 fn disturb(dir: &Path, dice: &mut Dice, who: u64) {
     let file = dir.join(format!("f{}.txt", dice.below(3)));
     match dice.below(10) {
@@ -61,7 +62,7 @@ fn every_collision_of_thirty_seeded_scenarios_is_reported_and_none_is_invented()
         }
         let found = look(&world);
         assert_eq!(found, look(&world), "seed {seed}");
-        // The truth: what the landings would say, one onto the other.
+        // The truth: the result of merging the captures one onto the other.
         let commits: Vec<_> = (1..=ATTEMPTS).map(|it| (AttemptId(it), world.capture(AttemptId(it)))).collect();
         let tip = world.tip();
         for (nth, (one, mine)) in commits.iter().enumerate() {
@@ -99,7 +100,7 @@ fn a_collision_comes_and_goes_with_the_files_and_leaves_nothing_behind() {
     let hot = Collision { one: A1, other: Some(A2), paths: vec!["a.txt".into()] };
     assert_eq!(look(&world), std::slice::from_ref(&hot));
     assert_eq!(look(&world), std::slice::from_ref(&hot));
-    // What is ignored does not count, however much of it there is.
+    // Ignored files do not count, however many there are.
     write(one.join("target/x/out.txt"), "one's\n");
     write(two.join("target/x/out.txt"), "two's\n");
     assert_eq!(look(&world), std::slice::from_ref(&hot));
@@ -127,7 +128,7 @@ fn a_quiet_interval_starts_no_process() {
     let before = world.git.processes();
     assert_eq!(look(&world), found);
     assert_eq!(world.git.processes(), before);
-    // An edit of the same size in the same moment is seen.
+    // An edit of the same size at the same moment is noticed.
     write(world.data().join("workspaces/shop/A1/a.txt"), "2\n");
     assert_eq!(look(&world).len(), 5);
 }

@@ -1,4 +1,4 @@
-//! A runner's side: a project taken in, worked on as anywhere, and handed over.
+//! Tests of a runner's side: fetching a project, working on it, and pushing captures.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use regatta_git::GitAdapter;
 use crate::wire::{Server, TOKEN, unsound};
 use crate::world::{A1, A2, World, by, commit_all, git, init, read, temp, write};
 
-/// A runner's own world: its repository is the mirror.
+/// Creates a runner's own world, whose repository is the mirror.
 pub(crate) fn runner(server: &Server) -> World {
     let home = temp();
     let git = GitAdapter::new(home.path().join("data dir"));
@@ -41,7 +41,7 @@ fn a_project_goes_to_a_runner_and_its_work_comes_back() {
     let captured = runner.capture(A1);
     assert_eq!(runner.unkept(A1), [""; 0]);
     runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
-    // The server finds out by itself what it was given.
+    // The server finds out by itself what it received.
     assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap(), Some(captured.clone()));
     let (old, new) = (server.world.tip(), server.world.clean_trial(&captured.commit));
     server.world.land(&old, &new);
@@ -55,7 +55,8 @@ fn a_project_goes_to_a_runner_and_its_work_comes_back() {
     }
 }
 
-/// J8: whatever was done is done again without harm: after a lost answer nobody knows.
+/// J8: every transfer can be repeated without harm, because nobody knows the outcome after a lost
+/// answer.
 #[test]
 fn j8_taking_in_and_handing_over_can_be_repeated() {
     let server = Server::new(World::new(), &[A1]);
@@ -73,7 +74,7 @@ fn j8_taking_in_and_handing_over_can_be_repeated() {
     let before = runner.git.processes();
     take_in(&runner, &server);
     assert_eq!(runner.git.processes() - before, 1, "where nothing has changed, one git asks for it");
-    // Every capture came over, also those before the last (Q3).
+    // Every capture was pushed, including earlier ones (Q3).
     let kept = |world: &World| git(&world.vault(), &["for-each-ref", "refs/regatta/keep/"]);
     assert_eq!(kept(&server.world), kept(&runner));
     assert_eq!(kept(&runner).lines().count(), 3);
@@ -96,7 +97,7 @@ fn the_mirror_goes_where_the_trunk_goes_also_backwards() {
     assert_eq!(read(runner.prepare(A1).path.join("a.txt")), "three\n");
 }
 
-/// A fix-up is given out with a commit that is on no branch.
+/// A fix-up is based on a commit that is on no branch.
 #[test]
 fn commits_on_no_branch_are_taken_in_by_their_ids() {
     let server = Server::new(World::new(), &[A2]);
@@ -150,7 +151,7 @@ fn what_is_not_its_own_the_server_does_not_take() {
     runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
 }
 
-/// S4: not in the words, not in a file.
+/// S4: the token is in no message and in no file.
 #[test]
 fn s4_the_token_is_nowhere_to_be_found_afterwards() {
     let server = Server::new(World::new(), &[A1]);
@@ -186,13 +187,13 @@ fn files_with(dir: &Path, word: &str) -> usize {
     found
 }
 
-/// D2: broken off anywhere, both sides are sound, and the next call finishes.
+/// D2: interrupted anywhere, both sides are sound, and the next call finishes.
 #[test]
 fn d2_a_fetch_that_is_cut_leaves_both_sides_sound() {
     let server = Server::new(World::new(), &[]);
     let mut cuts = 0;
     for (round, after) in [0, 1, 5, 100, 300, 500, 700, 900].into_iter().enumerate() {
-        // Half of the rounds begin with nothing, half with what was taken in before.
+        // Half of the rounds start without a vault, half with one from an earlier fetch.
         let runner = runner(&server);
         if round % 2 == 1 {
             take_in(&runner, &server);
@@ -212,7 +213,7 @@ fn d2_a_fetch_that_is_cut_leaves_both_sides_sound() {
     assert!(cuts >= 6, "only {cuts} were cut");
 }
 
-/// D2: likewise a push. Nothing of it is there, or all.
+/// D2: the same for a push. All of it arrives, or nothing.
 #[test]
 fn d2_a_push_that_is_cut_is_there_as_a_whole_or_not_at_all() {
     let server = Server::new(World::new(), &[A1]);
@@ -229,7 +230,7 @@ fn d2_a_push_that_is_cut_is_there_as_a_whole_or_not_at_all() {
         cuts += 1;
         assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap(), before);
         assert_eq!(unsound(&server.world.vault()), "");
-        // Now it arrives, but the answer is lost.
+        // Now the push arrives, but its answer is lost.
         server.cut_answer_after(0);
         assert!(runner.git.hand_over(&runner.repo, &server.remote(), A1).is_err());
         assert!(server.was_cut());
@@ -243,7 +244,7 @@ fn d2_a_push_that_is_cut_is_there_as_a_whole_or_not_at_all() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Text that does not pack.
+/// Returns text that does not compress.
 fn noise(size: usize) -> Vec<u8> {
     let mut state = size as u64;
     std::iter::repeat_with(|| {
@@ -256,7 +257,7 @@ fn noise(size: usize) -> Vec<u8> {
 
 #[test]
 fn odd_repositories_travel_too() {
-    // One with a history that ends somewhere, one with long ids, one whose refs are packed.
+    // A shallow history, long ids, packed refs.
     for odd in ["shallow", "sha256", "packed"] {
         let world = match odd {
             "sha256" => World::made(&["--object-format=sha256"]),
@@ -313,7 +314,7 @@ fn travels(world: World, what: &str) {
     assert_eq!(runner.tip(), new, "{what}");
 }
 
-/// Several runners at once, each with attempts of its own that it works on at once, while the trunk goes on.
+/// Several runners at once, each with several attempts at once, while the trunk moves.
 #[test]
 fn many_runners_take_in_and_hand_over_at_once() {
     let attempts: Vec<AttemptId> = (1..=8).map(AttemptId).collect();
@@ -345,7 +346,7 @@ fn many_runners_take_in_and_hand_over_at_once() {
     }
 }
 
-/// A fix-up that was mended on a runner is known for what it is, and one on a base of the runner's own making is not.
+/// A fix-up from a runner is recognised, and one with a base that the runner made up is not.
 #[test]
 fn q11_a_fixup_from_a_runner_stands_on_what_the_server_would_have_made() {
     let world = World::new();
@@ -373,7 +374,7 @@ fn q11_a_fixup_from_a_runner_stands_on_what_the_server_would_have_made() {
         git.trial_merge(repo, &tip, &whole.commit, &by("x"), Default::default()).unwrap(),
         Trial::Clean(_)
     ));
-    // Anything else is no base of a fix-up.
+    // Any other commit is no base of a fix-up.
     for base in [&tip, &whole.commit] {
         assert!(!git.recognise_fixup(repo, A2, base, &Fixup::new(change.clone())).unwrap(), "{base}");
     }

@@ -1,4 +1,4 @@
-//! The trunk brought onto what a remote has.
+//! Tests of rebasing the trunk onto a remote's trunk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ impl Shared {
         Shared { world, remote, colleague }
     }
 
-    /// The colleague pushes this.
+    /// Pushes a change as the colleague.
     fn push(&self, path: &str, text: &str) -> CommitId {
         write(self.colleague.join(path), text);
         let made = commit_all(&self.colleague, &format!("Theirs: {path}"));
@@ -34,7 +34,7 @@ impl Shared {
         made
     }
 
-    /// Something lands here.
+    /// Lands a change on the local trunk.
     fn land(&self, attempt: AttemptId, path: &str, text: &str) -> CommitId {
         let old = self.world.tip();
         let new = self.world.change(attempt, &[(path, text)]);
@@ -53,8 +53,8 @@ impl Shared {
     }
 }
 
-/// Q2, Q3: what landed here stands on what the remote has, in a line; what the trunk was is kept; the checkout follows;
-/// and what became of a commit is known.
+/// Q2, Q3: landed commits are replayed in a line on the remote's trunk, the old trunk is kept, the
+/// checkout is updated, and the replacement of each commit is known.
 #[test]
 fn q3_what_landed_is_replayed_on_what_the_remote_has_and_the_old_trunk_is_kept() {
     let it = Shared::new();
@@ -98,7 +98,8 @@ fn q3_what_landed_is_replayed_on_what_the_remote_has_and_the_old_trunk_is_kept()
     assert_eq!(it.replant(), Replanted::InStep { tip: new });
 }
 
-/// Nothing landed here since: the trunk follows the remote's. What both made is made once.
+/// Nothing landed here since, so the trunk follows the remote's. A change that both made is made
+/// once.
 #[test]
 fn a_trunk_that_is_only_behind_follows() {
     let it = Shared::new();
@@ -111,7 +112,8 @@ fn a_trunk_that_is_only_behind_follows() {
     assert_eq!(it.world.status(), "");
 }
 
-/// Q6: what conflicts is named, and nothing is changed; nor where a person has changes, or somebody was faster.
+/// Q6: conflicting paths are named and nothing is changed. Nor is anything changed where a person
+/// has edits, or somebody else was faster.
 #[test]
 fn q2_what_conflicts_or_is_in_the_way_moves_nothing() {
     let it = Shared::new();
@@ -128,7 +130,7 @@ fn q2_what_conflicts_or_is_in_the_way_moves_nothing() {
     assert_eq!((world.tip(), world.status()), (conflicting, String::new()));
 }
 
-/// A remote that is gone, was never there, or has another history altogether.
+/// A remote that is gone, never existed, or has an unrelated history.
 #[test]
 fn a_remote_that_cannot_be_used_is_told_of() {
     let it = Shared::new();

@@ -4,7 +4,7 @@ use regatta_engine::ports::git::Git;
 
 use crate::world::*;
 
-/// Q3: the part goes on, and the whole stays kept.
+/// Q3: the part is used further, and the whole stays kept.
 #[test]
 fn q3_a_part_of_a_capture_has_only_its_paths_and_the_whole_is_kept() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! The vault served to other machines: real git programs, and requests that no git would send.
+//! Tests of serving the vault to other machines: with real git programs, and with requests that no
+//! git would send.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,7 +14,7 @@ use regatta_engine::ports::git::{Git, GitError, Service, Wire};
 use crate::wire::{Server, TOKEN, unsound};
 use crate::world::{A1, A2, World, commit_all, git, make_executable, read, try_git, write};
 
-/// A person's git that knows the token.
+/// Runs a person's git with the token.
 fn online(server: &Server, dir: &Path, args: &[&str]) -> Result<String, String> {
     let header = format!("http.extraHeader=Authorization: Bearer {TOKEN}");
     let url = server.remote().url;
@@ -23,7 +24,7 @@ fn online(server: &Server, dir: &Path, args: &[&str]) -> Result<String, String> 
     if said.status.success() { Ok(text(&said.stdout)) } else { Err(text(&said.stdout) + &text(&said.stderr)) }
 }
 
-/// Everything the vault names.
+/// Returns all refs of the vault.
 fn refs(server: &Server) -> String {
     git(&server.world.vault(), &["for-each-ref"])
 }
@@ -51,7 +52,7 @@ fn a_git_program_clones_the_trunk_and_follows_it() {
         assert_eq!(git(&place, &["symbolic-ref", "HEAD"]), "refs/heads/main");
         let seen = git(&place, &["for-each-ref", "--format=%(refname)"]);
         assert!(!seen.contains("regatta") && seen.contains("refs/remotes/origin/main"), "{seen}");
-        // The user's trunk is looked at each time.
+        // The user's trunk is read each time.
         write(server.world.user().join("a.txt"), version);
         let tip = commit_all(server.world.user(), "more");
         online(&server, &place, &["-c", &config, "pull", "-q"]).unwrap();
@@ -60,7 +61,7 @@ fn a_git_program_clones_the_trunk_and_follows_it() {
     let listed = online(&server, home, &["ls-remote", "URL"]).unwrap();
     let names: Vec<&str> = listed.lines().filter_map(|it| it.split('\t').nth(1)).collect();
     assert_eq!(names, ["HEAD", "refs/heads/main"], "of all that the vault names");
-    // Who pushes sees what it may write, too.
+    // A pusher also sees the refs that it may write.
     server.world.prepare(A2);
     server.world.capture(A2);
     let refs = server.world.git.advertise(&server.world.repo, &PUSH, &|it| it == "refs/regatta/keep/A2").unwrap();
@@ -71,7 +72,8 @@ fn a_git_program_clones_the_trunk_and_follows_it() {
     assert!(!nobody.status.success(), "who has no token gets nothing");
 }
 
-/// S6: a runner writes only what is its own. Nothing of a push with another ref is written, and the words say why.
+/// S6: a runner writes only its own refs. Nothing of a push with another ref is written, and the
+/// answer says why.
 #[test]
 fn s6_a_push_writes_only_the_refs_that_it_may() {
     let server = Server::new(World::new(), &[A1]);
@@ -108,7 +110,7 @@ fn s6_a_push_writes_only_the_refs_that_it_may() {
     assert_eq!(unsound(&server.world.vault()), "");
 }
 
-/// Q3: a ref that is moved elsewhere leaves what it had beside it, whatever the other side says.
+/// Q3: a moved ref leaves its old commit beside it, whatever the other side sends.
 #[test]
 fn q3_what_a_moved_ref_had_stays_kept() {
     let server = Server::new(World::new(), &[A1]);
@@ -121,7 +123,7 @@ fn q3_what_a_moved_ref_had_stays_kept() {
         kept.push(commit_all(&place, text));
         let refspec = format!("+{}:refs/regatta/keep/A1", kept[kept.len() - 1]);
         online(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
-        // And again, as somebody who did not hear that it was done.
+        // Once more, as a sender that did not get the answer.
         online(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
     }
     let vault = server.world.vault();
@@ -133,7 +135,7 @@ fn q3_what_a_moved_ref_had_stays_kept() {
     assert_eq!(server.world.git.kept(&server.world.repo, A2).unwrap(), None);
 }
 
-/// A push whose sender did not know that it was made already is made again, byte for byte.
+/// A push whose sender did not know that it had succeeded is repeated byte for byte.
 #[test]
 fn a_push_can_be_repeated_as_it_was() {
     let server = Server::new(World::new(), &[A1]);
@@ -147,12 +149,12 @@ fn a_push_can_be_repeated_as_it_was() {
     assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
 }
 
-/// The body of a push that makes `name`, and the commit that it would have.
+/// Returns the body of a push that creates `name`, and the commit that it would have.
 fn a_push(server: &Server, name: &str) -> (Vec<u8>, CommitId) {
     let place = server.world.home.path().join("pusher");
     if !place.exists() {
         git(server.world.home.path(), &["clone", "-q", server.world.user().to_str().unwrap(), "pusher"]);
-        server.world.prepare(A2); // the vault is there
+        server.world.prepare(A2); // creates the vault
         write(place.join("pushed"), "pushed\n");
         commit_all(&place, "pushed");
     }
@@ -182,7 +184,7 @@ fn line(to: &mut Vec<u8>, text: &[u8]) {
 fn s7_s5_hostile_requests_change_nothing() {
     let server = Server::new(World::new(), &[A1]);
     let (good, _) = a_push(&server, "refs/regatta/keep/A1");
-    // What an agent could have left there, were it able to, is not run.
+    // A hook that an agent could have left there does not run.
     let (hooks, ran) = (server.world.vault().join("hooks"), server.world.home.path().join("ran"));
     for hook in ["pre-receive", "update", "post-receive", "post-update", "reference-transaction", "proc-receive"] {
         write(hooks.join(hook), format!("#!/bin/sh\ntouch '{}'\n", ran.display()));
@@ -199,7 +201,8 @@ fn s7_s5_hostile_requests_change_nothing() {
     ];
     for name in names {
         let (outcome, _) = serve(&server, &PUSH, a_push(&server, name).0.as_slice());
-        // What follows the byte 0 is no part of a name: that one is refused like any other.
+        // The part after a NUL byte does not belong to the name, so this name is refused like any
+        // other.
         let told = if name.contains('\0') { Ok(()) } else { Err("bad_request") };
         assert_eq!(outcome.map_err(|it| it.code), told, "{name:?}");
     }
@@ -216,7 +219,7 @@ fn s7_s5_hostile_requests_change_nothing() {
     let told = server.world.git.advertise(&server.world.repo, &odd, &|_| true);
     assert_eq!(told.unwrap_err().code, "bad_request");
     assert_eq!(refs(&server), before);
-    // The same push, packed, and nothing else is wrong with it.
+    // The same push, compressed, is otherwise valid.
     let mut gz = Vec::new();
     GzEncoder::new(good.as_slice(), Compression::fast()).read_to_end(&mut gz).unwrap();
     assert_eq!(serve(&server, &packed, gz.as_slice()).0, Ok(()));
@@ -225,7 +228,7 @@ fn s7_s5_hostile_requests_change_nothing() {
     assert_eq!(unsound(&server.world.vault()), "");
 }
 
-/// S6: a tree that would write into a `.git` directory is no tree that is taken in.
+/// S6: a tree that would write into a `.git` directory is refused.
 #[test]
 fn s6_objects_that_lead_outside_are_not_taken() {
     let server = Server::new(World::new(), &[A1]);
@@ -262,11 +265,11 @@ impl Write for Pieces {
     }
 }
 
-/// A push that looks, when most of it is out, whether git has had it already.
+/// A push that checks, when most of it was sent, whether git has received it already.
 struct Watched<'a> {
     left: &'a [u8],
     objects: PathBuf,
-    /// The most that was handed out and not yet on git's side.
+    /// The largest amount that was sent and not yet received by git.
     held: usize,
     out: usize,
 }
@@ -283,7 +286,7 @@ impl Read for Watched<'_> {
     }
 }
 
-/// How much of a push lies in git's place for what is coming in.
+/// Returns the amount of a push that is in git's directory for incoming objects.
 fn incoming(objects: &Path) -> usize {
     let mut found = 0;
     for dir in
@@ -317,7 +320,8 @@ fn a_large_file_streams_both_ways() {
     let (body, same) = a_push(&server, "refs/regatta/keep/A1");
     assert!(same == made && body.len() > SIZE);
     let objects = server.world.vault().join("objects");
-    // More than a hundred objects, or as large as this, are kept as one pack: git writes them down as they come.
+    // More than a hundred objects, or objects as large as these, are kept as one pack, which git
+    // writes while they arrive.
     git(&server.world.vault(), &["config", "receive.unpackLimit", "1"]);
     let mut watched = Watched { left: &body, objects, held: 0, out: 0 };
     let mut answer = Vec::new();
@@ -334,14 +338,14 @@ fn a_large_file_streams_both_ways() {
     assert!(pieces.bytes > SIZE as u64 && pieces.largest <= 64 << 10, "{} at once", pieces.largest);
 }
 
-/// S4: the token is on no command line, whoever looks while git speaks.
+/// S4: the token is on no command line, at any moment while git runs.
 #[test]
 fn s4_the_token_is_on_no_command_line_of_ours() {
     let server = Server::new(World::new(), &[A1]);
     let runner = crate::remote::runner(&server);
     runner.git.take_in(&runner.repo, &server.remote(), &[]).unwrap();
     assert!(!server.exposed.load(Ordering::SeqCst));
-    // The look itself is no blind one: a person's git with it on the command line is seen.
+    // The check itself works: it finds a person's git with the token on its command line.
     online(&server, server.world.home.path(), &["ls-remote", "URL"]).unwrap();
     assert!(server.exposed.load(Ordering::SeqCst));
 }

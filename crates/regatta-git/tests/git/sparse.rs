@@ -1,4 +1,4 @@
-//! Workspaces in which only some directories are checked out: `workspace.sparse`.
+//! Tests of sparse workspaces, in which only some directories are checked out: `workspace.sparse`.
 
 use std::fs;
 
@@ -6,8 +6,8 @@ use regatta_engine::ports::git::Git;
 
 use crate::world::*;
 
-/// Everything is tracked in `top.txt`, `server/`, `web/app/`, `web/old/` and `docs/`; `server` and `web/app` are
-/// checked out.
+/// Creates a world with tracked files in `top.txt`, `server/`, `web/app/`, `web/old/` and `docs/`,
+/// of which `server` and `web/app` are checked out.
 fn world() -> World {
     let mut world = World::new();
     for path in ["server/main.rs", "server/deep/x.rs", "web/app/a.ts", "web/old/b.ts", "web/index.html", "docs/d.md"] {
@@ -31,7 +31,7 @@ fn only_the_named_directories_are_there_and_git_is_content() {
     assert_eq!(git(&workspace, &["status", "--porcelain"]), "");
     assert_eq!(world.capture(A1).changed, Vec::<String>::new(), "what is absent is not deleted");
     assert_eq!(world.unkept(A1), Vec::<String>::new());
-    // The agent may want more.
+    // The agent may check out more.
     git(&workspace, &["sparse-checkout", "add", "docs"]);
     assert_eq!(read(workspace.join("docs/d.md")), "docs/d.md\n");
     assert_eq!(world.capture(A1).changed, Vec::<String>::new());
@@ -43,7 +43,8 @@ fn changes_inside_and_outside_are_captured_and_nothing_else() {
     let workspace = world.prepare(A1).path;
     write(workspace.join("server/main.rs"), "edited\n");
     fs::remove_file(workspace.join("server/deep/x.rs")).unwrap();
-    // A rename out of what is checked out, a new file there, and one written blindly over a tracked one.
+    // A rename out of the checked-out part, a new file there, and a file written over an absent
+    // tracked one.
     fs::create_dir_all(workspace.join("web/old")).unwrap();
     fs::rename(workspace.join("web/app/a.ts"), workspace.join("web/old/moved.ts")).unwrap();
     write(workspace.join("docs/new.md"), "new\n");
@@ -55,7 +56,7 @@ fn changes_inside_and_outside_are_captured_and_nothing_else() {
     assert_eq!(capture.changed, changed);
     assert_eq!(world.kept(&capture.commit, "docs/d.md"), "written blindly");
     assert_eq!(world.kept(&capture.commit, "web/old/b.ts"), "web/old/b.ts", "absent, and as the base has it");
-    // The same file as the base's, written again: no change, and gone again: no change either.
+    // Writing the base's own content and then removing the file are both no changes.
     write(workspace.join("docs/d.md"), "docs/d.md\n");
     assert!(!world.capture(A1).changed.contains(&"docs/d.md".to_owned()));
     fs::remove_file(workspace.join("docs/d.md")).unwrap();
@@ -67,7 +68,7 @@ fn the_work_lands_and_the_absent_files_stay() {
     let world = world();
     let workspace = world.prepare(A1).path;
     write(workspace.join("server/main.rs"), "edited\n");
-    // Meanwhile an absent file changes on the trunk.
+    // In the meantime an absent file changes on the trunk.
     write(world.user().join("docs/d.md"), "newer\n");
     commit_all(world.user(), "docs");
     let old = world.tip();
@@ -77,7 +78,7 @@ fn the_work_lands_and_the_absent_files_stay() {
     assert_eq!(read(world.user().join("server/main.rs")), "edited\n");
     assert_eq!(read(world.user().join("web/old/b.ts")), "web/old/b.ts\n");
     assert_eq!(world.status(), "");
-    // What is validated is the whole tree.
+    // The whole tree is validated.
     let staging = world.git.stage(&world.repo, 0, &new).unwrap();
     assert!(staging.join("docs/d.md").exists() && staging.join("web/old/b.ts").exists());
 }

@@ -1,4 +1,4 @@
-//! Q13: what a change is beside its text reaches the guard.
+//! Q13: tests that the guard gets every fact about a change besides its text.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use regatta_engine::ports::git::{Git, Trial};
 
 use crate::world::{A1, A2, World, by, commit_all, git, make_executable, write};
 
-/// What an agent does in its workspace.
+/// A change that an agent makes in its workspace.
 type Step<'a> = &'a dyn Fn(&Path);
 
 fn special(world: &World, base: &CommitId, commit: &CommitId) -> Vec<SpecialFile> {
@@ -57,7 +57,7 @@ fn q13_kinds_of_changed_files_are_told() {
     assert!(guard::never_lands(&capture.changed, &found).is_some());
 }
 
-/// Git runs the commands that the configuration of such a folder names, as soon as somebody runs git in it.
+/// Git runs the commands in the configuration of such a folder as soon as somebody runs git in it.
 #[test]
 fn q13_a_folder_in_which_git_finds_a_repository_is_told() {
     let layouts: [&[&str]; 4] = [
@@ -86,7 +86,7 @@ fn q13_a_folder_in_which_git_finds_a_repository_is_told() {
     assert_eq!(special(&world, &capture.base, &capture.commit), []);
 }
 
-/// Each half is harmless; the merge of both is not.
+/// Each half is harmless, but their merge is not.
 #[test]
 fn q13_two_changes_that_make_a_git_directory_together_are_told_of_the_merge() {
     let world = World::new();
@@ -105,7 +105,8 @@ fn q13_two_changes_that_make_a_git_directory_together_are_told_of_the_merge() {
     assert_eq!(special(&world, first, both), [file("b", None, Some(FileKind::GitDirectory), None)]);
 }
 
-/// With `style = "rebase"` an agent's own commits land one by one, and only the whole change was looked at.
+/// With `style = "rebase"` an agent's own commits land one by one, but only the whole change was
+/// examined.
 #[test]
 fn q13_a_commit_that_hides_something_from_the_whole_change_does_not_land_on_its_own() {
     let steps: [(&str, Step<'_>); 3] = [

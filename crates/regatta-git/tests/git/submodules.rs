@@ -1,4 +1,4 @@
-//! Submodules come along into every checkout, and what an agent does in one is kept or named.
+//! Tests of submodules: every checkout contains them, and an agent's work in them is kept or named.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,15 @@ use regatta_engine::ports::git::{Git, Move};
 use crate::wire::Server;
 use crate::world::{A1, A2, SLOT, World, branch, by, commit_all, git, init, read, try_git, write};
 
-/// What git needs to be told before it fetches a submodule from a path.
+/// The setting with which git fetches a submodule from a path.
 const FILES: [&str; 2] = ["-c", "protocol.file.allow=always"];
 
 fn with_files(dir: &Path, args: &[&str]) -> String {
     git(dir, &[&FILES, args].concat())
 }
 
-/// A project whose submodule `lib` has a submodule `deep`, all checked out, and where the library is.
+/// Creates a project whose submodule `lib` has a submodule `deep`, all checked out. Also returns
+/// the path of the library.
 fn with_library() -> (World, PathBuf) {
     let world = World::new();
     let (library, deep) = (world.home.path().join("library"), world.home.path().join("deep"));
@@ -35,7 +36,7 @@ fn with_library() -> (World, PathBuf) {
     (world, library)
 }
 
-/// Every file below a directory with its content, and how it is stored.
+/// Returns every file below a directory with its content and its mode.
 fn everything(dir: &Path) -> Vec<(PathBuf, Vec<u8>, fs::Permissions)> {
     let mut found = Vec::new();
     let mut left = vec![dir.to_path_buf()];
@@ -52,7 +53,7 @@ fn everything(dir: &Path) -> Vec<(PathBuf, Vec<u8>, fs::Permissions)> {
     found
 }
 
-/// The commit that a commit of the vault has for the submodule.
+/// Returns the submodule's commit in a commit of the vault.
 fn pointer(world: &World, commit: &CommitId) -> String {
     git(&world.vault(), &["rev-parse", &format!("{commit}:lib")])
 }
@@ -61,7 +62,7 @@ fn unpublished(world: &World, base: &CommitId, commit: &CommitId) -> Vec<String>
     world.git.unpublished_submodules(&world.repo, base, commit).unwrap()
 }
 
-/// Asserts that a checkout has the library and what is nested in it, and nothing else.
+/// Asserts that a checkout has the library and its nested submodule, and nothing else.
 #[track_caller]
 fn has_library(dir: &Path) {
     assert_eq!(read(dir.join("lib/inner")), "one\n");
@@ -82,7 +83,8 @@ fn workspaces_and_stages_have_submodules_and_nested_ones() {
     let stage = world.git.stage(&world.repo, SLOT, &world.tip()).unwrap();
     has_library(&stage);
 
-    // A check leaves things behind, changes files and moves the pointer; the next one finds none of that.
+    // A check leaves files behind, changes files and moves the pointer. The next staging removes
+    // all of that.
     write(stage.join("lib/inner"), "changed\n");
     write(stage.join("lib/left.o"), "ignored\n");
     write(stage.join("lib/deep/left"), "left\n");
@@ -90,7 +92,7 @@ fn workspaces_and_stages_have_submodules_and_nested_ones() {
     world.git.stage(&world.repo, SLOT, &world.tip()).unwrap();
     has_library(&stage);
 
-    // Nothing was done, and a workspace that was used before is as good as a new one.
+    // Nothing was changed, and a reused workspace equals a new one.
     assert_eq!(world.capture(A1).changed, Vec::<String>::new());
     assert_eq!(world.unkept(A1), Vec::<String>::new());
     write(workspace.join("lib/left.o"), "ignored\n");
@@ -117,7 +119,7 @@ fn a_commit_in_a_submodule_is_kept_validated_and_offered_to_the_user() {
     assert_eq!(read(stage.join("lib/inner")), "two\n");
     assert_eq!(read(stage.join("lib/deep/inner")), "deep\n");
 
-    // Nobody else could fetch it, until it is pushed from the user's own copy.
+    // Nobody else can fetch the commit until it is pushed from the user's own copy.
     assert_eq!(unpublished(&world, &capture.base, &capture.commit), ["lib"]);
     let copy = world.user().join("lib");
     git(&copy, &["push", "-q", library.to_str().unwrap(), &format!("{made}:refs/heads/two")]);
@@ -125,7 +127,8 @@ fn a_commit_in_a_submodule_is_kept_validated_and_offered_to_the_user() {
     git(&copy, &["config", "protocol.file.allow", "always"]);
     assert_eq!(unpublished(&world, &capture.base, &capture.commit), Vec::<String>::new());
 
-    // The checkout gets the pointer and keeps its own submodule; the next landing is not stopped by that.
+    // The checkout gets the pointer and keeps its own submodule, which does not stop the next
+    // landing.
     assert_eq!(world.land(&capture.base, &new), Move::Moved);
     assert_eq!(world.status(), " M lib");
     assert_eq!(read(copy.join("inner")), "one\n");
@@ -153,7 +156,7 @@ fn a_commit_in_a_nested_submodule_is_kept_with_the_one_around_it() {
     git(&world.user().join("lib/deep"), &["cat-file", "-e", deepest.as_str()]);
 }
 
-/// Q3: a pointer that is only in the agent's index is work as well.
+/// Q3: a pointer that moved only in the agent's index is captured as well.
 #[test]
 fn q3_a_pointer_that_moved_in_the_index_alone_is_captured() {
     let (world, library) = with_library();
@@ -181,7 +184,7 @@ fn a_pointer_to_a_commit_that_nobody_has_is_refused() {
     assert!(error.what.contains("lib") && error.what.contains(&nowhere[..10]), "{error}");
 }
 
-/// Q3: edits in a submodule that nobody committed cannot land, and are kept all the same.
+/// Q3: uncommitted edits in a submodule cannot land, but are kept.
 #[test]
 fn q3_uncommitted_edits_in_a_submodule_are_named_and_kept() {
     let (world, _) = with_library();
@@ -198,7 +201,7 @@ fn q3_uncommitted_edits_in_a_submodule_are_named_and_kept() {
         assert!(error.what.contains(name), "{error}");
     }
     assert!(!error.what.contains("built.o"), "{error}");
-    // All of it is kept, so the workspace may go.
+    // All of it is kept, so the workspace may be removed.
     assert_eq!(world.unkept(A1), Vec::<String>::new());
     let kept = git(&world.vault(), &["for-each-ref", "--format=%(objectname)", "refs/regatta/keep/"]);
     let holds = |path: &str, text: &str| {
@@ -216,7 +219,7 @@ fn q3_uncommitted_edits_in_a_submodule_are_named_and_kept() {
     assert_eq!(world.capture(A1).changed, ["a.txt"]);
 }
 
-/// What a setup command leaves in a submodule is nobody's work.
+/// Files that a setup command leaves in a submodule are nobody's work.
 #[test]
 fn files_that_were_in_a_submodule_before_the_attempt_are_left_out() {
     let (world, _) = with_library();
@@ -279,7 +282,7 @@ fn a_commit_that_the_users_copy_lacks_comes_from_its_remote_or_is_named() {
     assert!(!lacks.status.success(), "the user's copy is only read");
 }
 
-/// S5: a few commits that name each other many times would fill the disk when they are checked out.
+/// S5: a few commits that name each other many times would fill the disk when checked out.
 #[test]
 fn s5_submodules_that_multiply_are_refused() {
     let (world, _) = with_library();
@@ -342,13 +345,13 @@ fn a_runner_has_the_submodules_and_hands_over_what_was_done_in_them() {
     assert_eq!(unpublished(&server.world, &captured.base, &captured.commit), ["lib"]);
 }
 
-/// S5: nothing that `.gitmodules` says is run or followed.
+/// S5: nothing that `.gitmodules` names is run or followed.
 #[test]
 fn s5_a_hostile_gitmodules_runs_nothing_and_leads_nowhere() {
     let (world, _) = with_library();
     let canary = world.home.path().join("canary");
     let touch = format!("touch '{}'", canary.display());
-    // What a name with `..` would lead to has a commit that nothing else has.
+    // A name with `..` would lead to a repository with a commit that no other has.
     let outside = world.user().join(".git/outside");
     git(world.home.path(), &["clone", "-q", "--bare", "library", outside.to_str().unwrap()]);
     let only_outside = git(&outside, &["commit-tree", "HEAD^{tree}", "-m", "outside"]);

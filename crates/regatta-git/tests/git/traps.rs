@@ -1,4 +1,5 @@
-//! S5: traps that an agent can set in its workspace, and a repository can bring along. Each leaves a mark when it runs.
+//! S5: traps that an agent can set in its workspace, and that a repository can contain. Each leaves
+//! a mark when it runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use regatta_engine::ports::git::{Git, Move, Trial};
 
 use crate::world::*;
 
-/// A directory in which every trap that runs leaves its name.
+/// The directory in which every triggered trap leaves its name.
 struct Traps {
     marks: PathBuf,
 }
@@ -19,7 +20,7 @@ impl Traps {
         Traps { marks }
     }
 
-    /// A command that leaves a mark and goes on as if nothing had happened.
+    /// Returns a command that leaves a mark and then behaves normally.
     fn script(&self, name: &str, then: &str) -> String {
         let path = self.marks.with_file_name(format!("trap-{name}"));
         write(&path, format!("#!/bin/sh\n: > '{}'\n{then}\n", self.marks.join(name).display()));
@@ -34,7 +35,7 @@ impl Traps {
         names
     }
 
-    /// Sets every trap that a configuration can hold.
+    /// Sets every trap that a configuration can contain.
     fn set_in(&self, dir: &Path) {
         let set = |key: &str, value: &str| drop(git(dir, &["config", key, value]));
         for (key, name, then) in [
@@ -95,7 +96,7 @@ impl Traps {
 
 const RULES: &str = "*.txt filter=evil diff=evil merge=evil\n*.rs filter=proc diff=evil merge=evil\n";
 
-/// Everything the queue asks of git, for one workspace.
+/// Runs everything that the queue asks of git, for one workspace.
 fn every_operation(world: &World) {
     world.git.inspect(world.user()).unwrap();
     let old = world.tip();
@@ -124,10 +125,10 @@ fn s5_no_trap_in_a_workspace_runs() {
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "agent's\n");
     write(workspace.join("b.txt"), "agent's\n");
-    // A file that did not change is looked into only when it is as young as the index.
+    // Git reads an unchanged file only when it is as young as the index.
     write(workspace.join("c.rs"), "agent's\n");
     traps.set_in(&workspace);
-    // The traps work: plain git falls into them.
+    // The traps work, as plain git triggers them.
     let said = try_git(&workspace, ["commit", "--allow-empty", "-m", "x"]);
     assert!(!said.status.success(), "{said:?}");
     git(&workspace, &["-c", "commit.gpgSign=false", "commit", "-q", "--allow-empty", "-m", "x"]);
@@ -145,7 +146,7 @@ fn s5_no_trap_in_a_workspace_runs() {
     for mark in sprung {
         fs::remove_file(traps.marks.join(mark)).unwrap();
     }
-    // A poisoned index: one that says of everything that it is unchanged.
+    // A poisoned index that marks every file as unchanged.
     try_git(&workspace, ["update-index", "--assume-unchanged", "a.txt"]);
     write(workspace.join("a.txt"), "agent's again\n");
     let _ = fs::remove_dir_all(&traps.marks);
@@ -154,7 +155,8 @@ fn s5_no_trap_in_a_workspace_runs() {
     every_operation(&world);
     assert_eq!(traps.sprung(), Vec::<String>::new());
     assert_eq!(read(world.user().join("a.txt")), "agent's again\n");
-    // What the agent's rules name is configured nowhere, so a later workspace falls into nothing either.
+    // The drivers in the agent's rules are configured nowhere, so later workspaces trigger nothing
+    // either.
     world.prepare(A2);
     world.capture(A2);
     assert_eq!(traps.sprung(), Vec::<String>::new());
@@ -177,7 +179,7 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
             "file" => write(workspace.join(".git"), format!("gitdir: {}/.git\n", elsewhere.display())),
             "link" => std::os::unix::fs::symlink(elsewhere.join(".git"), workspace.join(".git")).unwrap(),
             _ => {
-                // Whoever opened these to read would wait for ever.
+                // A reader of these files would block for ever.
                 let pipe = |path: PathBuf| {
                     assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
                 };
@@ -206,7 +208,7 @@ fn s5_what_the_users_repository_brings_runs_only_where_the_user_would_run_it() {
     let traps = Traps::new(&world);
     write(world.prepare(A1).path.join("a.txt"), "agent's\n");
     traps.set_in(world.user());
-    // The user's own filters are theirs, and may run on their own checkout; nothing here names one.
+    // The user's own filters may run on their own checkout; nothing here names one.
     every_operation(&world);
     assert_eq!(traps.sprung(), Vec::<String>::new());
 }

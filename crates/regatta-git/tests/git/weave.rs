@@ -1,4 +1,4 @@
-//! Merges that need no git process are those that git would have made (Q1 rests on it).
+//! Tests that merges without a git process equal those that git makes (Q1 depends on it).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use crate::world::*;
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Git, Trial};
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, deterministic for a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -22,12 +22,12 @@ fn files(top: &Path) -> Vec<PathBuf> {
     listed.lines().map(PathBuf::from).filter(|it| fs::symlink_metadata(top.join(it)).is_ok()).collect()
 }
 
-/// Long enough, and different enough, that git knows a file again that was moved.
+/// Returns a text long and distinct enough for git to recognise a moved file.
 fn text(name: &str) -> String {
     (0..12).map(|line| format!("{name} says {line} {}\n", line * name.len())).collect()
 }
 
-/// Does one of the things that people and agents do to files.
+/// Makes one of the changes that people and agents make to files.
 fn disturb(top: &Path, dice: &mut Dice, side: &str, nth: usize) {
     let all = files(top);
     if all.is_empty() {
@@ -110,12 +110,12 @@ fn q1_a_merge_without_a_process_is_the_one_that_git_makes() {
             }
         }
     }
-    // Otherwise it shows nothing.
+    // Otherwise the test proves nothing.
     assert!(by_us > 8 && by_git > 8 && conflicts > 4, "{by_us} by us, {by_git} by git, {conflicts} conflicts");
     git(&vault, &["fsck", "--strict", "--no-dangling"]);
 }
 
-/// The same file moved to two places is a conflict though no name was touched twice.
+/// The same file moved to two places is a conflict, although no name was changed twice.
 #[test]
 fn q6_a_file_moved_to_two_places_is_gits_to_judge() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! A server on loopback that serves a world's vault to real git programs, and breaks off where it is told to.
+//! A loopback server that serves a world's vault to real git programs, and interrupts transfers on
+//! demand.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,24 +20,24 @@ use crate::world::World;
 pub(crate) const TOKEN: &str = "rt_loopback-secret-0815";
 const NEVER: u64 = u64::MAX;
 
-/// Longer than anything here is silent on a loaded machine; only a failing test waits for it.
+/// Longer than any pause on a loaded machine. Only a failing test waits for it.
 const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) struct Served {
     pub(crate) world: World,
     /// The attempts whose keep-refs may be written.
     writers: Mutex<Vec<AttemptId>>,
-    /// Answers are broken off after so many bytes in all, once; likewise requests.
+    /// The number of bytes after which answers are interrupted, once; likewise requests.
     cut_answer: AtomicU64,
     cut_request: AtomicU64,
-    /// How it went, by request line.
+    /// The outcome of each request, by request line.
     pub(crate) log: Mutex<Vec<(String, Result<(), GitError>)>>,
-    /// The token was seen on a command line.
+    /// True if the token was seen on a command line.
     pub(crate) exposed: AtomicBool,
     over: AtomicBool,
 }
 
-/// The server, until it is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct Server {
     served: Arc<Served>,
     address: String,
@@ -90,7 +91,7 @@ impl Server {
     pub(crate) fn cut_request_after(&self, bytes: u64) {
         self.cut_request.store(bytes, Ordering::SeqCst);
     }
-    /// Whether what was to be broken off was, and forgets it if not.
+    /// Returns whether the interruption happened, and cancels it if not.
     pub(crate) fn was_cut(&self) -> bool {
         let answer = self.cut_answer.swap(NEVER, Ordering::SeqCst) == NEVER;
         self.cut_request.swap(NEVER, Ordering::SeqCst) == NEVER && answer
@@ -123,7 +124,7 @@ impl Served {
             Err(error) if !answer.begun && error.code != "cut" => drop(answer.refuse(&error)),
             Err(_) => {}
         }
-        // A reset would take away what the other side has not read yet.
+        // A reset would discard data that the other side has not read yet.
         let _ = stream.shutdown(Shutdown::Write);
     }
 
@@ -135,7 +136,8 @@ impl Served {
         answer: &mut Answer<'a>,
     ) -> Result<(), GitError> {
         let header = |name: &str| headers.get(name).map(String::as_str);
-        // Beside this server's address: other tests show theirs at the same time.
+        // Only command lines with this server's address count, because other tests run at the same
+        // time.
         if on_a_command_line(&[TOKEN, header("host").unwrap_or_default()]) {
             self.exposed.store(true, Ordering::SeqCst);
         }
@@ -186,7 +188,8 @@ fn head(input: &mut impl BufRead) -> Option<(String, HashMap<String, String>)> {
     Some((first, headers))
 }
 
-/// Whether a process of this machine has the word on its command line, where everybody could read it.
+/// Returns whether a process of this machine has all these words on its command line, where
+/// everybody could read them.
 fn on_a_command_line(words: &[&str]) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
@@ -194,7 +197,8 @@ fn on_a_command_line(words: &[&str]) -> bool {
     lines.into_iter().any(|line| words.iter().all(|word| has(&line, word)))
 }
 
-/// An answer in chunks, which begins with its first byte, so that an error before it can have a status.
+/// A chunked answer. Its head is sent with its first byte, so that an earlier error can have a
+/// status.
 struct Answer<'a> {
     stream: &'a TcpStream,
     kind: String,
@@ -202,7 +206,7 @@ struct Answer<'a> {
     budget: Option<&'a AtomicU64>,
 }
 
-/// How much of `wanted` may still pass; nothing when it breaks off here.
+/// Returns how much of `wanted` may still pass, or nothing when the transfer is interrupted here.
 fn spend(budget: &AtomicU64, wanted: usize) -> Option<usize> {
     let left = budget.load(Ordering::SeqCst);
     if left == NEVER {
@@ -241,7 +245,7 @@ impl Write for Answer<'_> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         self.begin()?;
         let Some(length) = self.budget.map_or(Some(piece.len()), |it| spend(it, piece.len())) else {
-            // Gone without a word, as by a pulled plug.
+            // The connection ends abruptly, as if its cable were unplugged.
             let _ = self.stream.shutdown(Shutdown::Both);
             return Err(io::ErrorKind::BrokenPipe.into());
         };
@@ -255,7 +259,7 @@ impl Write for Answer<'_> {
     }
 }
 
-/// A body that comes in chunks.
+/// A chunked request body.
 struct Chunks<R> {
     input: R,
     left: u64,
@@ -286,7 +290,7 @@ impl<R: BufRead> Read for Chunks<R> {
     }
 }
 
-/// A body that breaks off.
+/// A body that is interrupted.
 struct Cut<'a, R> {
     inner: R,
     budget: &'a AtomicU64,
@@ -296,12 +300,12 @@ impl<R: Read> Read for Cut<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(into)?;
         let ends = length == 0 && self.budget.load(Ordering::SeqCst) > 0;
-        // What came beyond the break is forgotten.
+        // Bytes after the interruption are dropped.
         if ends { Ok(0) } else { spend(self.budget, length).ok_or_else(|| io::ErrorKind::ConnectionReset.into()) }
     }
 }
 
-/// What a repository's own check finds; empty when it is sound.
+/// Returns the findings of git's own check of a repository; empty if it is sound.
 pub(crate) fn unsound(git_dir: &Path) -> String {
     let said = crate::world::try_git(git_dir, ["fsck", "--full", "--strict", "--no-dangling", "--no-progress"]);
     if said.status.success() { String::new() } else { String::from_utf8_lossy(&said.stderr).into_owned() }

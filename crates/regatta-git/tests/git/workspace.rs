@@ -17,7 +17,7 @@ fn a_workspace_is_a_working_tree_in_which_git_works() {
     assert!(workspace.path.join(".git").is_dir());
     write(workspace.path.join(".regatta/result.json"), "{}");
     assert_eq!(run(&["status", "--porcelain"]), "");
-    // With no identity of its own in the environment, an agent can still commit.
+    // An agent can commit without an identity in its environment.
     write(workspace.path.join("a.txt"), "two\n");
     let commit = std::process::Command::new("git")
         .env_clear()
@@ -59,7 +59,7 @@ fn what_a_crash_left_half_made_is_made_again() {
     assert_eq!(read(workspace.path.join("a.txt")), "newer\n");
     assert_eq!(world.capture(A1).changed, Vec::<String>::new());
 
-    // In place, but not recorded: it cannot be ours, so it is set aside and not destroyed (Q5).
+    // In place but not recorded, so it is moved aside and not destroyed (Q5).
     let stray = data.join("workspaces/shop/A2");
     write(stray.join("precious"), "x");
     world.prepare(A2);
@@ -100,7 +100,7 @@ fn q5_what_is_not_kept_is_named_until_it_is() {
     write(workspace.join("new.txt"), "newer\n");
     assert_eq!(world.unkept(A1), ["new.txt"]);
     world.capture(A1);
-    // Back to what an older capture keeps, and to what the trunk has.
+    // Back to the content of an older capture, and of the trunk.
     write(workspace.join("new.txt"), "new\n");
     write(world.user().join("a.txt"), "on the trunk\n");
     commit_all(world.user(), "trunk");
@@ -135,7 +135,7 @@ fn removing_a_workspace_leaves_the_capture_and_everything_outside() {
     read_only.set_readonly(true);
     fs::set_permissions(workspace.join("locked"), read_only).unwrap();
     let capture = world.capture(A1);
-    // A removal that was cut off before.
+    // An earlier removal was interrupted.
     write(world.data().join("workspaces/shop/.A1.gone/x"), "x");
     world.remove(A1);
     world.remove(A1);

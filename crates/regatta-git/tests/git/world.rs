@@ -1,4 +1,4 @@
-//! A user's repository, a data directory, and a hand to work in both.
+//! A user's repository with a data directory, and helpers that work in both.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -45,13 +45,13 @@ pub(crate) fn make_executable(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A directory in memory where there is one: these tests wait for the disk a lot.
+/// Returns a directory in memory where there is one, because these tests sync often.
 pub(crate) fn temp() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// Runs git as a person or an agent would, with hooks and all.
+/// Runs git as a person or an agent would, including hooks.
 pub(crate) fn try_git<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>) -> Output {
     Command::new("git")
         .env_clear()
@@ -84,7 +84,8 @@ pub(crate) fn commit_all(dir: &Path, message: &str) -> CommitId {
 }
 
 impl World {
-    /// A repository with `a.txt`, `src/lib.rs` and `run.sh` on `main`, checked out and clean.
+    /// Creates a repository with `a.txt`, `src/lib.rs` and `run.sh` on `main`, checked out and
+    /// clean.
     pub(crate) fn new() -> World {
         World::made(&[])
     }
@@ -141,7 +142,7 @@ impl World {
             other => panic!("{other:?}"),
         }
     }
-    /// A commit ready to land that has these files changed.
+    /// Returns a commit that changes these files and is ready to land.
     pub(crate) fn change(&self, attempt: AttemptId, files: &[(&str, &str)]) -> CommitId {
         let workspace = self.prepare(attempt);
         for (path, text) in files {
@@ -164,7 +165,7 @@ impl World {
     pub(crate) fn status(&self) -> String {
         git(self.user(), &["status", "--porcelain"])
     }
-    /// A file of a commit in the vault.
+    /// Returns a file of a commit in the vault.
     pub(crate) fn kept(&self, commit: &CommitId, path: &str) -> String {
         git(&self.vault(), &["cat-file", "blob", &format!("{commit}:{path}")])
     }

@@ -1,4 +1,4 @@
-//! Copies, and putting one back.
+//! Tests of backups and restores.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::support::{Place, commit_all, mode};
 
 const LEAP: u64 = 1 << 32;
 
-/// One more commit on whatever the store holds; its first event's revision.
+/// Commits once more on the store's present state. Returns the revision of the first new event.
 fn one_more(store: &mut dyn Store, max_attempts: u32) -> u64 {
     let mut teller = Teller::default();
     teller.board = store.load().unwrap().board;
@@ -23,7 +23,8 @@ fn one_more(store: &mut dyn Store, max_attempts: u32) -> u64 {
     teller.steps[0].batch.events[0].revision
 }
 
-/// D7, L2: what is put back is the backup exactly, but goes on where no number was ever handed out.
+/// D7, L2: a restored store equals the backup, but continues above every number that was ever
+/// assigned.
 #[test]
 fn l2_a_restored_store_is_the_backup_and_never_repeats_a_number() {
     let steps = everything();
@@ -60,12 +61,12 @@ fn l2_a_restored_store_is_the_backup_and_never_repeats_a_number() {
         assert!(place.file(&format!("backups/replaced-{nth}.db")).exists());
     }
     assert_eq!(fs::read(&backup).unwrap(), copied, "the backup is as it was");
-    // What was replaced first is all there.
+    // The store that was replaced first is complete.
     let mut first = SqliteStore::open(&place.file("backups/replaced-1.db")).unwrap();
     assert!(first.load().unwrap().board == steps.last().unwrap().board);
 }
 
-/// D3: a jump in the log is fine only where a restore made it.
+/// D3: a gap in the log of events is accepted only where a restore made it.
 #[test]
 fn d3_a_gap_that_no_restore_made_is_found_after_a_restore_too() {
     let steps = everything();
@@ -81,7 +82,7 @@ fn d3_a_gap_that_no_restore_made_is_found_after_a_restore_too() {
     assert_eq!(place.store().check().unwrap_err().code, "corrupt");
 }
 
-/// L2: also when what is replaced can no longer say how far it was.
+/// L2: the same when the replaced store can no longer tell its revision.
 #[test]
 fn l2_replacing_a_damaged_store_keeps_it_and_repeats_no_number() {
     let steps = everything();
@@ -135,14 +136,14 @@ fn a_backup_that_is_not_sound_is_refused_and_nothing_is_changed() {
     }
 }
 
-/// D2: a restore that a crash cut off between two of its steps is simply run again.
+/// D2: a restore that a crash interrupted between two steps is repeated.
 #[test]
 fn d2_a_restore_that_was_cut_off_is_run_again() {
     let steps = everything();
     let place = Place::filled(&steps);
     place.store().backup(&place.file("copy.db")).unwrap();
     fs::create_dir(place.file("backups")).unwrap();
-    // The old store was put away, its log not yet, and the new one was not in its place.
+    // The old store was put away, but not its log, and the new store was not yet in place.
     fs::rename(place.path(), place.file("backups/replaced-1.db")).unwrap();
     fs::write(place.file("regatta.db-wal"), "its log").unwrap();
     fs::write(place.file("regatta.db.restoring"), "half").unwrap();
@@ -165,7 +166,7 @@ fn a_store_can_be_restored_where_none_was() {
     assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
 }
 
-/// A file that was copied by hand while the store was open has its log beside it.
+/// A file that was copied by hand from an open store has its log beside it.
 #[test]
 fn a_copy_with_its_log_is_restored_with_it() {
     let steps = everything();
@@ -178,7 +179,8 @@ fn a_copy_with_its_log_is_restored_with_it() {
     assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
 }
 
-/// Rows behind the log: what is in the log is in the backup and in what is put back.
+/// Rows behind the events: a backup and a restored store contain everything that the log of events
+/// contains.
 #[test]
 fn l2_a_store_that_was_killed_behind_its_log_is_copied_and_restored_whole() {
     let steps = everything();
@@ -201,7 +203,7 @@ fn l2_a_store_that_was_killed_behind_its_log_is_copied_and_restored_whole() {
     assert!(copied.board == last.board && copied.outbox == last.outbox);
 }
 
-/// L2: what is replaced counts with all that is in its log, also when its rows are behind it.
+/// L2: a replaced store counts with all its events, even if its rows are behind them.
 #[test]
 fn l2_a_store_that_was_killed_behind_its_log_is_replaced_by_one_far_above_it() {
     let steps = everything();
@@ -218,7 +220,7 @@ fn l2_a_store_that_was_killed_behind_its_log_is_replaced_by_one_far_above_it() {
     assert_eq!((found.revision, found.at), (last.revision + LEAP, last.at));
 }
 
-/// A leftover of a backup that a crash cut off is in nobody's way.
+/// The leftover of an interrupted backup does not prevent another one.
 #[test]
 fn a_backup_that_was_cut_off_is_made_anew() {
     let steps = everything();

@@ -1,4 +1,5 @@
-//! Both stores, held to the same suite; the one with rows that wait for nothing, for each other, and for ever.
+//! Runs the common test suite on both stores. The SQLite store is tested with the default limits for
+//! deferred rows, with few deferred rows, and with all rows deferred.
 
 mod sqlite {
     regatta_testkit::store_suite!(crate::support::Place::new());

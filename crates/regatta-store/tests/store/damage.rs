@@ -1,4 +1,5 @@
-//! Files that are no store, no longer a store, or not yet this program's store: refused, and left alone.
+//! Tests of files that are no store, a damaged store, or a newer program's store: they are refused
+//! and left unchanged.
 
 use std::fs;
 
@@ -9,7 +10,7 @@ use rusqlite::Connection;
 
 use crate::support::Place;
 
-/// Asserts that it is refused in helpful words, and that no byte of it changed.
+/// Asserts that the store is refused with a helpful error, and that no byte of it changed.
 fn assert_refused(place: &Place, code: &str, what: &str) {
     let before = fs::read(place.path()).unwrap();
     let opened = SqliteStore::open(&place.path()).map(|_| ());
@@ -48,7 +49,7 @@ fn a_damaged_store_is_refused_and_left_alone() {
     let cases = [
         ("truncated to half", spoilt(&|it| it.truncate(it.len() / 2))),
         ("truncated inside a page", spoilt(&|it| it.truncate(it.len() - 1_000))),
-        // Wide enough to hit more than pages that are free: those may hold anything.
+        // Wide enough to hit more than free pages, whose content does not matter.
         ("garbage in the middle", spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0xA5))),
         ("zeroes in the middle", spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0))),
         ("a garbled first page", spoilt(&|it| it[100..4096].fill(0x5A))),
@@ -81,7 +82,8 @@ fn tables_that_are_not_ours_are_damage() {
     assert_refused(&place, "corrupt", "a trigger was planted");
 }
 
-/// D6: a store of a newer program is not opened, whether its number is in the file or still in the log.
+/// D6: a store of a newer program is not opened, whether its schema number is in the file or still
+/// in the log.
 #[test]
 fn d6_a_newer_store_is_refused_and_left_alone() {
     let place = Place::filled(&everything());
@@ -109,7 +111,7 @@ fn a_log_without_its_store_is_not_taken_for_a_new_store() {
     assert_eq!(fs::read(place.file("regatta.db-wal")).unwrap(), b"some log");
 }
 
-/// What a crash while the store was first made leaves is made again.
+/// The leftover of a crash during the creation of a store is replaced.
 #[test]
 fn a_store_that_was_never_finished_is_made_anew() {
     let place = Place::new();
@@ -119,7 +121,7 @@ fn a_store_that_was_never_finished_is_made_anew() {
     assert!(!place.file("regatta.db.new").exists());
 }
 
-/// D3: the check finds what a load does not look at.
+/// D3: the check finds damage that a load does not read.
 #[test]
 fn d3_the_check_finds_a_gap_a_lost_reference_and_a_bad_row() {
     for (what, damage) in [
@@ -140,7 +142,7 @@ fn d3_the_check_finds_a_gap_a_lost_reference_and_a_bad_row() {
     }
 }
 
-/// D3: an index that does not say what its table says passes the quick check at open, and not this one.
+/// D3: an index that disagrees with its table passes the quick check at open, but not this check.
 #[test]
 fn d3_the_check_finds_an_index_that_disagrees() {
     let place = Place::filled(&everything());
@@ -156,13 +158,13 @@ fn d3_the_check_finds_an_index_that_disagrees() {
     assert!(why.code == "corrupt" && why.what.contains("attempts_task"), "{why:?}");
 }
 
-/// D1: a log that a crash cut off in the middle of a commit is cut at the last whole one.
+/// D1: a log that a crash cut off in the middle of a commit ends at its last whole commit.
 #[test]
 fn d1_a_torn_log_ends_at_the_last_whole_commit() {
     let steps = everything();
     let place = Place::new();
     let mut store = place.store();
-    // While somebody reads, the log does not begin anew in a quiet moment.
+    // While a reader is active, the log does not restart in a quiet moment.
     let reader = place.raw();
     for step in &steps[..20] {
         store.commit(&step.batch).unwrap();

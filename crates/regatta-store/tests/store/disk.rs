@@ -1,4 +1,5 @@
-//! Full disks, disks that cannot be written, other programs, and who may read the files.
+//! Tests of full disks, read-only disks, other programs that use the store, and the modes of its
+//! files.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +13,7 @@ use regatta_testkit::store_suite::story::{Step, everything};
 
 use crate::support::{Place, commit_all, directory, mode};
 
-/// Commits until it is refused; says after which step and how.
+/// Commits until a commit is refused. Returns the number of the refused step and the error.
 fn commit_until_refused(store: &mut SqliteStore, steps: &[Step]) -> (usize, regatta_engine::ports::store::StoreError) {
     steps
         .iter()
@@ -21,7 +22,7 @@ fn commit_until_refused(store: &mut SqliteStore, steps: &[Step]) -> (usize, rega
         .expect("something should have been refused")
 }
 
-/// One row with a long text in it fills small disks quickly.
+/// Puts a long text into one row of each step, which fills small disks quickly.
 fn large(steps: &[Step]) -> Vec<Step> {
     use regatta_core::ids::ChannelName;
     use regatta_core::{bus, command};
@@ -40,12 +41,12 @@ fn large(steps: &[Step]) -> Vec<Step> {
     teller.steps
 }
 
-/// A small disk of its own, while it lives. Only root may have one.
+/// A small disk that exists as long as this value. Only root may mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None` where the tests may not mount one; says so, and what stands in for it, also where passing tests are
-    /// silent.
+    /// Mounts the disk. Returns `None` where the tests may not mount one, and prints which test
+    /// replaces this one, even where the output of passing tests is hidden.
     fn mount(instead: &str) -> Option<SmallDisk> {
         let place = directory();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"]).arg(place.path()).output();
@@ -76,7 +77,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The real thing, where the tests may mount one: the disk fills, is refused, gets room, and goes on.
+/// With a real disk, where the tests may mount one: it fills, commits are refused, it gets space,
+/// and the store works again.
 #[test]
 fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
     let Some(disk) = SmallDisk::mount("the store that may not grow (src/store.rs)") else { return };
@@ -110,7 +112,7 @@ fn a_disk_that_cannot_be_written_is_read_only() {
     SqliteStore::open(&disk.path()).unwrap();
 }
 
-/// The same for everybody but root, whom no mode stops.
+/// The same for everybody except root, whom no file mode stops.
 #[test]
 fn a_directory_that_may_not_be_written_is_read_only() {
     use std::os::unix::fs::PermissionsExt;
@@ -150,7 +152,7 @@ fn a_program_that_holds_the_store_is_a_second_writer_until_it_lets_go() {
     store.commit(&steps[0].batch).unwrap();
 }
 
-/// Who closes a store writes what waits: who still reads it finds everything.
+/// Closing a store writes its deferred rows, so a remaining reader finds everything.
 #[test]
 fn a_closed_store_has_all_its_rows() {
     let steps = everything();
@@ -164,7 +166,8 @@ fn a_closed_store_has_all_its_rows() {
     assert!(!history.tasks(&TaskFilter::default()).unwrap().is_empty());
 }
 
-/// Another program that opens the store makes its rows from the log; those that wait here are older then, and not written.
+/// Another program that opens the store computes its rows from the events. The deferred rows of
+/// this store are then older and are not written.
 #[test]
 fn rows_that_somebody_else_has_written_are_not_written_over() {
     let steps = everything();
@@ -183,7 +186,7 @@ fn rows_that_somebody_else_has_written_are_not_written_over() {
     assert!(place.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
-/// Rows that wait cannot be read while nobody can write them; the log and the board can.
+/// Deferred rows cannot be read while they cannot be written. The events and the board can be read.
 #[test]
 fn rows_that_cannot_be_written_are_not_shown_as_they_were_before() {
     let steps = everything();
@@ -195,7 +198,7 @@ fn rows_that_cannot_be_written_are_not_shown_as_they_were_before() {
     let history = store.history();
     let why = history.tasks(&TaskFilter::default()).unwrap_err();
     assert_eq!(why.code, "second_writer");
-    assert!(why.what.contains("is safe in the log") && !why.hint.is_empty(), "{why:?}");
+    assert!(why.what.contains("are safe in the log") && !why.hint.is_empty(), "{why:?}");
     assert!(store.is_behind() && store.rest().is_err());
     assert!(!history.events(0, 10).unwrap().is_empty());
     assert!(store.load().unwrap().board == steps.last().unwrap().board);
@@ -204,7 +207,7 @@ fn rows_that_cannot_be_written_are_not_shown_as_they_were_before() {
     assert!(!store.is_behind());
 }
 
-/// A reader in the middle of its work holds up no commit, and sees no half of one.
+/// A reader in the middle of its work blocks no commit and sees no partial commit.
 #[test]
 fn a_reader_never_blocks_the_writer() {
     let steps = everything();
@@ -219,7 +222,7 @@ fn a_reader_never_blocks_the_writer() {
     assert_eq!(count(), seen);
 }
 
-/// Many threads read while one writes: each answer is as of one commit.
+/// Many threads read while one writes, and each answer is the state of one commit.
 #[test]
 fn threads_read_while_the_writer_writes() {
     let steps = everything();
@@ -249,7 +252,7 @@ fn threads_read_while_the_writer_writes() {
     });
 }
 
-/// A store that was closed is one file: nothing is left that a copy by hand would miss.
+/// A closed store is one file, so a copy by hand is complete.
 #[test]
 fn a_closed_store_has_no_log_although_it_was_read() {
     let steps = everything();

@@ -1,9 +1,10 @@
-//! D9: whatever a door accepts can be stored and loaded again.
+//! D9: every request that is accepted can be stored and loaded again.
 //!
-//! The requests of the story that has every kind of event are told again with hostile values in their fields: percent
-//! signs, quotes, control characters, globs, other alphabets, very long texts, fields that nobody knows. A request that
-//! is refused with such a value is told without it. Whatever was granted must come back the same from the store, from
-//! its log, from a backup and from a restored backup.
+//! The requests of the story with every kind of event are repeated with hostile values in their
+//! fields: percent signs, quotes, control characters, globs, other alphabets, very long texts,
+//! unknown fields. A request that is refused with such a value is sent without it. Everything that
+//! was accepted must come back unchanged from the store, from its events, from a backup and from a
+//! restored backup.
 
 use regatta_core::board::Board;
 use regatta_core::command::{Command, Request, decide};
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use crate::support::{Place, commit_all};
 
-/// A small generator of numbers, the same for the same seed.
+/// A small random generator, deterministic for a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -33,7 +34,7 @@ impl Dice {
     }
 }
 
-/// Texts of every class that a parser, a shell, a database or a URI might treat in its own way.
+/// Returns texts of every class that a parser, a shell, a database or a URI might treat specially.
 fn hostile_texts() -> Vec<String> {
     let short = [
         "",
@@ -120,11 +121,11 @@ fn hostile_texts() -> Vec<String> {
     texts
 }
 
-/// Fields that a request may carry without our asking: those of other rows among them.
+/// Unknown fields of a request, some of which are fields of other rows.
 const UNKNOWN_FIELDS: [&str; 12] =
     ["launch", "again", "created_wall", "deleted_wall", "name", "id", "kind", "data", "extra", "x%y", "", "project"];
 
-/// Every place in a value where something can be put: each scalar, and each table.
+/// Collects every place in a value where something can be inserted: each scalar, and each table.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -148,7 +149,7 @@ fn nested(depth: usize) -> Value {
     })
 }
 
-/// Puts something hostile somewhere into a command, as a door might be given it.
+/// Puts a hostile value somewhere into a command, as a client might send it.
 fn spoil(command: &Value, texts: &[String], dice: &mut Dice) -> Value {
     let mut spoilt = command.clone();
     let mut found = Vec::new();
@@ -173,12 +174,12 @@ fn spoil(command: &Value, texts: &[String], dice: &mut Dice) -> Value {
     spoilt
 }
 
-/// Reads a command as a door does: from text, with the depth that a reader of JSON allows.
+/// Parses a command as the server does: from text, with the depth limit of the JSON parser.
 fn read(command: &Value) -> Option<Command> {
     serde_json::from_str(&command.to_string()).ok()
 }
 
-/// Tells the story with hostile values; returns how many of them were granted.
+/// Repeats the story with hostile values. Returns the number of accepted ones.
 fn tell(seed: u64, teller: &mut Teller) -> usize {
     let (texts, mut dice, mut granted) = (hostile_texts(), Dice(seed), 0);
     for (request, now) in every_request() {
@@ -199,7 +200,7 @@ fn tell(seed: u64, teller: &mut Teller) -> usize {
                 granted += 1;
             }
         }
-        // What was changed before may be why this one is refused now.
+        // An earlier change may be the reason why this request is refused now.
         if accepts(&teller.board, &command) {
             teller.tell(&request.by, request.key.as_ref().map(|key| key.as_str()), command);
         }
@@ -252,8 +253,8 @@ fn d9_whatever_is_accepted_is_loaded_again() {
     assert!(granted > 500, "only {granted} hostile values were granted: the test says little");
 }
 
-/// D9: fields of a team that nobody knows come back from the store as they were told, at every level and to the last bit
-/// of a number.
+/// D9: unknown fields of a team come back from the store unchanged, at every level and to the last
+/// bit of a number.
 #[test]
 fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
     let mut dice = Dice(8);

@@ -1,4 +1,5 @@
-//! The stores, held to the suite, and what only a file can suffer: damage, full disks, other programs.
+//! Tests of the stores: the common suite, and the failures that only a file can have: damage, full
+//! disks, other programs.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail the test")]
 

@@ -1,4 +1,5 @@
-//! D10: a store that is older than its high-water mark is refused, and no number is handed out twice (L2).
+//! D10: a store that is older than its high-water mark is refused, and no number is assigned twice
+//! (L2).
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,11 +14,12 @@ use crate::support::{Place, commit_all};
 const LEAP: u64 = 1 << 32;
 
 fn mark(place: &Place) -> Value {
-    // It may be replaced while it is read, but it is always whole.
+    // The file may be replaced while it is read, but it is always whole.
     serde_json::from_slice(&fs::read(place.file("regatta.db.mark")).unwrap()).unwrap()
 }
 
-/// Waits until the thread that keeps the mark has written what is wanted. That it takes long is no fault.
+/// Waits until the mark has the wanted content. The time limit only detects that this never
+/// happens.
 fn wait_for_mark(place: &Place, wanted: impl Fn(&Value) -> bool) -> Value {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
@@ -30,7 +32,7 @@ fn wait_for_mark(place: &Place, wanted: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-/// A place in which a daemon was killed: these files of another, as they are now.
+/// Copies these files of another store into a new directory, as a killed daemon would leave them.
 fn copy(from: &Place, names: &[&str]) -> Place {
     let to = Place::new();
     for name in names {
@@ -41,8 +43,8 @@ fn copy(from: &Place, names: &[&str]) -> Place {
 
 const ALL: [&str; 4] = ["regatta.db", "regatta.db-wal", "regatta.db.mark", "regatta.db.reached"];
 
-/// A store that is open, whose last commits are in its log and whose mark says so. The reader keeps the log from being
-/// begun anew.
+/// Returns an open store whose last commits are in its log and whose mark says so. The reader keeps
+/// the log from restarting.
 fn busy(steps: &[Step]) -> (Place, SqliteStore, rusqlite::Connection) {
     let place = Place::new();
     let mut store = place.store();
@@ -78,13 +80,13 @@ fn d10_a_store_that_lost_its_log_is_refused() {
         fs::write(lost.file("regatta.db-wal"), bytes).unwrap();
         assert_refused(&lost, what, "regatta.db-wal is missing or not this store's");
     }
-    // The log of another store, whose first commit was the same.
+    // The log of another store whose first commit was the same.
     let (other, _other_store, _other_reader) = busy(&steps);
     let lost = copy(&place, &ALL);
     fs::copy(other.file("regatta.db-wal"), lost.file("regatta.db-wal")).unwrap();
     assert_refused(&lost, "another store's log", "regatta.db-wal is missing or not this store's");
 
-    // Damage in the midst of it: SQLite would stop there and say nothing.
+    // Damage in the middle of the log, where SQLite would stop silently.
     let lost = copy(&place, &ALL);
     let mut log = fs::read(lost.file("regatta.db-wal")).unwrap();
     let middle = log.len() / 2;
@@ -93,7 +95,8 @@ fn d10_a_store_that_lost_its_log_is_refused() {
     assert_refused(&lost, "a damaged log", "regatta.db-wal is damaged");
 }
 
-/// The end of each commit in a log, in bytes: a frame whose second number is not 0 completes one.
+/// Returns the end of each commit in a log, in bytes. A frame whose second number is not 0
+/// completes a commit.
 fn ends_of_commits(log: &[u8]) -> Vec<usize> {
     const HEADER: usize = 32;
     const FRAME: usize = 24 + 4096;
@@ -101,7 +104,7 @@ fn ends_of_commits(log: &[u8]) -> Vec<usize> {
     frames.filter(|start| log[start + 4..start + 8] != [0; 4]).map(|start| start + FRAME).collect()
 }
 
-/// A log that ends at a whole commit looks to SQLite like one to which nothing was added.
+/// A log that ends at a whole commit looks to SQLite as if nothing followed.
 #[test]
 fn d10_a_log_cut_between_two_commits_is_noticed() {
     let steps = everything();
@@ -119,7 +122,7 @@ fn d10_a_log_cut_between_two_commits_is_noticed() {
     for end in earlier[1..].iter().step_by(8) {
         let cut = cut_at(*end);
         match SqliteStore::open(&cut.path()) {
-            // Rows alone were cut off. They are made again from the events.
+            // Only rows were cut off. They are computed again from the events.
             Ok(mut store) => assert!(store.load().unwrap().board == steps.last().unwrap().board, "cut at {end}"),
             Err(_) => {
                 assert_refused(&cut, &format!("cut at {end}"), "the fleet had reached");
@@ -130,12 +133,12 @@ fn d10_a_log_cut_between_two_commits_is_noticed() {
     assert!(refused > steps.len() / 16, "{refused} of {}", steps.len());
     assert!(cut_at(*last).store().load().unwrap().board == steps.last().unwrap().board);
 
-    // L2: what is left can be put back, above all numbers that were handed out.
+    // L2: the remaining data can be restored, above all assigned numbers.
     let lost = cut_at(earlier[earlier.len() / 2]);
     restore(&lost.path(), &lost.path()).unwrap();
     assert!(lost.store().load().unwrap().board.revision >= steps.last().unwrap().board.revision + LEAP);
 
-    // A count of another store, or one that a power cut left empty, asks for nothing.
+    // The count of another store, or one that a power cut left empty, demands nothing.
     for count in ["", "another 00000000000000009999\n", "\0\0\0"] {
         let place = copy(&place, &ALL);
         fs::write(place.file("regatta.db.reached"), count).unwrap();
@@ -163,10 +166,10 @@ fn d10_an_old_copy_in_the_place_of_a_store_is_refused() {
     assert_refused(&place, "another store", "is not the one of the fleet");
 
     fs::remove_file(place.path()).unwrap();
-    assert_refused(&place, "no store", "is gone");
+    assert_refused(&place, "no store", "is missing");
 }
 
-/// L2: the way out that the refusal names works, and goes on above every number that was handed out.
+/// L2: the remedy that the error names works, and the store continues above every assigned number.
 #[test]
 fn l2_what_is_left_of_a_store_can_be_put_back() {
     let steps = everything();
@@ -181,7 +184,8 @@ fn l2_what_is_left_of_a_store_can_be_put_back() {
     assert!(lost.file("backups/replaced-1.db").exists());
 }
 
-/// A restore sets the mark anew: before the store, so that a restore that is cut off is noticed and run again.
+/// A restore writes a new mark before the new store, so that an interrupted restore is noticed and
+/// repeated.
 #[test]
 fn d2_a_restore_sets_the_mark_and_can_be_run_again() {
     let steps = everything();
@@ -192,14 +196,14 @@ fn d2_a_restore_sets_the_mark_and_can_be_run_again() {
     let revision = place.store().load().unwrap().board.revision;
     assert_eq!(mark(&place)["revision"], revision);
 
-    // Cut off after the mark was written.
+    // Interrupted after the mark was written.
     let ahead = serde_json::json!({ "store": mark(&place)["store"], "revision": revision + LEAP, "log": null });
     fs::write(place.file("regatta.db.mark"), ahead.to_string()).unwrap();
     assert_refused(&place, "cut off", "the fleet had reached");
     restore(&backup, &place.path()).unwrap();
     assert!(place.store().load().unwrap().board.revision >= revision + 2 * LEAP, "no number is used twice");
 
-    // One that fails leaves the mark as it was.
+    // A failed restore leaves the mark unchanged.
     let before = mark(&place);
     fs::write(place.file("torn.db"), &fs::read(&backup).unwrap()[..9_000]).unwrap();
     restore(&place.file("torn.db"), &place.path()).unwrap_err();
@@ -207,7 +211,7 @@ fn d2_a_restore_sets_the_mark_and_can_be_run_again() {
     place.store();
 }
 
-/// In a quiet moment everything is moved into the store: a copy of the store alone is whole.
+/// In a quiet moment everything is moved into the store, so a copy of the store alone is complete.
 #[test]
 fn d10_a_quiet_store_needs_no_log() {
     let steps = everything();
@@ -220,12 +224,12 @@ fn d10_a_quiet_store_needs_no_log() {
     assert!(alone.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
-/// Where the mark cannot be written at the end, the log that it names stays.
+/// If the last mark cannot be written, the log that the old mark names stays.
 #[test]
 fn d10_a_store_whose_mark_could_not_be_written_keeps_its_log() {
     let steps = everything();
     let (place, store, reader) = busy(&steps);
-    // A directory in the place of the file that becomes the mark: whoever writes it fails, root too.
+    // A directory in the place of the file that becomes the mark makes writing fail, even for root.
     fs::create_dir_all(place.file("regatta.db.mark.new/x")).unwrap();
     drop(reader);
     drop(store);
@@ -234,7 +238,7 @@ fn d10_a_store_whose_mark_could_not_be_written_keeps_its_log() {
     assert!(place.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
-/// Stores of programs that wrote no mark get one.
+/// A store of a program that wrote no mark gets one.
 #[test]
 fn a_store_without_a_mark_gets_one() {
     let place = Place::filled(&everything());
@@ -246,7 +250,8 @@ fn a_store_without_a_mark_gets_one() {
     assert!(why.code == "corrupt" && why.hint.contains("rm ") && why.what.contains("regatta.db.mark"), "{why:?}");
 }
 
-/// `examine` finds what would keep a store from opening, and leaves every file as it is.
+/// `examine` finds everything that would keep a store from opening, and leaves every file
+/// unchanged.
 #[test]
 fn examining_a_store_changes_nothing() {
     let names = |place: &Place| {

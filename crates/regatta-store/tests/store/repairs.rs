@@ -1,4 +1,4 @@
-//! What older programs stored wrong is mended when a store is opened or restored.
+//! Tests that wrongly stored data of older programs is repaired when a store is opened or restored.
 
 use std::fs;
 
@@ -19,7 +19,8 @@ use crate::support::{Place, commit_all};
 
 const FILES: [&str; 4] = ["web/50% off/index.html", "docs/100%.md", "%61.txt", "a.txt"];
 
-/// Four tasks at work on files with percent signs in their names, and an agent's own claim.
+/// Returns a story of four running tasks on files with percent signs in their names, and an agent's
+/// own claim.
 fn percent_story() -> Teller {
     let mut teller = Teller::default();
     teller.now = Now { at: 1_000, wall: 1_700_000_000_000 };
@@ -70,7 +71,8 @@ fn percent_story() -> Teller {
     teller
 }
 
-/// Makes a store what a program of schema 8 would have written: percent signs in manifests stand as they are.
+/// Turns a store into one that a program of schema 8 would have written, with unescaped percent
+/// signs of manifests.
 fn age(place: &Place) {
     let raw = place.raw();
     for table in ["claims", "events"] {
@@ -95,7 +97,8 @@ fn assert_whole(store: &mut SqliteStore, teller: &Teller) {
     store.check().unwrap();
 }
 
-/// D9: a store whose claims an older program could write and not read is repaired, after a copy of it is safe.
+/// D9: a store with claims that an older program could write but not read is repaired, after it is
+/// backed up.
 #[test]
 fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     let teller = percent_story();
@@ -111,7 +114,7 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     assert_whole(&mut place.store(), &teller); // and only once
     assert!(place.file("backups/before-schema-9.db").exists());
 
-    // L1: what was two files is two files, and neither can be had twice.
+    // L1: two files stay two files, and neither can be claimed twice.
     let board = place.store().load().unwrap().board;
     for (file, task) in FILES.iter().zip(1..) {
         let uri = Uri::of_file(&ProjectName::new("shop").unwrap(), &PathPattern::new(file).unwrap());
@@ -121,13 +124,14 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
         assert_eq!(holders[0].owner, claim::Owner::Attempt(attempt.id));
     }
 
-    // A backup of that time is a way back, too.
+    // A backup of that time can be restored, too.
     let elsewhere = Place::new();
     assert_eq!(restore(&copy, &elsewhere.path()).unwrap(), []);
     assert_eq!(elsewhere.store().load().unwrap().board.claims, teller.board.claims);
 }
 
-/// The same when it was killed with its rows behind its log, which is folded only after the repair.
+/// The same for a store that was killed with deferred rows. Its events are folded only after the
+/// repair.
 #[test]
 fn d9_a_store_behind_its_log_is_repaired_before_the_log_is_folded() {
     let teller = percent_story();

@@ -1,4 +1,4 @@
-//! Stores in a directory of their own.
+//! Stores in directories of their own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use regatta_testkit::store_suite::story::Step;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// A directory on a memory file system, when there is one: these tests sync often.
+/// Returns a directory on a memory file system, if there is one, because these tests sync often.
 pub(crate) fn directory() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -33,7 +33,7 @@ impl Place {
         Place::behind(Lag::USUAL)
     }
 
-    /// Where rows are so far behind the log.
+    /// Creates a place whose store has these limits for deferred rows.
     pub(crate) fn behind(lag: Lag) -> Place {
         Place { directory: directory(), copies: 0, lag }
     }
@@ -50,19 +50,19 @@ impl Place {
         SqliteStore::open_with(&self.path(), self.lag).unwrap()
     }
 
-    /// Why it does not open.
+    /// Returns the error with which the store is refused.
     pub(crate) fn refused(&self) -> StoreError {
         SqliteStore::open(&self.path()).map(|_| ()).unwrap_err()
     }
 
-    /// A closed store with these commits in it.
+    /// Creates a closed store with these commits.
     pub(crate) fn filled(steps: &[Step]) -> Place {
         let place = Place::new();
         commit_all(&mut place.store(), steps);
         place
     }
 
-    /// A connection that no rule binds.
+    /// Returns a connection to the file without the store's rules.
     pub(crate) fn raw(&self) -> Connection {
         Connection::open(self.path()).unwrap()
     }
@@ -102,7 +102,8 @@ impl Harness for Place {
         Box::new(SqliteStore::open(path).unwrap())
     }
 
-    /// Up to where the rows are is written last, and cannot be. Where rows wait, the log is the last.
+    /// Makes the last write of a commit fail: the revision of the written rows, or the events where
+    /// rows are deferred.
     fn while_broken(&mut self, during: &mut dyn FnMut()) {
         let waits = self.lag.few == 1;
         let log = ["AFTER INSERT ON events", "AFTER DELETE ON outbox"];

@@ -1,4 +1,4 @@
-//! D11: a row that cannot be read is set aside and reported, and the rest goes on.
+//! D11: a row that cannot be read is set aside and reported, and everything else works.
 
 use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, Request, decide};
@@ -12,7 +12,8 @@ use rusqlite::Connection;
 
 use crate::support::{Place, commit_all};
 
-/// The tables whose rows the board is made of, the key of each, and which rows of them the board needs.
+/// The tables with the board's rows, the key of each, and the condition for the rows that the board
+/// needs.
 const TABLES: [(&str, &str, &str); 23] = [
     ("projects", "name", "1"),
     ("agents", "name", "1"),
@@ -39,7 +40,7 @@ const TABLES: [(&str, &str, &str); 23] = [
     ("outbox", "revision", "1"),
 ];
 
-/// What a daemon does with a board from its first moment on: it takes over, time passes, agents come for work.
+/// Does with a board what a daemon does after a start: it takes over, time passes, agents poll.
 fn live_on(board: &Board, what: &str) {
     let mut board = board.clone();
     let mut now = Now { at: board.at + 1, wall: 1_800_000_000_000 };
@@ -65,7 +66,7 @@ fn damage(db: &Connection, table: &str, condition: &str) -> Vec<i64> {
     found.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-/// Every row of every table is spoilt in its turn.
+/// Damages every row of every table, one at a time.
 fn spoil_each(steps: &[Step]) -> usize {
     let (place, mut spoilt) = (Place::filled(steps), 0);
     let whole = place.store().load().unwrap();
@@ -107,14 +108,15 @@ fn spoil_each(steps: &[Step]) -> usize {
 fn d11_any_row_that_cannot_be_read_is_set_aside_and_the_rest_starts() {
     let steps = everything();
     let mut spoilt = spoil_each(&steps);
-    // Earlier on other rows are live.
+    // At an earlier step other rows are live.
     for nth in (20..steps.len()).step_by(steps.len() / 6) {
         spoilt += spoil_each(&steps[..nth]);
     }
     assert!(spoilt > 200, "only {spoilt} rows were spoilt");
 }
 
-/// D11: an event that cannot be read stands in its place, and the log, the check, a backup and a restore go on past it.
+/// D11: an event that cannot be read keeps its place, and the log, the check, a backup and a
+/// restore continue past it.
 #[test]
 fn d11_an_event_that_cannot_be_read_hides_no_other() {
     let steps = everything();
@@ -141,7 +143,7 @@ fn d11_an_event_that_cannot_be_read_hides_no_other() {
     assert_eq!(store.history().events(0, usize::MAX).unwrap().len(), recorded.len());
 }
 
-/// D11: in the part of the log that rows are behind of, what follows an unreadable event is folded.
+/// D11: events after an unreadable one are folded, if the rows are behind them.
 #[test]
 fn d11_a_store_behind_its_log_goes_on_past_an_unreadable_event() {
     let steps = everything();
@@ -160,7 +162,7 @@ fn d11_a_store_behind_its_log_goes_on_past_an_unreadable_event() {
     live_on(&board, "without an event");
 }
 
-/// D11: a bad row hides no other in a list, and is not called missing when it is asked for.
+/// D11: a bad row does not hide the other rows of a list, and reading it alone is an error.
 #[test]
 fn d11_lists_leave_out_what_cannot_be_read_and_a_single_row_is_an_error() {
     let place = Place::filled(&everything());

@@ -290,7 +290,7 @@ fn a_command_that_cannot_do_it_says_so() {
     assert_eq!(ended(&world, &slow, 1)[0]["ended"], "timed_out");
     assert_eq!(ended(&world, &gone, 1)[0]["ended"], json!({ "exited": 127 }));
     let why = ended(&world, &lost, 1)[0]["ended"]["not_run"].as_str().unwrap().to_owned();
-    assert!(why.contains("is no directory"), "{why}");
+    assert!(why.contains("is not a directory"), "{why}");
     assert_eq!(world.run(&["hook", "add", "--event", "no.such", "--", "true"]).code, 2, "no such event");
     assert_eq!(world.run(&["hook", "add", "--", "true"]).code, 2, "on everything");
     assert_eq!(world.run(&["hook", "add", "--channel", "x"]).code, 2, "without a command");

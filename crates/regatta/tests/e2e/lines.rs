@@ -312,7 +312,7 @@ fn the_plumbing_works() {
     let copy = world.root.join("copy.db");
     world.json(&["backup", text(&copy)]);
     let again = world.refused(&["backup", text(&copy)], 1);
-    assert!(again["message"].as_str().unwrap().contains("overwrites nothing"), "{again}");
+    assert!(again["message"].as_str().unwrap().contains("does not overwrite"), "{again}");
     world.ok(&["task", "cancel", "T1"]);
     assert_eq!(world.refused(&["restore", text(&copy)], 1)["code"], "in_use");
     world.ok(&["down"]);

@@ -213,7 +213,9 @@ fn work_that_does_not_count_fails_with_its_evidence() {
     let tasks = mission["tasks"].as_array().unwrap();
     let words: Vec<&Value> = tasks.iter().map(|it| &it["word"]).collect();
     assert_eq!(words, ["needs you", "failed", "failed"], "{mission}");
-    for (nth, words) in ["nothing had changed", "the moon is missing", "no name for a test"].into_iter().enumerate() {
+    for (nth, words) in
+        ["nothing had changed", "the moon is missing", "not a valid name for a test"].into_iter().enumerate()
+    {
         let reason = tasks[nth]["reason"].as_str().unwrap();
         assert!(reason.contains(words), "{reason}");
         assert_eq!(reason.contains("3 attempts failed"), nth > 0, "{reason}");

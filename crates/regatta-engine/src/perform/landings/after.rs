@@ -1,4 +1,4 @@
-//! What follows a landing outside: the project's own commands, a release. None of it holds the queue up.
+//! Runs the project's commands after a landing, and its release. The queue does not wait for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::{Engine, failpoint};
 use super::super::{LOOK_UP, report};
 use super::release::release;
 
-/// What has landed.
+/// The task and the commit that landed.
 pub(crate) struct Landed {
     pub(crate) project: ProjectName,
     pub(crate) task: TaskId,
     pub(crate) commit: CommitId,
 }
 
-/// Runs the commands of `[landing] after`, and the release, once each: a record under the effect's key says that one
-/// has run, and what came of it.
+/// Performs `Effect::AfterLanding`: runs the commands of `[landing] after` and the release, each
+/// once. A record under the effect's key says which commands have run and how they ended.
 pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &Landed) {
     failpoint::at("after.begin");
     if let Some(project) = engine.board().projects.get(&landed.project).cloned() {
@@ -41,32 +41,32 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &Landed) {
             && is_due(engine, &project, landed)
             && !release(engine, &project, landed, key, command)
         {
-            return; // the daemon stops, and the next one asks again
+            return; // the daemon stops, and the next one makes the release
         }
     }
     if engine.is_stopping() {
-        return; // the next start runs what has not begun, and reads how the rest ended
+        return; // the next start runs the commands that have not begun, and reads how the others ended
     }
     failpoint::at("after.ran");
     report(engine, key, Command::ReportPerformed);
     failpoint::at("after.recorded");
 }
 
-/// Whether a release is due: a feature or a fix came after the last tag.
+/// Returns whether a release is due: whether a feature or a fix came after the last tag.
 pub(super) fn is_due(engine: &Engine, project: &Project, landed: &Landed) -> bool {
     match engine.shared.git.unreleased(&Repo::of(project), &landed.commit) {
         Ok(Some(commits)) => commits.iter().any(|it| is_named_so(&it.subject) || is_asked_so(engine, it)),
-        // What landed just now is known in any case.
+        // Without a tag, only the task that landed just now is known.
         Ok(None) => is_released(engine, landed.task),
         Err(error) => {
-            let text = format!("What is not released yet could not be found out after {}: {error}", landed.task);
+            let text = format!("Could not find the unreleased commits after {} landed: {error}", landed.task);
             tell(engine, project, "coord:release", &text);
             is_released(engine, landed.task)
         }
     }
 }
 
-/// Whether a commit says by its first words that it is a feature or a fix: `feat: …`, `fix(cart)!: …`.
+/// Returns whether a commit's subject marks a feature or a fix: `feat: …`, `fix(cart)!: …`.
 fn is_named_so(subject: &str) -> bool {
     let Some((kind, _)) = subject.split_once(':') else { return false };
     let kind = kind.trim_end_matches('!');
@@ -74,26 +74,26 @@ fn is_named_so(subject: &str) -> bool {
     matches!(kind, "feat" | "fix")
 }
 
-/// Whether a commit landed a task that is one.
+/// Returns whether a commit landed a task that is a feature or a bug.
 fn is_asked_so(engine: &Engine, commit: &Unreleased) -> bool {
     commit.task.as_ref().and_then(|it| it.parse().ok()).is_some_and(|it| is_released(engine, it))
 }
 
-/// Whether a task is something that a release is made for.
+/// Returns whether a task is a feature or a bug, so that a release is made for it.
 fn is_released(engine: &Engine, task: TaskId) -> bool {
     let task = engine.history().task(task).ok().flatten();
     task.is_some_and(|it| matches!(it.issue_type, IssueType::Feature | IssueType::Bug))
 }
 
-/// How a command that follows a landing ended.
+/// The end of an after-landing command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandEnd {
     Passed,
-    /// It failed, and the project's channel was told.
+    /// The command failed, and a message was posted to the project's channel.
     Failed,
-    /// A person stopped it (`regatta stop` with the task's id).
+    /// A person stopped the command (`regatta stop` with the task's id).
     Stopped,
-    /// The daemon ends. The next one runs it, or reads how it ended.
+    /// The daemon ends. The next one runs the command, or reads how it ended.
     Interrupted,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn run(
         ],
         timeout: Duration::from_millis(project.validation_timeout_ms),
         once: Some(once),
-        // It publishes, so it reaches what the user reaches.
+        // The command publishes, so it may reach everything that the user can reach.
         shut_in: None,
     };
     let (result, stopped) = loop {
@@ -127,7 +127,7 @@ pub(super) fn run(
         match result {
             Some(result) if engine.may_start() => break (result, stopped),
             None if stopped => return CommandEnd::Stopped,
-            // `down` ended it, or kept it from beginning.
+            // A shutdown ended the command or kept it from beginning.
             _ if engine.is_stopping() => return CommandEnd::Interrupted,
             _ => std::thread::sleep(LOOK_UP),
         }
@@ -157,7 +157,7 @@ pub(super) fn post(engine: &Engine, project: &Project, label: &str, text: &str) 
     let post = Post { channel, text: text.to_owned(), labels: vec![label], reply_to: None };
     let request = Request { by: Actor::Regatta, key: None, command: Command::Post(post) };
     if let Err(failure) = engine.submit(request) {
-        tracing::warn!("it could not be posted: {failure:?}");
+        tracing::warn!("could not post a message about a landing: {failure:?}");
     }
 }
 

@@ -1,8 +1,9 @@
-//! Looks at the files of a person's that hold a landing up, and tells the queue when they change.
+//! Watches the files of the user's checkout that block a landing, and notifies the queue when one
+//! of them changes.
 //!
-//! Without it a landing would be tried again only when its time has come, with a reason that is no longer true meanwhile.
-//! Looking is a few calls of the operating system. A daemon that comes back has forgotten whom to watch; what waits then is
-//! tried again at its time.
+//! Without this, the landing would be tried again only at its retry time, and would show an
+//! outdated reason until then. Watching takes a few system calls per interval. A restarted daemon
+//! has forgotten the watched files, and tries those landings again at their retry time.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,14 +15,14 @@ use regatta_core::ids::LandingId;
 use crate::Engine;
 use crate::perform::LOOK_UP;
 
-/// Properties of a file that differ after somebody writes, replaces, makes or removes it.
+/// The properties of a file that change when somebody writes, replaces, creates or removes it.
 type Sign = Option<(u64, u64, i64, i64)>;
 
 fn sign(path: &Path) -> Sign {
     fs::symlink_metadata(path).ok().map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }
 
-/// The files that are looked at: those in the way, and those that git writes when something is committed or stashed.
+/// The files that are watched: the blocking ones, and those that git writes on a commit or a stash.
 pub(super) struct Watched {
     files: Vec<PathBuf>,
     before: Vec<Sign>,
@@ -40,7 +41,8 @@ impl Watched {
     }
 }
 
-/// Watches until none of these landings is held any more, and has them tried again when something changes.
+/// Watches until none of these landings is held any longer, and has them tried again when a file
+/// changes.
 pub(super) fn watch(engine: &Engine, landings: Vec<LandingId>, watched: Watched) {
     let it = engine.clone();
     engine.spawn("checkout", move || {
@@ -55,7 +57,7 @@ pub(super) fn watch(engine: &Engine, landings: Vec<LandingId>, watched: Watched)
                 for landing in held {
                     let command = Command::ReportCheckout { landing };
                     if let Err(error) = it.submit(Request { by: Actor::Regatta, key: None, command }) {
-                        tracing::debug!(%landing, "a changed checkout could not be told: {error}");
+                        tracing::debug!(%landing, "could not report a changed checkout: {error}");
                     }
                 }
                 return;
@@ -91,6 +93,6 @@ mod tests {
         }
         let watched = Watched::new(top, &paths);
         fs::write(top.join("other.txt"), "x").unwrap();
-        assert!(!watched.has_changed(), "another file is none of its business");
+        assert!(!watched.has_changed(), "a change of another file is ignored");
     }
 }

@@ -1,4 +1,5 @@
-//! What a remote has and is not here: the trunk is tried on top of it.
+//! Brings in commits that only the remote's trunk has: rebases the local trunk onto the remote's
+//! and validates the result.
 
 use regatta_core::landing::Tried;
 use regatta_core::task::Task;
@@ -9,8 +10,9 @@ use crate::{Engine, failpoint};
 
 use super::{Train, judged, validate};
 
-/// Replays what is only here on top of the remote's trunk, and validates that exact tree (Q1) with the checks that the
-/// remote's trunk names and the contracts of the tasks that are replayed. `Err` is what could not be found out.
+/// Replays the commits that are only on the local trunk on top of the remote's trunk, and validates
+/// exactly that tree (Q1): with the checks that the remote's trunk names, and with the contracts of
+/// the replayed tasks. `Err` is the reason why the result could not be determined.
 pub(super) fn try_joining(engine: &Engine, train: &mut Train, remote: &str) -> Result<Tried, Tried> {
     let git = &engine.shared.git;
     let held = |error: GitError| Tried::Held { at: None, reason: format!("{error} {}", error.hint) };
@@ -37,10 +39,11 @@ pub(super) fn try_joining(engine: &Engine, train: &mut Train, remote: &str) -> R
 }
 
 fn nobody() -> Tried {
-    Tried::Held { at: None, reason: "nobody is in this trial".into() }
+    Tried::Held { at: None, reason: "the trial has no landings".into() }
 }
 
-/// The tasks that the replayed commits landed: what was asked of them must hold on top of the remote's trunk, too.
+/// Reads the tasks that the replayed commits landed. Their contracts must hold on top of the
+/// remote's trunk, too.
 fn asked_of(engine: &Engine, names: &[String]) -> Result<Vec<Task>, String> {
     let mut found = Vec::new();
     for id in names.iter().filter_map(|it| it.parse().ok()) {

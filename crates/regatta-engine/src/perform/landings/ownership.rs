@@ -1,5 +1,7 @@
-//! `on_conflict = "ownership"`: the single owner's version of a conflicting file is taken, else the branch's that is being
-//! merged. The other side is kept, and becomes a task when the landing has landed.
+//! Resolves conflicts under `on_conflict = "ownership"`: takes the version of the file's single
+//! owner, otherwise the version of the branch that is being merged.
+//!
+//! The other version is kept, and becomes a task when the landing has landed.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +16,18 @@ use crate::ports::store::TaskFilter;
 
 use super::{Member, Train, signed};
 
-/// How many ended tasks are looked at for who else touched a file.
+/// The largest number of newest tasks that are searched for other changes of a file.
 const LOOKED_AT: usize = 1_000;
 
-/// A conflict that was settled by ownership.
+/// A conflict that ownership resolved.
 pub(super) struct Found {
     pub(super) trial: Trial,
     pub(super) dropped: Option<Dropped>,
     pub(super) sides: Vec<SettledPath>,
 }
 
-/// Settles a conflict with the trunk by ownership; `None` where the project wants it settled otherwise.
+/// Resolves a conflict with the trunk by ownership. Returns `None` where the project resolves
+/// conflicts in another way.
 pub(super) fn settle(
     engine: &Engine,
     train: &Train,
@@ -66,7 +69,8 @@ pub(crate) fn landed_since(engine: &Engine, repo: &Repo, base: &CommitId) -> Res
     Ok(found)
 }
 
-/// Whose version is taken: who alone has the file in the manifest; the branch's when both have, or nobody.
+/// Returns the side whose version is taken: the trunk's if only a task that landed since owns the
+/// file, otherwise the branch's.
 fn side(path: &str, task: &Task, since: &[Task]) -> Side {
     let owns = |it: &Task| it.files.iter().any(|it| it.matches(path));
     let touched = |it: &&Task| it.submission.as_ref().is_some_and(|it| it.changed.iter().any(|it| it == path));

@@ -1,5 +1,8 @@
-//! Pushes what landed where the project says. It is tried again until the remote has it, with a pause that grows, and
-//! the board knows why it waits. A remote that has what is not here is the queue's: see `landing::join` in core.
+//! Pushes the trunk to the project's remote, and the branches of conversations.
+//!
+//! A failed push is tried again with a growing pause until the remote has the commit, and the board
+//! records the reason. Commits that only the remote has are brought in by the queue: see
+//! `landing::join` in core.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,15 +19,16 @@ use crate::{Engine, failpoint};
 
 use super::super::{LOOK_UP, report};
 
-/// How long after a failed push it is tried again, at first and at most.
+/// The first pause after a failed push. It doubles up to [`AGAIN_AT_MOST`].
 const AGAIN: Duration = Duration::from_secs(5);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(300);
 
-/// Which push of each project is the latest: it brings along what those before it were to push.
+/// The newest push of each project, which includes the commits of all earlier ones.
 #[derive(Default)]
 pub(crate) struct Pushes(Mutex<BTreeMap<ProjectName, EffectKey>>);
 
 impl Pushes {
+    /// Records that a push was requested.
     fn note(&self, project: &ProjectName, key: EffectKey) {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = latest.entry(project.clone()).or_insert(key);
@@ -36,7 +40,7 @@ impl Pushes {
     }
 }
 
-/// Pushes a commit of the trunk, unless a later push does it.
+/// Performs `Effect::PushTrunk`: pushes a commit of the trunk, unless a later push includes it.
 pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName, commit: &CommitId) {
     failpoint::at("push.begin");
     let pushes = &engine.shared.pushes;
@@ -54,14 +58,14 @@ pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName,
                 let (project, commit) = (project.clone(), commit.clone());
                 let command = Command::ReportPushed { project, remote, commit, trouble: Some(reason) };
                 if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-                    tracing::warn!("that a push failed could not be written down: {failure:?}");
+                    tracing::warn!("could not record a failed push: {failure:?}");
                 }
             }
         }
         let until = Instant::now() + pause;
         while Instant::now() < until && pushes.is_latest(project, key) {
             if engine.is_stopping() {
-                return; // the effect stays, and the next start goes on with it
+                return; // the effect stays in the outbox, and the next start continues it
             }
             std::thread::sleep(LOOK_UP);
         }
@@ -71,7 +75,8 @@ pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName,
     report(engine, key, done);
 }
 
-/// Pushes the branch of a conversation. What cannot be pushed is said in its thread; the next turn tries again.
+/// Performs `Effect::PushBranch`: pushes the branch of a conversation. A failure is posted in its
+/// thread, and the next turn tries again.
 pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, commit: &CommitId) {
     let board = engine.board();
     let wanted = board.conversations.get(&id).and_then(|it| {
@@ -82,7 +87,7 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
     let remote = project.settings.landing.push.clone().unwrap_or_else(|| "origin".into());
     let trouble = match engine.shared.git.push_branch(&Repo::of(project), &remote, &branch, commit) {
         Ok(Push::Pushed) => None,
-        Ok(Push::NonFastForward) => Some("the remote takes no force-push of this branch".to_owned()),
+        Ok(Push::NonFastForward) => Some("the remote rejects a force-push of this branch".to_owned()),
         Ok(Push::Failed(reason)) => Some(reason),
         Err(error) => Some(in_full(&error)),
     };
@@ -90,7 +95,8 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
     report(engine, key, Command::Converse(Box::new(Ask::Push { conversation: id, pushed })));
 }
 
-/// `Ok(Ok(_))` is what is to be said when nothing is left to do; the other two are why it is tried again.
+/// Pushes once. Returns the report when nothing is left to do, or the reason why the push must be
+/// tried again.
 fn try_once(
     engine: &Engine,
     repo: &Repo,
@@ -99,8 +105,8 @@ fn try_once(
 ) -> Result<Result<Command, String>, GitError> {
     let git = &engine.shared.git;
     let project = repo.project.clone();
-    // Somebody took it off the trunk, or it stands elsewhere there by now: what it became is pushed by who brought it
-    // there. What is not on the trunk is nobody's to push.
+    // The commit is no longer on the trunk, or it was rebased there. Its replacement is pushed by
+    // the landing that made it, and a commit that is not on the trunk is not pushed at all.
     if !git.holds(repo, commit)? {
         return Ok(Ok(Command::ReportPerformed));
     }

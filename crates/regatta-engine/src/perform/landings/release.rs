@@ -1,11 +1,13 @@
-//! Releases: one at a time per project, under the claim `release://<project>`, and none is lost.
+//! Makes releases: one at a time per project, under the claim `release://<project>`, and none is
+//! lost.
 //!
-//! A landing that calls for a release waits until the claim is free, however long that takes: the effect stays in the
-//! outbox meanwhile, so a daemon that is killed asks again. Each release waits under a name of its own
-//! (`regatta/release-T5`), because a claim excludes its own owner and a wait for oneself is a deadlock.
+//! A landing that needs a release waits until the claim is free, however long that takes. Its
+//! effect stays in the outbox in the meantime, so a daemon that is killed tries again after its
+//! restart. Each release waits under a name of its own (`regatta/release-T5`), because a claim also
+//! excludes other claims of its own owner, and waiting for oneself is a deadlock.
 //!
-//! A release covers everything that landed before it. When several wait, only the one for the newest landing is made,
-//! and the channel is told which landings it covers.
+//! A release covers everything that landed before it. When several wait, only the release for the
+//! newest landing is made, and a message in the channel says which landings it covers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,15 +25,15 @@ use crate::{Engine, Failure};
 use super::super::block_on_until;
 use super::after::{CommandEnd, Landed, is_due, post, run, tell};
 
-/// How long one wait for the claim lasts before it is asked for again.
+/// The duration of one wait for the claim, after which the claim is requested again.
 const CLAIM_WAIT: Duration = Duration::from_secs(600);
-/// The pause after a refusal that does not say when to ask again.
+/// The pause after a refusal, before the claim is requested again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A landing that calls for a release; landings that came later are greater.
+/// A landing that needs a release. Later landings are greater.
 type Entry = (EffectKey, TaskId);
 
-/// The releases of all projects, as far as this daemon knows them.
+/// The releases of all projects that this daemon knows.
 #[derive(Default)]
 pub(crate) struct Releases {
     of_project: Mutex<BTreeMap<ProjectName, ProjectReleases>>,
@@ -51,15 +53,16 @@ impl Releases {
         act(of_project.entry(project.clone()).or_default())
     }
 
-    /// Returns the landing whose release covers `entry`: a newer one that waits, or that was made already.
+    /// Returns the landing whose release covers `entry`: a newer one that waits, or one whose
+    /// release was already made.
     fn covering(&self, project: &ProjectName, entry: Entry) -> Option<TaskId> {
         let newest = self.change(project, |releases| releases.open.last().copied().max(releases.made));
         newest.filter(|newest| *newest > entry).map(|newest| newest.1)
     }
 }
 
-/// Makes the release that a landing calls for, or finds that another release covers it. Returns `false` if the daemon
-/// stops first: the landing then asks again when the next daemon starts.
+/// Makes the release that a landing needs, or finds that another release covers it. Returns `false`
+/// if the daemon stops first; the next daemon then tries again.
 #[must_use]
 pub(super) fn release(engine: &Engine, project: &Arc<Project>, landed: &Landed, key: EffectKey, command: &str) -> bool {
     let releases = &engine.shared.releases;
@@ -70,6 +73,7 @@ pub(super) fn release(engine: &Engine, project: &Arc<Project>, landed: &Landed, 
     is_settled
 }
 
+/// Waits for the release claim, then makes the release unless another one covers the landing.
 fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key: EffectKey, command: &str) -> bool {
     let Some(turn) = wait_for_turn(engine, project, landed) else { return false };
     let task = landed.task;
@@ -89,7 +93,8 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key
                     releases.change(&project.name, |releases| releases.made = releases.made.max(Some((key, task))));
                 }
                 CommandEnd::Failed | CommandEnd::Stopped => {}
-                // The claim stays, so that the next daemon knows that the command may have begun.
+                // The claim is not released, so that the next daemon knows that the command may
+                // have begun.
                 CommandEnd::Interrupted => return false,
             }
         }
@@ -97,7 +102,7 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key
     let Turn { claim, token, .. } = turn;
     let done = Request { by: Actor::Regatta, key: None, command: Command::Release { claim, token } };
     if let Err(failure) = engine.submit(done) {
-        tracing::debug!(%claim, "the release claim had ended: {failure:?}");
+        tracing::debug!(%claim, "could not end the release claim: {failure:?}");
     }
     true
 }
@@ -106,16 +111,16 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key
 struct Turn {
     claim: ClaimId,
     token: u64,
-    /// Whether somebody else held it before, and may have made a release.
+    /// True if another release held the claim before, and may have been made.
     has_waited: bool,
-    /// Whether a daemon that was killed held it for this landing, so that its command may have begun.
+    /// True if a killed daemon held the claim for this landing, so that its command may have begun.
     has_begun: bool,
 }
 
-/// Waits until the release claim is this landing's; `None` if the daemon stops.
+/// Waits until this landing holds the release claim. Returns `None` if the daemon stops.
 fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed) -> Option<Turn> {
     let name = format!("regatta/release-{}", landed.task);
-    let owner = Owner::Agent(AgentName::new(&name).expect("a task's number makes a name"));
+    let owner = Owner::Agent(AgentName::new(&name).expect("a name with a task's id is valid"));
     let board = engine.board();
     let own = board.claims_of(&owner).into_iter().find_map(|claim| board.claims.get(&claim));
     if let Some(own) = own {
@@ -132,7 +137,7 @@ fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed) -> Op
             wait_ms: 0,
             memo: format!("the release after {}", landed.task),
         };
-        // Asked without a wait first, so that it is known whether somebody else made a release meanwhile.
+        // The first request does not wait, to find out whether another release is being made.
         let wait_ms = if has_waited { CLAIM_WAIT.as_millis() as u64 } else { 0 };
         let asked = engine.acquire(Actor::Regatta, None, Acquire { wait_ms, ..ask });
         match block_on_until(asked, Instant::now() + CLAIM_WAIT + Duration::from_secs(5)) {
@@ -140,7 +145,9 @@ fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed) -> Op
                 Outcome::Claim(Acquired::Granted { claim, token, .. }) => {
                     return Some(Turn { claim, token, has_waited, has_begun: false });
                 }
-                other => tracing::error!(task = %landed.task, "unexpected answer to a claim: {other:?}"),
+                other => {
+                    tracing::error!(task = %landed.task, "unexpected answer to the request for the release claim: {other:?}")
+                }
             },
             Some(Err(Failure::Stopping)) => return None,
             Some(Err(_)) if !has_waited => {

@@ -1,6 +1,8 @@
-//! Compares the trunk with the board after every move, at every start, and when a gate misses a landing (Q12).
+//! Compares the trunk with the board after every move, at every start, and when a gate misses a
+//! landing (Q12).
 //!
-//! A comparison is not an effect of its own: a daemon that is killed before it can report compares again when it starts.
+//! A comparison is not an effect: a daemon that is killed before it can report compares again when
+//! it starts.
 
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::{CommitId, ProjectName};
@@ -27,7 +29,8 @@ pub(crate) fn compare(engine: &Engine, name: &ProjectName) {
     }
 }
 
-/// Compares a trunk with its last recorded tip and with these landed commits, and reports the differences.
+/// Compares a trunk with its last recorded tip and with these landed commits, and reports the
+/// differences.
 pub(crate) fn compare_with(engine: &Engine, project: &Project, landed: &[CommitId]) -> Result<TrunkSeen, GitError> {
     let mut recorded = recorded(project);
     recorded.extend(landed.iter().filter(|commit| !recorded.contains(commit)).cloned().collect::<Vec<_>>());

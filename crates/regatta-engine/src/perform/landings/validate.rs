@@ -1,4 +1,5 @@
-//! Is this tree green? Its checks are the trunk's own, never the branch's; what passed once is not run again.
+//! Validates a merged tree in a staging directory. The checks are those that the trunk names, never
+//! those of the branch, and a tree that has passed is not checked again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -22,23 +23,25 @@ use crate::{Engine, contract};
 use super::Train;
 use super::watch::Watch;
 
-/// How many results are remembered.
+/// The largest number of passed trees that are remembered.
 const REMEMBERED: usize = 512;
 
-/// Where trees are validated: which slots are taken, and what passed there.
+/// The staging directories in use, and the trees that have passed.
 ///
-/// What passed is remembered in memory only: it can be found out again, so a restart costs time and nothing else, and
-/// a store need not carry it. Only what is green is remembered: a red tree is tried once more, and its reason changes.
+/// Results are kept in memory only. They can be computed again, so a restart costs only time and
+/// the store need not hold them. Only passed trees are remembered: a failed tree is validated
+/// again, because its reason can change.
 #[derive(Default)]
 pub(crate) struct Bench {
     taken: Mutex<BTreeSet<(ProjectName, u32)>>,
-    /// How many slots each project had when the directories of those it no longer has were removed.
+    /// The number of slots that each project had when its surplus staging directories were last
+    /// removed.
     tidied: Mutex<BTreeMap<ProjectName, u32>>,
     passed: Mutex<VecDeque<Key>>,
 }
 
-/// A tree and what it was checked with, whoever made the commit. The rest of the environment is this daemon's own, and
-/// ends with it.
+/// A tree and the checks it passed, regardless of the commit that has the tree. The rest of the
+/// environment is this daemon's own and ends with it.
 #[derive(PartialEq, Eq)]
 struct Key {
     project: ProjectName,
@@ -48,7 +51,7 @@ struct Key {
     environment: Vec<(String, String)>,
 }
 
-/// A staging directory that is ours until it is dropped.
+/// A staging directory that nobody else uses until it is dropped.
 struct Slot<'a> {
     bench: &'a Bench,
     project: ProjectName,
@@ -56,6 +59,7 @@ struct Slot<'a> {
 }
 
 impl Bench {
+    /// Reserves the first free slot of a project.
     fn slot(&self, project: &ProjectName) -> Slot<'_> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let free = |it: &u32| !taken.contains(&(project.clone(), *it));
@@ -64,7 +68,8 @@ impl Bench {
         Slot { bench: self, project: project.clone(), number }
     }
 
-    /// Whether directories of slots that a project no longer has may be there, and none of them is in use.
+    /// Returns whether surplus staging directories of a project may exist, and none of them is in
+    /// use.
     fn is_untidy(&self, project: &ProjectName, slots: u32) -> bool {
         let known = self.tidied.lock().unwrap_or_else(PoisonError::into_inner).get(project) == Some(&slots);
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,8 +94,8 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Validates `new` against the checks of the trunk it stands on and the contracts of those in it.
-/// Returns the check that does not hold, if one does not. `Err` is why that could not be found out.
+/// Validates `new` with the checks of the trunk that it is based on and the contracts of all its
+/// tasks. Returns the first check that failed. `Err` says why the checks could not be run.
 pub(super) fn broken(
     engine: &Engine,
     train: &Train,
@@ -99,7 +104,7 @@ pub(super) fn broken(
     watch: &Watch<'_>,
 ) -> Result<Option<Broken>, String> {
     let project = &train.checked;
-    let task = together(tasks).ok_or("nobody is in this trial")?;
+    let task = together(tasks).ok_or("the trial has no landings")?;
     let key = Key {
         project: project.name.clone(),
         tree: engine.shared.git.tree(&train.repo, new).map_err(|it| it.to_string())?,
@@ -134,7 +139,8 @@ pub(super) fn broken(
     Ok(found)
 }
 
-/// An attempt's commit alone, in a slot's directory that holds exactly that commit and nothing that is held back.
+/// An attempt's commit in a staging directory that contains exactly that commit, without files that
+/// are held back.
 pub(in crate::perform) struct Alone<'a> {
     engine: &'a Engine,
     scene: &'a Scene,
@@ -144,12 +150,14 @@ pub(in crate::perform) struct Alone<'a> {
 }
 
 impl<'a> Alone<'a> {
+    /// Checks the attempt's commit out into a free slot's directory.
     pub(in crate::perform) fn new(
         engine: &'a Engine,
         scene: &'a Scene,
         commit: &CommitId,
     ) -> Result<Alone<'a>, String> {
-        // A ratchet that an earlier daemon started may run in a directory that is about to have another commit in it.
+        // A ratchet that an earlier daemon started may run in a directory that is about to get
+        // another commit.
         let ratchet = contract::ratchet_name(scene.attempt.id);
         engine.shared.agents.break_off_command(&ratchet).map_err(contract::in_full)?;
         let slot = engine.shared.bench.slot(&scene.project.name);
@@ -157,7 +165,7 @@ impl<'a> Alone<'a> {
         Ok(Alone { engine, scene, commit: commit.clone(), slot, dir })
     }
 
-    /// Checks the commit, up to the first check that fails.
+    /// Runs the checks on the commit, up to the first one that fails.
     pub(in crate::perform) fn examine(&self) -> Result<Vec<Evidence>, String> {
         let Scene { task, project, repo, .. } = self.scene;
         let (slot, level) = ((self.slot.number, &self.commit), project.settings.run.sandbox);
@@ -170,7 +178,7 @@ impl<'a> Alone<'a> {
         })
     }
 
-    /// Lets the task's ratchet measure the commit, once; says why it refused.
+    /// Runs the task's ratchet on the commit, once. Returns the reason if the ratchet refused it.
     pub(in crate::perform) fn ratchet(&self) -> Result<Option<String>, String> {
         let Scene { attempt, task, project, .. } = self.scene;
         let level = project.settings.run.ratchet_sandbox.unwrap_or(Level::Off);
@@ -180,7 +188,7 @@ impl<'a> Alone<'a> {
         })
     }
 
-    /// Runs commands for the attempt in the directory, for as long as they are wanted.
+    /// Calls `run` with the directory and a predicate that says whether its result is still wanted.
     fn within<T>(
         &self,
         level: Option<Level>,
@@ -195,7 +203,7 @@ impl<'a> Alone<'a> {
     }
 }
 
-/// Removes the directories of slots that the project no longer has.
+/// Removes the staging directories of slots that the project no longer has.
 fn tidy(engine: &Engine, train: &Train) {
     let (bench, name) = (&engine.shared.bench, &train.project.name);
     let slots = plan::slots(&train.project, engine.board().limits.landing_slots);
@@ -206,14 +214,14 @@ fn tidy(engine: &Engine, train: &Train) {
         Ok(()) => {
             bench.tidied.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), slots);
         }
-        // They only take room; the next trial tries again.
-        Err(error) => tracing::warn!(project = %name, "old directories for validation are left: {error}"),
+        // These directories only take disk space. The next trial tries again.
+        Err(error) => tracing::warn!(project = %name, "could not remove surplus staging directories: {error}"),
     }
 }
 
-/// Makes a slot's directory as ready as a workspace is: with the files the project brings along and what its setup
-/// commands make. Nothing of it outlives the next staging, so it is done each time. Returns the command that does not
-/// take this tree, if one does not.
+/// Prepares a staging directory as a workspace is prepared: copies the project's untracked files
+/// and runs its setup commands. The next staging removes everything again, so this is done each
+/// time. Returns the setup command that failed, if one did.
 fn furnish(
     engine: &Engine,
     repo: &Repo,
@@ -243,10 +251,11 @@ fn furnish(
     Ok(None)
 }
 
-/// Reads the checks that the trunk names at `tip`: a branch that changes them is checked by the old ones.
+/// Reads the checks that the trunk names at `tip`. A branch that changes the checks is validated by
+/// the old ones.
 ///
-/// Where a person has edited the file in the checkout, the project already has the checks of the saved file, and those
-/// count.
+/// Where a person has edited `regatta.toml` in the checkout, the project already has the checks of
+/// the saved file, and those count.
 pub(super) fn read_checks(engine: &Engine, train: &mut Train, tip: &CommitId) -> Result<(), String> {
     let (Some(read), Some(file)) = (
         engine.shared.settings.read_checks,
@@ -268,17 +277,18 @@ pub(super) fn read_checks(engine: &Engine, train: &mut Train, tip: &CommitId) ->
     Ok(())
 }
 
-/// A name for what a task's work was validated with: the same checks have the same one, on every machine and for good.
+/// Returns an id of the checks of a task. The same checks have the same id on every machine and in
+/// every version.
 pub(super) fn id(project: &Project, task: &Task) -> String {
     let asked = serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
-    // FNV-1a: it need not withstand anybody, only stay the same.
+    // FNV-1a: the hash needs no resistance against attacks, it only has to stay the same.
     let hash = asked
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")
 }
 
-/// The last task, with what all of them ask.
+/// Returns the last task with the contracts of all tasks.
 fn together(tasks: &[&Task]) -> Option<Task> {
     let mut all = Task::clone(tasks.last()?);
     all.validation = Validation::default();
@@ -291,6 +301,7 @@ fn together(tasks: &[&Task]) -> Option<Task> {
     Some(all)
 }
 
+/// Appends the elements of `more` that `all` does not contain.
 fn extend<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
     for it in more {
         if !all.contains(it) {

@@ -1,4 +1,5 @@
-//! Whether a trial still counts while its checks run. One that does not is broken off, so that its slot is free at once.
+//! Checks whether a trial still counts while its checks run. A trial that no longer counts is
+//! cancelled, so that its slot is free at once.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -9,15 +10,16 @@ use regatta_core::landing::State;
 use crate::Engine;
 use crate::ports::git::Repo;
 
-/// How often it is looked where the trunk is: somebody may have moved it.
+/// The interval at which the trunk's tip is read, because somebody else may have moved it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A trial under way.
+/// A running trial.
 pub(super) struct Watch<'a> {
     engine: &'a Engine,
     repo: &'a Repo,
     landing: LandingId,
-    /// Where the trunk may be: where the trial began, or at one of those in it, which landed meanwhile.
+    /// The places where the trunk may be: where the trial began, or at a landing of the trial that
+    /// has landed in the meantime.
     tips: Vec<CommitId>,
     looked: Cell<Instant>,
     elsewhere: Cell<bool>,
@@ -28,7 +30,7 @@ impl<'a> Watch<'a> {
         Watch { engine, repo, landing, tips, looked: Cell::new(Instant::now()), elsewhere: Cell::new(false) }
     }
 
-    /// Whether its result would still count.
+    /// Returns whether the trial's result would still count.
     pub(super) fn counts(&self) -> bool {
         if self.elsewhere.get() {
             return false;
@@ -36,10 +38,10 @@ impl<'a> Watch<'a> {
         let mut tip = None;
         if self.looked.get().elapsed() >= LOOK {
             self.looked.set(Instant::now());
-            // A trunk that cannot be read now is found out about by the move.
+            // If the trunk cannot be read now, the move finds out where it is.
             tip = self.engine.shared.git.tip(self.repo).ok();
         }
-        // The board after the trunk: if the queue itself moved it, the board says so by now.
+        // The board is read after the trunk, so it already shows a move that the queue itself made.
         let board = self.engine.board();
         let mut queue = board.queue_of(&self.repo.project);
         let state = board.landings.get(&self.landing).map(|it| &it.state);
@@ -51,7 +53,7 @@ impl<'a> Watch<'a> {
         !self.elsewhere.get()
     }
 
-    /// Whether it was given up because somebody else moved the trunk.
+    /// Returns whether the trial was given up because somebody else moved the trunk.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.elsewhere.get()
     }

@@ -1,5 +1,5 @@
-//! One commit for all of a wave: its members are merged one after the other, and what stands between the tip and the
-//! last of them becomes one commit that names them all.
+//! Makes one commit of all landings of a wave: merges them one after the other, then squashes the
+//! commits between the tip and the last of them into one that names them all.
 
 use regatta_core::board::Board;
 use regatta_core::ids::CommitId;
@@ -10,23 +10,24 @@ use crate::ports::git::Authorship;
 
 use super::{Member, Train, signed};
 
-/// The wave that the last merged members are of.
+/// The wave whose landings are being merged.
 #[derive(Default)]
 pub(super) struct Open {
     wave: Option<wave::Wave>,
-    /// The tip that the first of them was merged onto.
+    /// The tip that the first landing of the wave was merged onto.
     onto: Option<CommitId>,
-    /// How many members were before it.
+    /// The number of trial members before the wave's first one.
     first: usize,
 }
 
 impl Open {
-    /// Whether the member goes into one commit with others of its wave, or may.
+    /// Returns whether the member belongs to a wave, so that it is squashed.
     pub(super) fn is_in_one(&self) -> bool {
         self.wave.is_some()
     }
 
-    /// Notes who is merged next, onto `tip`. Who is of another wave than those before closes theirs.
+    /// Begins the next member, which is merged onto `tip`. Closes the open wave if the member
+    /// belongs to another one.
     pub(super) fn next(
         &mut self,
         engine: &Engine,
@@ -43,7 +44,7 @@ impl Open {
         Ok(tip)
     }
 
-    /// Makes one commit of those merged last, if they are of a wave and more than one.
+    /// Squashes the landings of the open wave into one commit, if there is more than one.
     pub(super) fn close(
         &self,
         engine: &Engine,
@@ -59,13 +60,14 @@ impl Open {
         let by = authorship(train, board, wave, members);
         let one = engine.shared.git.fold(&train.repo, onto, &tip, &by);
         let one = one.map_err(|error| Tried::Held { at: None, reason: error.to_string() })?;
-        // Who brought nothing new counts as landed with the others.
+        // A landing that brought nothing new counts as landed with the others.
         carries[self.first..].iter_mut().for_each(|it| it.commit = one.clone());
         Ok(one)
     }
 }
 
-/// Who made the commit of a wave, and what is said of it. The same members give the same words each time.
+/// Returns the author and the message of a wave's commit. The same members always give the same
+/// text.
 fn authorship(train: &Train, board: &Board, (mission, step): wave::Wave, members: &[Member]) -> Authorship {
     let mut members: Vec<&Member> = members.iter().collect();
     members.sort_by_key(|it| it.task.id);
@@ -84,7 +86,7 @@ fn authorship(train: &Train, board: &Board, (mission, step): wave::Wave, members
     Authorship { email: format!("{}@regatta.invalid", name.replace('/', ".")), name, message, seconds }
 }
 
-/// The last paragraph of a landing's own message, line by line.
+/// Returns the lines of the last paragraph of a landing's own message.
 fn trailers(message: &str) -> Vec<String> {
     let last = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
     last.lines().map(|it| format!("{it}\n")).collect()

@@ -1,11 +1,12 @@
-//! What git says between machines: a runner takes a project in from the server, and hands what it captured over.
+//! Types for git's HTTP protocol between machines: a runner fetches a project from the server, and
+//! pushes its captures to it.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use regatta_core::ids::AttemptId;
 
-/// Which of git's two services is asked for.
+/// One of git's two services over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// The other side fetches.
@@ -15,55 +16,57 @@ pub enum Service {
 }
 
 impl Service {
-    /// Its name on the wire, as in `info/refs?service=git-upload-pack` and in the content types.
+    /// Returns the service's name on the wire, as in `info/refs?service=git-upload-pack` and in
+    /// content types.
     pub fn name(self) -> &'static str {
         match self {
             Service::UploadPack => "git-upload-pack",
             Service::ReceivePack => "git-receive-pack",
         }
     }
-    /// The service of this name.
+    /// Returns the service with this name.
     pub fn named(name: &str) -> Option<Service> {
         [Service::UploadPack, Service::ReceivePack].into_iter().find(|it| it.name() == name)
     }
 }
 
-/// How the other side speaks, from its request's headers.
+/// The headers of a request that determine the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire<'a> {
     pub service: Service,
-    /// The header `Git-Protocol`, as it came.
+    /// The header `Git-Protocol`, unchanged.
     pub protocol: Option<&'a str>,
-    /// The request has `Content-Encoding: gzip` and is still packed.
+    /// True if the request has `Content-Encoding: gzip` and is still compressed.
     pub gzip: bool,
 }
 
 /// A project on the server, as a runner reaches it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Remote {
-    /// `http(s)://host:port/git/PROJECT`, with no user or password in it.
+    /// The URL `http(s)://host:port/git/PROJECT`, without user or password.
     pub url: String,
-    /// Who asks: a secret, said only to this address.
+    /// The runner's access token: a secret that is sent to this address only.
     pub token: String,
-    /// The authorities that vouch for the server, if not the system's.
+    /// The certificate authorities of the server, if not the system's.
     pub ca: Option<PathBuf>,
 }
 
-/// Never shows the token (S4).
+/// Prints the remote without its token (S4).
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("url", &self.url).field("ca", &self.ca).finish_non_exhaustive()
     }
 }
 
-/// The attempt whose work a ref of the vault keeps: `refs/regatta/keep/A7` and `refs/regatta/keep/A7-0123456789ab`.
+/// Returns the attempt whose work a ref of the vault keeps: `refs/regatta/keep/A7` and
+/// `refs/regatta/keep/A7-0123456789ab`.
 pub fn keeps_for(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix("refs/regatta/keep/")?;
     let (attempt, earlier) = name.split_once('-').map_or((name, None), |it| (it.0, Some(it.1)));
     let plain =
         earlier.is_none_or(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-'));
     let id: AttemptId = attempt.parse().ok()?;
-    // One spelling only: another would be another ref.
+    // Only the canonical spelling counts, because any other spelling is another ref.
     (plain && id.to_string() == attempt).then_some(id)
 }
 
