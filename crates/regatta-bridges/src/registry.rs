@@ -51,8 +51,8 @@ pub struct Config {
     /// Address of the dashboard, for links in posts.
     pub dashboard: Option<String>,
     pub map: Vec<Mapping>,
-    /// Addresses of services that are not at their usual ones: `slack =
-    /// "https://slack-gov.com/api"`.
+    /// Addresses that replace the usual ones of services:
+    /// `slack = "https://slack-gov.com/api"`.
     pub url: BTreeMap<String, String>,
     /// Speed of the services' clocks; more than 1 only for tests against doubles.
     pub clock: f64,
