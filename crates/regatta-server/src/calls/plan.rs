@@ -18,7 +18,7 @@ use super::*;
 
 /// Number of completed tasks that an estimate is based on.
 const LOOKED_AT: usize = 500;
-/// Maximum number of lines of the ownership table, in addition to all conflicts.
+/// Maximum number of lines of the ownership table, except that conflicts are always shown.
 const MOST_FILES: usize = 60;
 const WORKERS: u32 = 5;
 
