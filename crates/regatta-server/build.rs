@@ -1,7 +1,8 @@
-//! Embeds the built web page in `page/`. It is committed, so the build needs neither Node nor a network.
+//! Embeds the built web page in `page/`. The page is committed, so the build needs neither Node nor
+//! a network.
 //!
-//! `npm run bundle` in `web/` writes the directory; a test compares it with its sources. Nothing is written outside of
-//! Cargo's own directory.
+//! `npm run bundle` in `web/` writes the directory, and a test compares it with its sources. This
+//! build writes only to Cargo's own directory.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

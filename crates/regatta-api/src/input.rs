@@ -1,4 +1,4 @@
-//! What each verb takes. Unknown fields are an error, so that a typing mistake is never silently ignored.
+//! Inputs of the verbs. Unknown fields are an error, so that a misspelled field is never silently ignored.
 
 use regatta_core::agent::{Profile, Role};
 use regatta_core::approval::Reach;
@@ -33,28 +33,28 @@ pub(crate) use inputs;
 
 inputs! {
     Nothing {}
-    /// One thing, as a person types it: `T21`, `A5`, `M3`, or an agent's name.
+    /// The id or name of one thing, as a person types it: `T21`, `A5`, `M3`, or an agent's name.
     Id { id: String }
-    /// Which change to show.
+    /// Selects the change to show.
     Diff {
         id: String,
-        /// Only what changed since it was last sent back.
+        /// Only what changed since the work was last sent back.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")] since_review: bool,
     }
-    /// What to draw: a mission, or a task with what is around it, as a person types it; or what there is, in one
-    /// project or in all.
+    /// Selects the graph: a mission, or a task with its neighbours, as a person types the id. Without an
+    /// id, all tasks of one project or of all projects.
     Graph { #[serde(default)] id: Option<String>, #[serde(default)] project: Option<ProjectName> }
     Name { name: AgentName }
     ProjectRm { name: ProjectName }
     AgentClose {
         name: AgentName,
-        /// Why, for whoever waits for it.
+        /// The reason, shown to everybody who waits for the agent.
         #[serde(default)] reason: String,
     }
     File { path: String }
-    /// One project, or all.
+    /// One project; all projects if omitted.
     Scope { #[serde(default)] project: Option<ProjectName> }
-    /// The machine's limits; what is left out stays as it is.
+    /// The machine's limits; omitted limits stay as they are.
     #[derive(Default)]
     Limits {
         #[serde(default)] max_attempts: Option<u32>,
@@ -65,38 +65,38 @@ inputs! {
         #[serde(default)] escalate_ms: Option<u64>,
         #[serde(default)] retry_ms: Option<u64>,
         #[serde(default)] retry_most_ms: Option<u64>,
-        /// How long what is stopped may take to end by itself.
+        /// Time for stopped programs to end by themselves.
         #[serde(default)] shutdown_ms: Option<u64>,
-        /// How many mebibytes of memory must be free for each attempt that starts; 0 asks for none.
+        /// Mebibytes of memory that must be free for each attempt that starts; 0 turns the check off.
         #[serde(default)] attempt_memory_mb: Option<u64>,
         #[serde(default)] attempt_disk_mb: Option<u64>,
     }
     Land {
         id: String,
-        /// Before all that are not under way.
+        /// Ahead of all landings that are not yet in a trial.
         #[serde(default)] first: bool,
-        /// The claim on the trunk, held by hand, under which it lands at once; `id` may then be an attempt's or the path
-        /// of its workspace.
+        /// A claim on the trunk that the caller holds; the work lands under it at once. `id` may
+        /// then be an attempt's id or the path of its workspace.
         #[serde(default)] claim: Option<ClaimId>,
-        /// That claim's token.
+        /// The token of that claim.
         #[serde(default)] token: Option<u64>,
     }
     QueueHold {
         #[serde(default)] project: Option<ProjectName>,
-        /// Why, for whoever waits.
+        /// The reason, shown to everybody who waits.
         #[serde(default)] reason: String,
     }
-    /// One thing, and what is said of it.
+    /// One thing, with a text about it.
     Said { id: String, #[serde(default)] text: String }
     /// An answer to an inbox item.
     Decide {
         id: ApprovalId,
         answer: Answer,
         #[serde(default)] reach: Reach,
-        /// Answer all that ask the very same, whoever asks it.
+        /// Also answer all other requests that are identical, of any agent.
         #[serde(default)] alike: bool,
     }
-    /// Something in the inbox, and for how long it is put off; without a time it is there again.
+    /// An inbox item, and the time for which it is hidden; without a time it is shown again.
     Snooze { id: regatta_core::inbox::Item, #[serde(default)] ms: Option<u64> }
     PolicyAdd {
         #[serde(default = "everybody")] scope: policy::Scope,
@@ -104,39 +104,39 @@ inputs! {
         #[serde(default)] matter: policy::Matter,
     }
     Rule { rule: RuleId }
-    /// How many days before today are counted too.
+    /// Number of days before today that are included.
     Spent { #[serde(default)] days: u32 }
     Cost {
-        /// How many days before today are counted too; days are those of UTC.
+        /// Number of days before today that are included; days are in UTC.
         #[serde(default)] days: u32,
-        /// What it is summed up by; everything that it can be if not given.
+        /// The dimension to sum by; all dimensions if omitted.
         #[serde(default)] by: Option<regatta_core::cost::By>,
     }
-    /// An empty ceiling takes the budget away.
+    /// An empty ceiling removes the budget.
     BudgetSet { scope: budget::Scope, #[serde(default)] ceiling: budget::Ceiling }
     Transcript {
         attempt: AttemptId,
-        /// The place in the journal to begin at.
+        /// Number of the journal record to start at.
         #[serde(default)] from: u64,
         #[serde(default = "fifty")] limit: usize,
     }
     Checks { attempt: AttemptId }
     RuleTest {
         #[serde(default)] project: Option<ProjectName>,
-        /// A task whose type and files are taken.
+        /// A task that supplies the type and the files.
         #[serde(default)] task: Option<TaskId>,
         #[serde(default)] issue_type: IssueType,
-        /// Its manifest before a start; its changed files before a landing.
+        /// The manifest for rules before a start; the changed files for rules before a landing.
         #[serde(default)] files: Vec<PathPattern>,
-        /// A line that is added to those files.
+        /// A line that is added to those files, for rules about contents.
         #[serde(default)] line: Option<String>,
     }
     Down { #[serde(default)] keep_agents: bool }
     TokenAdd {
-        /// Who it is for: its writes carry this name.
+        /// Name of the holder; the audit log shows it for each write.
         name: String,
         scope: TokenScope,
-        /// How long it opens doors; none means until it is taken away.
+        /// Lifetime of the token; if omitted, it is valid until it is removed.
         #[serde(default)] expires_ms: Option<u64>,
     }
     TokenName { name: String }
@@ -144,10 +144,10 @@ inputs! {
     Audit {
         #[serde(default)] after: Option<u64>,
         #[serde(default = "fifty")] limit: usize,
-        /// Only what was done in this name or with this token.
+        /// Only writes in this name or with this token.
         #[serde(default)] by: Option<String>,
         #[serde(default)] verb: Option<String>,
-        /// Only what is about this.
+        /// Only writes about this thing.
         #[serde(default)] about: Option<String>,
     }
 
@@ -188,7 +188,8 @@ inputs! {
         #[serde(default)] provider: Option<String>,
         /// The scripted agent's steps.
         #[serde(default)] script: Option<serde_json::Value>,
-        /// A command run when its work has passed and before it is submitted; any exit but 0 fails the task.
+        /// A command that runs after its checks have passed and before its work is submitted. An exit code other than 0
+        /// fails the task.
         #[serde(default)] ratchet: Option<Vec<String>>,
         #[serde(default)] alias: Option<String>,
         #[serde(default)] backlog: bool,
@@ -198,9 +199,9 @@ inputs! {
     TaskList {
         #[serde(default)] project: Option<ProjectName>,
         #[serde(default)] mission: Option<String>,
-        /// Empty means all that are open.
+        /// Statuses to list; all open ones if empty.
         #[serde(default)] status: Vec<Status>,
-        /// Ended ones too.
+        /// Also ended tasks.
         #[serde(default)] all: bool,
         #[serde(default)] limit: usize,
     }
@@ -213,10 +214,10 @@ inputs! {
         #[serde(default)] project: Option<ProjectName>,
         #[serde(default)] wait_ms: u64,
         #[serde(default)] lease_ms: Option<u64>,
-        /// Whether a workspace is made for it. Without one, only what is to be reported can be done, and a poll costs
-        /// next to nothing; a task that expects a change has one all the same.
+        /// Creates a workspace for the attempt. Without a workspace the attempt can only report,
+        /// and a poll costs next to nothing; a task that expects a change gets a workspace anyway.
         #[serde(default = "yes")] workspace: bool,
-        /// A person does the work in the name of an agent whose program Regatta would run.
+        /// A person does the work, in the name of an agent whose program Regatta would otherwise run.
         #[serde(default)] by_hand: bool,
     }
     TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
@@ -224,7 +225,7 @@ inputs! {
         task: TaskId,
         attempt: AttemptId,
         token: u64,
-        /// What is to be done there, and why.
+        /// The work that is needed there, and the reason.
         finding: String,
         #[serde(default)] suggested_files: Vec<String>,
     }
@@ -233,14 +234,14 @@ inputs! {
         attempt: AttemptId,
         token: u64,
         #[serde(default)] output: Option<String>,
-        /// Nothing has to be changed: the task is done as it is.
+        /// The task is done and needs no change.
         #[serde(default)] not_needed: bool,
         /// Facts that help later tasks of the project.
         #[serde(default)] learnings: Vec<String>,
     }
     TaskFail { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] reason: Option<String> }
 
-    /// A question, or a permission if that is given.
+    /// A question, or a permission request if `permission` is given.
     AttemptAsk {
         task: TaskId,
         attempt: AttemptId,
@@ -248,11 +249,11 @@ inputs! {
         #[serde(default)] question: String,
         #[serde(default)] choices: Vec<String>,
         #[serde(default)] permission: Option<Wanted>,
-        /// Go on without waiting, with this assumption.
+        /// Continue without waiting, with this assumption.
         #[serde(default)] assume: Option<String>,
         #[serde(default)] wait_ms: u64,
     }
-    /// Something an agent wants to do.
+    /// An action that an agent needs a permission for.
     Wanted {
         title: String,
         #[serde(default)] kind: ToolKind,
@@ -263,7 +264,7 @@ inputs! {
     AttemptAnswer {
         attempt: AttemptId,
         id: ApprovalId,
-        /// Go on without an answer, with this assumption.
+        /// Continue without an answer, with this assumption.
         #[serde(default)] assume: Option<String>,
         #[serde(default)] wait_ms: u64,
     }
@@ -273,78 +274,78 @@ inputs! {
         #[serde(default)] project: Option<ProjectName>,
         title: String,
         #[serde(default)] agents: Vec<AgentName>,
-        /// A team whose members take its tasks, beside the agents that are named.
+        /// A team whose members work on the tasks, in addition to the agents that are named.
         #[serde(default, skip_serializing_if = "Option::is_none")] team: Option<TeamName>,
-        /// The most that it may cost: what is left out has no end.
+        /// Budget of the mission; omitted limits are unlimited.
         #[serde(default)] budget: budget::Ceiling,
         #[serde(default = "five")] max_workers: u32,
         #[serde(default)] mode: mission::Mode,
-        /// Let tasks whose manifests overlap run at once; the landing queue merges.
+        /// Run tasks at the same time even if their manifests overlap; the landing queue merges them.
         #[serde(default)] isolate: bool,
-        /// Land what each wave made as one commit; needs waves.
+        /// Land the work of each wave as one commit; needs waves.
         #[serde(default)] wave_commits: bool,
         #[serde(default)] tasks: Vec<PlannedTask>,
-        /// Tasks that are on the board already.
+        /// Tasks that are already on the board.
         #[serde(default)] adopt: Vec<TaskId>,
     }
     /// A mission with a goal, for a lead to break into tasks.
     MissionAsk {
         #[serde(default)] project: Option<ProjectName>,
         goal: String,
-        /// Whose program leads; as the project's settings say if not given.
+        /// Agent that leads; if omitted, as the project's settings say.
         #[serde(default)] agent: Option<AgentName>,
-        /// A task that is there already and that it is about.
+        /// An existing task that the mission is about.
         #[serde(default)] task: Option<TaskId>,
     }
     MissionHandover {
         id: String,
-        /// Whose program leads from now on; the same if not given.
+        /// Agent that leads from now on; the same agent if omitted.
         #[serde(default)] to: Option<AgentName>,
     }
-    /// A lead's word that its mission is done.
-    /// A mission as it stood at a revision; at its last, if none is named.
+    /// A mission as it stood at a revision; at its last revision if omitted.
     MissionReplay { id: String, #[serde(default)] at: Option<u64> }
     MissionCompare { ids: Vec<regatta_core::ids::MissionId> }
+    /// The final report of a lead on its mission.
     MissionFinish { task: TaskId, attempt: AttemptId, token: u64, report: String }
     MissionAdopt {
         task: TaskId,
-        /// The mission; the caller's own if it is a lead.
+        /// The mission; if omitted and the caller is a lead, the caller's own mission.
         #[serde(default)] mission: Option<String>,
     }
     Route {
         message: MessageId,
-        /// Whose router; the project of the message's channel if not given.
+        /// Project whose router is used; if omitted, the project of the message's channel.
         #[serde(default)] project: Option<ProjectName>,
     }
     Guide { #[serde(default)] name: Option<String> }
     PlannedTask {
         task: TaskAddFlat,
-        /// Places in the plan, counting from 0.
+        /// Positions in the plan of the tasks that must be completed first, counting from 0.
         #[serde(default)] after: Vec<usize>,
     }
-    /// Has an agent make a plan of a goal.
+    /// Asks an agent for a plan of a goal.
     PlanAsk {
         #[serde(default)] project: Option<ProjectName>,
         goal: String,
-        /// Who plans; the first of those who would do the work, if not given.
+        /// Agent that plans; if omitted, the first of the agents that would do the work.
         #[serde(default)] planner: Option<AgentName>,
-        /// What was wrong with the plan before.
+        /// Why the previous plan could not be used.
         #[serde(default)] wrong: String,
         /// The steps of a scripted planner.
         #[serde(default)] script: Option<serde_json::Value>,
     }
     PlanShow { task: TaskId }
-    /// A plan to be drawn as it would run; nothing is started.
+    /// A plan to show as it would run; nothing is started.
     PlanDraw {
         #[serde(default)] project: Option<ProjectName>,
         title: String,
         tasks: Vec<PlannedTask>,
-        /// Who may be given the work; as the project's settings say if not given.
+        /// Agents that may work on the plan; if omitted, as the project's settings say.
         #[serde(default)] agents: Vec<AgentName>,
     }
     Stop {
         #[serde(default)] id: Option<String>,
-        /// Let what runs finish; start nothing new.
+        /// Let running work finish, and start nothing new.
         #[serde(default)] drain: bool,
         /// Start the task again at once, in a new attempt.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")] again: bool,
@@ -362,7 +363,7 @@ inputs! {
     Uris { uris: Vec<Uri> }
 }
 
-/// How an agent's program is driven, by name.
+/// The name of a runtime: the way in which Regatta drives an agent's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -377,7 +378,7 @@ pub enum RuntimeName {
     Codex,
     /// `codex app-server`, one process for a session.
     CodexServer,
-    /// Nothing is started: somebody else polls in its name.
+    /// Regatta starts no program; an outside agent polls in this agent's name.
     Outside,
 }
 
@@ -385,7 +386,7 @@ fn everybody() -> policy::Scope {
     policy::Scope::All
 }
 
-/// A planned task: what [`TaskAdd`] takes, but for the project, which is the mission's.
+/// A planned task: the fields of [`TaskAdd`] without the project, because the mission has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -425,7 +426,7 @@ pub struct RunnerName {
     pub name: regatta_core::ids::RunnerName,
 }
 
-/// A runner, in the session that it was given when it registered.
+/// A runner, with the session that it received when it registered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -434,7 +435,7 @@ pub struct RunnerSession {
     pub session: u64,
 }
 
-/// Asks for the open calls to a runner behind the last that it has seen.
+/// Asks for the open calls to a runner that come after the last one it has received.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -447,7 +448,7 @@ pub struct RunnerCalls {
     pub wait_ms: u64,
 }
 
-/// The answer to a call: what it gave, or why it could not be done.
+/// The answer to a call: its result, or the error that prevented it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -459,12 +460,12 @@ pub struct RunnerAnswer {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
-    /// The part of the set-up at fault, if a person must change something before the order can be carried out.
+    /// The faulty part of the set-up, if a person must change something before the call can succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<regatta_core::attempt::SetupFault>,
 }
 
-/// What a program at a runner said since.
+/// Output of a program at a runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -475,7 +476,7 @@ pub struct RunnerSaid {
     pub words: serde_json::Value,
 }
 
-/// Records of the journal of a program at a runner; with none it only asks how far the copy is.
+/// Journal records of a program at a runner. Without records it only asks how much has been copied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

@@ -1,20 +1,22 @@
-//! The verbs and views as plain data: what every door takes and gives.
+//! The verbs and views of the API as plain data: the input and the answer of each verb.
 //!
-//! [`verb`] is the one table of verbs: the HTTP routes and the CLI's calls are served from it. [`view`] is
-//! what people and programs are shown; a door draws it and computes nothing. [`problem`] is how every door
-//! says no. Deliberately absent: rules (core), transport (server, CLI).
+//! [`verb`] is the table of verbs. The HTTP routes and the calls of the CLI are generated from it.
+//! [`view`] holds the data that people and programs receive; an interface draws a view and computes
+//! nothing. [`problem`] is the error that every interface returns.
+//!
+//! Not here: rules (regatta-core) and transport (regatta-server, CLI).
 
-pub mod guide; // how an agent's day goes
-pub mod input; // what each verb takes
+pub mod guide; // guides that agents and people can read
+pub mod input; // the inputs of the verbs
 pub mod openapi; // the verbs as an OpenAPI document
-pub mod page; // what the web page draws
+pub mod page; // the data of the web page
 pub mod patch; // files and lines of a patch
-pub mod plan; // plans made of words
-pub mod problem; // how every door says no
+pub mod plan; // plans that an agent makes of a goal
+pub mod problem; // errors of all interfaces
 pub mod schema; // JSON Schema of inputs and answers
 pub mod team; // teams: inputs and views
-pub mod verb; // the one table of verbs
-pub mod view; // what is shown
+pub mod verb; // the table of verbs
+pub mod view; // the data that is shown
 
 pub use problem::Problem;
 pub use verb::{Call, VERBS};

@@ -1,11 +1,11 @@
-//! The verbs as an OpenAPI 3.1 document, for programs that want one, and as a page for people.
+//! The OpenAPI 3.1 document of the verbs, for programs, and a page about them for people.
 
 use serde_json::{Map, Value, json};
 
 use crate::schema;
 use crate::verb::{Needs, VERBS, Verb};
 
-/// The whole document.
+/// Returns the whole document.
 pub fn document() -> Value {
     let mut shared = Map::new();
     let mut paths = Map::new();
@@ -38,7 +38,7 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
     let mut answer = json!({
         "type": "object",
         "properties": {
-            "revision": { "type": "integer", "minimum": 0, "description": "What the answer was true at" },
+            "revision": { "type": "integer", "minimum": 0, "description": "The revision at which the answer was true" },
             "data": hoist(data, shared),
         },
         "required": ["revision", "data"],
@@ -46,20 +46,20 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
     let mut parameters = Vec::new();
     if verb.lists() {
         answer["properties"]["next"] =
-            json!({ "type": "string", "description": "There is more: ask again with this as after" });
+            json!({ "type": "string", "description": "Set if there is more: pass it as after in the next request" });
         parameters.push(json!({
-            "name": "limit", "in": "query", "description": "At most so many",
+            "name": "limit", "in": "query", "description": "Maximum number of entries",
             "schema": { "type": "integer", "minimum": 1, "maximum": 10_000 },
         }));
         parameters.push(json!({
-            "name": "after", "in": "query", "description": "Go on behind this: the next of the page before",
+            "name": "after", "in": "query", "description": "Continue after this: the value of next in the previous page",
             "schema": { "type": "string" },
         }));
     }
     if verb.may_depend() {
         parameters.push(json!({
             "name": "If-Match", "in": "header",
-            "description": "The ETag of an answer: refused with 412 if what this changes has changed since",
+            "description": "The ETag of an answer. The call is refused with 412 if its target has changed since",
             "schema": { "type": "string", "pattern": "^(\\*|\"[0-9]{1,19}\")$" },
         }));
     }
@@ -76,7 +76,7 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
                 "content": { "application/json": { "schema": answer } },
             },
             "default": {
-                "description": "Refused, and nothing changed",
+                "description": "Refused; nothing was changed",
                 "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
             },
         },
@@ -87,7 +87,7 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
     if verb.needs != Needs::View {
         parameters.push(json!({
             "name": "Idempotency-Key", "in": "header",
-            "description": "The same key with the same request happens once, and is answered again",
+            "description": "A request that is repeated with the same key is carried out once and gets the same answer",
             "schema": { "type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[!-~]+$" },
         }));
     }
@@ -115,9 +115,9 @@ fn events() -> Value {
             { "name": "after", "in": "query", "schema": number, "description": "Start after this revision" },
             { "name": "follow", "in": "query", "schema": { "type": "boolean", "default": true } },
             { "name": "kind", "in": "query", "schema": { "type": "string" }, "description": "Only these kinds: task.*,claim.granted" },
-            { "name": "about", "in": "query", "schema": { "type": "string" }, "description": "Only what is about this: T7" },
-            { "name": "by", "in": "query", "schema": { "type": "string" }, "description": "Only what was done in this name" },
-            { "name": "Last-Event-ID", "in": "header", "schema": number, "description": "Go on after this one" },
+            { "name": "about", "in": "query", "schema": { "type": "string" }, "description": "Only events about this: T7" },
+            { "name": "by", "in": "query", "schema": { "type": "string" }, "description": "Only events of this actor" },
+            { "name": "Last-Event-ID", "in": "header", "schema": number, "description": "Continue after this revision" },
         ],
         "responses": {
             "200": { "description": "Server-sent events", "content": { "text/event-stream": {} } },
@@ -133,15 +133,15 @@ fn problem() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "type": { "type": "string", "format": "uri", "description": "The code as a name of its own" },
+            "type": { "type": "string", "format": "uri", "description": "The code as a URN" },
             "title": { "type": "string", "description": "The code in words" },
-            "detail": { "type": "string", "description": "The message once more" },
+            "detail": { "type": "string", "description": "Same as message" },
             "status": { "type": "integer" },
             "code": { "type": "string", "description": "The stable code that programs test" },
             "message": { "type": "string", "description": "What happened and why" },
             "hint": { "type": "string", "description": "What to do next" },
-            "retryable": { "type": "boolean", "description": "Whether the same request may succeed later" },
-            "ref": { "type": "string", "description": "The thing to look at" },
+            "retryable": { "type": "boolean", "description": "Set if the same request may succeed later" },
+            "ref": { "type": "string", "description": "The thing that the problem is about" },
         },
         "required": ["type", "title", "status", "detail", "code", "message"],
     })
@@ -161,7 +161,7 @@ fn hoist(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
     schema::map_references(schema, &mut reference)
 }
 
-/// A page for people: every verb, what it is for and who may call it. No script, nothing from elsewhere.
+/// Returns a page for people with every verb, its purpose and its permissions. It has no script and loads nothing.
 pub fn page() -> String {
     let row = |it: &Verb| {
         let also: Vec<String> = it.also.iter().map(ToString::to_string).collect();
@@ -173,7 +173,7 @@ pub fn page() -> String {
         "<!doctype html><meta charset=utf-8><title>Regatta</title><style>body{{font:16px/1.5 sans-serif;max-width:60rem;\
          margin:2rem auto;padding:0 1rem}}td,th{{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top}}</style>\
          <h1>Regatta's verbs</h1><p>Each is called with <code>POST /api/v1/VERB</code>, a JSON object and \
-         <code>Authorization: Bearer TOKEN</code>. The whole description: <a href=openapi.json>openapi.json</a>.\
+         <code>Authorization: Bearer TOKEN</code>. The complete description: <a href=openapi.json>openapi.json</a>.\
          <table><tr><th>verb<th>what it does<th>who may call it\n{rows}</table>\n"
     )
 }
@@ -182,7 +182,7 @@ pub fn page() -> String {
 mod tests {
     use super::*;
 
-    /// Every reference leads somewhere, and every verb is there (S10): a change shows in the diff of
+    /// Every reference resolves, and every verb is in the document (S10). A change shows in the diff of
     /// `docs/openapi.json`.
     #[test]
     fn the_document_is_whole_and_as_checked_in() {
@@ -193,7 +193,7 @@ mod tests {
                 Value::Object(it) => {
                     if let Some(to) = it.get("$ref").and_then(Value::as_str) {
                         let place = to.strip_prefix('#').unwrap();
-                        assert!(document.pointer(place).is_some(), "{to} leads nowhere");
+                        assert!(document.pointer(place).is_some(), "{to} refers to nothing");
                     }
                     open.extend(it.values());
                 }
@@ -210,7 +210,10 @@ mod tests {
             std::fs::write(path, &text).unwrap();
         }
         let known = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(known == text, "the document changed: look at it, then UPDATE_GOLDEN=1 cargo test -p regatta-api");
+        assert!(
+            known == text,
+            "the document changed: check the change, then run UPDATE_GOLDEN=1 cargo test -p regatta-api"
+        );
     }
 
     /// The scope of a rule and the scope of a budget are different types with one name.

@@ -1,7 +1,7 @@
-//! What the web page draws: each entity whole, as it is sent over the live stream.
+//! The data of the web page: each entity whole, as the live stream sends it.
 //!
-//! The page computes no status. What a lane is at, what may be done about an item and how that is typed in a shell is
-//! said here; the page draws it.
+//! The page computes no status. This module supplies the state of each lane, the actions that are possible on each
+//! item, and the shell command of each action; the page draws them.
 
 use regatta_core::agent::Capacity;
 use regatta_core::attempt::Attempt;
@@ -14,18 +14,18 @@ use serde::{Deserialize, Serialize};
 use crate::team::TeamView;
 use crate::view::{BudgetView, ConversationLineView, CostView, InboxView, QueueView, TaskView};
 
-/// A way in for a browser.
+/// A one-time sign-in for a browser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OpenView {
     /// The page's address with the code behind the `#`.
     pub url: String,
     pub code: String,
-    /// How long the code works, if nobody uses it.
+    /// Lifetime of the unused code.
     pub lasts_ms: u64,
 }
 
-/// How something stands that was looked at.
+/// Severity of a check's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -35,7 +35,7 @@ pub enum Level {
     Bad,
 }
 
-/// One thing that was looked at, and its fix.
+/// The result of one check, and its fix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckLine {
@@ -46,7 +46,7 @@ pub struct CheckLine {
     pub fix: String,
 }
 
-/// One of the programs that are known, and whether it is here.
+/// A known agent program, and whether it is installed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderLine {
@@ -58,7 +58,7 @@ pub struct ProviderLine {
     pub fix: Option<String>,
 }
 
-/// What a doctor finds on the daemon's machine.
+/// The doctor's findings on the daemon's machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorView {
@@ -66,7 +66,7 @@ pub struct DoctorView {
     pub providers: Vec<ProviderLine>,
 }
 
-/// What a lane, a task or a stretch of time is at. Each has one glyph and one colour on the page.
+/// The state of a lane, a task or a stretch of time. Each state has one glyph and one colour on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -83,73 +83,73 @@ pub enum At {
     Landed,
 }
 
-/// Something that can be done, as a button and as a line in a shell.
+/// An action, as a button and as a shell command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Action {
     pub label: String,
     pub verb: String,
     pub input: serde_json::Value,
-    /// The same from a shell.
+    /// The same as a shell command.
     pub cli: String,
-    /// The one that is meant most often.
+    /// The default action.
     #[serde(default)]
     pub first: bool,
-    /// It cannot be taken back: the page asks once.
+    /// The action cannot be undone, so the page asks for confirmation once.
     #[serde(default)]
     pub grave: bool,
-    /// The key that does it on the thing's own page.
+    /// The key that triggers it on the item's own page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<char>,
-    /// Words are needed: where in the input they go, as a JSON pointer.
+    /// JSON pointer to the place of a required text in the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// The words are this form's fields, as the text of a JSON object: the restricted JSON Schema an agent sent.
+    /// Fields of the required text: the restricted JSON Schema that an agent sent. The text is then a JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<serde_json::Value>,
-    /// One of several can be chosen for it; as the input says if nobody chooses.
+    /// A value that the person can choose; without a choice the input's own value counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
 }
 
-/// What can be chosen for an action.
+/// The choice that an action offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Choice {
-    /// What is chosen, in words.
+    /// Name of the choice.
     pub label: String,
-    /// Where in the input it goes, as a JSON pointer.
+    /// JSON pointer to the place of the chosen value in the input.
     pub to: String,
-    /// The option that says it in a shell.
+    /// The option of the shell command that sets it.
     pub flag: String,
     pub of: Vec<String>,
-    /// What holds if nobody chooses; nothing when the daemon decides.
+    /// The value without a choice; empty when the daemon decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<String>,
 }
 
-/// A piece of the sentence that says how the fleet is.
+/// A piece of the sentence that describes the fleet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
     pub text: String,
     #[serde(default)]
     pub strong: bool,
-    /// The page that says more.
+    /// The page with the details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
-/// How much of the fleet fits a page.
+/// The amount of detail with which the fleet fits on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// A row each, with words in it.
+    /// One row with text per agent.
     Few,
-    /// A thin row each.
+    /// One thin row per agent.
     Some,
-    /// A cell each, and shares.
+    /// One cell per agent, with shares per state.
     Many,
 }
 
@@ -159,7 +159,7 @@ pub enum Size {
 pub struct HeadView {
     pub sentence: Vec<Part>,
     pub needs_you: usize,
-    /// Attempts that run, of those that may.
+    /// Number of running attempts, of `slots` that may run.
     pub running: usize,
     pub slots: u32,
     pub agents: usize,
@@ -167,9 +167,9 @@ pub struct HeadView {
     pub projects: Vec<ProjectLine>,
     pub missions: Vec<MissionLine>,
     pub version: String,
-    /// What may become of words to the whole team; the first is meant most often.
+    /// Actions on a text that a person writes to the whole team; the first is the default.
     pub composers: Vec<Action>,
-    /// How many tasks there ever were. The topic `tasks` has the open ones and the latest that ended.
+    /// Number of all tasks since the beginning. The topic `tasks` has the open tasks and the latest that ended.
     #[serde(default)]
     pub tasks: u64,
 }
@@ -183,7 +183,7 @@ pub struct ProjectLine {
     pub path: String,
 }
 
-/// How far a mission is.
+/// The progress of a mission.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionLine {
@@ -191,13 +191,13 @@ pub struct MissionLine {
     pub title: String,
     pub landed: u64,
     pub tasks: u64,
-    /// Its place in the line for a lead, counting from 1, while it waits for one.
+    /// Its position in the queue for a lead, counting from 1, while it waits for a lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<usize>,
 }
 
 impl MissionLine {
-    /// Returns how far the mission is, in words.
+    /// Returns the progress of the mission in words.
     pub fn progress(&self) -> String {
         match (self.place, self.tasks) {
             (Some(place), _) => format!("in line for a lead, number {place}"),
@@ -207,44 +207,44 @@ impl MissionLine {
     }
 }
 
-/// Something that needs a person, and what may be said to it.
+/// An inbox item with its actions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ItemView {
     #[serde(flatten)]
     pub item: InboxView,
-    /// Items with the same one ask the same, and can be answered at once.
+    /// Items with the same group ask the same and can be answered together.
     pub group: String,
     pub actions: Vec<Action>,
 }
 
-/// An agent's lane as it is now.
+/// An agent's lane at present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneView {
     pub agent: AgentName,
-    /// The provider, or the runtime where none is named.
+    /// The provider, or the runtime if no provider is named.
     pub provider: String,
     pub at: At,
-    /// In a few words.
+    /// The state in a few words.
     pub text: String,
     pub task: Option<TaskId>,
     pub subject: String,
     pub since_wall: u64,
     pub capacity: Capacity,
-    /// The model that was asked for, and the one that runs.
+    /// The model that was asked for; `running` is the model that runs.
     pub wanted: String,
     pub running: String,
-    /// How full the model's context is, in percent.
+    /// Used share of the model's context, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<u32>,
-    /// What it cost today, in millionths of a dollar, if that is known.
+    /// Cost today in millionths of a dollar, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_usd: Option<u64>,
     pub actions: Vec<Action>,
 }
 
-/// A stretch of a lane. Without an end it grows to now.
+/// A stretch of a lane. A stretch without an end grows to the present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bar {
@@ -266,53 +266,53 @@ pub struct BarsView {
     pub bars: Vec<Bar>,
 }
 
-/// How many of a provider's lanes were at what, minute by minute.
+/// Number of a provider's lanes in each state, minute by minute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SharesView {
     pub provider: String,
     pub lanes: usize,
-    /// The minute, and how many were at each of the states in the order of [`At`].
+    /// The minute, and the number of lanes in each state in the order of [`At`].
     pub minutes: Vec<(u64, Vec<u32>)>,
 }
 
-/// A landing queue, and what may be done about it.
+/// A landing queue with its actions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrainView {
     #[serde(flatten)]
     pub queue: QueueView,
     pub tip: Option<CommitId>,
-    /// In words: how many wait, how old the oldest is.
+    /// In words: the number of waiting landings and the age of the oldest.
     pub text: String,
     pub actions: Vec<Action>,
-    /// What may be done about one of them.
+    /// Actions on each landing.
     pub each: Vec<(LandingId, Vec<Action>)>,
-    /// When each would have landed if it took as long as others did.
+    /// When each landing would land if it took as long as others did.
     #[serde(default)]
     pub expected: Vec<(LandingId, u64)>,
 }
 
-/// What today costs.
+/// Today's cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpendView {
     pub today: budget::Spend,
     /// Today's ceiling in millionths of a dollar.
     pub cap: Option<u64>,
-    /// When it is reached, if there is one and a rate to say it by.
+    /// When the ceiling is reached, if there is a ceiling and a rate to compute it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<Forecast>,
-    /// Today so far, by the minute: date, and millionths of a dollar.
+    /// Cost today, by the minute: date, and millionths of a dollar.
     pub line: Vec<(u64, u64)>,
-    /// The same by provider, the dearest first: a sum for each point of the line.
+    /// The same by provider, the most expensive first: a sum for each point of the line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
-    /// In words.
+    /// The cost in words.
     pub text: String,
 }
 
-/// What today was spent on, what came of it, and the budgets.
+/// Today's cost with its breakdown and results, and the budgets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostPage {
@@ -321,7 +321,7 @@ pub struct CostPage {
     pub budgets: Vec<BudgetView>,
 }
 
-/// A task in a line.
+/// A task in one row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RowView {
@@ -332,7 +332,7 @@ pub struct RowView {
     pub word: String,
     pub at: At,
     pub agent: Option<AgentName>,
-    /// Why it waits, or what it is doing.
+    /// Why it waits, or its activity.
     pub text: String,
     pub since_wall: u64,
     pub blocked_by: Vec<TaskId>,
@@ -342,16 +342,16 @@ pub struct RowView {
     pub micro_usd: Option<u64>,
 }
 
-/// One line of what must be so before work lands.
+/// One condition that must hold before work lands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
-    /// Nothing while it is not known.
+    /// Empty while the result is not known.
     pub good: Option<bool>,
     pub text: String,
 }
 
-/// One task, whole.
+/// One task with all details.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskPage {
@@ -359,7 +359,7 @@ pub struct TaskPage {
     pub task: TaskView,
     pub at: At,
     pub checklist: Vec<Check>,
-    /// Where the time went.
+    /// The activities of the task over time.
     pub time: Vec<Bar>,
     pub tries: Vec<Attempt>,
     /// The attempt whose log is shown first.
@@ -367,24 +367,24 @@ pub struct TaskPage {
     pub wanted: String,
     pub running: String,
     pub branch: String,
-    /// What it reports is a plan.
+    /// The report of this task is a plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plan: bool,
     pub actions: Vec<Action>,
 }
 
-/// A team: wanted, resolved and live side by side, and what may be done about it.
+/// A team: desired, resolved and live state side by side, with its actions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamPage {
     #[serde(flatten)]
     pub team: TeamView,
     pub actions: Vec<Action>,
-    /// What may be done about one member.
+    /// Actions on each member.
     pub each: Vec<(MemberName, Vec<Action>)>,
 }
 
-/// A conversation in an outside service, and what may be done about it.
+/// A conversation in an outside service, with its actions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationPage {
@@ -393,14 +393,14 @@ pub struct ConversationPage {
     pub actions: Vec<Action>,
 }
 
-/// A project's files: who is where, until when, and how hot it is there.
+/// A project's files: the work on each, until when, and how contended each is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FilesView {
     pub project: ProjectName,
-    /// As a tree, where two meet first.
+    /// As a tree; files with more than one claimant come first.
     pub folders: Vec<Folder>,
-    /// In words: how many are held and wanted, how many changes landed today, and where two meet.
+    /// In words: the number of held and wanted files, of changes that landed today, and of overlaps.
     pub text: String,
     pub radar: regatta_core::radar::Radar,
 }

@@ -1,15 +1,15 @@
-//! What a patch says of itself: its files, and how many lines of each came and went.
+//! Counts the files of a patch, and the lines that it adds and removes in each.
 
 /// One file of a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// As the patch has it: text of others.
+    /// The path as it stands in the patch; untrusted text.
     pub path: String,
     pub added: usize,
     pub gone: usize,
 }
 
-/// Each file of a patch, with the lines that came and went; those that name a file are none.
+/// Returns each file of a patch with its added and removed lines. The `+++` and `---` headers are not counted.
 pub fn files(patch: &str) -> Vec<Changed> {
     let mut files: Vec<Changed> = Vec::new();
     let mut inside = false;
@@ -31,7 +31,7 @@ pub fn files(patch: &str) -> Vec<Changed> {
     files
 }
 
-/// All lines that a patch adds or takes away.
+/// Returns the number of lines that a patch adds and removes.
 pub fn lines(patch: &str) -> u64 {
     files(patch).iter().map(|it| (it.added + it.gone) as u64).sum()
 }

@@ -1,4 +1,4 @@
-//! Plans that an agent makes of words: what it is told, and what is shown of its plan before anything starts.
+//! Plans that an agent makes of a goal: the planner's brief, and the view of its plan before anything starts.
 
 use regatta_core::ids::{AgentName, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
@@ -7,61 +7,61 @@ use crate::input::PlannedTask;
 use crate::page::Action;
 use crate::view::span;
 
-/// A plan before it starts: who goes when, who owns which file, what collides, what it may take.
+/// A plan before it starts: waves, owners of files, conflicts, and an estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanView {
     pub project: ProjectName,
     pub title: String,
-    /// What was asked for, whole, if an agent made it.
+    /// The complete goal, if an agent made the plan.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub goal: String,
-    /// The task that made it, if an agent did.
+    /// The task in which an agent made the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
     pub planner: Option<AgentName>,
     pub state: PlanState,
-    /// What goes on, or what is wrong, in words.
+    /// The progress or the problem, in words.
     pub text: String,
     pub tasks: Vec<PlannedTask>,
-    /// For each task its wave: `1`, or `1.2` where it makes way for another of its wave.
+    /// The wave of each task: `1`, or `1.2` if it waits for another task of its wave.
     pub waves: Vec<String>,
-    /// Who owns which file; what several want comes first.
+    /// The owner of each file; files that several tasks want come first.
     pub owned: Vec<OwnedView>,
     pub conflicts: usize,
-    /// What would keep a task from starting.
+    /// Problems that would prevent a task from starting.
     pub warnings: Vec<String>,
-    /// Who may be given the work.
+    /// Agents that may work on it.
     pub agents: Vec<AgentName>,
     pub estimate: String,
-    /// Start it, or ask again: what may be done now.
+    /// Actions that are possible now: start the plan, or ask for another one.
     pub actions: Vec<Action>,
 }
 
-/// How far a plan is.
+/// The state of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PlanState {
-    /// Somebody makes it.
+    /// An agent is making it.
     Planning,
     /// It can be started.
     Ready,
-    /// There is an answer, and no plan in it that can be used.
+    /// The agent answered, but its answer has no usable plan.
     Unusable,
-    /// Whoever was to make it did not.
+    /// The planning agent failed.
     Failed,
 }
 
-/// A file of a plan, by the places of tasks in it, counting from 0.
+/// A file of a plan. Tasks are given by their positions in the plan, counting from 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OwnedView {
     pub file: String,
     pub owner: usize,
-    /// Who else wants it in the same wave.
+    /// Other tasks of the same wave that want the file.
     pub others: Vec<usize>,
-    /// What becomes of those.
+    /// The resolution of the conflict with them.
     pub text: String,
 }
 
@@ -70,7 +70,7 @@ pub struct OwnedView {
 pub struct PlanningFacts {
     /// The commands that must pass on everything that lands.
     pub checks: Vec<String>,
-    /// How many tasks the agents of the project can work on at the same time.
+    /// Number of tasks that the agents of the project can work on at the same time.
     pub workers: u32,
 }
 
@@ -79,13 +79,14 @@ pub fn brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     let again =
         if wrong.is_empty() { String::new() } else { format!("\n# Your last plan could not be used\n{wrong}\n") };
     let checks: Vec<String> = facts.checks.iter().map(|command| format!("`{command}`")).collect();
-    let checks = match checks.is_empty() {
-        true => "The project has no checks of its own, so every task needs one.".to_owned(),
-        false => format!(
+    let checks = if checks.is_empty() {
+        "The project has no checks of its own, so every task needs one.".to_owned()
+    } else {
+        format!(
             "Regatta runs {} on everything that lands. Do not repeat {} in a task; add only what shows that this task is done.",
             checks.join(", "),
             if checks.len() == 1 { "it" } else { "them" },
-        ),
+        )
     };
     let workers = match facts.workers {
         0 | 1 => "One agent works on the plan, so split the goal only where a part is useful by itself.".to_owned(),
@@ -126,7 +127,7 @@ pub fn brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     )
 }
 
-/// The plan in an answer: the block that is marked as one, else all of it; and whether it is JSON.
+/// Returns the plan in an answer, and whether it is JSON. The plan is the first marked block, or else the whole answer.
 pub fn block(said: &str) -> (String, bool) {
     let fenced = |mark: &str| {
         let from = said.find(mark)? + mark.len();
@@ -143,8 +144,8 @@ pub fn block(said: &str) -> (String, bool) {
     (text, json)
 }
 
-/// What such work took before, for as many tasks: the middle half of what landed, in milliseconds and in millionths of
-/// a dollar. Nothing where nothing is known.
+/// Returns an estimate in words for `tasks` tasks: the middle half of the times and costs of tasks that landed before,
+/// in milliseconds and in millionths of a dollar.
 pub fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
     let half = |all: &mut Vec<u64>| {
         all.sort_unstable();
@@ -156,10 +157,11 @@ pub fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String
     let cost = half(&mut costs).map(|(low, high)| format!("{}-{}", usd(low), usd(high)));
     let time = half(&mut times).map(|(low, high)| format!("{} to {} of work", span(low), span(high)));
     match (cost, time) {
-        (None, None) => "none: nothing landed here yet that says what it took".into(),
+        (None, None) => "none, because no task with a known time or cost has landed here yet".into(),
         (cost, time) => {
             let parts: Vec<String> = cost.into_iter().chain(time).collect();
-            format!("{} · from {from} that landed here", parts.join(" · "))
+            let tasks = if from == 1 { "task" } else { "tasks" };
+            format!("{} · based on {from} landed {tasks}", parts.join(" · "))
         }
     }
 }
@@ -179,13 +181,13 @@ mod tests {
         assert_eq!(block("```toml\nno end"), ("no end".to_owned(), false));
     }
 
-    /// A price that nobody reported is not nothing.
+    /// An unreported price does not count as zero.
     #[test]
     fn an_estimate_says_from_what_it_is() {
         assert!(estimated(vec![], vec![], 7).contains("none"));
         let text = estimated(vec![60_000; 8], vec![], 2);
-        assert_eq!(text, "2m to 2m of work · from 8 that landed here");
+        assert_eq!(text, "2m to 2m of work · based on 8 landed tasks");
         let text = estimated(vec![1_000, 60_000, 120_000, 600_000], vec![100_000, 200_000, 300_000, 400_000], 10);
-        assert_eq!(text, "$2.00-$4.00 · 10m to 1h of work · from 4 that landed here");
+        assert_eq!(text, "$2.00-$4.00 · 10m to 1h of work · based on 4 landed tasks");
     }
 }

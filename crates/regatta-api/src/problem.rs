@@ -1,4 +1,4 @@
-//! How every door says no: a code for programs, a sentence and a next step for people (RFC 9457).
+//! The error that every interface returns: a code for programs, a sentence and a next step for people (RFC 9457).
 
 use regatta_core::refusal::{Class, Refusal};
 use serde::{Deserialize, Serialize};
@@ -10,26 +10,26 @@ pub struct Problem {
     pub status: u16,
     /// The stable code that scripts test.
     pub code: String,
-    /// What happened and why.
+    /// A sentence that says what happened and why.
     pub message: String,
-    /// What to do next.
+    /// The next step.
     #[serde(default)]
     pub hint: String,
-    /// Whether the same request may succeed later, unchanged.
+    /// Set if the same request may succeed later, unchanged.
     #[serde(default)]
     pub retryable: bool,
-    /// The thing to look at.
+    /// The thing that the problem is about.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
 }
 
 impl Problem {
-    /// Makes one.
     pub fn new(status: u16, code: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
         Problem { status, code: code.into(), message: message.into(), hint: hint.into(), retryable: false, about: None }
     }
 
-    /// The document as it goes over HTTP: also under the names that RFC 9457 gives, for clients that know only those.
+    /// Returns the document as it is sent over HTTP. It repeats the fields under the names of RFC
+    /// 9457, for clients that know only those.
     pub fn document(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).unwrap_or_default();
         document["type"] = format!("urn:regatta:problem:{}", self.code).into();
@@ -61,7 +61,7 @@ impl Problem {
         Problem::new(404, "no_such_verb", format!("there is no verb {name:?}"), "see them all: regatta schema")
     }
 
-    /// The exit code of a command that ends with this: see `regatta help exit-codes`.
+    /// Returns the exit code of a command that ends with this problem; see `regatta help exit-codes`.
     pub fn exit_code(&self) -> u8 {
         match (self.code.as_str(), self.status) {
             ("timed_out", _) => 124,

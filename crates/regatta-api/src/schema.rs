@@ -1,8 +1,8 @@
 //! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an answer.
 //!
-//! `schemas.json` holds all of them. It is written from the types by `UPDATE_GOLDEN=1 cargo test -p xtask --test
-//! schemas`, and that test fails while the file and the types differ. The program only reads the file, so a build does
-//! not have to compile the derived schemas of 500 types (ADR 21).
+//! `schemas.json` holds all of them. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas` writes it from the types, and
+//! that test fails while the file and the types differ. The program only reads the file, so that a build does not have
+//! to compile the derived schemas of 500 types (ADR 21).
 
 #[cfg(feature = "schema")]
 mod derive;
@@ -18,13 +18,13 @@ use serde_json::{Map, Value};
 
 const FILE: &str = include_str!("schema/schemas.json");
 
-/// Kind of the settings of a project, which is only a part of what a settings file may have.
+/// Kind of the settings of a project, which are only a part of a settings file.
 const SETTINGS: &str = "project.settings";
 
 /// Start of a reference to a definition.
 const DEFINITIONS: &str = "#/$defs/";
 
-/// The content of the file. Schemas are read from their text when they are asked for.
+/// The content of the file. A schema is parsed when it is asked for.
 #[derive(Deserialize)]
 struct Schemas<'a> {
     #[serde(borrow)]

@@ -1,7 +1,7 @@
-//! Teams at the doors: what their verbs take, and what is shown of them.
+//! Inputs and views of the verbs of teams.
 //!
-//! The list shows [`Summary`], the detail shows the same beside what is wanted, what became of it and what lives: three
-//! fields, never one for another.
+//! The list shows [`Summary`]. The detail shows the same summary beside three separate records: the desired, the
+//! resolved and the live state.
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AttemptId, MemberName, TaskId, TeamName};
@@ -13,9 +13,9 @@ use crate::input::inputs;
 
 inputs! {
     Named { team: TeamName }
-    /// Which teams are listed.
+    /// Selects the teams to list.
     List {
-        /// Also those that were deleted.
+        /// Also deleted teams.
         #[serde(default)] deleted: bool,
     }
     Change { team: TeamName, edit: Edit }
@@ -23,7 +23,7 @@ inputs! {
         team: TeamName,
         /// Members that are not started this time.
         #[serde(default)] left_out: Vec<MemberName>,
-        /// How long to wait until every lane has come to an end.
+        /// Time to wait for the outcome of every lane.
         #[serde(default)] wait_ms: u64,
     }
     Again {
@@ -33,7 +33,7 @@ inputs! {
     Halt {
         team: TeamName,
         #[serde(default)] reason: String,
-        /// How long to wait until nothing of it lives.
+        /// Time to wait until no program of the team runs.
         #[serde(default)] wait_ms: u64,
     }
     Retry {
@@ -44,24 +44,24 @@ inputs! {
     Restore { backup: Backup }
 }
 
-/// What lives of a member, and what shows it.
+/// The live state of a member, with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LiveView {
     pub name: MemberName,
     pub live: Live,
-    /// Its session, while it has one.
+    /// Its session, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<AttemptId>,
-    /// What it works on beside its session.
+    /// Its tasks besides its session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskId>,
-    /// How long ago its program last said something, in milliseconds.
+    /// Milliseconds since its program last wrote something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
 }
 
-/// A team in full: what is wanted, what became of it, what lives; and the same summary as in the list.
+/// A team in full: desired, resolved and live state, and the same summary as in the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamView {
@@ -70,15 +70,15 @@ pub struct TeamView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<Launch>,
     pub live: Vec<LiveView>,
-    /// Whether anything of it lives or is on its way.
+    /// Set if anything of the team runs or is being started.
     pub up: bool,
-    /// Launches before the last, newest first.
+    /// Launches before the last one, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Launch>,
 }
 
 impl TeamView {
-    /// Draws a team; `silent` tells how long ago an attempt's program was heard.
+    /// Builds the view of a team; `silent` returns the milliseconds since an attempt's program last wrote something.
     pub fn of(board: &Board, team: &Team, silent: impl Fn(AttemptId) -> Option<u64>) -> TeamView {
         let resolved = launch::of(board, team);
         let live = resolved.map(|it| &it.members).into_iter().flatten().map(|it| {

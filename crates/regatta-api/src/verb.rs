@@ -1,4 +1,4 @@
-//! The one table of verbs: name, input, who may call it, and a sentence of help.
+//! The table of verbs: name, input, permissions, and a sentence of help.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use crate::input;
 use crate::problem::Problem;
 use crate::team;
 
-/// What a verb needs of a person's token; each includes the one before.
+/// The permission that a verb needs from a person's token; each includes the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
-    /// To look.
+    /// Reading.
     View,
-    /// To do the work: tasks, missions, landings, answers.
+    /// Working: tasks, missions, landings, answers.
     Operate,
-    /// To say who may do what, what may be spent, and which programs run on this machine.
+    /// Administration: permissions, budgets, and the programs that run on this machine.
     Admin,
 }
 
-/// Whom a token speaks for.
+/// The kind of holder that a token was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -30,17 +30,17 @@ pub enum Scope {
     Viewer,
     /// A machine that takes tasks and works on them.
     Runner,
-    /// One attempt: its task, its claims, its channels. No such token is kept: it lives and dies with the attempt.
+    /// One attempt: its task, its claims, its channels. Such a token is not stored; it is valid while the attempt is.
     Attempt,
-    /// An attempt of a lead: the tasks of its mission too.
+    /// An attempt of a lead: also the tasks of its mission.
     Lead,
 }
 
 impl Scope {
-    /// Those that can be given away; an attempt's comes with the attempt.
+    /// The scopes that a person can give to a token. The tokens of attempts are made with the attempt.
     pub const GIVEN: [Scope; 4] = [Scope::Admin, Scope::Operator, Scope::Viewer, Scope::Runner];
 
-    /// Whether its holder may call a verb at all.
+    /// Returns whether a token of this scope may call a verb at all.
     pub fn may(self, verb: &Verb) -> bool {
         match self {
             Scope::Admin => true,
@@ -51,7 +51,7 @@ impl Scope {
         }
     }
 
-    /// Whether its holder may look at everything: the whole board, and every event.
+    /// Returns whether a token of this scope may read everything: the whole board, and every event.
     pub fn sees_all(self) -> bool {
         matches!(self, Scope::Admin | Scope::Operator | Scope::Viewer)
     }
@@ -76,34 +76,34 @@ pub struct Verb {
     /// `noun.verb`, the same in HTTP, MCP and the CLI.
     pub name: &'static str,
     pub needs: Needs,
-    /// Who else may call it, besides those people.
+    /// Other scopes that may call it.
     pub also: &'static [Scope],
     pub help: &'static str,
 }
 
 impl Verb {
-    /// The row called `name`.
+    /// Returns the row called `name`.
     pub fn find(name: &str) -> Option<&'static Verb> {
         VERBS.iter().find(|it| it.name == name)
     }
 
-    /// Whether it lists things, in pages if that is asked: `limit` and `after`.
+    /// Returns whether the verb returns a list, which callers can page through with `limit` and `after`.
     pub fn lists(&self) -> bool {
         self.name != "budget.list" && (self.name.ends_with(".list") || LISTS.contains(&self.name))
     }
 
-    /// Whether it can be made to depend on what the caller saw: `If-Match`.
+    /// Returns whether a call can be made conditional on the revision that the caller saw, with `If-Match`.
     pub fn may_depend(&self) -> bool {
         DEPENDING.contains(&self.name)
     }
 
-    /// Whether it changes anything: such calls are written down with who made them.
+    /// Returns whether the verb changes anything. Such calls are written to the audit log.
     pub fn writes(&self) -> bool {
         self.needs != Needs::View && !UNWRITTEN.contains(&self.name)
     }
 
-    /// Returns whether settings files that were saved a moment ago must count for a call. Frequent calls of programs are
-    /// left out: for them the daemon's own look once a second is enough.
+    /// Returns whether a call must use the settings files as they are at this moment. Frequent calls of programs do not
+    /// need it, because the daemon reads changed settings every second.
     pub fn needs_fresh_settings(&self) -> bool {
         let is_frequent = self.name.starts_with("claim.")
             || self.name.starts_with("attempt.")
@@ -116,15 +116,15 @@ impl Verb {
 /// Verbs that programs call many times a second.
 const FREQUENT: [&str; 4] = ["task.poll", "task.progress", "task.finish", "task.fail"];
 
-/// Verbs that only look, though not everybody may, and what a runner says many times a minute: what comes of that is in
-/// the events.
+/// Verbs that the audit log leaves out: those that only read although not everybody may call them, and those that a
+/// runner calls many times a minute, whose consequences are in the events.
 const UNWRITTEN: [&str; 8] =
     ["check", "token.list", "audit", "runner.beat", "runner.calls", "runner.answer", "runner.said", "runner.copy"];
 
-/// Verbs that list things and are not called so.
+/// Verbs that return lists although their names do not end in `.list`.
 const LISTS: [&str; 7] = ["queue", "msg.history", "msg.inbox", "hook.log", "audit", "siblings", "attempt.checks"];
 
-/// Verbs by which an update of somebody else could be lost.
+/// Verbs that could overwrite another caller's update.
 const DEPENDING: [&str; 9] = [
     "task.set",
     "task.assign",
@@ -143,14 +143,14 @@ macro_rules! verbs {
         #[derive(Clone, Debug, PartialEq)]
         pub enum Call { $($variant($input),)* }
 
-        /// Every verb there is.
+        /// All verbs.
         pub const VERBS: &[Verb] = &[$(Verb { name: $name, needs: Needs::$needs, also: &[$(Scope::$also),*], help: $help },)*];
 
         impl Call {
             /// Reads the input of the verb called `name`.
             pub fn parse(name: &str, input: &[u8]) -> Result<Call, Problem> {
                 let input: &[u8] = if input.is_empty() { b"{}" } else { input };
-                // A list would be read as an object's fields in order; nobody means that.
+                // A JSON list would be read as an object's fields in order, which no caller means.
                 if input.iter().find(|it| !it.is_ascii_whitespace()).is_some_and(|it| *it != b'{') {
                     return Err(Problem::not_an_object(name));
                 }
@@ -159,7 +159,7 @@ macro_rules! verbs {
                     _ => Err(Problem::no_such_verb(name)),
                 }
             }
-            /// The verb's row.
+            /// Returns the verb's row.
             pub fn verb(&self) -> &'static Verb {
                 let name = match self { $(Call::$variant(_) => $name,)* };
                 Verb::find(name).expect("every call is in the table")
@@ -172,7 +172,7 @@ macro_rules! verbs {
                     _ => None,
                 }
             }
-            /// The input, as it goes over the wire.
+            /// Returns the input as JSON.
             pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
                 match self { $(Call::$variant(it) => serde_json::to_vec(it),)* }
             }
@@ -182,136 +182,136 @@ macro_rules! verbs {
 
 verbs! {
     "status" Status(input::Scope) View "Shows what everybody is doing";
-    "why" Why(input::Id) View + Runner + Attempt "Says why something waits";
+    "why" Why(input::Id) View + Runner + Attempt "Explains why something waits";
     "show" Show(input::Id) View + Runner + Attempt "Shows a task, an attempt, an agent, a mission or a request";
-    "graph" Graph(input::Graph) View "Draws what waits for what: a mission, a task with what is around it, or all";
+    "graph" Graph(input::Graph) View "Draws the dependencies of a mission, of a task with its neighbours, or of all tasks";
     "project.add" ProjectAdd(input::ProjectAdd) Admin "Puts a repository under management";
     "project.list" ProjectList(input::Nothing) View + Runner "Lists the projects";
     "project.rm" ProjectRm(input::ProjectRm) Admin "Removes a project that has no open work; its repository stays";
     "agent.add" AgentAdd(input::AgentAdd) Admin "Registers an agent, or changes it";
     "agent.list" AgentList(input::Nothing) View + Runner "Lists the agents with their capacity";
-    "agent.close" AgentClose(input::AgentClose) Operate + Runner "Takes an agent off the line until it registers again";
-    "agent.rm" AgentRm(input::Name) Admin "Removes an agent that has nothing to do";
+    "agent.close" AgentClose(input::AgentClose) Operate + Runner "Takes an agent offline until it registers again";
+    "agent.rm" AgentRm(input::Name) Admin "Removes an agent that has no tasks";
     "task.add" TaskAdd(input::TaskAdd) Operate + Attempt "Adds a task";
     "task.list" TaskList(input::TaskList) View + Lead "Lists tasks";
-    "task.explore" TaskExplore(input::Id) Operate "Has an agent find out which files a task touches";
+    "task.explore" TaskExplore(input::Id) Operate "Starts an agent that finds out which files a task touches";
     "task.set" TaskSet(input::TaskSet) Operate "Changes a task";
     "task.assign" TaskAssign(input::TaskAssign) Operate + Attempt + Lead "Gives a task to an agent";
     "task.accept" TaskAccept(input::OfferAnswer) Operate + Attempt "Takes an offered task";
     "task.reject" TaskReject(input::OfferAnswer) Operate + Attempt "Declines an offered task";
     "task.cancel" TaskCancel(input::TaskCancel) Operate + Lead "Cancels a task";
     "task.poll" TaskPoll(input::TaskPoll) Operate + Runner "Takes the next ready task";
-    "task.progress" TaskProgress(input::TaskProgress) Operate + Attempt "Says what an attempt is doing";
-    "task.finish" TaskFinish(input::TaskFinish) Operate + Attempt "Says that an attempt is done";
-    "task.fail" TaskFail(input::TaskFail) Operate + Attempt "Says that an attempt gave up";
+    "task.progress" TaskProgress(input::TaskProgress) Operate + Attempt "Reports what an attempt is doing";
+    "task.finish" TaskFinish(input::TaskFinish) Operate + Attempt "Reports that an attempt is done";
+    "task.fail" TaskFail(input::TaskFail) Operate + Attempt "Reports that an attempt gave up";
     "mission.start" MissionStart(input::MissionStart) Operate "Starts a plan with its agents";
-    "mission.ask" MissionAsk(input::MissionAsk) Operate "Asks for a mission with a lead, who breaks its goal into tasks";
-    "mission.list" MissionList(input::Scope) View + Lead "Lists the missions, with who leads them and who waits for a lead";
-    "mission.cancel" MissionCancel(input::Said) Operate "Ends a mission; its processes stop, what they did is kept";
+    "mission.ask" MissionAsk(input::MissionAsk) Operate "Requests a mission with a lead, who breaks its goal into tasks";
+    "mission.list" MissionList(input::Scope) View + Lead "Lists the missions, each with its lead or its position in the queue for one";
+    "mission.cancel" MissionCancel(input::Said) Operate "Ends a mission; its processes stop, and their work is kept";
     "mission.handover" MissionHandover(input::MissionHandover) Operate "Gives a mission another lead";
-    "mission.finish" MissionFinish(input::MissionFinish) Operate + Lead "Says that a mission is done, with its report";
-    "mission.adopt" MissionAdopt(input::MissionAdopt) Operate + Lead "Takes a task that nobody has into a mission";
-    "route" Route(input::Route) Operate "Has a message routed; one that was does nothing";
-    "guide" Guide(input::Guide) View + Runner + Attempt "Shows how an agent's day goes";
-    "mission.show" MissionShow(input::Id) View + Lead "Shows how a mission stands";
+    "mission.finish" MissionFinish(input::MissionFinish) Operate + Lead "Finishes a mission with a report";
+    "mission.adopt" MissionAdopt(input::MissionAdopt) Operate + Lead "Adds a task that nobody works on to a mission";
+    "route" Route(input::Route) Operate "Routes a message; a message that was already routed is ignored";
+    "guide" Guide(input::Guide) View + Runner + Attempt "Shows a guide for agents, or the names of all guides";
+    "mission.show" MissionShow(input::Id) View + Lead "Shows the state of a mission";
     "mission.replay" MissionReplay(input::MissionReplay) View "Shows a mission as it stood at any revision";
-    "mission.compare" MissionCompare(input::MissionCompare) View "Puts missions side by side: time, landed, retries, cost, conflicts";
-    "plan.ask" PlanAsk(input::PlanAsk) Operate "Has an agent make a plan of a goal; it starts nothing but that";
+    "mission.compare" MissionCompare(input::MissionCompare) View "Compares missions: time, landed, retries, cost, conflicts";
+    "plan.ask" PlanAsk(input::PlanAsk) Operate "Asks an agent for a plan of a goal; the plan's tasks are not started";
     "plan.show" PlanShow(input::PlanShow) View "Shows the plan that an agent made: waves, owners, conflicts, an estimate";
-    "plan.draw" PlanDraw(input::PlanDraw) View "Draws a plan as it would run, and starts nothing";
+    "plan.draw" PlanDraw(input::PlanDraw) View "Shows how a plan would run, without starting it";
     "stop" Stop(input::Stop) Operate "Stops a task, an agent's work, a mission or everything";
-    "resume" Resume(input::Id) Operate "Lets a mission, a task or an agent go on";
-    "pause" Pause(input::Said) Operate "Holds a task; its session waits";
+    "resume" Resume(input::Id) Operate "Resumes a mission, a task or an agent";
+    "pause" Pause(input::Said) Operate "Pauses a task; its session waits";
     "retry" Retry(input::Id) Operate + Lead "Tries a task again";
-    "tell" Tell(input::Said) Operate + Lead "Says something to whoever works on a task";
+    "tell" Tell(input::Said) Operate + Lead "Sends a message to the agent that works on a task";
     "inbox.list" InboxList(input::Scope) View + Lead "Lists what needs a person";
     "inbox.answer" InboxAnswer(input::Decide) Operate + Lead "Answers a permission request or a question";
-    "inbox.snooze" InboxSnooze(input::Snooze) Operate "Puts something that needs a person off for a while; it comes back by itself";
+    "inbox.snooze" InboxSnooze(input::Snooze) Operate "Hides an inbox item for a while";
     "attempt.ask" AttemptAsk(input::AttemptAsk) Operate + Attempt "Asks a person, and waits for the answer";
     "attempt.answer" AttemptAnswer(input::AttemptAnswer) View + Attempt "Waits for the answer to an attempt's request";
-    "siblings" Siblings(input::Attempt) View + Attempt "Says who else works in an attempt's project";
-    "briefing" Briefing(input::Attempt) View + Attempt "Says all that an attempt should know";
-    "attempt.transcript" Transcript(input::Transcript) View "Reads what an attempt's program said, from a place on";
-    "attempt.checks" Checks(input::Checks) View "Shows what the checks of an attempt's work said";
-    "scope.report" ScopeReport(input::ScopeReport) Operate + Attempt "Says what an attempt found outside its manifest, and left alone";
-    "scope.list" ScopeList(input::Scope) View "Lists what was found outside the manifests of tasks";
-    "scope.follow" ScopeFollow(input::Id) Operate "Makes a task of something found outside a manifest";
+    "siblings" Siblings(input::Attempt) View + Attempt "Lists the other attempts in an attempt's project";
+    "briefing" Briefing(input::Attempt) View + Attempt "Returns everything that an attempt should know";
+    "attempt.transcript" Transcript(input::Transcript) View "Reads the transcript of an attempt, from a given record on";
+    "attempt.checks" Checks(input::Checks) View "Shows the results of the checks of an attempt's work";
+    "scope.report" ScopeReport(input::ScopeReport) Operate + Attempt "Reports work that an attempt found outside its manifest and did not do";
+    "scope.list" ScopeList(input::Scope) View "Lists the changes and findings outside the manifests of tasks";
+    "scope.follow" ScopeFollow(input::Id) Operate "Makes a task of a finding outside a manifest";
     "rule.list" RuleList(input::Scope) View "Lists the standing rules of projects";
-    "rule.test" RuleTest(input::RuleTest) View "Says which standing rules a task or a change meets";
+    "rule.test" RuleTest(input::RuleTest) View "Lists the standing rules that apply to a task or a change";
     "policy.list" PolicyList(input::Nothing) View "Lists the rules of the policy";
     "policy.add" PolicyAdd(input::PolicyAdd) Admin "Adds a rule";
-    "policy.rm" PolicyRm(input::Rule) Admin "Takes a rule away";
+    "policy.rm" PolicyRm(input::Rule) Admin "Removes a rule";
     "budget.list" BudgetList(input::Spent) View "Shows the budgets and what is spent";
-    "cost" Cost(input::Cost) View "Shows what was spent since a day, on what, and what came of it";
-    "budget.set" BudgetSet(input::BudgetSet) Admin "Sets a budget, or takes it away";
+    "cost" Cost(input::Cost) View "Shows the cost since a day, its breakdown, and the work that it paid for";
+    "budget.set" BudgetSet(input::BudgetSet) Admin "Sets or removes a budget";
     "land" Land(input::Land) Operate + Lead "Lands a task's finished work, which is also the approval";
     "queue" Queue(input::Scope) View + Lead "Shows the landing queue";
-    "queue.hold" QueueHold(input::QueueHold) Operate "Stops a landing queue";
+    "queue.hold" QueueHold(input::QueueHold) Operate "Holds a landing queue";
     "queue.accept" QueueAccept(input::Scope) Operate "Accepts the trunk although it differs from what landed";
-    "queue.release" QueueRelease(input::Scope) Operate "Lets a landing queue go on";
+    "queue.release" QueueRelease(input::Scope) Operate "Releases a held landing queue";
     "diff" Diff(input::Diff) View + Lead "Shows what a task's finished work changes";
-    "revise" Revise(input::Said) Operate + Lead "Sends finished work back with words";
+    "revise" Revise(input::Said) Operate + Lead "Sends finished work back with instructions";
     "drop" Drop(input::Said) Operate "Drops finished work; it is kept for thirty days";
-    "takeover" Takeover(input::Id) Operate "Starts an attempt for a person at a task that waits for one";
-    "undo" Undo(input::Id) Operate "Takes back what a task landed, through the same queue";
+    "takeover" Takeover(input::Id) Operate "Starts an attempt in which a person works on a task that waits for a person";
+    "undo" Undo(input::Id) Operate "Reverts what a task landed, through the landing queue";
     "claim.acquire" ClaimAcquire(input::ClaimAcquire) Operate + Attempt "Acquires a claim, or waits for it";
-    "claim.renew" ClaimRenew(input::ClaimHeld) Operate + Attempt "Prolongs a claim";
-    "claim.release" ClaimRelease(input::ClaimHeld) Operate + Attempt "Ends a claim";
-    "claim.list" ClaimList(input::Nothing) View "Lists claims and who waits";
-    "claim.check" ClaimCheck(input::Uris) View + Attempt "Says whether URIs are free";
+    "claim.renew" ClaimRenew(input::ClaimHeld) Operate + Attempt "Renews a claim";
+    "claim.release" ClaimRelease(input::ClaimHeld) Operate + Attempt "Releases a claim";
+    "claim.list" ClaimList(input::Nothing) View "Lists the claims and the requests that wait for them";
+    "claim.check" ClaimCheck(input::Uris) View + Attempt "Checks whether URIs are free";
     "msg.send" MsgSend(input::MsgSend) Operate + Attempt "Posts a message";
     "msg.history" MsgHistory(input::MsgHistory) View + Attempt "Lists messages";
     "msg.wait" MsgWait(input::MsgWait) View + Attempt "Waits for a message";
     "msg.read" MsgRead(input::MsgRead) Operate + Attempt "Lists an agent's unread messages and marks them read";
     "msg.inbox" MsgInbox(input::MsgInbox) View + Attempt "Counts what an agent has not read, by channel";
     "msg.attachment" MsgAttachment(input::MsgAttachment) View + Attempt "Reads a file that goes with a message";
-    "hook.add" HookAdd(input::HookAdd) Admin "Adds a rule that starts something when something happens";
+    "hook.add" HookAdd(input::HookAdd) Admin "Adds a hook: a command or a router that messages or events trigger";
     "hook.list" HookList(input::Nothing) View "Lists the hooks";
-    "hook.test" HookTest(input::HookTest) View "Says whether a message fires a hook, and why not";
-    "hook.pause" HookPause(input::HookPause) Operate "Lets a hook rest";
-    "hook.resume" HookResume(input::Hook) Operate "Lets a hook fire again";
-    "hook.rm" HookRm(input::Hook) Admin "Takes a hook away";
-    "hook.log" HookLog(input::HookLog) View "Lists when hooks fired, why, and what came of it";
+    "hook.test" HookTest(input::HookTest) View "Tests whether a message would fire a hook";
+    "hook.pause" HookPause(input::HookPause) Operate "Pauses a hook";
+    "hook.resume" HookResume(input::Hook) Operate "Resumes a paused hook";
+    "hook.rm" HookRm(input::Hook) Admin "Removes a hook";
+    "hook.log" HookLog(input::HookLog) View "Lists the firings of hooks, with their causes and results";
     "team.create" TeamCreate(regatta_core::team::Create) Admin "Makes a team: a lead and its members";
-    "team.edit" TeamEdit(team::Change) Admin "Changes what is wanted of a team";
+    "team.edit" TeamEdit(team::Change) Admin "Changes the desired state of a team";
     "team.list" TeamList(team::List) View "Lists the teams, each with its summary";
-    "team.show" TeamShow(team::Named) View "Shows a team: wanted, resolved and live side by side";
-    "team.explain" TeamExplain(team::Named) View "Says who launches whom in a team, and why";
-    "team.launch" TeamLaunch(team::Start) Operate "Launches a team: the primary lane, then side lanes";
-    "team.relaunch" TeamRelaunch(team::Again) Operate "Stops a team and launches it again as it is wanted";
-    "team.stop" TeamStop(team::Halt) Operate "Stops a team: side lanes first, then the primary lane";
-    "team.retry" TeamRetry(team::Retry) Operate "Tries one member's lane again";
-    "team.delete" TeamDelete(team::Named) Operate "Puts a stopped team away; it can be brought back";
-    "team.undelete" TeamUndelete(team::Named) Operate "Brings a deleted team back";
-    "team.backup" TeamBackup(team::Named) View "Gives a team and its last launch, to be kept in a file";
-    "team.restore" TeamRestore(team::Restore) Admin "Puts a team back as a file kept it";
-    "bridge.list" BridgeList(input::Nothing) View "Lists which agent is at which service, and how it is";
-    "bridge.pause" BridgePause(input::BridgePause) Operate "Lets an agent's bridges rest, or go on";
+    "team.show" TeamShow(team::Named) View "Shows a team: desired, resolved and live state side by side";
+    "team.explain" TeamExplain(team::Named) View "Explains which lane launches each member of a team";
+    "team.launch" TeamLaunch(team::Start) Operate "Launches a team: the primary lane, then the secondary lanes";
+    "team.relaunch" TeamRelaunch(team::Again) Operate "Stops a team and launches it again in its desired state";
+    "team.stop" TeamStop(team::Halt) Operate "Stops a team: secondary lanes first, then the primary lane";
+    "team.retry" TeamRetry(team::Retry) Operate "Retries the lane of one member";
+    "team.delete" TeamDelete(team::Named) Operate "Deletes a stopped team; team.undelete restores it";
+    "team.undelete" TeamUndelete(team::Named) Operate "Restores a deleted team";
+    "team.backup" TeamBackup(team::Named) View "Returns a team and its last launch, for a backup file";
+    "team.restore" TeamRestore(team::Restore) Admin "Restores a team from a backup file";
+    "bridge.list" BridgeList(input::Nothing) View "Lists the bridges between agents and services, with their health";
+    "bridge.pause" BridgePause(input::BridgePause) Operate "Pauses or resumes an agent's bridges";
     "conversation.list" ConversationList(input::Conversations) View "Lists the conversations in outside services";
     "conversation.show" ConversationShow(input::Conversation) View "Shows a conversation, its turns and what was posted";
-    "conversation.accept" ConversationAccept(input::Conversation) Operate "Takes a request of somebody who is not on the list";
-    "conversation.refuse" ConversationRefuse(input::Conversation) Operate "Drops the requests of people who are not on the list";
+    "conversation.accept" ConversationAccept(input::Conversation) Operate "Accepts the request of a person who is not on the allow-list";
+    "conversation.refuse" ConversationRefuse(input::Conversation) Operate "Drops the requests of people who are not on the allow-list";
     "conversation.stop" ConversationStop(input::Conversation) Operate "Stops a conversation's turn";
     "conversation.close" ConversationClose(input::Conversation) Operate "Ends a conversation for good";
     "runner.list" RunnerList(input::Nothing) View "Lists the runners on other machines";
-    "runner.drain" RunnerDrain(input::RunnerName) Operate + Runner "Lets a runner take nothing new";
-    "runner.rm" RunnerRm(input::RunnerName) Admin "Forgets a runner that is not there";
-    "runner.register" RunnerRegister(runner::Register) Operate + Runner "Makes a runner known, or known again";
-    "runner.beat" RunnerBeat(input::RunnerSession) Operate + Runner "Says that a runner lives; gives the attempts that are its own";
-    "runner.leave" RunnerLeave(input::RunnerSession) Operate + Runner "Says that a runner leaves, and that nothing of it runs";
-    "runner.calls" RunnerCalls(input::RunnerCalls) Operate + Runner "Waits for what a runner is asked to do";
-    "runner.answer" RunnerAnswer(input::RunnerAnswer) Operate + Runner "Answers what a runner was asked";
-    "runner.said" RunnerSaid(input::RunnerSaid) Operate + Runner "Tells what a runner's program said";
-    "runner.copy" RunnerCopy(input::RunnerCopy) Operate + Runner "Brings records of a program's journal";
-    "open" Open(input::Nothing) View "Makes a one-time code that lets a browser in";
-    "name" Name(input::NameAsk) View + Attempt "Gives readable names that nobody has";
-    "token.add" TokenAdd(input::TokenAdd) Admin "Makes a token, and shows it this once";
-    "token.list" TokenList(input::Nothing) Admin "Lists the tokens, without what they are";
-    "token.rm" TokenRm(input::TokenName) Admin "Takes a token away, at once";
-    "audit" Audit(input::Audit) Admin "Lists who asked for which change, from where, and what came of it";
+    "runner.drain" RunnerDrain(input::RunnerName) Operate + Runner "Stops a runner from taking new tasks";
+    "runner.rm" RunnerRm(input::RunnerName) Admin "Removes a runner that is not connected";
+    "runner.register" RunnerRegister(runner::Register) Operate + Runner "Registers a runner, or renews its registration";
+    "runner.beat" RunnerBeat(input::RunnerSession) Operate + Runner "Reports that a runner is alive; returns its attempts";
+    "runner.leave" RunnerLeave(input::RunnerSession) Operate + Runner "Reports that a runner leaves and that none of its programs run";
+    "runner.calls" RunnerCalls(input::RunnerCalls) Operate + Runner "Waits for calls to a runner";
+    "runner.answer" RunnerAnswer(input::RunnerAnswer) Operate + Runner "Answers a call to a runner";
+    "runner.said" RunnerSaid(input::RunnerSaid) Operate + Runner "Reports the output of a program at a runner";
+    "runner.copy" RunnerCopy(input::RunnerCopy) Operate + Runner "Copies journal records of a program at a runner to the daemon";
+    "open" Open(input::Nothing) View "Creates a one-time code that signs a browser in";
+    "name" Name(input::NameAsk) View + Attempt "Generates readable names that are not in use";
+    "token.add" TokenAdd(input::TokenAdd) Admin "Creates a token and shows it once";
+    "token.list" TokenList(input::Nothing) Admin "Lists the tokens, without their secrets";
+    "token.rm" TokenRm(input::TokenName) Admin "Revokes a token at once";
+    "audit" Audit(input::Audit) Admin "Lists who requested which change, from where, and with which outcome";
     "limits.set" LimitsSet(input::Limits) Admin "Sets the machine's limits";
     "backup" Backup(input::File) Admin "Writes a copy of the store";
-    "doctor" Doctor(input::Nothing) View "Says what is wrong on the daemon's machine, and which programs are there";
+    "doctor" Doctor(input::Nothing) View "Checks the daemon's machine and lists the agent programs found there";
     "check" Check(input::Nothing) Operate "Checks the store for damage";
     "down" Down(input::Down) Admin "Stops the daemon";
 }
@@ -320,8 +320,8 @@ verbs! {
 mod tests {
     use super::*;
 
-    /// S10: every verb is in the table once, with what it needs; nothing that decides for people is an attempt's or a
-    /// runner's.
+    /// S10: every verb is in the table once, with the permission that it needs. No attempt and no
+    /// runner can call a verb that decides for people.
     #[test]
     fn s10_every_verb_says_who_may_call_it() {
         let mut names: Vec<&str> = VERBS.iter().map(|it| it.name).collect();

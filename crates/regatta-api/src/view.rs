@@ -1,13 +1,13 @@
-//! What is shown. A view is drawn as it is: no door computes a status from it.
+//! The data that is shown. An interface draws a view as it is and computes no status from it.
 
 mod bridge; // conversations and bridges
-mod cost; // what was spent, and what came of it
-mod graph; // what waits for what, laid out
-mod inbox; // what needs a person
-mod mission; // how missions stand
-mod past; // why something waits, and what was before
-mod queue; // who lands next, and in which train
-mod replay; // missions looked back at
+mod cost; // cost, and the work that it paid for
+mod graph; // dependency graphs with their layout
+mod inbox; // the inbox
+mod mission; // missions
+mod past; // why something waits, and its history
+mod queue; // the landing queue and its batches
+mod replay; // replays of missions
 mod talk; // the bus and the hooks
 
 use regatta_core::agent::{self, Agent, Capacity};
@@ -43,7 +43,7 @@ pub use queue::{BatchView, LandingView, QueueView, landing_states};
 pub use replay::{FiguresView, MarkView, ReplayView};
 pub use talk::*;
 
-/// An answer: the data, and the revision it was true at.
+/// An answer: the data, and the revision at which it was true.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Answer<T> {
@@ -51,43 +51,44 @@ pub struct Answer<T> {
     pub data: T,
 }
 
-/// A task with the word people see and why it waits.
+/// A task with its status word and the reasons why it waits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskView {
     #[serde(flatten)]
     pub task: Task,
-    /// One of: waiting, working, review, landing, landed, done, needs you, failed, cancelled; of a member's session also
-    /// starting, idle, hung, stopping.
+    /// One of: waiting, working, review, landing, landed, done, needs you, failed, cancelled. For a
+    /// member's session also: starting, idle, hung, stopping.
     pub word: String,
     pub waits: Vec<WaitReason>,
-    /// What the live attempt's program is at, if Regatta runs it.
+    /// The activity of the live attempt's program, if Regatta runs the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
-    /// What somebody must answer: its agent waits for it, or went on without the answer.
+    /// The open request of its agent. The agent waits for the answer, or went on without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<ApprovalId>,
-    /// When that program last said or was told something: how old the evidence is.
+    /// When the program last wrote or received something, in milliseconds since 1970: the age of the evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// What the gates say: of its live attempt when it started, or of a start now. Only where one task is shown.
+    /// Gate results: of the live attempt when it started, or of a start now. Only set when one task is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Passage>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
-    /// Where its unfinished work is on the daemon's machine.
+    /// Path of its unfinished work on the daemon's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// What the commit it landed as became when the trunk was brought onto a remote's. Only where one task is shown.
+    /// The commit that replaced the landed commit when the trunk was rebased onto a remote's. Only set when one task is
+    /// shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_as: Option<CommitId>,
-    /// What it was at, from its beginning on. Only where one task is shown.
+    /// Its activities from the beginning on. Only set when one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<Life>,
 }
 
 impl TaskView {
-    /// Draws a task as it stands on the board.
+    /// Builds the view of a task from the board.
     pub fn of(board: &Board, task: &Task, now: Now) -> TaskView {
         let attempt = task.attempt.and_then(|it| board.attempts.get(&it));
         TaskView {
@@ -108,7 +109,7 @@ impl TaskView {
         }
     }
 
-    /// With what the gates say.
+    /// Adds the gate results: those of the live attempt when it started, or of a start now.
     pub fn with_gates(mut self, board: &Board, now: Now) -> TaskView {
         let live = self.task.attempt.and_then(|it| board.attempts.get(&it));
         self.gates = match live {
@@ -124,8 +125,8 @@ impl TaskView {
         self
     }
 
-    /// Adds how old the evidence is. A program at work that has said nothing for a third of the time after which it
-    /// counts as hung is silent.
+    /// Adds the age of the evidence. A working program is `silent` after a third of `silence_ms` without output, and
+    /// `hung` after all of it.
     pub fn heard(mut self, heard_wall: Option<u64>, silence_ms: u64, now: Now) -> TaskView {
         let age = heard_wall.map(|it| now.wall.saturating_sub(it));
         if self.live.as_deref() == Some(WORKING)
@@ -144,13 +145,13 @@ impl TaskView {
     }
 }
 
-/// A program in its turn.
+/// The program is in a turn.
 const WORKING: &str = "working";
 
 /// A person has taken the task over.
 pub const BY_HAND: &str = "a person works on it";
 
-/// What a supervised attempt's program is at, from evidence.
+/// Returns the activity of a supervised attempt's program, judged from the evidence on the board.
 pub fn liveness(board: &Board, attempt: &Attempt) -> String {
     if attempt.stopping.is_some() {
         return "stopping".into();
@@ -178,23 +179,23 @@ pub fn liveness(board: &Board, attempt: &Attempt) -> String {
     }
 }
 
-/// What was found outside a task's manifest.
+/// A scope escape: a change or a finding outside a task's manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EscapeView {
-    /// `T3.1`
+    /// Its id, such as `T3.1`.
     pub id: String,
     pub task: TaskId,
     pub project: ProjectName,
     pub subject: String,
     #[serde(flatten)]
     pub escape: Escape,
-    /// The task that takes it up.
+    /// The follow-up task that was made of it.
     pub follow_up: Option<TaskId>,
 }
 
 impl EscapeView {
-    /// Every escape of these tasks, oldest first.
+    /// Returns all escapes of these tasks, oldest first.
     pub fn all(tasks: &[Task]) -> Vec<EscapeView> {
         let by = |id: &str| tasks.iter().find(|it| it.alias.as_deref() == Some(id)).map(|it| it.id);
         let of = |task: &Task| -> Vec<EscapeView> {
@@ -212,7 +213,7 @@ impl EscapeView {
     }
 }
 
-/// A standing rule and the project it stands in.
+/// A standing rule with its project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleView {
@@ -221,43 +222,43 @@ pub struct RuleView {
     pub rule: StandingRule,
 }
 
-/// A standing rule that is met.
+/// A standing rule that applies to a task or a change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MetView {
-    /// `start` or `landing`.
+    /// One of: `start`, `landing`.
     pub before: String,
     pub action: RuleAction,
     pub words: String,
 }
 
-/// What one check said.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EvidenceView {
     pub check: String,
     pub passed: bool,
     pub how: String,
-    /// The last of what it printed.
+    /// The end of its output.
     pub output: String,
     pub ms: u64,
 }
 
-/// One record of an attempt's journal, and what it means.
+/// One record of an attempt's journal, with its meaning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LineView {
-    /// Its place; read on from the next.
+    /// Its number in the journal; the next page starts at the following number.
     pub n: u64,
     pub at_wall: u64,
-    /// in, in_end, out, err or mark.
+    /// One of: in, in_end, out, err, mark.
     pub stream: String,
-    /// As it was said, secrets taken out.
+    /// The line as it was written, without secrets.
     pub line: String,
     pub said: Vec<regatta_core::session::Said>,
 }
 
-/// A budget and what is spent of it; `spent` is nothing where each task or attempt has its own.
+/// A budget and the amount spent. `spent` is empty for a budget that each task or attempt has separately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
@@ -266,21 +267,21 @@ pub struct BudgetView {
     pub spent: Option<budget::Spend>,
 }
 
-/// The budgets, and what today and some days before it cost.
+/// The budgets, and the cost of today and of some days before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetsView {
     pub budgets: Vec<BudgetView>,
     pub today: budget::Spend,
-    /// Who spent how much since the first day that was asked for.
+    /// Amount per agent since the first day that was asked for.
     pub by_agent: Vec<(AgentName, budget::Spend)>,
-    /// What all of them spent since then.
+    /// Amount of all agents since that day.
     #[serde(default)]
     pub spent: budget::Spend,
 }
 
 impl BudgetsView {
-    /// Draws them as they stand, with what was spent today and on so many days before. Days are those of UTC.
+    /// Builds the view of the budgets, with the cost of today and of `days` days before. Days are in UTC.
     pub fn of(board: &Board, now: Now, days: u32) -> BudgetsView {
         let day = budget::day_of(now);
         let first = day.saturating_sub(u64::from(days));
@@ -314,30 +315,30 @@ impl BudgetsView {
     }
 }
 
-/// What people call where a task is; a member's session is where its member is.
+/// Returns the status word of a task. A member's session has the status of its member.
 pub fn word_on(board: &Board, task: &Task) -> &'static str {
     regatta_core::launch::at(board, task, None).map_or_else(|| word(task), regatta_core::launch::Live::word)
 }
 
-/// The word people see for a task's status.
+/// Returns the status word of a task's status.
 pub fn word(task: &Task) -> &'static str {
     if task.status == Status::Completed && task.landed.is_some() { "landed" } else { task.status.word() }
 }
 
-/// An agent with its room.
+/// An agent with its capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// idle, busy, parked when it takes no work for now, or offline until it, or a runner for it, registers again.
+    /// One of: idle; busy; parked, while it takes no work; offline, until the agent or a runner for it registers again.
     pub state: String,
     pub tasks: Vec<TaskId>,
-    /// Why it takes no work for now.
+    /// Why it takes no work at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<String>,
-    /// When its program last said something, where one runs.
+    /// When its program last wrote something, if a program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
     /// The reason why the daemon cannot start the agent, with the fix. Only set when one agent is shown.
@@ -345,7 +346,7 @@ pub struct AgentView {
     pub problems: Vec<AgentProblem>,
 }
 
-/// Something that keeps an agent from being started.
+/// A problem that prevents an agent from being started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentProblem {
@@ -354,7 +355,7 @@ pub struct AgentProblem {
 }
 
 impl AgentView {
-    /// Draws an agent as it stands on the board.
+    /// Builds the view of an agent from the board.
     pub fn of(board: &Board, agent: &Agent, now: Now) -> AgentView {
         let capacity = agent::capacity(board, agent);
         let tasks = board.attempts.values().filter(|it| it.agent == agent.name).map(|it| it.task).collect();
@@ -379,9 +380,9 @@ pub struct ClaimView {
     pub owner: Owner,
     pub uris: Vec<Uri>,
     pub mode: Mode,
-    /// Milliseconds until it ends unless renewed; none while something supervised keeps it.
+    /// Milliseconds until the claim ends unless it is renewed; empty while something supervised keeps it.
     pub ends_in_ms: Option<u64>,
-    /// What it lasts for then.
+    /// The end of the claim in that case, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
     pub memo: String,
@@ -389,7 +390,7 @@ pub struct ClaimView {
 }
 
 impl ClaimView {
-    /// Draws a claim. Its token is its holder's secret and is not shown.
+    /// Builds the view of a claim. The token is its holder's secret and is left out.
     pub fn of(board: &Board, claim: &Claim, now: Now) -> ClaimView {
         ClaimView {
             until: map::until(board, claim, now).1,
@@ -404,7 +405,7 @@ impl ClaimView {
     }
 }
 
-/// What an attempt or a landing holds by running: nobody granted it, and it ends with its owner.
+/// URIs that an attempt or a landing holds because it runs: nobody granted them, and they end with their owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkClaimView {
@@ -412,7 +413,7 @@ pub struct WorkClaimView {
     pub uris: Vec<Uri>,
 }
 
-/// A place in the line for a claim.
+/// A queued request for a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitView {
@@ -423,7 +424,7 @@ pub struct WaitView {
 }
 
 impl WaitView {
-    /// Draws a place in line.
+    /// Builds the view of a queued request.
     pub fn of(wait: &Wait, now: Now) -> WaitView {
         WaitView {
             wait: wait.id,
@@ -434,12 +435,12 @@ impl WaitView {
     }
 }
 
-/// Who holds what, and who waits.
+/// The held claims and the requests that wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimsView {
     pub held: Vec<ClaimView>,
-    /// What attempts and landings hold by running, beside their files.
+    /// URIs that attempts and landings hold because they run, in addition to their files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_work: Vec<WorkClaimView>,
     pub waiting: Vec<WaitView>,
@@ -454,7 +455,7 @@ pub struct GrantedClaim {
     pub ttl_ms: u64,
 }
 
-/// Whether URIs are free.
+/// The answer to the question whether URIs are free.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckView {
@@ -468,34 +469,34 @@ pub struct CheckView {
 pub struct GrantedAttempt {
     pub attempt: AttemptId,
     pub token: u64,
-    /// The attempt's own token, for the doors: it opens only what this attempt may do, and dies with it.
+    /// The attempt's own access token: it allows only what this attempt may do, and ends with the attempt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bearer: String,
     pub task: TaskView,
-    /// Where to work: this attempt's own copy of the repository.
+    /// Path of this attempt's own copy of the repository.
     pub workspace: Option<String>,
 }
 
-/// A request of an attempt, and what became of it.
+/// A request of an attempt, with its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AskedView {
     pub id: ApprovalId,
     pub answered: bool,
     pub answer: Option<regatta_core::session::Answer>,
-    /// Who answered.
+    /// Name of the person or agent that answered.
     pub by: Option<String>,
-    /// Nobody will answer it any more.
+    /// The request was withdrawn and will not be answered.
     pub withdrawn: bool,
-    /// What its agent assumes, if it goes on without an answer.
+    /// The agent's assumption, if it goes on without an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
-    /// Whether its agent may end its turn and is told the answer when it comes.
+    /// Set if its agent may end its turn and receives the answer when it comes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_told: bool,
 }
 
-/// Who else works in the same project.
+/// Another attempt in the same project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SiblingView {
@@ -504,11 +505,11 @@ pub struct SiblingView {
     pub task: TaskId,
     pub subject: String,
     pub files: Vec<PathPattern>,
-    /// What it said last of what it is doing.
+    /// Its last progress report.
     pub progress: String,
 }
 
-/// A task in a line.
+/// A task in short form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BriefView {
@@ -519,7 +520,7 @@ pub struct BriefView {
     pub files: Vec<PathPattern>,
 }
 
-/// What an attempt should know before it begins.
+/// Everything that an attempt should know before it begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BriefingView {
@@ -535,66 +536,66 @@ pub struct BriefingView {
     /// The open tasks of the mission.
     pub open: Vec<BriefView>,
     pub siblings: Vec<SiblingView>,
-    /// What landed last.
+    /// The latest landings.
     pub landed: Vec<LandingView>,
-    /// What people said to it.
+    /// Messages of people to this attempt.
     pub notes: Vec<String>,
 }
 
-/// One line of the audit log: a write that somebody asked for.
+/// One line of the audit log: a write that somebody requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditView {
-    /// Its place in the log.
+    /// Its number in the log.
     pub n: u64,
     pub time: String,
     pub verb: String,
-    /// The thing it is about.
+    /// The thing that the write is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// In whose name it was done.
+    /// The name in which the write was made.
     pub by: String,
-    /// Whose token was shown: `owner` is this machine's own.
+    /// Name of the token that was used; `owner` is this machine's own.
     pub token: String,
     pub scope: TokenScope,
     /// The address, or the process behind the unix socket.
     pub from: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The attempt that asked.
+    /// The attempt that requested it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<regatta_core::ids::AttemptId>,
-    /// Where the fleet's log was afterwards, if it was done.
+    /// Revision of the fleet after the write, if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Why not, if it was refused. Neither: the caller hung up before the answer.
+    /// Why it was refused. If both are empty, the caller hung up before the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// A token as it is listed: what opens the door is not kept.
+/// A token in the list. Its secret is not stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenView {
     pub name: String,
     pub scope: TokenScope,
     pub made_wall: u64,
-    /// The date from which on it opens nothing.
+    /// The date from which on it is invalid.
     pub expires_wall: Option<u64>,
     pub expired: bool,
 }
 
-/// A token that was just made.
+/// A new token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewToken {
     #[serde(flatten)]
     pub view: TokenView,
-    /// What is to be shown at the door. It is never shown again.
+    /// The secret that a caller sends. It is never shown again.
     pub token: String,
 }
 
-/// What a task's finished work changes.
+/// The change of a task's finished work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiffView {
@@ -602,10 +603,10 @@ pub struct DiffView {
     pub base: CommitId,
     pub commit: CommitId,
     pub files: Vec<String>,
-    /// The attempt that left this, if it is not the work that the task landed or is about to land.
+    /// The attempt that made this change, if it is not the work that the task landed or is about to land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Files outside the task's manifest that it changed, and that were left out.
+    /// Files outside the task's manifest that it changed, and whose changes were left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     pub patch: String,
@@ -619,21 +620,21 @@ pub struct StatusView {
     pub waiting: usize,
     pub landing: usize,
     pub needs_you: usize,
-    /// Tasks that are done: what they changed has landed, or what they found out was reported.
+    /// Completed tasks: their change landed, or their report was delivered.
     pub completed: u64,
     pub failed: u64,
     pub projects: Vec<ProjectView>,
     pub missions: Vec<MissionId>,
-    /// What those are called, and how much of each has landed.
+    /// Titles of those missions, and how much of each has landed.
     #[serde(default)]
     pub progress: Vec<crate::page::MissionLine>,
     pub tasks: Vec<TaskView>,
     pub agents: Vec<AgentView>,
     pub url: String,
-    /// Rows of the store that cannot be read; everything shown is without them.
+    /// Rows of the store that cannot be read; everything shown here is without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableView>,
-    /// Projects whose settings file cannot be applied; the settings before it stay in force.
+    /// Projects whose settings file cannot be applied; their previous settings stay in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config_faults: Vec<ConfigFault>,
 }
@@ -666,21 +667,21 @@ pub struct ProjectView {
     pub validation: Vec<String>,
     pub open_tasks: usize,
     pub queue: usize,
-    /// Work in progress that will collide, and how often such warnings came true.
+    /// Work in progress that is forecast to collide, and how often such forecasts came true.
     #[serde(default)]
     pub radar: regatta_core::radar::Radar,
-    /// Who stopped its queue, and why.
+    /// The person who holds its queue, and the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<regatta_core::landing::Hold>,
-    /// What has landed and could not be pushed yet.
+    /// Landed work that could not be pushed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<regatta_core::landing::join::Unpushed>,
-    /// How the trunk differs from the board, in a sentence.
+    /// The difference between the trunk and the board, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_differs: Option<String>,
 }
 
-/// An event as it goes over the wire.
+/// An event as it is sent to clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
@@ -694,7 +695,7 @@ pub struct EventView {
 }
 
 impl EventView {
-    /// Draws an event; `time` is its date in RFC 3339, which only a door can write.
+    /// Builds the view of an event. `time` is its date in RFC 3339, which only the interfaces can format.
     pub fn of(recorded: &Recorded, time: String) -> EventView {
         let data = match serde_json::to_value(&recorded.event) {
             Ok(serde_json::Value::Object(mut it)) => it.remove("data").unwrap_or_default(),
@@ -711,7 +712,7 @@ impl EventView {
     }
 }
 
-/// Takes fencing tokens out of what anybody may read: knowing one is what lets a caller speak.
+/// Removes fencing tokens from data that anybody may read: whoever knows an attempt's token can act for the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
         serde_json::Value::Object(it) => {
@@ -727,7 +728,7 @@ fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
 /// A message as it is shown.
 pub type MessageView = Message;
 
-/// An attempt as it is shown: without the token that speaks for it.
+/// Returns an attempt as it is shown: without its fencing token.
 pub fn without_token(attempt: &Attempt) -> Attempt {
     Attempt { token: 0, ..attempt.clone() }
 }
@@ -763,11 +764,11 @@ impl RunnerView {
     }
 }
 
-/// What a runner is told when it registers.
+/// The answer to a runner that registers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunnerWelcome {
     pub session: u64,
-    /// The attempts that are its own; whatever else runs there is to be ended.
+    /// The attempts that belong to the runner; it must end all others that it runs.
     pub attempts: Vec<AttemptId>,
 }

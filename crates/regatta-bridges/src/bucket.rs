@@ -1,6 +1,8 @@
-//! How much may be sent where, so that no service has to say no: sliding windows and token buckets.
+//! Rate limits: how many calls may be sent to a service, as sliding windows and token buckets.
 //!
-//! A service counts on though we begin again, so what was sent is written down beside the store: see [`Journal`].
+//! A bridge keeps to the limits by itself, so that no service has to refuse a call. The service
+//! continues to count when this process restarts, so every call is also written to a [`Journal`]
+//! beside the store.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -10,25 +12,26 @@ use std::time::{Duration, Instant};
 
 use crate::desk::wall;
 
-/// A limit that something sent counts against.
+/// A limit that a call counts against.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
-    /// What is counted together: a method, or a method in one channel.
+    /// Name of the counter: a method, or a method in one channel.
     pub key: String,
     pub kind: Kind,
-    /// How many units of the limit one call takes.
+    /// Number of units that one call takes.
     pub cost: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// At most so many within any stretch of this length.
+    /// At most `most` units in any interval of length `span`.
     Window { most: u32, span: Duration },
-    /// One each `every`, with bursts.
+    /// One unit per `every`, with bursts of up to `burst` units.
     Bucket { burst: f64, every: Duration },
 }
 
-/// A service counts when things arrive, which is not quite when they were sent.
+/// Factor on all intervals. A service counts when calls arrive, which is not exactly when they were
+/// sent.
 const MARGIN: f64 = 1.02;
 
 impl Limit {
@@ -40,12 +43,12 @@ impl Limit {
         Limit { key: key.into(), kind: Kind::Bucket { burst, every }, cost: 1 }
     }
 
-    /// The same limit for a call that takes `cost` units of it.
+    /// Returns the same limit for a call that takes `cost` units.
     pub fn costing(self, cost: u32) -> Limit {
         Limit { cost, ..self }
     }
 
-    /// The same on a clock that runs so many times faster.
+    /// Returns the same limit for a service whose clock runs `times` times faster.
     pub fn scaled(self, times: f64) -> Limit {
         let kind = match self.kind {
             Kind::Window { most, span } => Kind::Window { most, span: span.div_f64(times) },
@@ -57,29 +60,34 @@ impl Limit {
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// When things arrived within a window, at the latest; of a bucket, only what an earlier run sent.
+    /// Latest possible arrival times of the calls in the window. For a bucket, only the calls of an
+    /// earlier run.
     sent: VecDeque<Instant>,
-    /// When things were sent that may not have arrived yet.
+    /// Send times of calls that may not have arrived yet.
     flying: VecDeque<Instant>,
-    /// Until when things may arrive whose sender has gone, or has stopped waiting for the answer.
+    /// Times until which a call may still arrive although its sender is gone or no longer waits for
+    /// the answer.
     strays: Vec<Instant>,
-    /// What a bucket held when something last arrived, and when that was.
+    /// Number of tokens in the bucket at the last arrival, and the time of that arrival.
     tokens: Option<(f64, Instant)>,
-    /// The service said no: nothing before this.
+    /// The service refused a call: no call is sent before this time.
     shut_until: Option<Instant>,
 }
 
-/// No call is under way for longer: who was cut off in the middle of one holds up nobody for ever.
+/// Time after which a call counts as arrived, so that a call that was cut off does not block others
+/// forever.
 const LONGEST_FLIGHT: Duration = Duration::from_secs(60);
-/// How long a call can still be on its way after its sender has gone: it was killed, or it stopped waiting for the
-/// answer. The bytes are in the buffers of the network and of the service by then, so the delay is short.
+/// Time that a call can still be on its way after its sender was killed or stopped waiting for the
+/// answer. By then the bytes are in the buffers of the network and of the service, so the delay is
+/// short.
 pub const MAX_STRAY_DELAY: Duration = Duration::from_secs(3);
-/// When to look again at what only waits for a call to end.
+/// Wait time when only the end of a running call can make room.
 const SOON: Duration = Duration::from_millis(20);
 
 impl State {
-    /// How long until one more may go; `keep` leaves that share of the limit to others. A service counts when things
-    /// arrive: what is under way may arrive just now, together with the next.
+    /// Returns the time until `cost` more units may be sent. The share `keep` of the limit stays
+    /// free for others. A service counts when calls arrive, so each call under way counts as if it
+    /// arrived now.
     fn wait(&mut self, kind: Kind, cost: u32, keep: f64, now: Instant) -> Duration {
         while self.flying.front().is_some_and(|it| now.saturating_duration_since(*it) >= LONGEST_FLIGHT) {
             self.flying.pop_front();
@@ -117,7 +125,7 @@ impl State {
         if wait.is_zero() { wait } else { wait.max(Duration::from_millis(1)) }
     }
 
-    /// What a bucket holds, but for what is under way.
+    /// Returns the number of tokens in a bucket, not counting the calls under way.
     fn holds(&mut self, burst: f64, every: Duration, now: Instant) -> f64 {
         let every = in_full(every);
         let before = std::mem::take(&mut self.sent);
@@ -125,7 +133,7 @@ impl State {
         (tokens + now.saturating_duration_since(at).as_secs_f64() / every.as_secs_f64()).min(burst)
     }
 
-    /// Counts a unit of an earlier run, which arrived or arrives by `at`.
+    /// Counts a unit of an earlier run that arrived, or will arrive, by `at`.
     fn count(&mut self, at: Option<Instant>, now: Instant) {
         match at {
             Some(at) if at > now => self.strays.push(at),
@@ -133,7 +141,7 @@ impl State {
         }
     }
 
-    /// Counts a unit that arrived at `at` at the latest.
+    /// Counts a unit that arrived no later than `at`.
     fn land(&mut self, kind: Kind, at: Instant) {
         match kind {
             Kind::Window { .. } => {
@@ -148,12 +156,12 @@ impl State {
     }
 }
 
-/// How long one of a bucket takes, with what the clocks may differ by.
+/// Returns the time in which a bucket gains one token, with the margin for clock differences.
 fn in_full(every: Duration) -> Duration {
     every.mul_f64(MARGIN).max(Duration::from_micros(1))
 }
 
-/// What a bucket holds after these were sent from it.
+/// Returns the number of tokens in a bucket after the calls `sent`, and the time of the last one.
 fn left(sent: &VecDeque<Instant>, burst: f64, every: Duration, now: Instant) -> (f64, Instant) {
     let first = (burst, sent.front().copied().unwrap_or(now));
     sent.iter().fold(first, |(tokens, at), sent| {
@@ -162,13 +170,14 @@ fn left(sent: &VecDeque<Instant>, burst: f64, every: Duration, now: Instant) -> 
     })
 }
 
-/// The longest stretch that any limit counts over.
+/// The longest interval that any limit counts over.
 const COUNTED: Duration = Duration::from_secs(3_600);
-/// How many lines are written until the old ones go.
+/// Number of lines after which the journal is rewritten without the old ones.
 const MOST_LINES: usize = 20_000;
 
-/// What was sent, what arrived and what was refused, a line each, for the next run. A killed process loses none; after a power
-/// failure some may be missing, and then a service says no once more. Nothing is synchronised for that.
+/// A file of all calls sent, calls arrived and refusals, one line each, for the next run. A killed
+/// process loses no line. After a power failure some may be missing, because nothing is
+/// synchronised to disk; then the service refuses a call once more.
 #[derive(Debug)]
 struct Journal {
     path: PathBuf,
@@ -176,15 +185,16 @@ struct Journal {
     lines: usize,
 }
 
-/// What a line of the journal is about.
+/// The kind of a journal line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Note {
-    /// A unit was taken, to be sent at once.
+    /// A unit was taken, and its call is sent at once.
     Sent,
-    /// The oldest unit under way arrived, at this time at the latest. A service counts arrivals, so a later run needs
-    /// these times: counted from when it was sent, a unit that was long on its way would be forgotten too early.
+    /// The oldest unit under way arrived no later than this time. A later run needs the times of
+    /// arrival, because the service counts those: counted from its send time, a unit that was long
+    /// on its way would be forgotten too early.
     Arrived,
-    /// The service refused, until this time.
+    /// The service refused calls until this time.
     Refused,
 }
 
@@ -244,7 +254,7 @@ impl Journal {
         self.file.write_all(lines.as_bytes())?;
         if self.lines > MOST_LINES {
             *self = Journal::open(&self.path, at_unix_ms)?.0;
-            self.lines = 0; // however many still count, the next look is as far away
+            self.lines = 0; // the next rewrite is as far away, however many lines still count
         }
         Ok(())
     }
@@ -258,17 +268,18 @@ fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
 }
 
-/// The state of every limit that was met.
+/// The state of every limit that was used.
 #[derive(Debug, Default)]
 pub struct Buckets {
     known: HashMap<String, State>,
     journal: Option<Journal>,
-    /// One moment on both clocks. A change of the machine's date while we run changes no time in the journal.
+    /// The same moment on both clocks, so that a change of the machine's date changes no time in
+    /// the journal.
     anchor: Option<(Instant, u64)>,
 }
 
 impl Buckets {
-    /// Those of somebody whose journal is there: what an earlier run sent counts.
+    /// Opens the limits with the journal at `path`, so that the calls of an earlier run count.
     pub fn kept_in(path: &Path, now: Instant) -> io::Result<Buckets> {
         Buckets::kept_at(path, now, wall())
     }
@@ -277,7 +288,7 @@ impl Buckets {
     fn kept_at(path: &Path, now: Instant, now_unix_ms: u64) -> io::Result<Buckets> {
         let (journal, kept) = Journal::open(path, now_unix_ms)?;
         let mut buckets = Buckets { known: HashMap::new(), journal: Some(journal), anchor: Some((now, now_unix_ms)) };
-        // A time before the machine began to count is older than anything that matters.
+        // A time before the machine was started is too old to matter.
         let instant = |at: u64| match at.checked_sub(now_unix_ms) {
             Some(ahead) => Some(now + Duration::from_millis(ahead)),
             None => now.checked_sub(Duration::from_millis(now_unix_ms - at)),
@@ -293,7 +304,8 @@ impl Buckets {
                 }
             }
         }
-        // The earlier run ended before these arrived. They may arrive even after this start.
+        // These calls had not arrived when the earlier run ended. They may arrive even after this
+        // start.
         let latest = now_unix_ms + ms(MAX_STRAY_DELAY);
         for (key, sent) in under_way {
             let state = buckets.known.entry(key).or_default();
@@ -315,12 +327,12 @@ impl Buckets {
             None => then_unix_ms.saturating_sub(ms(then.saturating_duration_since(at))),
         };
         if let Err(error) = journal.note(limits, note, at_unix_ms) {
-            tracing::warn!(%error, "could not write down what was sent to the service");
+            tracing::warn!(%error, "could not write a call to the send journal");
         }
     }
 
-    /// Takes one of each; or says how long until that can be done, and takes nothing. `keep` is the share of each limit
-    /// that is left to what is more urgent.
+    /// Takes the units of one call from every limit. If one of them has no room, takes nothing and
+    /// returns the time to wait. The share `keep` of each limit stays free for more urgent calls.
     pub fn take(&mut self, limits: &[Limit], keep: f64, now: Instant) -> Result<(), Duration> {
         let mut longest = Duration::ZERO;
         for limit in limits {
@@ -341,7 +353,7 @@ impl Buckets {
         Ok(())
     }
 
-    /// Records that a call was answered, so it arrived by now.
+    /// Records that a call was answered, and therefore arrived by now.
     pub fn arrived(&mut self, limits: &[Limit], now: Instant) {
         self.end_flight(limits, |state, kind| state.land(kind, now));
         self.note(limits, Note::Arrived, now);
@@ -358,7 +370,7 @@ impl Buckets {
         for limit in limits {
             let Some(state) = self.known.get_mut(&limit.key) else { continue };
             for _ in 0..limit.cost {
-                // A flight that took too long was counted already.
+                // A call that took too long was already counted.
                 if state.flying.pop_front().is_some() {
                     count(state, limit.kind);
                 }
@@ -366,7 +378,8 @@ impl Buckets {
         }
     }
 
-    /// The service said no: nothing counts against these until then.
+    /// Records that the service refused a call: no call is sent against these limits before
+    /// `until`.
     pub fn shut(&mut self, limits: &[Limit], until: Instant) {
         for limit in limits {
             let state = self.known.entry(limit.key.clone()).or_default();
@@ -375,7 +388,7 @@ impl Buckets {
         self.note(limits, Note::Refused, until);
     }
 
-    /// Forgets what nobody has met for long.
+    /// Removes the limits that were not used for an hour.
     fn tidy(&mut self, now: Instant) {
         let old = Duration::from_secs(3_600);
         let fresh = |at: Instant| now.saturating_duration_since(at) < old;
@@ -394,7 +407,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// One that arrives as soon as it is sent.
+    /// Takes the units of a call that arrives as soon as it is sent.
     fn goes(buckets: &mut Buckets, limits: &[Limit], keep: f64, now: Instant) -> Result<(), Duration> {
         let came = buckets.take(limits, keep, now);
         if came.is_ok() {
@@ -413,14 +426,15 @@ mod tests {
         let wait = goes(&mut buckets, &limits, 0.0, at(0)).unwrap_err();
         assert!((1_000..=1_030).contains(&wait.as_millis()), "{wait:?}");
         assert_eq!(goes(&mut buckets, &limits, 0.0, at(1_030)), Ok(()));
-        // Another channel is not held up.
+        // Another channel is not delayed.
         assert_eq!(goes(&mut buckets, &[Limit::bucket("post:C2", 1.0, SECOND)], 0.0, at(1_030)), Ok(()));
         buckets.shut(&limits[..1], at(31_000));
         assert!(goes(&mut buckets, &limits, 0.0, at(20_000)).unwrap_err() >= 10 * SECOND);
         assert_eq!(goes(&mut buckets, &limits, 0.0, at(32_500)), Ok(()));
     }
 
-    /// However it is asked, no stretch of the window's length holds more than the limit.
+    /// No interval of the window's length has more calls than the limit, however calls are
+    /// requested.
     #[test]
     fn no_window_ever_holds_more_than_its_limit() {
         let (mut buckets, start) = (Buckets::default(), Instant::now());
@@ -437,11 +451,11 @@ mod tests {
             let within = sent[at..].iter().take_while(|it| **it < ms + 60_000).count();
             assert!(within <= 50, "{within} from {ms}");
         }
-        assert!(sent.len() >= 240, "{}: the limit is not used", sent.len());
+        assert!(sent.len() >= 240, "{}: the limit is not used up", sent.len());
     }
 
-    /// What was long on its way may come together with the next: each counts from its arrival, and until then as if it
-    /// came now.
+    /// A call under way may arrive together with the next one. It counts from its arrival, and
+    /// until then as if it arrived now.
     #[test]
     fn what_is_on_its_way_counts_as_if_it_came_just_now() {
         let (mut buckets, start) = (Buckets::default(), Instant::now());
@@ -457,11 +471,11 @@ mod tests {
         buckets.arrived(&window, at(9_000));
         let wait = buckets.take(&window, 0.0, at(15_000)).unwrap_err();
         assert!((4_199..=4_201).contains(&wait.as_millis()), "{wait:?}");
-        // Who was cut off holds up nobody for ever.
+        // A call that was cut off does not block others forever.
         assert_eq!(buckets.take(&window, 0.0, at(71_000)), Ok(()));
     }
 
-    /// A service counts on though we begin again: so do we.
+    /// The service continues to count when this process restarts, and so do the limits.
     #[test]
     fn who_begins_again_knows_what_was_sent_and_refused_before() {
         let directory = tempfile::tempdir().unwrap();
@@ -477,10 +491,10 @@ mod tests {
         let wait = goes(&mut again, &limits[1..], 0.0, now).unwrap_err();
         assert!(wait > 20 * SECOND, "the bucket is full again: {wait:?}");
         let shut = goes(&mut again, &[Limit::window("shut", 9, SECOND)], 0.0, now).unwrap_err();
-        assert!(shut > 30 * SECOND, "the no is forgotten: {shut:?}");
+        assert!(shut > 30 * SECOND, "the refusal is forgotten: {shut:?}");
         assert_eq!(goes(&mut again, &limits[..1], 0.0, now), Ok(()));
         assert!(goes(&mut again, &limits[..1], 0.0, now).is_err(), "the window is empty again");
-        // What no longer counts is not kept.
+        // Lines that no longer count are removed.
         drop(again);
         let old = format!("{}sent 1000 old\nrubbish\n", std::fs::read_to_string(&path).unwrap());
         std::fs::write(&path, old).unwrap();
@@ -489,8 +503,9 @@ mod tests {
         assert_eq!((text.lines().count(), text.contains("old")), (11, false), "{text}");
     }
 
-    /// A service counts arrivals. Whatever the calls' delays, the stalls of the machine and the kills of our process are,
-    /// the calls that arrive keep to the limits, because each call is counted until its arrival is certain.
+    /// A service counts arrivals. The calls that arrive keep to the limits whatever the calls'
+    /// delays, the machine's stalls and the kills of this process are, because each call is counted
+    /// until its arrival is certain.
     #[test]
     fn no_limit_is_exceeded_at_the_service_however_unevenly_time_passes() {
         let mut dice = 20_261_118_u64;

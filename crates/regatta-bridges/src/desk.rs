@@ -1,4 +1,5 @@
-//! The desk: where everything that came in becomes a command, by the same rules for every service.
+//! The intake of events: turns each event from a service into a command, by the same rules for
+//! every service.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,7 @@ use crate::service::{Incoming, Said, Trouble};
 
 pub use regatta_api::view::HealthView as Health;
 
-/// What an instance's inbound side hands things to.
+/// The handle of one instance, to which its inbound side hands events.
 #[derive(Clone)]
 pub struct Desk {
     pub agent: AgentName,
@@ -27,11 +28,12 @@ pub struct Desk {
     pub(crate) people: Arc<Directory>,
 }
 
-/// Who of ours is who at each service, and how each is.
+/// The names and the health of our agents at each service.
 #[derive(Debug, Default)]
 pub struct Directory {
     known: Mutex<BTreeMap<(Service, AgentName), Entry>>,
-    /// Whoever tells the board how a credential is goes before the next, so that the last word is the latest.
+    /// Held while a credential's state is reported to the board, so that the reports arrive in
+    /// order.
     telling: tokio::sync::Mutex<()>,
 }
 
@@ -39,11 +41,11 @@ pub struct Directory {
 struct Entry {
     names: Vec<String>,
     health: Health,
-    /// Why its service did not let it in: when it listened, and when it showed something.
+    /// Why the service rejected the credential: for receiving, and for posting.
     locked: [Option<String>; 2],
 }
 
-/// A side of an instance: each has its own calls, and maybe its own credential.
+/// A side of an instance. Each side makes its own calls, maybe with its own credential.
 #[derive(Clone, Copy, Debug)]
 pub enum Side {
     In,
@@ -56,13 +58,13 @@ impl Directory {
         change(known.entry(of).or_default())
     }
 
-    /// How an instance is.
+    /// Returns the health of an instance.
     pub fn health(&self, service: Service, agent: &AgentName) -> Health {
         self.with((service, agent.clone()), |it| it.health.clone())
     }
 }
 
-/// The date, in milliseconds.
+/// Returns the date in milliseconds since 1970.
 pub(crate) fn wall() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
 }
@@ -72,7 +74,7 @@ impl Desk {
         (self.service, self.agent.clone())
     }
 
-    /// Notes what this instance is called at its service: ids and names.
+    /// Records the ids and names of this instance at its service.
     pub fn known_as(&self, names: &[&str]) {
         let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
         self.people.with(self.own(), |it| {
@@ -81,7 +83,7 @@ impl Desk {
         });
     }
 
-    /// Whether an id or name at this service is another agent of ours.
+    /// Returns whether an id or name at this service belongs to another agent of ours.
     pub fn is_another(&self, name: &str) -> bool {
         let known = self.people.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().any(|((service, agent), it)| {
@@ -89,14 +91,14 @@ impl Desk {
         })
     }
 
-    /// The names of every agent of ours at this service but this one.
+    /// Returns the names of all other agents of ours at this service.
     pub fn others(&self) -> Vec<String> {
         let known = self.people.known.lock().unwrap_or_else(PoisonError::into_inner);
         let others = known.iter().filter(|(of, _)| of.0 == self.service && of.1 != self.agent);
         others.flat_map(|(_, it)| it.names.clone()).collect()
     }
 
-    /// Changes what is known of how this instance is.
+    /// Changes the health of this instance.
     pub fn note(&self, change: impl FnOnce(&mut Health)) {
         self.people.with(self.own(), |it| change(&mut it.health));
     }
@@ -105,7 +107,7 @@ impl Desk {
         self.connected_but(None).await;
     }
 
-    /// It hears, and yet something is wrong with its credential.
+    /// Records that the instance receives events, but that its credential has a problem.
     pub async fn connected_but(&self, wrong: Option<&str>) {
         self.note(|it| {
             it.connected = Some(wall());
@@ -114,20 +116,21 @@ impl Desk {
         self.let_in(Side::In, wrong).await;
     }
 
-    /// It hears nothing any more, for this reason.
+    /// Records that the instance no longer receives events, and why.
     pub async fn disconnected(&self, trouble: &Trouble, why: &str) {
         tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
         self.note(|it| {
             it.connected = None;
             it.trouble = Some(why.to_owned());
         });
-        // Anything else says nothing about the credential.
+        // Other errors say nothing about the credential.
         if matches!(trouble, Trouble::Locked(_)) {
             self.let_in(Side::In, Some(why)).await;
         }
     }
 
-    /// Whether one side was let in, or why not: what a person must mend is on the board.
+    /// Records that the service accepted or rejected the credential of one side. The board shows
+    /// problems that a person must fix.
     pub(crate) async fn let_in(&self, side: Side, refused: Option<&str>) {
         let _turn = self.people.telling.lock().await;
         let locked = self.people.with(self.own(), |it| {
@@ -141,11 +144,11 @@ impl Desk {
         let command = Command::ReportBridge(bridge::Standing { bridge, broken });
         let request = Request { by: Actor::Regatta, key: None, command };
         if let Err(failure) = self.engine.ask(request).await {
-            tracing::warn!(agent = %self.agent, service = %self.service, "how it is could not be written down: {failure}");
+            tracing::warn!(agent = %self.agent, service = %self.service, "could not record the state of the credential: {failure}");
         }
     }
 
-    /// Where the service is.
+    /// Returns the address of the service.
     pub fn url(&self) -> String {
         self.registry.url(self.service)
     }
@@ -162,37 +165,40 @@ impl Desk {
         self.people.health(self.service, &self.agent).paused
     }
 
-    /// Whether an agent of ours is in a thread already: then messages there may be for it.
+    /// Returns whether this instance has a conversation of this key. Then unaddressed messages
+    /// there may be for it.
     pub fn has_conversation(&self, key: &str) -> bool {
         by_key(&self.board(), key).is_some()
     }
 
-    /// The open conversation of a key.
+    /// Returns the open conversation of a key.
     pub(crate) fn conversation(&self, key: &str) -> Option<Arc<Conversation>> {
         by_key(&self.board(), key).cloned()
     }
 
-    /// Whether somebody on the list may ask; bots and strangers may not.
+    /// Returns whether a person or bot may ask for work.
     pub fn may(&self, who: &Standing) -> bool {
         may(&self.registry.config, self.service, who)
     }
 
-    /// What holds for a channel or repository.
+    /// Returns the rules for a channel or repository.
     pub fn rules(&self, channel: &str) -> Result<Rules, String> {
         let projects: Vec<ProjectName> = self.board().projects.keys().cloned().collect();
         self.registry.rules(self.service, channel, &projects)
     }
 
-    /// Whether the thread's visible text is to be handed along.
+    /// Returns whether the agent should receive the visible text of the thread.
     pub fn wants_context(&self, channel: &str) -> bool {
         self.rules(channel).is_ok_and(|it| it.context == Context::Thread)
     }
 
-    /// Takes what came in. `Err` means that it could not be kept: the service must send it again.
+    /// Handles an event. `Err` means that it could not be stored, so the service must send it
+    /// again.
     pub async fn take(&self, it: Incoming) -> Result<(), String> {
-        // Who may be somebody of the team is not held as a stranger: it is told again, and looked up then.
+        // A person who could not be looked up is not treated as a stranger: the event is refused,
+        // and the person is looked up again when the service repeats it.
         if it.by().unsure && !self.may(it.by()) {
-            return Err(format!("who {} is cannot be looked up at {} just now", it.by().id, self.service));
+            return Err(format!("could not look up {} at {}", it.by().id, self.service));
         }
         match it {
             Incoming::Said(said) => self.hear(said).await,
@@ -217,22 +223,22 @@ impl Desk {
         }
     }
 
-    /// One delivery's name among all.
+    /// Returns an id of a delivery that is unique across services and agents.
     fn mark(&self, delivery: &str) -> String {
         format!("{}:{}:{delivery}", self.service, self.agent)
     }
 
-    /// Whether a delivery was taken before.
+    /// Returns whether a delivery was handled before.
     pub(crate) fn has_taken(&self, delivery: &str) -> bool {
         self.board().deliveries.contains_key(&self.mark(delivery))
     }
 
     async fn hear(&self, said: Said) -> Result<(), String> {
         if said.by.is_bot && !self.may(&said.by) {
-            return Ok(()); // bots do not set bots to work
+            return Ok(()); // bots cannot ask for work
         }
         if self.has_taken(&said.delivery) {
-            return Ok(()); // the writer would say the same; most of what is told again ends here
+            return Ok(()); // the engine would refuse it too; most repeated deliveries end here
         }
         let rules = match self.rules(&said.channel) {
             Ok(rules) => rules,
@@ -278,7 +284,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Asks something of conversations as Regatta itself. A refusal is noted, and is no reason to send again.
+    /// Sends a conversation command as Regatta itself. A refusal is recorded, and is no reason to
+    /// send it again.
     pub(crate) async fn converse(&self, ask: Ask) -> Result<Option<Outcome>, String> {
         let by = Actor::Regatta;
         self.submit(Request { by, key: None, command: Command::Converse(Box::new(ask)) }).await
@@ -296,7 +303,7 @@ impl Desk {
             Ok(reply) => Ok(Some(reply.outcome)),
             Err(Failure::Refused { refusal, .. }) => {
                 let why = format!("{}. {}", refusal.message(), refusal.hint());
-                tracing::info!(agent = %self.agent, service = %self.service, "not taken: {why}");
+                tracing::info!(agent = %self.agent, service = %self.service, "refused an event: {why}");
                 self.note(|it| it.trouble = Some(why));
                 Ok(None)
             }
@@ -304,7 +311,8 @@ impl Desk {
         }
     }
 
-    /// Somebody pressed a button. Only who may ask may answer, and only what this instance asked.
+    /// Answers a request with a pressed button. Only permitted people may answer, and only requests
+    /// of this instance.
     async fn choose(&self, mark: &str, id: ApprovalId, choice: &str, by: &Standing) -> Result<(), String> {
         let board = self.board();
         let Some(approval) = board.approvals.get(&id).filter(|it| it.is_open()) else { return Ok(()) };
@@ -327,7 +335,7 @@ fn reach_of(choice: &str) -> regatta_core::approval::Reach {
     }
 }
 
-/// What a choice means. Nothing is ever picked for somebody: a word that means nothing answers nothing.
+/// Returns the answer that a choice stands for. An unknown choice is never replaced by another one.
 fn answer_of(want: &Want, choice: &str) -> Option<Answer> {
     match want {
         Want::Permission { .. } => match choice {
@@ -349,7 +357,7 @@ mod tests {
 
     use super::*;
 
-    /// What an older bridge got wrong: with no option that matched, it took the first, whatever that was.
+    /// Guards against a fault of an older bridge: if no option matched, it took the first one.
     #[test]
     fn a_permission_fallback_never_picks_a_reject_or_an_arbitrary_option() {
         let option = |id: &str, kind| AskOption { id: id.into(), name: id.into(), kind };

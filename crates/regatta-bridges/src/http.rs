@@ -1,6 +1,7 @@
-//! Calls to a service: one client, with a time limit, no redirects to elsewhere, and no retries of its own.
+//! Calls to a service: one HTTP client with a time limit, without redirects and without retries.
 //!
-//! A client that repeats a POST by itself doubles comments. What failed is the outbox's to send again, by its mark.
+//! A client that repeats a POST by itself would create comments twice. The outbox sends failed
+//! posts again, by their marks.
 
 use std::time::Duration;
 
@@ -10,28 +11,28 @@ use serde_json::Value;
 
 use crate::service::Trouble;
 
-/// How long a call may take.
+/// Time limit of a call.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The most bytes of an answer that are read.
+/// Maximum number of bytes of an answer.
 const LARGEST: usize = 8 * 1024 * 1024;
 
-/// What a service answered.
+/// An answer of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// JSON, or the text if it is none.
+    /// The body as JSON, or as a string if it is no JSON.
     pub(crate) body: Value,
 }
 
 impl Answer {
-    /// How long the service wants to be left alone, if it says so.
+    /// Returns how long the service asks callers to wait, if it does.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let seconds: f64 = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
         (0.0..86_400.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
     }
 
-    /// A header as text.
+    /// Returns a header as text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -44,7 +45,7 @@ pub(crate) struct Call<'a> {
     pub(crate) url: String,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Option<&'a Value>,
-    /// Arguments as a form, for methods that do not take JSON.
+    /// Arguments as a form, for methods that do not accept JSON.
     pub(crate) form: Option<&'a [(&'a str, &'a str)]>,
     pub(crate) patience: Option<Duration>,
 }
@@ -70,7 +71,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The client of one instance.
+/// The HTTP client of one instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     client: Client,
@@ -78,17 +79,19 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new() -> Result<Http, String> {
-        // One provider for all of TLS; that somebody else chose it before is as good.
+        // All TLS code must use the same provider. It is fine if other code has installed it
+        // already.
         let _chosen = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .user_agent(concat!("regatta/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .connect_timeout(Duration::from_secs(5))
             .build();
-        client.map(|client| Http { client }).map_err(|it| format!("no HTTP client can be made: {it}"))
+        client.map(|client| Http { client }).map_err(|it| format!("could not create the HTTP client: {it}"))
     }
 
-    /// Makes a call. What comes back is never an error by its status alone: services say why in words.
+    /// Makes a call. A status alone is never an error, because services give the reason in the
+    /// body.
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<Answer, Trouble> {
         let mut request = self.client.request(call.method, &call.url).timeout(call.patience.unwrap_or(PATIENCE));
         for (name, value) in call.headers {
@@ -100,7 +103,7 @@ impl Http {
         if let Some(arguments) = call.form {
             request = request.header("content-type", "application/x-www-form-urlencoded").body(form_encoded(arguments));
         }
-        // An address may hold a secret (Telegram's does): it is never part of a message.
+        // An address may hold a secret (Telegram's does), so it is never part of a message.
         let unknown = |it: reqwest::Error| {
             Trouble::Unknown(format!("the service cannot be reached: {}", cause(&it.without_url())))
         };
@@ -125,14 +128,14 @@ fn form_encoded(arguments: &[(&str, &str)]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Escapes every byte that has a meaning of its own in a URL or a form.
+/// Escapes every byte that has a special meaning in a URL or a form.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let escaped = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(escaped).collect()
 }
 
-/// The innermost reason, which is the one that helps.
+/// Returns the innermost reason of an error, which is the most useful one.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut at = error;
     while let Some(inner) = at.source() {

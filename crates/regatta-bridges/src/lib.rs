@@ -1,24 +1,25 @@
-//! Bridges: many named agents in Slack, GitHub, Linear and Telegram, each an identity of its own.
+//! Bridges: named agents in Slack, GitHub, Linear and Telegram, each with its own identity there.
 //!
-//! [`registry`] says who is there and with whose credentials; each instance is one agent at one service. What comes in
-//! goes over its [`desk`] and becomes a command; what is to be seen is on the board, and its [`outbox`] shows it.
-//! A service is one folder behind the two traits of [`service`].
+//! [`registry`] reads which agents are at which services, with which credentials. Each instance is
+//! one agent at one service. Its inbound side hands events to its [`desk`], which turns them into
+//! commands. Its [`outbox`] posts what the board says is due. A service is one folder that
+//! implements the two traits of [`service`].
 
-pub mod bucket; // how fast
-pub mod desk; // what came in becomes a command
-pub mod registry; // who is there, with whose credentials
-pub mod render; // what a post says
-pub mod service; // the port
-pub mod signature; // who sent it
+pub mod bucket; // rate limits
+pub mod desk; // turns events into commands
+pub mod registry; // agents and credentials
+pub mod render; // the text of posts
+pub mod service; // the port of a service
+pub mod signature; // signatures of deliveries
 
 mod github;
 mod http; // calls to a service
 mod linear;
-mod outbox; // what is due, in order, once
-mod routes; // where deliveries come in
+mod outbox; // posts what is due, in order, once
+mod routes; // routes for deliveries
 mod slack;
 mod telegram;
-mod webhook; // what happens, told to whoever wants to know
+mod webhook; // signed webhooks to receivers of events
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ use registry::{Credentials, Instance, Off, Registry};
 use routes::{Route, Routes};
 use service::{Inbound, Outbound};
 
-/// Every instance, running.
+/// All bridges while they run.
 pub struct Bridges {
     registry: Arc<Registry>,
     people: Arc<Directory>,
@@ -48,8 +49,8 @@ pub struct Bridges {
 }
 
 impl Bridges {
-    /// Starts every instance that is whole. Must be called within a runtime. What each has sent is kept in `data`, so
-    /// that the services' limits hold across restarts, too.
+    /// Starts every complete instance. Must be called within a runtime. Journals of the calls sent
+    /// are kept in `data`, so that the services' limits hold across restarts.
     pub fn start(engine: Engine, registry: Registry, data: Option<&Path>) -> Result<Bridges, String> {
         let (registry, people) = (Arc::new(registry), Arc::new(Directory::default()));
         let (mut tasks, mut routes) = (Vec::new(), Routes::new());
@@ -73,14 +74,16 @@ impl Bridges {
             tasks.push(tokio::spawn(async move { inbound.run(&desk).await }));
         }
         for off in &registry.off {
-            tracing::warn!("{} at {} is off: {}", off.agent, off.service, off.why);
+            tracing::warn!("the bridge {}:{} is off: {}", off.service, off.agent, off.why);
         }
         Ok(Bridges { registry, people, tasks, routes, engine })
     }
 
-    /// Tells every `[[bridges.webhook]]` what happens, from where it was told last: that is kept in `data`.
+    /// Starts sending events to every `[[bridges.webhook]]`, beginning after the last event sent.
+    /// That position is kept in `data`.
     pub fn tell(&mut self, data: &Path) -> Result<(), String> {
-        // Now, and not when its task comes to run: what happens in between is told, too.
+        // Read the revision now and not when the task first runs, so that events in between are
+        // sent too.
         let (http, from) = (Http::new()?, self.engine.board().revision);
         for it in &self.registry.receivers {
             let task = webhook::run(self.engine.clone(), http.clone(), it.clone(), data.to_owned(), from);
@@ -89,12 +92,12 @@ impl Bridges {
         Ok(())
     }
 
-    /// The door for deliveries.
+    /// Returns the router that receives deliveries.
     pub fn router(&self) -> Router {
         routes::router(self.routes.clone())
     }
 
-    /// Every pair there is, on or off.
+    /// Returns all pairs of agent and service, on or off.
     pub fn list(&self) -> Vec<BridgeView> {
         let board = self.engine.board();
         let on = self.registry.instances.iter().map(|it| {
@@ -129,7 +132,8 @@ impl Bridges {
         on.chain(off).collect()
     }
 
-    /// Stops or lets go on what an agent hears and says, at one service or at all; says how many pairs that are.
+    /// Pauses or resumes an agent's bridge to one service, or to all. Returns the number of
+    /// bridges.
     pub fn pause(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize {
         let found = self.registry.instances.iter().filter(|it| it.agent == *agent);
         let found = found.filter(|it| service.is_none_or(|service| it.service == service));
@@ -150,20 +154,20 @@ impl Drop for Bridges {
     }
 }
 
-/// What an instance has sent in an earlier run.
+/// Returns the limits with the calls that an instance sent in an earlier run.
 fn sent_before(data: &Path, it: &Instance) -> Buckets {
     let directory = data.join("bridges");
     let path = directory.join(format!("{}-{}.sent", it.service, it.agent.as_str().replace('/', "+")));
     let kept = std::fs::create_dir_all(&directory).and_then(|()| Buckets::kept_in(&path, Instant::now()));
     kept.unwrap_or_else(|error| {
-        tracing::warn!("what {} sent before is not known: {}: {error}", it.agent, path.display());
+        tracing::warn!("could not read the send journal of {}: {}: {error}", it.agent, path.display());
         Buckets::default()
     })
 }
 
 type Pair = (Arc<dyn Inbound>, Arc<dyn Outbound>);
 
-/// The two sides of an instance.
+/// Creates the two sides of an instance.
 fn made(it: &Instance, desk: &Desk, http: &Http) -> Result<Pair, String> {
     Ok(match &it.credentials {
         Credentials::Slack { bot_token, app_token, signing_secret } => {

@@ -1,8 +1,10 @@
-//! The outbox: shows what is due, in order, at the pace that the service allows, and never twice.
+//! The outbox: shows the posts that are due, in order, at the pace that the service allows, and
+//! never twice.
 //!
-//! What is due is on the board. An edit that was overtaken is never sent. A post is begun on the board before it is
-//! made, so that after a crash it is looked for by its mark. One conversation has one call under way; a service that is
-//! away delays only itself.
+//! The board says which posts are due. An edit that a later one replaced is never sent. A post is
+//! marked as begun on the board before it is created, so that after a crash it is looked up by its
+//! mark. Each conversation has at most one call under way, and a service that cannot be reached
+//! delays only its own posts.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,42 +22,44 @@ use crate::desk::{Desk, Side};
 use crate::render::{self, Live};
 use crate::service::{Card, Outbound, Shot, Sight, Tone, Trouble};
 
-/// How many calls of one instance may be under way.
+/// Maximum number of calls of one instance at the same time.
 const AT_ONCE: usize = 16;
-/// How long until a call that failed is tried again, at first and at most.
+/// Delay before a failed call is retried: the first one, and the longest.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// How many records of a transcript are read at once.
+/// Number of transcript records that are read at once.
 const AT_A_TIME: usize = 500;
 
-/// What is remembered of a conversation between two calls. All of it can be lost.
+/// The state of a conversation between two calls. None of it has to survive a restart.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     live: Option<(AttemptId, Live)>,
-    /// What each piece of each post shows.
+    /// Hash of the content that each piece of each post shows.
     sent: BTreeMap<(u64, usize), u64>,
     edited: Option<Instant>,
-    /// When something was last said, or this run began to look.
+    /// Time of the last call, or of the start of this run.
     said: Option<Instant>,
-    /// Posts that this run began, and of which no call has ended in doubt: what was not sent of them is not there.
+    /// Posts that this run began and whose calls all had a clear result. An unsent piece of these
+    /// does certainly not exist.
     sure: HashSet<u64>,
-    /// What the limits held up, and until when. Something else may go before: an end does not wait behind an edit.
+    /// The work that the limits delayed, and until when. Other work may go earlier: the end of a
+    /// turn does not wait behind an edit.
     waits: Option<(Place, Instant)>,
-    /// The service failed: nothing before this.
+    /// The service failed: no call is made before this time.
     not_before: Option<Instant>,
     failures: u32,
-    /// What went wrong last, until something is sent again.
+    /// The last error, until a call succeeds.
     trouble: Option<String>,
 }
 
-/// Which post at which stage, and whether only how far it is.
+/// Identifies a piece of work: the post, its stage, and whether the work only shows progress.
 type Place = (u64, u32, bool);
 
-/// Shows one instance's conversations until it is aborted.
+/// Shows the posts of one instance until the task is aborted.
 pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, buckets: Buckets, has_github: bool) {
     let buckets = Arc::new(Mutex::new(buckets));
     let mut memories: HashMap<ConversationId, Memory> = HashMap::new();
-    // Which job is at which conversation: one that breaks down frees its own and no other.
+    // The job of each conversation, so that a job that panics frees only its own conversation.
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
     let mut jobs: JoinSet<(ConversationId, Memory, Place, Came)> = JoinSet::new();
     let mut changes = desk.engine.watch();
@@ -105,9 +109,9 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, buckets: Buckets
                     memories.insert(id, memory);
                     busy.remove(&id);
                 }
-                // What it did is found by its mark.
+                // The result of its call is found by the post's mark.
                 Err(broken) => {
-                    desk.note(|it| it.trouble = Some(format!("showing something broke down: {broken}")));
+                    desk.note(|it| it.trouble = Some(format!("a posting task stopped unexpectedly: {broken}")));
                     busy.retain(|_, job| *job != broken.id());
                 }
             },
@@ -125,11 +129,11 @@ fn ready_at(memory: &Memory, work: &Work, pace: Duration, now: Instant) -> Insta
     }
 }
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Debug)]
 enum Came {
     Done,
-    /// Nothing is sent now: the limits say when.
+    /// Nothing was sent; the limits have room after this time.
     Wait(Duration),
     Failed(String),
     Locked(String),
@@ -141,7 +145,7 @@ fn settle(desk: &Desk, memory: &mut Memory, place: Place, came: Came) {
         Came::Done => {
             (memory.waits, memory.not_before, memory.failures) = (None, None, 0);
             if let Some(over) = memory.trouble.take() {
-                // A later trouble of something else stays.
+                // A later error of something else stays.
                 desk.note(|health| health.trouble = health.trouble.take().filter(|trouble| *trouble != over));
             }
         }
@@ -164,12 +168,12 @@ fn settle(desk: &Desk, memory: &mut Memory, place: Place, came: Came) {
     }
 }
 
-/// What to do about a conversation.
+/// The work on a conversation.
 #[derive(Clone, Debug)]
 enum Work {
-    /// A post whose latest stage nobody has seen.
+    /// A post whose latest stage is not shown yet.
     Due(Post),
-    /// A turn that works shows how far it is.
+    /// A progress edit of a working turn.
     Progress(Post),
 }
 
@@ -182,13 +186,13 @@ impl Work {
     }
 }
 
-/// What there is to do: first signs of life, then what is due, then how far things are; oldest first.
+/// Returns the work to do: first reactions, then due posts, then progress edits; the oldest first.
 fn due(desk: &Desk, board: &Board, has_github: bool) -> Vec<(Arc<Conversation>, Work)> {
     let mut found = Vec::new();
     for it in board.conversations.values().filter(|it| it.agent == desk.agent) {
         let own = it.service == desk.service;
         let ours = |post: &&Post| match post.what {
-            // Only GitHub opens pull requests, whoever asked for the work where.
+            // Only GitHub opens pull requests, whichever service the request came from.
             What::Pull => desk.service == Service::Github || (own && !has_github),
             _ => own,
         };
@@ -213,7 +217,7 @@ struct Job {
     board: Arc<Board>,
     it: Arc<Conversation>,
     memory: Memory,
-    /// When this run began to show things.
+    /// Start of this run.
     started: Instant,
 }
 
@@ -233,27 +237,28 @@ impl Job {
         }
     }
 
-    /// The limits of the service for this, on its clock.
+    /// Returns the limits of the service for this post, on the service's clock.
     fn limits(&self, shot: &Shot) -> Vec<Limit> {
         let times = self.desk.registry().config.clock.max(0.001);
         self.service.limits(shot).into_iter().map(|it| it.scaled(times)).collect()
     }
 
     fn take(&self, shot: &Shot) -> Result<(), Duration> {
-        // What only shows how far something is leaves room for what is new and what is over.
+        // Progress edits leave room for new posts and for the ends of turns.
         let moves = matches!(&shot.sight, Sight::Card(it) if it.tone == Tone::Working) && shot.shown_as.is_some();
         let limits = self.limits(shot);
         let keep = if moves { kept_for_ends(&limits, self.working()) } else { 0.0 };
         self.buckets.lock().unwrap_or_else(PoisonError::into_inner).take(&limits, keep, Instant::now())
     }
 
-    /// How many turns of this instance work now: each will have an end to show.
+    /// Returns the number of working turns of this instance. Each will have an end to show.
     fn working(&self) -> usize {
         let own = |it: &&Arc<Conversation>| it.agent == self.desk.agent && it.service == self.desk.service;
         self.board.conversations.values().filter(own).filter(|it| it.working().is_some()).count()
     }
 
-    /// One call. `Err` is why there is nothing more to do now.
+    /// Makes one call. The outer `Err` ends the job; the inner one means that the service will
+    /// never accept the post.
     async fn send(&self, shot: &Shot) -> Result<Result<String, String>, Came> {
         self.take(shot).map_err(Came::Wait)?;
         let came = self.service.show(shot).await;
@@ -291,7 +296,8 @@ impl Job {
 
     fn shot(&self, post: &Post, part: usize, sight: Sight) -> Shot {
         let mut place = self.it.place.clone();
-        // A turn is answered where it was asked for, wherever somebody has written since; so are its own questions.
+        // A turn is answered where it was asked for, even if somebody has written elsewhere since;
+        // so are its questions.
         let turn = match post.what {
             What::Turn { turn } | What::Queued { turn, .. } => self.it.turns.iter().find(|it| it.n == turn),
             What::Ask { .. } => self.it.working(),
@@ -322,13 +328,13 @@ impl Job {
 
     async fn pull(&mut self, post: &Post) -> Came {
         if self.desk.service != Service::Github {
-            let why = format!("{} has no GitHub App of its own, so nobody can open the pull request", self.it.agent);
+            let why = format!("{} has no GitHub App of its own, so it cannot open the pull request", self.it.agent);
             return self.shown(post.n, Shown::Never { why }).await;
         }
         let work = self.it.turns.iter().rev().find_map(|it| it.work.clone());
         let project = self.board.projects.get(&self.it.project);
         let (Some(work), Some(project)) = (work, project) else {
-            return self.shown(post.n, Shown::Never { why: "there is no work to show".into() }).await;
+            return self.shown(post.n, Shown::Never { why: "there is no work for a pull request".into() }).await;
         };
         let branch = work.branch.clone();
         let title = self.it.turns.first().map_or_else(String::new, |turn| render::one_line(&turn.text, 72));
@@ -348,7 +354,7 @@ impl Job {
             let repo =
                 maps.iter().filter(|it| it.project.as_ref() == Some(&project.name)).find_map(|it| it.github.clone());
             let Some(repo) = repo else {
-                let why = format!("no [[bridges.map]] says which GitHub repository {} is", project.name);
+                let why = format!("no [[bridges.map]] names the GitHub repository of {}", project.name);
                 return self.shown(post.n, Shown::Never { why }).await;
             };
             shot.place = BTreeMap::from([("repo".to_owned(), repo)]);
@@ -370,7 +376,7 @@ impl Job {
         }
     }
 
-    /// Brings a post to what it should show: each piece that is new or has changed.
+    /// Updates a post to its current content: sends each piece that is new or has changed.
     async fn card(&mut self, post: &Post, only_progress: bool) -> Came {
         let works = matches!(post.what, What::Turn { turn } if self.is_working(turn));
         if works {
@@ -379,11 +385,11 @@ impl Job {
         let live = self.memory.live.as_ref().map(|it| &it.1).filter(|_| works);
         let dashboard = self.desk.registry().config.dashboard.as_deref();
         let Some(card) = render::card(&self.board, &self.it, post, live, dashboard) else {
-            // It was overtaken: nobody needs to see it any more.
+            // The post was replaced by a later event, so it need not be shown any more.
             return self.shown(post.n, Shown::As { stage: post.stage, refs: post.refs.clone() }).await;
         };
         let card = self.redacted(card);
-        // A look that finds nothing new is no sign of life: only what was said counts.
+        // Only a call counts as a sign of life, not a check that finds no change.
         let silent = self.memory.said.get_or_insert_with(Instant::now).elapsed();
         let beats = only_progress && self.service.heartbeat().is_some_and(|it| silent >= it);
         let mut refs = post.refs.clone();
@@ -395,7 +401,7 @@ impl Job {
                 continue;
             }
             if part >= refs.len() && !begun {
-                // Before it is made: whoever finds it begun looks for it first.
+                // Marked before it is created, so that a later run looks it up first.
                 let begin = Ask::Begin { conversation: self.it.id, post: post.n };
                 if let Err(why) = self.desk.converse(begin).await {
                     return Came::Failed(why);
@@ -405,11 +411,12 @@ impl Job {
             }
             let mut shot = self.shot(post, part, Sight::Card(piece));
             shot.shown_as = refs.get(part).cloned();
-            // What this very run began and has not sent yet is surely not there, however long it had to wait.
+            // A piece that this run began and has not sent certainly does not exist, however long
+            // it had to wait.
             shot.begun = begun && !self.memory.sure.contains(&post.n);
             if shot.begun && shot.shown_as.is_none() {
-                // An earlier run may have sent it in its last moment. Asked too early, the service does not have it yet,
-                // and would then show it twice.
+                // An earlier run may have sent it in its last moment. If the service is asked too
+                // early, it does not have the piece yet, and the piece would then be shown twice.
                 let early = MAX_STRAY_DELAY.saturating_sub(self.started.elapsed());
                 if !early.is_zero() {
                     return self.keep(post, &refs, Came::Wait(early)).await;
@@ -438,12 +445,12 @@ impl Job {
         let stage = if only_progress { post.shown } else { post.stage };
         let came = self.shown(post.n, Shown::As { stage, refs }).await;
         if !matches!(came, Came::Done) {
-            self.memory.sure.remove(&post.n); // it is there, and nobody wrote that down
+            self.memory.sure.remove(&post.n); // the post exists, but the board does not know
         }
         came
     }
 
-    /// Takes secrets out of a card: it leaves this machine (S4).
+    /// Removes secrets from a card, because the card leaves this machine (S4).
     fn redacted(&self, mut card: Card) -> Card {
         let clean = |text: &mut String| *text = self.desk.engine.redact(text);
         clean(&mut card.text);
@@ -452,13 +459,14 @@ impl Job {
         card
     }
 
-    /// An edit on the way was not taken: the end of the turn is shown anyhow.
+    /// Notes that the service did not accept a progress edit. The end of the turn is shown anyway.
     fn progress_lost(&self, why: String) -> Came {
         self.desk.note(|it| it.trouble = Some(why));
         Came::Done
     }
 
-    /// Some pieces were made before one had to wait: they are written down, so that they are not made again.
+    /// Records the pieces that were created before the job had to stop, so that they are not
+    /// created again.
     async fn keep(&mut self, post: &Post, refs: &[String], came: Came) -> Came {
         if refs.len() > post.refs.len() {
             let kept = self.shown(post.n, Shown::As { stage: post.shown, refs: refs.to_vec() }).await;
@@ -473,7 +481,7 @@ impl Job {
         self.it.turns.iter().any(|it| it.n == turn && it.state == TurnState::Working)
     }
 
-    /// Reads on in the transcript of the attempt that works.
+    /// Reads the next records of the working attempt's transcript.
     async fn listen(&mut self) {
         let task = self.it.task.and_then(|it| self.board.tasks.get(&it));
         let Some(attempt) = task.and_then(|it| it.attempt) else { return };
@@ -490,15 +498,16 @@ impl Job {
                     line.said.iter().for_each(|it| live.hear(it));
                 }
             }
-            // The turn's end is shown all the same.
-            Ok(Err(error)) => tracing::debug!(%attempt, "how far it is cannot be read: {error}"),
-            Err(error) => tracing::debug!(%attempt, "how far it is cannot be read: {error}"),
+            // Only the progress is missing; the end of the turn is shown anyway.
+            Ok(Err(error)) => tracing::debug!(%attempt, "could not read the transcript: {error}"),
+            Err(error) => tracing::debug!(%attempt, "could not read the transcript: {error}"),
         }
         self.memory.live = Some((attempt, live));
     }
 }
 
-/// The share of the limits that edits on the way leave alone: half, or what the ends of all that works will take.
+/// Returns the share of the limits that progress edits leave free: half, or what the ends of all
+/// working turns need.
 fn kept_for_ends(limits: &[Limit], working: usize) -> f64 {
     let share = |limit: &Limit| match limit.kind {
         Kind::Window { most, .. } => working as f64 * f64::from(limit.cost) / f64::from(most.max(1)),
@@ -528,7 +537,7 @@ mod tests {
         Post { n, what: What::Turn { turn: 1 }, stage, shown: 0, begun: true, refs: vec![], answer: None, dead: None }
     }
 
-    /// An edit that the limits hold up for most of a minute is no reason to show the end of the turn so late.
+    /// An edit that the limits delay for most of a minute does not delay the end of the turn.
     #[test]
     fn an_end_does_not_wait_behind_an_edit_that_had_to() {
         let (now, minute) = (Instant::now(), Duration::from_secs(60));
@@ -536,7 +545,7 @@ mod tests {
         let mut memory = Memory { waits: Some((edit.place(), now + minute)), ..Memory::default() };
         assert_eq!(ready_at(&memory, &edit, Duration::ZERO, now), now + minute);
         assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now);
-        // What the limits said about this very thing holds, and so does a service that fails.
+        // A delay by the limits applies to the same work, and a failing service delays all work.
         memory.waits = Some((end.place(), now + minute));
         assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now + minute);
         (memory.waits, memory.not_before) = (None, Some(now + minute));

@@ -1,8 +1,10 @@
-//! Who is there: the agents of the configuration, and for each service the credentials that are that agent's own.
+//! The registry: the agents of the configuration, and each agent's own credentials for each
+//! service.
 //!
-//! Read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the variables that an older bridge knew
-//! (`AGENTS_JSON`, `SLACK_BOT_TOKEN`, `SLACK_BOT_TOKEN__CODEX`, …). A credential is an identity: it never falls back to
-//! another agent's. A pair of agent and service that lacks one is off, and says what it lacks.
+//! Read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the variables of an
+//! older bridge (`AGENTS_JSON`, `SLACK_BOT_TOKEN`, `SLACK_BOT_TOKEN__CODEX`, …). A credential is an
+//! identity, so an agent never uses another agent's. A pair of agent and service that lacks a
+//! credential is off, and the reason names the missing variable.
 
 mod read; // from the settings and the environment
 
@@ -15,15 +17,15 @@ use serde::{Deserialize, Serialize};
 
 pub use read::{Fault, Origin, SETTING_VARIABLES, Settings, USUAL_COMMAND, Variables, is_bridge_variable, read};
 
-/// What the settings say of one agent.
+/// The settings of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentEntry {
-    /// The command line that starts it; it must speak ACP.
+    /// The command line that starts its program, which must speak ACP.
     pub command: Option<String>,
-    /// Or a program that Regatta knows by name.
+    /// A program that Regatta knows by name, instead of a command.
     pub preset: Option<String>,
-    /// Whether it is the one that variables without a suffix are for.
+    /// Set for the agent that variables without a suffix belong to.
     pub default: bool,
 }
 
@@ -31,28 +33,30 @@ pub struct AgentEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Only these services, if any are named.
+    /// Enabled services; all of them if empty.
     pub services: Vec<String>,
-    /// Who may ask for work: `slack:U123`, `github:octocat`, `github:write`, `slack:team`, `linear:team`, …
+    /// People who may ask for work: `slack:U123`, `github:octocat`, `github:write`, `slack:team`,
+    /// `linear:team`, …
     pub allow: Vec<String>,
-    /// Bots that may, by their id or name in the service.
+    /// Bots that may ask for work, by their id or name in the service.
     pub bots: Vec<String>,
     pub follow_ups: FollowUps,
     pub refusals: Refusals,
     pub context: Context,
     pub deliver: Deliver,
-    /// After how many hours an idle conversation gives its workspace back.
+    /// Hours after which an idle conversation gives its workspace back.
     pub idle_hours: u64,
-    /// The project of a channel or repository that no mapping names.
+    /// The project of channels and repositories that no mapping names.
     pub project: Option<ProjectName>,
-    /// Where people find the dashboard, for links.
+    /// Address of the dashboard, for links in posts.
     pub dashboard: Option<String>,
     pub map: Vec<Mapping>,
-    /// Where the services are, if not at their usual addresses: `slack = "https://slack-gov.com/api"`.
+    /// Addresses that replace the usual ones of services:
+    /// `slack = "https://slack-gov.com/api"`.
     pub url: BTreeMap<String, String>,
-    /// How many times faster than usual the services' clocks run: only for tests against services that are not real.
+    /// Speed of the services' clocks; more than 1 only for tests against doubles.
     pub clock: f64,
-    /// Receivers of everything that happens, signed.
+    /// Receivers of events, which are sent as signed webhooks.
     pub webhook: Vec<Webhook>,
 }
 
@@ -77,27 +81,28 @@ impl Default for Config {
     }
 }
 
-/// What who may not ask is told.
+/// The reply to a person who may not ask for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusals {
     #[default]
     Silent,
-    /// One polite line.
+    /// One polite line in the thread.
     Reply,
 }
 
-/// What an agent is told of a thread beside what was said to it.
+/// The part of a thread that an agent receives in addition to the message to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Context {
     #[default]
     None,
-    /// What people see of the thread.
+    /// The visible messages of the thread.
     Thread,
 }
 
-/// `[[bridges.map]]`: a channel or repository and what is worked on there, whichever agent is asked.
+/// `[[bridges.map]]`: a channel or repository with the project that is worked on there, for all
+/// agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mapping {
@@ -110,9 +115,9 @@ pub struct Mapping {
     /// A Telegram chat's id.
     pub telegram: Option<String>,
     pub project: Option<ProjectName>,
-    /// A directory of the project that the work is about.
+    /// The directory of the project that the work is about.
     pub directory: Option<String>,
-    /// Said to the agent with every conversation.
+    /// Text that the agent receives with every conversation.
     pub prompt: Option<String>,
     pub deliver: Option<Deliver>,
     pub follow_ups: Option<FollowUps>,
@@ -135,37 +140,37 @@ impl Mapping {
 #[serde(default, deny_unknown_fields)]
 pub struct Webhook {
     pub url: String,
-    /// The variable that holds the secret it is signed with.
+    /// Name of the variable that holds the signing secret.
     pub secret: String,
-    /// Only kinds of events that begin so, if any are named: `task.`, `landing.landed`.
+    /// Prefixes of the kinds of events to send: `task.`, `landing.landed`; all events if empty.
     pub events: Vec<String>,
 }
 
-/// Somebody who is told what happens.
+/// A receiver of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receiver {
     pub url: String,
     pub events: Vec<String>,
-    /// Where its secret is to be found, and the secret; without one it is told nothing.
+    /// The variable of its secret, and the secret; without a secret nothing is sent to it.
     pub variable: String,
     pub secret: Option<Secret>,
-    /// Why its secret could not be read, if that was tried and failed.
+    /// Why its secret could not be read.
     pub unreadable: Option<String>,
 }
 
 impl Receiver {
-    /// Why it is told nothing, in words that do not tell the secret.
+    /// Returns why nothing is sent to the receiver, in words that do not contain the secret.
     pub fn trouble(&self) -> Option<String> {
         let name = &self.variable;
         match (&self.unreadable, &self.secret) {
             (Some(why), _) => Some(format!("{name} cannot be read: {why}")),
-            (None, None) if name.is_empty() => Some("no variable is named that has its secret".into()),
+            (None, None) if name.is_empty() => Some("no variable is given for its secret".into()),
             (None, None) => Some(format!("{name} is not set")),
             (None, Some(secret)) => crate::webhook::key_of(secret).err().map(|why| format!("{name} {why}")),
         }
     }
 
-    /// Who it is, without what its address may have that is secret.
+    /// Returns the receiver's host: the address without the parts that may be secret.
     pub fn host(&self) -> &str {
         let rest = self.url.split_once("://").map_or(self.url.as_str(), |it| it.1);
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -173,7 +178,7 @@ impl Receiver {
     }
 }
 
-/// A secret. It prints as nothing.
+/// A secret. Its debug output does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -193,7 +198,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How an agent reaches a service, in its own name.
+/// An agent's own credentials for a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
     Slack {
@@ -234,7 +239,7 @@ impl Credentials {
         }
     }
 
-    /// Words without any of them, whoever said them: a service may give back what it was sent.
+    /// Returns a text without these secrets. A service may return in an error what it was sent.
     pub fn kept_out_of(&self, words: &str) -> String {
         let secrets = self.secrets();
         let known = secrets.iter().map(|it| it.reveal()).filter(|it| !it.is_empty());
@@ -247,41 +252,41 @@ impl Credentials {
 pub struct Instance {
     pub agent: AgentName,
     pub service: Service,
-    /// Where its deliveries come in; `None` where it fetches them.
+    /// The route that receives its deliveries; `None` if it polls for them.
     pub route: Option<String>,
     pub credentials: Credentials,
-    /// What it lacks to be whole, though it runs.
+    /// A missing setting, although the bridge runs.
     pub warning: Option<String>,
 }
 
-/// A pair that is off, and why.
+/// A pair that is off, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Off {
     pub agent: AgentName,
     pub service: Service,
     pub why: String,
-    /// The reason is one of the registry's faults, which is reported by itself.
+    /// Set if the reason is one of the registry's faults, which are reported separately.
     #[serde(skip)]
     pub is_reported: bool,
 }
 
-/// Agents, instances, and what is off.
+/// The agents, the instances, and the pairs that are off.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    /// In the order in which they are listed; the default is marked.
+    /// In the order of the configuration; the default is marked.
     pub agents: Vec<(AgentName, AgentEntry)>,
     pub instances: Vec<Instance>,
     pub off: Vec<Off>,
-    /// Who is told what happens.
+    /// Receivers of events.
     pub receivers: Vec<Receiver>,
     pub config: Config,
     /// Settings that cannot be used.
     pub faults: Vec<Fault>,
-    /// The variables that count, and where their values come from.
+    /// The variables in use, and where their values come from.
     pub used: BTreeMap<String, Origin>,
 }
 
-/// What holds for a channel or repository.
+/// The rules for a channel or repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub project: ProjectName,
@@ -293,7 +298,8 @@ pub struct Rules {
 }
 
 impl Registry {
-    /// What holds for a channel or repository, whichever agent is asked there; `projects` are those there are.
+    /// Returns the rules for a channel or repository, which are the same for all agents; `projects`
+    /// are the known projects.
     pub fn rules(&self, service: Service, channel: &str, projects: &[ProjectName]) -> Result<Rules, String> {
         let config = &self.config;
         let mapping = config.map.iter().find(|it| it.of(service) == Some(channel)).cloned().unwrap_or_default();
@@ -324,7 +330,7 @@ impl Registry {
         })
     }
 
-    /// Where a service is.
+    /// Returns the address of a service.
     pub fn url(&self, service: Service) -> String {
         let usual = match service {
             Service::Slack => "https://slack.com/api",
@@ -337,22 +343,23 @@ impl Registry {
     }
 }
 
-/// What is known of somebody who asks.
+/// The facts about a person who asks for work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// As the service knows them, and as people do; either may be listed.
+    /// Id and name at the service; either may be on the allow-list.
     pub id: String,
     pub name: String,
-    /// They belong to the team that the agent's app is installed in, and are no guest.
+    /// Set if the person is a full member of the team in which the agent's app is installed.
     pub in_team: bool,
-    /// They may write to the repository.
+    /// Set if the person may write to the repository.
     pub may_write: bool,
     pub is_bot: bool,
-    /// The service could not be asked about them just now: they are not known to be a stranger.
+    /// Set if the service could not be asked at present. The person is then not treated as a
+    /// stranger.
     pub unsure: bool,
 }
 
-/// Whether somebody may ask for work.
+/// Returns whether a person or bot may ask for work.
 pub fn may(config: &Config, service: Service, who: &Standing) -> bool {
     let is = |entry: &str, word: &str| entry == format!("{service}:{word}");
     if who.is_bot {
@@ -361,7 +368,7 @@ pub fn may(config: &Config, service: Service, who: &Standing) -> bool {
     }
     config.allow.iter().any(|entry| {
         (!who.id.is_empty() && is(entry, &who.id))
-            // Display names of Slack and Linear are anybody's to choose; a login is not.
+            // Anybody can choose a display name in Slack and Linear, but not a login.
             || (!who.name.is_empty() && matches!(service, Service::Github | Service::Telegram) && is(entry, &who.name))
             || (who.in_team && is(entry, "team"))
             || (who.may_write && is(entry, "write"))
@@ -386,7 +393,7 @@ mod tests {
         for (allow, service, who, may_they) in [
             (&["slack:U1"][..], Service::Slack, &ann, true),
             (&["slack:U1"], Service::Linear, &ann, false),
-            (&["slack:U1"], Service::Slack, &eve, false), // a display name is anybody's to choose
+            (&["slack:U1"], Service::Slack, &eve, false), // anybody can choose a display name
             (&["slack:team"], Service::Slack, &ann, true),
             (&["slack:team"], Service::Slack, &eve, false),
             (&["slack:U1", "slack:team"], Service::Slack, &bot, false),
@@ -422,7 +429,8 @@ mod tests {
         assert!(it.rules(Service::Slack, "C1", &[shop]).unwrap_err().contains("docs"));
     }
 
-    /// A webhook's secret that is missing, unreadable or none is said, and the secret is not.
+    /// A webhook whose secret is missing, unreadable or unusable reports the reason, but not the
+    /// secret.
     #[test]
     fn a_webhook_without_its_secret_says_why() {
         let receiver = |variable: &str, secret: Option<&str>, unreadable: Option<&str>| Receiver {
@@ -433,7 +441,7 @@ mod tests {
             unreadable: unreadable.map(str::to_owned),
         };
         for (it, wanted) in [
-            (receiver("", None, None), Some("no variable is named that has its secret")),
+            (receiver("", None, None), Some("no variable is given for its secret")),
             (receiver("HOOK", None, None), Some("HOOK is not set")),
             (receiver("HOOK", None, Some("no such file")), Some("HOOK cannot be read: no such file")),
             (receiver("HOOK", Some("whsec_!"), None), Some("HOOK begins with whsec_, and what follows is not base64")),

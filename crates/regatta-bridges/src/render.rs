@@ -1,4 +1,4 @@
-//! What a post says, from the board as it is: in CommonMark, before any service's own markup.
+//! Renders the text of posts from the board, in CommonMark and before any service's own markup.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -10,15 +10,15 @@ use regatta_core::task::Status;
 
 use crate::service::{Button, Card, Tone};
 
-/// What is known of a turn that works, beside the board: from its transcript.
+/// Facts about a working turn that are not on the board, from its transcript.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Live {
-    /// The place in the transcript up to which it was read.
+    /// Number of the last record that was read.
     pub read: u64,
-    /// Its last tool calls.
+    /// The last tool calls.
     pub tools: VecDeque<String>,
     pub count: usize,
-    /// The end of what it said.
+    /// The end of the agent's text.
     pub words: String,
     pub plan: Vec<PlanEntry>,
 }
@@ -27,7 +27,7 @@ const MOST_TOOLS: usize = 3;
 const MOST_WORDS: usize = 500;
 
 impl Live {
-    /// Takes what the agent's program said next.
+    /// Adds an event of the agent's program.
     pub fn hear(&mut self, said: &Said) {
         match said {
             Said::Message { text } => {
@@ -53,7 +53,7 @@ impl Live {
     }
 }
 
-/// What a post says now; nothing when there is nothing left to say.
+/// Returns the present content of a post; nothing if the post is no longer needed.
 pub fn card(
     board: &Board,
     it: &Conversation,
@@ -66,18 +66,18 @@ pub fn card(
         What::Queued { turn, ahead } => {
             let waits = it.turns.iter().any(|it| it.n == *turn && it.state == TurnState::Queued);
             let others = if *ahead == 1 { "one message".to_owned() } else { format!("{ahead} messages") };
-            let text = format!("I will get to this next: {others} before it. Say `stop` to drop what is under way.");
+            let text = format!("I will get to this next: {others} before it. Say `stop` to end the current work.");
             if waits {
                 return Some(Card { tone: Tone::Waiting, text, ..Card::default() });
             }
-            // Nobody saw that it waited: there is nothing to take back.
+            // The waiting message was never shown, so there is nothing to correct.
             if !post.begun && post.refs.is_empty() {
                 return None;
             }
             let state = it.turns.iter().find(|it| it.n == *turn).map(|turn| turn.state);
             let text = match state {
-                Some(TurnState::Stopped) => "This message waited, and was dropped.",
-                _ => "This message waited, and had its turn.",
+                Some(TurnState::Stopped) => "This message was dropped from the queue.",
+                _ => "This message is no longer in the queue.",
             };
             Some(Card { tone: Tone::Answered, text: text.into(), ..Card::default() })
         }
@@ -133,7 +133,7 @@ fn working(board: &Board, it: &Conversation, live: Option<&Live>) -> Card {
     let mut text = String::new();
     let doing = match (task, attempt) {
         (_, Some(_)) if conversation::waits_for(board, it).is_some() => "waiting for your answer".to_owned(),
-        (Some(task), Some(_)) if task.status == Status::Validating => "checking what it did".to_owned(),
+        (Some(task), Some(_)) if task.status == Status::Validating => "checking the work".to_owned(),
         (Some(task), Some(_)) if !task.progress.is_empty() => one_line(&task.progress, 200),
         (_, Some(_)) => "working".to_owned(),
         (Some(task), None) => {
@@ -174,15 +174,15 @@ fn ended(board: &Board, it: &Conversation, turn: &Turn, dashboard: Option<&str>)
     if let (Some(at), Some(task)) = (dashboard, it.task) {
         links.push((task.to_string(), format!("{}/t/{task}", at.trim_end_matches('/'))));
     }
-    let reason = turn.reason.as_deref().unwrap_or("nobody said why");
+    let reason = turn.reason.as_deref().unwrap_or("no reason was given");
     match turn.state {
         TurnState::Stopped => {
-            let text = format!("Stopped: {reason}. What was done so far is kept; write again to go on.");
+            let text = format!("Stopped: {reason}. The work so far is kept; write again to continue.");
             Card { tone: Tone::Stopped, text, links, ..Card::default() }
         }
         TurnState::Failed => {
-            let why = it.task.map_or(String::new(), |it| format!(" `regatta why {it}` tells more."));
-            let text = format!("This did not work: {reason}\n\nWrite again to have it tried again.{why}");
+            let why = it.task.map_or(String::new(), |it| format!(" For details: `regatta why {it}`."));
+            let text = format!("This did not work: {reason}\n\nWrite again to retry.{why}");
             Card { tone: Tone::Failed, text, links, ..Card::default() }
         }
         _ => {
@@ -206,7 +206,7 @@ fn ended(board: &Board, it: &Conversation, turn: &Turn, dashboard: Option<&str>)
     }
 }
 
-/// Branch, files, checks and cost, as far as there are such.
+/// Returns the branch, files, checks and cost of a turn, as far as they exist.
 fn facts(it: &Conversation, turn: &Turn) -> String {
     let mut lines = Vec::new();
     if let Some(work) = &turn.work {
@@ -220,15 +220,16 @@ fn facts(it: &Conversation, turn: &Turn) -> String {
     lines.extend(turn.micro_usd.map(|it| format!("Cost: ${:.2}", it as f64 / 1e6)));
     if turn.work.is_some() {
         match it.deliver {
-            Deliver::Review => lines.push("Say `land` to have it merged.".into()),
-            Deliver::Land => lines.push("It is on its way into the merge queue.".into()),
+            Deliver::Review => lines.push("Say `land` to merge it.".into()),
+            Deliver::Land => lines.push("It is being added to the merge queue.".into()),
             Deliver::Pull => {}
         }
     }
     lines.iter().map(|it| format!("- {it}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A card in as many pieces as there are texts: how far it is stands on the first, buttons and links on the last.
+/// Splits a card into as many pieces as there are texts. The progress is on the first, the buttons
+/// and links are on the last.
 pub(crate) fn in_pieces(card: &Card, texts: Vec<String>) -> Vec<Card> {
     let piece = |text| Card { tone: card.tone, text, ..Card::default() };
     let mut pieces: Vec<Card> = texts.into_iter().map(piece).collect();
@@ -241,19 +242,20 @@ pub(crate) fn in_pieces(card: &Card, texts: Vec<String>) -> Vec<Card> {
     pieces
 }
 
-/// The line above a card that says what it is.
+/// Returns the line above a card, which names its kind.
 pub(crate) fn head(card: &Card) -> Option<String> {
     Some(match card.tone {
         Tone::Working => format!("⏳ {}", card.doing.as_deref().unwrap_or("working")),
-        Tone::Waiting => "🕓 In line".to_owned(),
-        Tone::Failed => "⚠️ Trouble".to_owned(),
+        Tone::Waiting => "🕓 In the queue".to_owned(),
+        Tone::Failed => "⚠️ Problem".to_owned(),
         Tone::Stopped => "⏹ Stopped".to_owned(),
         Tone::Question => "❓ A question".to_owned(),
         Tone::Note | Tone::Done | Tone::Answered => return None,
     })
 }
 
-/// How a service shows a plan: at most so many lines of so many characters, each with the sign of its status.
+/// The format of a plan in a service: the maximum number and length of lines, and the sign of each
+/// status.
 pub(crate) struct Lines {
     pub(crate) most: usize,
     pub(crate) longest: usize,
@@ -270,7 +272,7 @@ impl Lines {
     }
 }
 
-/// A sign for how far a step is, where there is no markup for it.
+/// Returns the sign of a step's status, for services without task lists.
 pub(crate) fn sign(status: ToolStatus) -> &'static str {
     match status {
         ToolStatus::Completed => "✅",
@@ -280,13 +282,13 @@ pub(crate) fn sign(status: ToolStatus) -> &'static str {
     }
 }
 
-/// The links below a card.
+/// Returns the links below a card.
 pub(crate) fn links(card: &Card) -> Option<String> {
     let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
     (!links.is_empty()).then(|| links.join(" · "))
 }
 
-/// All that a card says beside its buttons, in CommonMark.
+/// Returns the whole text of a card without its buttons, in CommonMark.
 pub(crate) fn spoken(card: &Card, lines: &Lines) -> String {
     let text = Some(card.text.clone()).filter(|it| !it.trim().is_empty());
     let parts: Vec<String> = [head(card), lines.of(card), text, links(card)].into_iter().flatten().collect();
@@ -299,7 +301,7 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
     if line.chars().count() > most { format!("{cut}…") } else { cut }
 }
 
-/// Inline code that its content cannot close.
+/// Formats inline code so that its content cannot close it.
 pub(crate) fn code(text: &str) -> String {
     let longest = text.split(|it| it != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
@@ -312,8 +314,8 @@ fn code_block(text: &str) -> String {
     format!("{fence}\n{text}\n{fence}")
 }
 
-/// Cuts a text into pieces of at most `most` characters, between paragraphs or lines where that is possible; a code
-/// block that is cut is closed and opened again.
+/// Cuts a text into pieces of at most `most` characters, between paragraphs or lines if possible. A
+/// code block that is cut is closed and opened again.
 pub fn split(text: &str, most: usize) -> Vec<String> {
     let count = |it: &str| it.chars().count();
     if count(text) <= most {
@@ -343,7 +345,7 @@ pub fn split(text: &str, most: usize) -> Vec<String> {
                 piece.push_str(rest);
                 break;
             }
-            // Not in the middle of a line, unless the line alone is too long.
+            // A line is cut only if it alone is too long.
             let fresh = piece.trim().is_empty() || fence.as_ref().is_some_and(|it| piece.trim() == it.trim());
             if !fresh {
                 close(&mut piece, &fence);

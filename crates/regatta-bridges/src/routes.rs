@@ -1,7 +1,9 @@
-//! Where deliveries come in: `/webhooks/SERVICE` for the default agent, `/webhooks/SERVICE/AGENT` for the others.
+//! Routes for deliveries: `/webhooks/SERVICE` for the default agent, `/webhooks/SERVICE/AGENT` for
+//! the others.
 //!
-//! The raw body is checked before anything looks into it; what holds is taken in one commit; only then comes the 200.
-//! What cannot be kept is answered 503, so that the service sends it again.
+//! The signature over the raw body is checked before the body is parsed. The answer is 200 only
+//! after the event is committed. A delivery that could not be stored is answered with 503, so that
+//! the service sends it again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +18,12 @@ use axum::response::{IntoResponse, Response};
 use crate::desk::Desk;
 use crate::service::{Inbound, Received};
 
-/// How long a body may take to arrive, and what is in it to be kept: under every service's own limit.
+/// Time limits for the arrival of a body and for storing its events, below every service's own
+/// limit.
 const READ_WITHIN: Duration = Duration::from_secs(2);
 const KEPT_WITHIN: Duration = Duration::from_millis(2_500);
 
-/// One route and who is behind it.
+/// A route with its bridge.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) desk: Desk,
@@ -29,17 +32,18 @@ pub(crate) struct Route {
 
 pub(crate) type Routes = BTreeMap<String, Route>;
 
-/// The door for deliveries. It needs no token: a signature is what lets somebody in.
+/// Returns the router for deliveries. It needs no token, because each delivery is signed.
 pub(crate) fn router(routes: Routes) -> Router {
     Router::new().fallback(receive).with_state(Arc::new(routes))
 }
 
 async fn receive(State(routes): State<Arc<Routes>>, request: Request<Body>) -> Response {
-    // The door that leads here may have taken its own part of the path away.
+    // The outer router may have removed its own part of the path.
     let path = request.uri().path();
     let path = if path.starts_with("/webhooks/") { path.to_owned() } else { format!("/webhooks{path}") };
     let Some(route) = routes.get(&path) else {
-        return (StatusCode::NOT_FOUND, "no agent has this route: regatta bridge list shows them\n").into_response();
+        return (StatusCode::NOT_FOUND, "no agent has this route; see the routes: regatta bridge list\n")
+            .into_response();
     };
     if request.method() != axum::http::Method::POST {
         return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")], "deliveries are sent with POST\n")
@@ -49,12 +53,14 @@ async fn receive(State(routes): State<Arc<Routes>>, request: Request<Body>) -> R
     let most = route.inbound.largest();
     let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|it| it > most) {
-        return refused(route, StatusCode::PAYLOAD_TOO_LARGE, "it is too large");
+        return refused(route, StatusCode::PAYLOAD_TOO_LARGE, "the delivery is too large");
     }
     let body = match tokio::time::timeout(READ_WITHIN, to_bytes(body, most)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(_)) => return refused(route, StatusCode::PAYLOAD_TOO_LARGE, "it is too large, or broke off"),
-        Err(_) => return refused(route, StatusCode::REQUEST_TIMEOUT, "it took too long to arrive"),
+        Ok(Err(_)) => {
+            return refused(route, StatusCode::PAYLOAD_TOO_LARGE, "the delivery is too large, or ended early");
+        }
+        Err(_) => return refused(route, StatusCode::REQUEST_TIMEOUT, "the delivery took too long to arrive"),
     };
     if route.desk.is_paused() {
         return (StatusCode::SERVICE_UNAVAILABLE, "this bridge is paused\n").into_response();
@@ -69,8 +75,8 @@ async fn receive(State(routes): State<Arc<Routes>>, request: Request<Body>) -> R
             Received::Events(events) => {
                 for event in events {
                     if let Err(why) = route.desk.take(event).await {
-                        tracing::warn!(agent = %route.desk.agent, service = %route.desk.service, "not kept: {why}");
-                        return (StatusCode::SERVICE_UNAVAILABLE, "it could not be kept; send it again\n")
+                        tracing::warn!(agent = %route.desk.agent, service = %route.desk.service, "could not store a delivery: {why}");
+                        return (StatusCode::SERVICE_UNAVAILABLE, "the delivery could not be stored; send it again\n")
                             .into_response();
                     }
                 }
@@ -80,7 +86,8 @@ async fn receive(State(routes): State<Arc<Routes>>, request: Request<Body>) -> R
     };
     match tokio::time::timeout(KEPT_WITHIN, take).await {
         Ok(answer) => answer,
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "it could not be kept in time; send it again\n").into_response(),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the delivery could not be stored in time; send it again\n")
+            .into_response(),
     }
 }
 

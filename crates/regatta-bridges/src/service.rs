@@ -1,7 +1,9 @@
-//! The port of a service: what its inbound side hands in, and what its outbound side is asked to show.
+//! The port of a service: the events that its inbound side delivers, and the posts that its
+//! outbound side shows.
 //!
-//! A service is one folder with `inbound` (what came in, understood), `outbound` (what people see) and `api` (its
-//! calls). Everything else is the same for all: who may ask, what is taken once, what is shown when, how fast.
+//! A service is one folder with `inbound` (parses events), `outbound` (shows posts) and `api`
+//! (calls). Everything else is the same for all services: permissions, deduplication of deliveries,
+//! order and pace of posts.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -18,19 +20,19 @@ use crate::registry::Standing;
 
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Something that came in, understood.
+/// A parsed event from a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "few are under way at once, and most are what somebody said")]
+#[allow(clippy::large_enum_variant, reason = "few exist at once, and most are messages")]
 pub enum Incoming {
     Said(Said),
-    /// A button, or what stands for one.
+    /// A person pressed a button, or wrote what stands for one.
     Chosen {
         delivery: String,
         approval: ApprovalId,
         choice: String,
         by: Standing,
     },
-    /// A stop button, or the service's own way to say so.
+    /// A person pressed a stop button, or stopped the turn by the service's own means.
     Stop {
         delivery: String,
         key: String,
@@ -40,10 +42,10 @@ pub enum Incoming {
     Deleted {
         key: String,
         source: String,
-        /// The service let them delete it, so nothing more is asked of them.
+        /// The author, if known. The service allowed the deletion, so no permission is checked.
         by: Standing,
     },
-    /// Somebody wants the landing of a conversation's work tried again.
+    /// A person asks to retry the landing of a conversation's work.
     Rerun {
         delivery: String,
         key: String,
@@ -52,7 +54,7 @@ pub enum Incoming {
 }
 
 impl Incoming {
-    /// Whose doing it is.
+    /// Returns the person who caused the event.
     pub fn by(&self) -> &Standing {
         match self {
             Incoming::Said(it) => &it.by,
@@ -64,100 +66,101 @@ impl Incoming {
     }
 }
 
-/// Somebody said something.
+/// A message of a person.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// The service's own id of it: the same however often it is delivered.
+    /// The service's id of the message; the same for each delivery of it.
     pub delivery: String,
-    /// What mappings name: a channel, a repository.
+    /// The channel or repository, as mappings name it.
     pub channel: String,
     pub thread: String,
-    /// With the agent's name in it.
+    /// The key of the conversation: the thread and the agent's name.
     pub key: String,
     pub place: BTreeMap<String, String>,
     pub title: String,
     pub url: Option<String>,
     pub by: Standing,
-    /// Without the mention of the agent.
+    /// The text without the mention of the agent.
     pub text: String,
     pub source: String,
     pub called: bool,
-    /// It is addressed to another agent or to a person.
+    /// Set if the message is addressed to another agent or to a person.
     pub calls_another: bool,
-    /// The visible thread, if it was asked for.
+    /// The visible thread, if the settings ask for it.
     pub context: Option<String>,
     /// The names of attached files.
     pub attachments: Vec<String>,
-    /// The pull request that a review is asked for.
+    /// The pull request to review, if the message asks for a review.
     pub pull: Option<PullRequest>,
 }
 
-/// What becomes of a request to a route.
+/// The result of a request to a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It is not what it says it is, or not in time.
+    /// The request is not authentic or not acceptable at present.
     Refused { status: u16, why: &'static str },
-    /// Something the service wants back at once.
+    /// A text that the service expects as the response.
     Answer(String),
-    /// What came in; nothing when it is of no interest.
+    /// The events in the request; empty if they do not matter.
     Events(Vec<Incoming>),
 }
 
-/// How a service takes things in.
+/// The inbound side of a service.
 pub trait Inbound: Send + Sync + 'static {
-    /// Runs as long as the bridge does: a socket, a long poll, a look for what was missed.
+    /// Runs as long as the bridge does: a socket, a long poll, or a search for missed deliveries.
     fn run<'a>(&'a self, desk: &'a Desk) -> Fut<'a, ()>;
-    /// Takes a request to its route: the raw body, before anything has looked at it.
+    /// Handles a request to its route. `body` is the raw body, because the signature covers it.
     fn receive<'a>(&'a self, desk: &'a Desk, headers: &'a HeaderMap, body: &'a [u8]) -> Fut<'a, Received>;
-    /// The most bytes that a request to its route may have.
+    /// Returns the maximum size of a request to its route, in bytes.
     fn largest(&self) -> usize {
         5 * 1024 * 1024
     }
 }
 
-/// Why something could not be shown.
+/// The reason why a post could not be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The service says: not before.
+    /// The service asks to wait for this long.
     Later(Duration),
-    /// It may or may not be there: it is looked for before it is sent again.
+    /// The post may or may not exist. It is looked up before it is sent again.
     Unknown(String),
-    /// It will never be taken.
+    /// The service will never accept the post.
     Never(String),
-    /// The credentials do not work: nothing goes until somebody has mended them.
+    /// The credentials do not work. No post goes out until a person has fixed them.
     Locked(String),
 }
 
 impl Trouble {
-    /// Whether asking again in a while may help.
+    /// Returns whether a later attempt may succeed.
     pub fn passes(&self) -> bool {
         matches!(self, Trouble::Later(_) | Trouble::Unknown(_))
     }
 }
 
-/// One thing to be shown, in one call.
+/// A post to be shown in one call.
 #[derive(Clone, Debug)]
 pub struct Shot {
     pub place: BTreeMap<String, String>,
-    /// Ours, and the same whenever this is sent: by it a service that cannot tell is asked whether it is there.
+    /// Our own id of the post, the same whenever it is sent. With it a service without idempotency
+    /// keys is searched for the post.
     pub mark: String,
-    /// It may be there already, though nobody said so.
+    /// Set if the post may already exist although no call confirmed it.
     pub begun: bool,
-    /// What it is there as; nothing when it is new.
+    /// The name of the existing post; empty if it is new.
     pub shown_as: Option<String>,
     pub stage: u32,
     pub sight: Sight,
 }
 
-/// What people see.
+/// The content of a post.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sight {
-    /// A sign that a message was seen; `over` when its turn has ended.
+    /// A sign that a message was seen.
     Seen {
         source: String,
     },
     Card(Card),
-    /// A pull request from this branch to that.
+    /// A pull request from the branch `head` onto `base`.
     Pull {
         title: String,
         body: String,
@@ -166,13 +169,13 @@ pub enum Sight {
     },
 }
 
-/// A message in CommonMark, with what goes with it.
+/// A message in CommonMark, with its plan, buttons and links.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Card {
     pub tone: Tone,
     pub text: String,
     pub plan: Vec<(String, ToolStatus)>,
-    /// What it does at the moment, in a line.
+    /// The present activity of the agent, in one line.
     pub doing: Option<String>,
     pub buttons: Vec<Button>,
     pub links: Vec<(String, String)>,
@@ -194,23 +197,24 @@ pub enum Tone {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Button {
     pub label: String,
-    /// What comes back: `allow:Q7`, `stop:V3`.
+    /// The value that the service returns when it is pressed: `allow:Q7`, `stop:V3`.
     pub value: String,
     pub danger: bool,
 }
 
-/// How a service shows things.
+/// The outbound side of a service.
 pub trait Outbound: Send + Sync + 'static {
-    /// The limits that one call for this counts against.
+    /// Returns the limits that one call for this post counts against.
     fn limits(&self, shot: &Shot) -> Vec<Limit>;
-    /// How long at least between two edits that only show how far something is.
+    /// Returns the minimum time between two edits that only show progress.
     fn pace(&self) -> Duration;
-    /// After how long of silence a turn that works says so again, where the service wants that.
+    /// Returns the time of silence after which a working turn shows a sign of life, if the service
+    /// needs one.
     fn heartbeat(&self) -> Option<Duration> {
         None
     }
-    /// A card in pieces that the service takes; the buttons are on the last.
+    /// Splits a card into pieces that the service accepts; the buttons are on the last piece.
     fn pieces(&self, card: &Card) -> Vec<Card>;
-    /// Shows it, and says what it is there as.
+    /// Shows the post, and returns the name of the post at the service.
     fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>>;
 }

@@ -1,4 +1,4 @@
-//! Signatures of what comes in: HMAC-SHA256 over the raw body, compared in constant time.
+//! Signatures of deliveries: HMAC-SHA256 over the raw body, compared in constant time.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -6,14 +6,14 @@ use subtle::ConstantTimeEq;
 
 use crate::registry::Secret;
 
-/// The signature of some bytes, in hex.
+/// Returns the signature of some bytes, in hex.
 pub fn hex(secret: &Secret, parts: &[&[u8]]) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes()).expect("a key of any length is taken");
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes()).expect("HMAC accepts keys of any length");
     parts.iter().for_each(|it| mac.update(it));
     mac.finalize().into_bytes().iter().map(|it| format!("{it:02x}")).collect()
 }
 
-/// Whether `given` is the signature of some bytes.
+/// Returns whether `given` is the signature of some bytes.
 pub fn is_of(secret: &Secret, parts: &[&[u8]], given: &str) -> bool {
     let own = hex(secret, parts);
     own.as_bytes().ct_eq(given.trim().to_ascii_lowercase().as_bytes()).into()

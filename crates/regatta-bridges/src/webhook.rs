@@ -1,8 +1,9 @@
-//! Signed webhooks to whoever wants to know what happens, in the way of Standard Webhooks.
+//! Signed webhooks that send events to receivers, as Standard Webhooks specifies them.
 //!
-//! A receiver is told every committed event that it wants, in order and at least once: what it has been told is in a
-//! small file, and what comes next is in the history. So nothing queues up in memory, a receiver that is away holds up
-//! only itself, and after a restart it goes on where it was. What one event says is what the API says of it.
+//! A receiver gets every committed event that it subscribed to, in order and at least once. A small
+//! file holds the last event sent, and the history has the ones after it. So nothing queues up in
+//! memory, a receiver that cannot be reached delays only itself, and sending continues after a
+//! restart. The body of an event is the same as in the API.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,46 +23,46 @@ use crate::http::{Answer, Call, Http};
 use crate::registry::{Receiver, Secret};
 use crate::service::Trouble;
 
-/// How many events are read at once.
+/// Number of events that are read at once.
 const PAGE: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(15);
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(300);
-/// How often an event is sent to a receiver that is there and will not have it.
+/// Number of refusals after which an event is skipped.
 const MOST_REFUSALS: u32 = 6;
-/// How long to wait when the history cannot be read.
+/// Wait time after the history could not be read.
 const UNREADABLE: Duration = Duration::from_secs(5);
 
-/// How far a receiver has been told.
+/// The last event that a receiver got.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Told {
-    /// Tells this fleet's events from another's, in what they are known by.
+    /// Random id that distinguishes this fleet's events from another fleet's.
     fleet: String,
     revision: u64,
 }
 
-/// What becomes of an attempt.
+/// The outcome of one attempt to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Came {
     Taken,
-    /// The receiver wants nothing more, ever.
+    /// The receiver unsubscribed for good.
     Gone,
-    /// It is there, and will not have this.
+    /// The receiver was reached and does not accept this event.
     Refused(String),
-    /// It is not there, or busy; perhaps it says for how long.
+    /// The receiver cannot be reached or is busy, possibly with a time to wait.
     Away(String, Option<Duration>),
 }
 
-/// Tells one receiver until it is aborted, or wants nothing more: from where it was told last, else what comes after
-/// `from`.
+/// Sends events to one receiver until the task is aborted or the receiver unsubscribes. Starts
+/// after the last event sent, or after revision `from` if there is none.
 pub(crate) async fn run(engine: Engine, http: Http, it: Receiver, data: PathBuf, from: u64) {
     if let Some(why) = it.trouble() {
-        return tracing::warn!("{} is told nothing: {why}", it.host());
+        return tracing::warn!("no events are sent to the webhook {}: {why}", it.host());
     }
     let Some(Ok(key)) = it.secret.as_ref().map(key_of) else { return };
     let file = file_of(&data, &it.url);
     let mut told = read(&file).unwrap_or_else(|| Told { fleet: fresh_name(), revision: from });
-    // A backup was restored: what it had not seen yet happens again.
+    // After a backup was restored, the revisions after it happen again.
     told.revision = told.revision.min(engine.board().revision);
     keep(&file, &told);
     let mut changes = engine.watch();
@@ -70,14 +71,17 @@ pub(crate) async fn run(engine: Engine, http: Http, it: Receiver, data: PathBuf,
         let (history, after) = (engine.history().clone(), told.revision);
         let page = tokio::task::spawn_blocking(move || history.events(after, PAGE)).await;
         let Ok(Ok(page)) = page else {
-            tracing::error!("the history could not be read for {}", it.host());
+            tracing::error!("could not read the history for the webhook {}", it.host());
             tokio::time::sleep(UNREADABLE).await;
             continue;
         };
         for recorded in &page {
             if wants(&it.events, recorded.event.kind()) {
                 if !tell(&http, &it, &key, (recorded, &told.fleet)).await {
-                    return tracing::warn!("{} wants nothing more (410); it is told again after a restart", it.host());
+                    return tracing::warn!(
+                        "the webhook {} unsubscribed (410); sending starts again after a restart",
+                        it.host()
+                    );
                 }
                 keep(&file, &Told { revision: recorded.revision, ..told.clone() });
             }
@@ -92,7 +96,8 @@ pub(crate) async fn run(engine: Engine, http: Http, it: Receiver, data: PathBuf,
     }
 }
 
-/// Sends one event until it is taken, or refused often enough. `false` when the receiver is gone for good.
+/// Sends one event until the receiver accepts it, or has refused it often enough. Returns `false`
+/// if the receiver unsubscribed.
 async fn tell(http: &Http, it: &Receiver, key: &[u8], (recorded, fleet): (&Recorded, &str)) -> bool {
     let body = body_of(recorded);
     let id = format!("evt_{fleet}_{}", recorded.revision);
@@ -104,13 +109,13 @@ async fn tell(http: &Http, it: &Receiver, key: &[u8], (recorded, fleet): (&Recor
             Came::Refused(why) => {
                 refusals += 1;
                 if refusals >= MOST_REFUSALS {
-                    tracing::warn!("{} will not have {id}: {why}; it goes on with the next", it.host());
+                    tracing::warn!("the webhook {} refused {id}: {why}; continuing with the next event", it.host());
                     return true;
                 }
                 None
             }
             Came::Away(why, wait) => {
-                tracing::info!("{} was not told {id} yet: {why}", it.host());
+                tracing::info!("could not send {id} to the webhook {} yet: {why}", it.host());
                 wait
             }
         };
@@ -142,35 +147,37 @@ fn judged(answer: Result<Answer, Trouble>) -> Came {
             }
             status => Came::Refused(format!("it answered {status}")),
         },
-        // It took it, whatever it says at such length.
+        // An answer that is too long still shows that the receiver got the event.
         Err(Trouble::Never(_)) => Came::Taken,
         Err(Trouble::Unknown(why) | Trouble::Locked(why)) => Came::Away(why, None),
         Err(Trouble::Later(wait)) => Came::Away("it is busy".into(), Some(wait)),
     }
 }
 
-/// What an event says: its kind, its date, and what the API shows of it. Fencing tokens are not part of that.
+/// Returns the body of an event: its kind, its date, and its data as in the API, without fencing
+/// tokens.
 fn body_of(recorded: &Recorded) -> Value {
     let date = jiff::Timestamp::from_millisecond(i64::try_from(recorded.now.wall).unwrap_or(0)).unwrap_or_default();
     let event = EventView::of(recorded, date.to_string());
     json!({"type": event.kind.clone(), "timestamp": event.time.clone(), "data": event})
 }
 
-/// Whether a receiver wants events of this kind.
+/// Returns whether a receiver subscribed to events of this kind.
 fn wants(prefixes: &[String], kind: &str) -> bool {
     prefixes.is_empty() || prefixes.iter().any(|it| kind.starts_with(it.trim_end_matches('*')))
 }
 
-/// `v1,` and the signature of an id, a date and a body.
+/// Returns the signature of an id, a date and a body, with the prefix `v1,`.
 fn signed(key: &[u8], id: &str, at: &str, body: &str) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length is taken");
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
     for part in [id, ".", at, ".", body] {
         mac.update(part.as_bytes());
     }
     format!("v1,{}", base64(&mac.finalize().into_bytes()))
 }
 
-/// The key of a secret: `whsec_` and base64, as others make them, or any text as it is.
+/// Returns the key of a secret: `whsec_` and base64, as other tools create them, or any text as it
+/// is.
 pub(crate) fn key_of(secret: &Secret) -> Result<Vec<u8>, &'static str> {
     match secret.reveal().strip_prefix("whsec_") {
         Some(text) => unbase64(text).ok_or("begins with whsec_, and what follows is not base64"),
@@ -208,7 +215,7 @@ fn unbase64(text: &str) -> Option<Vec<u8>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// A name that no other fleet has.
+/// Returns a random id.
 fn fresh_name() -> String {
     let mut bytes = [0_u8; 8];
     if SystemRandom::new().fill(&mut bytes).is_err() {
@@ -226,7 +233,7 @@ fn read(file: &Path) -> Option<Told> {
     serde_json::from_slice(&std::fs::read(file).ok()?).ok()
 }
 
-/// Writes down how far a receiver was told. If that cannot be kept, it is told some of it again.
+/// Stores the last event sent. If that fails, some events are sent again after a restart.
 fn keep(file: &Path, told: &Told) {
     let write = || {
         std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
@@ -235,7 +242,7 @@ fn keep(file: &Path, told: &Told) {
         std::fs::rename(&beside, file)
     };
     if let Err(error) = write() {
-        tracing::warn!("how far a webhook was told could not be written down: {error}");
+        tracing::warn!("could not store the last event sent to a webhook: {error}");
     }
 }
 
@@ -243,7 +250,7 @@ fn keep(file: &Path, told: &Told) {
 mod tests {
     use super::*;
 
-    /// The vector of the Standard Webhooks specification's own libraries.
+    /// The test vector of the libraries of the Standard Webhooks specification.
     #[test]
     fn the_signature_is_the_standards() {
         let key = key_of(&Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")).unwrap();

@@ -1,4 +1,4 @@
-//! GitHub, end to end on loopback: a strict double of the service on one side, an engine in a fake world on the other.
+//! GitHub end to end on loopback: a strict double of the service, and an engine with fake ports.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test, where failing is the answer")]
 
@@ -34,11 +34,11 @@ type Seen<'a> = View<'a, github::World>;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const REPO: &str = "/nowhere/shop";
-/// The one secret that the redactor of this world knows.
+/// The only secret that the redactor of this test knows.
 const SECRET: &str = "hunter2secret";
 const SHOP: &str = "acme/shop";
 
-/// Everything outside of what is tested; it outlives every life of it.
+/// The surroundings of Regatta, which outlive its restarts.
 struct World {
     github: GitHub,
     apps: Vec<App>,
@@ -51,7 +51,7 @@ struct World {
     secret: Option<Option<String>>,
 }
 
-/// One life of Regatta.
+/// A running Regatta.
 struct Here {
     engine: Engine,
     bridges: Bridges,
@@ -67,7 +67,7 @@ impl Drop for Here {
     }
 }
 
-/// The usual program: says what it does, waits where its prompt says so, and answers.
+/// Acts as the usual agent program: reports progress, waits if its prompt says so, and answers.
 fn talks(program: &Program) -> Exit {
     let prompt = asked_of(program);
     program.say(Said::Started { session: Some(format!("s-{}", program.task())), model: Some("m".into()) });
@@ -101,10 +101,10 @@ fn talks(program: &Program) -> Exit {
     Exit::Code(0)
 }
 
-/// What was said in the thread, for this turn.
+/// Returns the message of this turn from the prompt.
 fn asked_of(program: &Program) -> String {
     let prompt = &program.launch().prompt;
-    let said = prompt.rsplit_once("says in the thread:\n```text\n").expect("a turn begins with what was said").1;
+    let said = prompt.rsplit_once("says in the thread:\n```text\n").expect("a prompt contains the message").1;
     said.split("\n```").next().unwrap_or_default().to_owned()
 }
 
@@ -138,7 +138,7 @@ impl World {
         World { github, apps, store, git, agents, config, settings, key: None, secret: None }
     }
 
-    /// Starts Regatta in this world, and tells GitHub where it is.
+    /// Starts Regatta, and gives GitHub the address of its routes.
     async fn start(&self) -> Here {
         let life = Life::new();
         let ports = Ports {
@@ -206,7 +206,7 @@ impl World {
         registry::read(registry::Settings::new(&agents, self.config.clone()), &variable)
     }
 
-    /// Waits for a comment of an app's.
+    /// Waits for a comment of an app for which `holds` is true.
     async fn comment(&self, app: &str, number: u64, holds: impl Fn(&Comment) -> bool) -> Comment {
         let found = |view: &Seen<'_>| {
             let own = view.comments(SHOP, number).iter().filter(|it| it.app.as_deref() == Some(app));
@@ -227,7 +227,7 @@ async fn submit(engine: &Engine, command: Command) {
 }
 
 impl Here {
-    /// Waits until the board is so.
+    /// Waits until `look` finds something on the board.
     async fn until<T>(&self, look: impl Fn(&Board) -> Option<T>) -> T {
         let mut changes = self.engine.watch();
         let wait = async {
@@ -248,7 +248,8 @@ impl Here {
         self.engine.board().conversations.values().cloned().collect()
     }
 
-    /// Waits until an agent's instance is so. Nobody tells when that changes, so it is looked at again and again.
+    /// Waits until `look` accepts the health of an agent's bridge. Polls, because changes of the
+    /// health are not announced.
     async fn until_health<T>(&self, agent: &str, look: impl Fn(&Health) -> Option<T>) -> T {
         let wait = async {
             let mut ticks = tokio::time::interval(Duration::from_millis(10));
@@ -264,7 +265,7 @@ impl Here {
         found.unwrap_or_else(|_| panic!("it did not come to be: {:#?}", self.bridges.list()))
     }
 
-    /// Waits until everything that is to be seen is seen.
+    /// Waits until every due post is shown.
     async fn all_shown(&self) {
         self.until(|board| {
             let open = board.conversations.values().any(|it| it.working().is_some() || it.unshown().next().is_some());
@@ -273,7 +274,7 @@ impl Here {
         .await;
     }
 
-    /// Posts a delivery of a test's own making; the status that comes back.
+    /// Posts a delivery that the test has signed itself. Returns the status of the answer.
     async fn deliver(&self, path: &str, secret: &str, (event, guid): (&str, &str), body: &str) -> u16 {
         let signature = signature::hex(&Secret::new(secret), &[body.as_bytes()]);
         let sent = reqwest::Client::new()
@@ -312,7 +313,7 @@ async fn a_mention_is_seen_at_once_worked_on_and_answered_in_one_comment() {
     assert!(last.body.contains("| 1 | `@x` |") && last.body.contains("```rust\n// @ann\n```"), "{}", last.body);
     assert!(last.body.contains("Branch:"), "{}", last.body);
     here.all_shown().await;
-    // Its own comments and edits were told to it, and did nothing.
+    // GitHub delivered its own comments and edits to it, and they had no effect.
     let told = |view: &Seen<'_>| {
         let answered = view.deliveries("claude-bot").iter().all(|it| it.status_code == Some(200));
         answered.then_some(())
@@ -323,7 +324,7 @@ async fn a_mention_is_seen_at_once_worked_on_and_answered_in_one_comment() {
     assert_eq!(found[0].key, format!("github:{SHOP}:{number}:claude"));
     assert_eq!((found[0].turn_count, found[0].title.as_str()), (1, "Login"));
     assert_eq!(found[0].turns[0].text, "fix it, change it and wait");
-    // Whoever is alone in a thread need not be called again.
+    // While only one agent is in a thread, messages there need no mention.
     world.github.comment("ann", SHOP, number, "and the tests?");
     here.until(|board| board.conversations.values().any(|it| it.turn_count == 2).then_some(())).await;
     here.all_shown().await;
@@ -355,11 +356,12 @@ async fn two_agents_in_one_issue_are_two_and_who_calls_nobody_calls_neither() {
     assert_eq!(turns, BTreeMap::from([("claude".to_owned(), 1), ("codex".to_owned(), 2)]));
     let codex = here.conversations().into_iter().find(|it| it.agent.as_str() == "codex").unwrap();
     let looks: Vec<bool> = codex.turns.iter().map(|it| it.looks_at.is_some()).collect();
-    assert_eq!(looks, [true, false], "a review reads the other's work, and nothing else does");
+    assert_eq!(looks, [true, false], "only a review reads the other agent's work");
     world.github.assert_well_behaved();
 }
 
-/// S8: unsigned, foreign, repeated and replayed deliveries are inert; each is handled once, whatever its GUID.
+/// S8: unsigned, foreign, repeated and replayed deliveries have no effect. Each is handled once,
+/// whatever its GUID is.
 #[tokio::test(flavor = "multi_thread")]
 async fn s8_a_delivery_is_taken_once_and_only_with_its_own_agents_signature() {
     let mut world = World::new().await;
@@ -403,7 +405,8 @@ async fn s8_a_delivery_is_taken_once_and_only_with_its_own_agents_signature() {
     assert_eq!(world.own("claude-bot", number).len(), 1);
 }
 
-/// S9: who may not write starts nothing; a bot starts nothing; what cannot be looked up is asked for again.
+/// S9: people without write permission and bots start nothing. If the permission is unknown, the
+/// delivery is requested again.
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_only_who_may_write_is_worked_for() {
     let world = World::new().await;
@@ -417,7 +420,8 @@ async fn s9_only_who_may_write_is_worked_for() {
     let held = here.conversations();
     assert_eq!((held.len(), held[0].turn_count, held[0].posts.len()), (1, 0, 0));
     assert!(held[0].held.iter().all(|it| it.by.id != "dependabot[bot]"));
-    // Nobody can tell whether bob may: the delivery is refused, and is taken when GitHub is asked for it again.
+    // It is unknown if bob has the permission, so the delivery is refused, and accepted when
+    // GitHub repeats it.
     world.github.fail_next("repos/get-collaborator-permission-level", 1, Fault::Status(502));
     world.github.comment("bob", SHOP, number, "@claude-bot fix it");
     let refused =
@@ -436,7 +440,8 @@ async fn what_was_missed_while_nobody_listened_is_asked_for_and_done_once() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     world.github.webhook("claude-bot", &format!("http://{gone}/webhooks/github"));
     let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot fix it");
-    // In whatever order they come again: what ann writes would be for the agent once it is at work there.
+    // The order of the repeated deliveries does not matter: ann's comment is for the agent once the
+    // agent works there.
     world.github.comment("dependabot[bot]", SHOP, number, "nothing for anybody");
     let failed =
         |view: &Seen<'_>| view.deliveries("claude-bot").iter().all(|it| it.status_code == Some(0)).then_some(());
@@ -445,7 +450,7 @@ async fn what_was_missed_while_nobody_listened_is_asked_for_and_done_once() {
     world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
     here.all_shown().await;
     drop(here);
-    // Another start looks at the same list and does nothing twice.
+    // Another start reads the same list and repeats nothing.
     let here = world.start().await;
     here.until_health("claude", |it| it.connected).await;
     here.all_shown().await;
@@ -454,7 +459,8 @@ async fn what_was_missed_while_nobody_listened_is_asked_for_and_done_once() {
     world.github.assert_well_behaved();
 }
 
-/// A comment whose answer was lost is found by its mark, and not made again; so is one that a restart cut off.
+/// A comment whose confirmation was lost, or that a restart interrupted, is found by its mark and
+/// not created again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_and_a_restart_post_nothing_twice() {
     let world = World::new().await;
@@ -487,7 +493,7 @@ async fn a_comment_on_a_line_is_answered_in_its_own_thread() {
     let asked =
         world.github.review_comment("ann", SHOP, pull, (("src/a.rs", 3), "@claude-bot why and wait"), Some(root));
     here.until(|board| board.conversations.values().next().and_then(|it| it.working().cloned())).await;
-    // Somebody writes elsewhere before it is done: that changes nothing for this one.
+    // A comment elsewhere before the turn ends does not change where the turn is answered.
     world.github.comment("ann", SHOP, pull, "@claude-bot and the rest?");
     here.until(|board| board.conversations.values().any(|it| it.queued() == 1).then_some(())).await;
     world.agents.let_go("go");
@@ -516,7 +522,7 @@ async fn a_question_is_answered_with_a_word_and_stop_stops() {
     let question = world.comment("claude-bot", number, |it| it.body.contains("May I do this?")).await;
     assert!(question.body.contains("npm install zod") && question.body.contains("`allow` or `deny`"));
     assert!(!question.body.contains("button"), "{}", question.body);
-    // Who may not ask may not answer.
+    // A person who may not ask may not answer either.
     world.github.comment("eve", SHOP, number, "allow");
     here.until(|board| board.conversations.values().any(|it| !it.held.is_empty()).then_some(())).await;
     assert!(here.engine.board().approvals.values().any(|it| it.is_open()));
@@ -538,8 +544,8 @@ async fn a_question_is_answered_with_a_word_and_stop_stops() {
     world.github.assert_well_behaved();
 }
 
-/// The work of a turn that was just asked for, when its branch is at GitHub. The fake repository has no remote: that it
-/// is there is said by hand.
+/// Returns the work of the latest turn after its branch was pushed to GitHub. The fake repository
+/// has no remote, so the test reports the push itself.
 async fn pushed(world: &World, here: &Here) -> Work {
     let (id, work) = here
         .until(|board| {
@@ -553,7 +559,7 @@ async fn pushed(world: &World, here: &Here) -> Work {
     work
 }
 
-/// Waits until the one check has come to this.
+/// Waits until the only check run has this conclusion.
 async fn concluded(world: &World, conclusion: &str) -> github::Check {
     let check = |view: &Seen<'_>| {
         let check = view.checks(SHOP).first()?;
@@ -567,7 +573,8 @@ async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
     let mut world = World::new().await;
     world.config.deliver = Deliver::Pull;
     let here = world.start().await;
-    // GitHub makes it and its answer is lost: it is not made again.
+    // GitHub creates the pull request and its answer is lost. The pull request is not created
+    // again.
     world.github.fail_next("pulls/create", 1, Fault::DropAfterDoing);
     let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot change it");
     world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
@@ -581,7 +588,7 @@ async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
     assert_eq!((made.head.as_str(), made.base.as_str()), (work.branch.as_str(), "main"));
     assert!(pulls[0].text.body.contains(&format!("#{number}")) && pulls[0].text.body.contains("<!-- regatta:"));
     world.comment("claude-bot", number, |it| it.body.contains(&format!("PR #{}", pull.number))).await;
-    // Landing it shows on the commit.
+    // The landing shows on the commit.
     world.github.comment("ann", SHOP, number, "land");
     let check = concluded(&world, "success").await;
     assert_eq!((check.head_sha.as_str(), check.name.as_str()), (work.commit.as_str(), "Regatta"));
@@ -591,11 +598,11 @@ async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
     drop(here);
     let here = world.start().await;
     here.until_health("claude", |it| it.connected).await;
-    assert_eq!(world.github.checks(SHOP).len(), 1, "a restart makes no other");
+    assert_eq!(world.github.checks(SHOP).len(), 1, "a restart creates no second check");
     world.github.assert_well_behaved();
 }
 
-/// S4: neither the title nor the text of a pull request has a secret in it.
+/// S4: neither the title nor the text of a pull request contains a secret.
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_a_pull_request_shows_no_secret() {
     let mut world = World::new().await;
@@ -612,7 +619,8 @@ async fn s4_a_pull_request_shows_no_secret() {
     assert!(pull.text.body.starts_with("Done. The password is [redacted]."), "{}", pull.text.body);
 }
 
-/// A landing that fails is a check that fails, with a way to have it tried again; by somebody who may.
+/// Lets a landing fail, which shows as a failed check run, and retries it through `press` as a
+/// permitted person.
 async fn a_failed_check_is_tried_again(press: impl Fn(&GitHub, &str, u64)) {
     let mut world = World::new().await;
     world.config.deliver = Deliver::Pull;
@@ -629,7 +637,8 @@ async fn a_failed_check_is_tried_again(press: impl Fn(&GitHub, &str, u64)) {
     assert_eq!(check.fields["actions"][0]["identifier"], "again");
     world.comment("claude-bot", number, |it| it.body.contains("did not land")).await;
     here.all_shown().await;
-    // The reason is gone, and somebody who may not ask presses the button; then somebody who may.
+    // After the cause is fixed, a person without permission presses the button, and then a
+    // permitted person.
     world.git.person_commits(Path::new(REPO), "README", "shop\n");
     let task = here.conversations()[0].task.unwrap();
     press(&world.github, "eve", check.id);
@@ -657,12 +666,12 @@ async fn githubs_own_rerun_of_a_failed_check_has_it_tried_again() {
     a_failed_check_is_tried_again(|github, who, check| github.rerequest(who, SHOP, check)).await;
 }
 
-/// What is longer than anybody may say is answered in words, in the thread.
+/// A comment that exceeds the maximum length is answered with an explanation in the thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_comment_that_is_too_long_is_answered_in_words() {
     let world = World::new().await;
     let here = world.start().await;
-    let long = format!("@claude-bot {}", "é".repeat(40_000)); // 80,000 bytes, and still a comment
+    let long = format!("@claude-bot {}", "é".repeat(40_000)); // 80,000 bytes, which GitHub still accepts
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
     world.github.comment("ann", SHOP, number, &long);
     world.comment("claude-bot", number, |it| it.body.contains("64 KiB")).await;
@@ -675,7 +684,8 @@ async fn push(here: &Here, conversation: ConversationId, work: &Work) {
     submit(&here.engine, Command::Converse(Box::new(Ask::Push { conversation, pushed }))).await;
 }
 
-/// A key is read as GitHub hands it out, in PKCS#8, and with its line breaks written out; a bad one shuts only itself.
+/// A key is accepted as GitHub issues it, in PKCS#8, and with written-out line breaks. A bad key
+/// disables only its own bridge.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_read_in_each_form_and_a_token_that_ended_is_renewed() {
     let mut world = World::new().await;
@@ -685,9 +695,9 @@ async fn a_key_is_read_in_each_form_and_a_token_that_ended_is_renewed() {
         let here = world.start().await;
         let known = here.until_health("claude", |it| it.connected.and(it.known_as.clone())).await;
         assert_eq!(known, "claude-bot[bot]");
-        // The other agent has a key that is not its own: that shuts it alone, and says why.
+        // The other agent's key is invalid, which disables only that agent's bridge, with a reason.
         here.until_health("codex", |it| {
-            it.trouble.as_ref().filter(|it| it.contains("look at the app's id and key")).map(|_| ())
+            it.trouble.as_ref().filter(|it| it.contains("check the app's id and key")).map(|_| ())
         })
         .await;
     }
@@ -698,11 +708,15 @@ async fn a_key_is_read_in_each_form_and_a_token_that_ended_is_renewed() {
     world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
     here.all_shown().await;
     let tokens = world.github.calls_of("apps/create-installation-access-token");
-    assert_eq!(tokens.iter().filter(|it| it.by == "claude-bot").count(), 2, "one, and one for the one refused");
+    assert_eq!(
+        tokens.iter().filter(|it| it.by == "claude-bot").count(),
+        2,
+        "the first token, and one after the refusal"
+    );
     assert_eq!(world.own("claude-bot", number).len(), 1);
 }
 
-/// The same key in PKCS#8: the same bytes with the name of their algorithm around them.
+/// Converts the key to PKCS#8: the same bytes, wrapped with the name of the algorithm.
 fn pkcs8(pem: &str) -> String {
     let text: String = pem.lines().filter(|it| !it.starts_with("-----")).collect();
     let inner = decode(&text);

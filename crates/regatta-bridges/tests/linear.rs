@@ -1,6 +1,6 @@
-//! Linear, end to end: against a double that is strict, counts and punishes.
+//! Linear end to end, against a double that enforces the service's rules and limits.
 
-#![expect(clippy::unwrap_used, reason = "a story that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod world;
 
@@ -14,7 +14,8 @@ use world::{SOON, World};
 
 const ROUTE: &str = "/webhooks/linear";
 
-/// Linear with an agent of ours, somebody who may ask, and an issue; and a Regatta that has not begun yet.
+/// Returns a double of Linear with an agent of ours, a permitted person and an issue, and a Regatta
+/// that is not started yet.
 async fn setting() -> (Linear, App, World) {
     let linear = Linear::start().await;
     linear.limits(Scale::faster(20.0));
@@ -30,7 +31,7 @@ async fn setting() -> (Linear, App, World) {
     (linear, app, world)
 }
 
-/// What was said for good, by the agent.
+/// Returns the agent's activities that are not ephemeral, with their kinds.
 fn said(linear: &Linear, session: &str) -> Vec<(String, String)> {
     let session = linear.session(session);
     let lasting = session.done().filter(|it| !it.ephemeral);
@@ -76,11 +77,12 @@ async fn a_session_from_created_to_response() {
     linear.assert_well_behaved();
 }
 
-/// Who could not be looked up is not held as a stranger: it is told again, or found by a look at the sessions.
+/// A person who could not be looked up is not treated as a stranger: Linear repeats the event, or
+/// the search finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_look_up_makes_nobody_a_stranger() {
     let (linear, _, mut world) = setting().await;
-    world.config.clock = 1_200.0; // the next look is soon
+    world.config.clock = 1_200.0; // the next search is soon
     world.start().await;
     linear.webhook("claude", &world.url(ROUTE));
     linear.fail_next("user", 1, Fault::Status(503));
@@ -127,7 +129,7 @@ async fn a_permission_is_an_elicitation_that_stays_the_last_word_until_it_is_ans
     let options = asked.signal_metadata["options"].as_array().unwrap().clone();
     let values: Vec<&str> = options.iter().filter_map(|it| it["value"].as_str()).collect();
     assert_eq!(values, ["allow:Q1", "always:Q1", "deny:Q1"]);
-    // Whatever beats while it waits says nothing, however often.
+    // Signs of life create no activity while it waits, however often.
     let before = linear.activities(&session).len();
     world.until_sent(3).await;
     assert_eq!(linear.activities(&session).len(), before, "{:?}", linear.activities(&session));
@@ -140,8 +142,8 @@ async fn a_permission_is_an_elicitation_that_stays_the_last_word_until_it_is_ans
     linear.assert_well_behaved();
 }
 
-/// Nothing is lost and nothing is there twice, though Regatta ends in the middle of a turn and Linear's answer to the
-/// last word is lost.
+/// Nothing is lost and nothing appears twice, although Regatta ends in the middle of a turn and
+/// Linear's answer to the last activity is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     let (linear, _, mut world) = setting().await;
@@ -160,11 +162,12 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     assert_eq!(said.iter().filter(|it| it.0 == "response").count(), 1, "{said:?}");
     assert_eq!(world.conversations().len(), 1);
     assert_eq!(world.conversations()[0].turn_count, 1);
-    assert_eq!(world.agents.programs().values().sum::<usize>(), 1, "its program was started again");
+    assert_eq!(world.agents.programs().values().sum::<usize>(), 1, "the agent's program was started again");
     linear.assert_well_behaved();
 }
 
-/// What was begun while nobody listened is found at the start; told of afterwards, it is the same delivery (B1).
+/// A session that began while Regatta was down is found at the start. A later webhook about it is
+/// the same delivery (B1).
 #[tokio::test(flavor = "multi_thread")]
 async fn b1_a_missed_session_is_taken_up_at_start_and_once() {
     let (linear, _, mut world) = setting().await;
@@ -174,7 +177,8 @@ async fn b1_a_missed_session_is_taken_up_at_start_and_once() {
     linear.webhook("claude", &world.url(ROUTE));
     linear.wait_for(|view| view.deliveries("claude").iter().all(|it| it.taken()), SOON).await;
     world.until_quiet(1).await;
-    // A prompt while it is away comes with the next start; what was answered before does not.
+    // A prompt during the downtime is found at the next start; prompts that were answered before
+    // are not repeated.
     world.end().await;
     linear.webhook("claude", "http://127.0.0.1:1/nobody");
     linear.prompt("ann", &session, "and again");
@@ -203,7 +207,7 @@ async fn a_limit_and_an_absence_delay_and_lose_nothing() {
     linear.assert_well_behaved();
 }
 
-/// A turn that works and says nothing shows that it lives, long before Linear calls its session stale.
+/// A silent working turn shows a sign of life long before Linear calls its session stale.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_turn_beats() {
     let (linear, _, mut world) = setting().await;
@@ -216,7 +220,7 @@ async fn a_silent_turn_beats() {
         view.activities(&session).iter().filter(|it| Some(&it.content) == last.as_ref()).count() >= 4
     };
     linear.wait_for(same, SOON).await;
-    assert!(linear.session(&session).done().all(|it| it.ephemeral), "a beat stays for ever");
+    assert!(linear.session(&session).done().all(|it| it.ephemeral), "a sign of life is permanent");
     world.agents.let_go("go");
     until_status(&linear, &session, "complete").await;
 }
@@ -234,7 +238,8 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap()
 }
 
-/// What an older bridge got wrong: an absent secret let everything in, and another agent's was as good as one's own.
+/// Guards against a fault of an older bridge: without a secret it accepted every request, and it
+/// accepted the secret of another agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_comes_in_without_the_agents_own_secret() {
     let (linear, app, mut world) = setting().await;
@@ -271,8 +276,8 @@ async fn nothing_comes_in_without_the_agents_own_secret() {
     assert_eq!(post(&url, Some(&sign(&app, "no")), b"no").await, 400);
     let foreign = event(&other, now_ms()).to_string();
     assert_eq!(post(&url, Some(&sign(&app, &foreign)), foreign.as_bytes()).await, 200, "signed, and not for us");
-    assert!(world.conversations().is_empty(), "something was taken");
-    // Who is not on the list is heard, and nothing is done.
+    assert!(world.conversations().is_empty(), "an event was accepted");
+    // A request of a person who is not on the allow-list is held, and starts nothing.
     assert_eq!(post(&url, Some(&sign(&app, &good)), good.as_bytes()).await, 200);
     let held = world.conversations();
     assert_eq!((held.len(), held[0].turn_count, held[0].held.len()), (1, 0, 1));

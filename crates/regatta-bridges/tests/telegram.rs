@@ -1,6 +1,6 @@
-//! Telegram, end to end: against a double that is strict, counts and punishes.
+//! Telegram end to end, against a double that enforces the service's rules and limits.
 
-#![expect(clippy::unwrap_used, reason = "a story that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod world;
 
@@ -9,7 +9,8 @@ use regatta_testkit::services::telegram::{Message, Telegram};
 use regatta_testkit::services::{Fault, Scale};
 use world::{SECRET, SOON, World};
 
-/// Two bots of ours and two people in a group; only ann may ask.
+/// Returns a double of Telegram with two bots of ours and two people in a group, of whom only ann
+/// may ask.
 async fn setting() -> (Telegram, World) {
     let telegram = Telegram::start().await;
     telegram.limits(Scale::faster(20.0));
@@ -52,10 +53,10 @@ async fn a_mention_in_a_group_is_seen_worked_on_and_answered_in_one_message() {
     assert!(of(&messages, "codex_bot").is_empty(), "another agent answered");
     let root = messages.iter().find(|it| it.id == asked).unwrap();
     assert_eq!(root.reactions, [("👀".to_owned(), "claude_bot".to_owned())]);
-    // A reply to our message needs no name; the conversation goes on.
+    // A reply to our message needs no mention and continues the conversation.
     telegram.say("ann", "dev", "what did I say?", Some(done.id));
     until_said(&telegram, "dev", "I was told: what did I say?").await;
-    // Another agent is called in the same thread, and has a conversation of its own there.
+    // Another agent is mentioned in the same thread, and gets its own conversation there.
     telegram.say("ann", "dev", "@codex_bot look at it", Some(done.id));
     until_said(&telegram, "dev", "I was told: look at it").await;
     world.until_quiet(1).await;
@@ -68,7 +69,7 @@ async fn a_mention_in_a_group_is_seen_worked_on_and_answered_in_one_message() {
     telegram.assert_well_behaved();
 }
 
-/// S4: neither a plan nor an answer leaves the machine with a secret in it.
+/// S4: neither a plan nor an answer shows a secret.
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_a_card_shows_no_secret() {
     let (telegram, mut world) = setting().await;
@@ -117,7 +118,10 @@ async fn a_permission_has_buttons_that_only_who_may_ask_can_press() {
     world.until_quiet(1).await;
     telegram.wait_for(|view| view.callbacks().iter().all(|it| it.answered.is_some()), SOON).await;
     let after = telegram.messages("dev");
-    assert!(after.iter().find(|it| it.id == asked.id).unwrap().buttons().is_empty(), "it can be answered again");
+    assert!(
+        after.iter().find(|it| it.id == asked.id).unwrap().buttons().is_empty(),
+        "the request can be answered again"
+    );
     telegram.assert_well_behaved();
 }
 
@@ -137,7 +141,8 @@ async fn strangers_and_what_names_nobody_do_nothing() {
     telegram.assert_well_behaved();
 }
 
-/// Regatta ends in the middle of a turn: the same message becomes the answer, and nothing is there twice.
+/// Regatta ends in the middle of a turn. After a restart the same message becomes the answer, and
+/// nothing appears twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     let (telegram, mut world) = setting().await;
@@ -161,7 +166,8 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     telegram.assert_well_behaved();
 }
 
-/// Telegram cannot be asked what is there: what is only of the moment is not said again, an answer is.
+/// Telegram cannot be asked whether a message exists, so in doubt progress is not sent again, but
+/// an answer is.
 #[tokio::test(flavor = "multi_thread")]
 async fn when_a_send_is_in_doubt_progress_is_not_repeated_and_an_answer_is() {
     let (telegram, mut world) = setting().await;
@@ -170,14 +176,15 @@ async fn when_a_send_is_in_doubt_progress_is_not_repeated_and_an_answer_is() {
     telegram.say("ann", "dev", "@claude_bot wait and fix it", None);
     until_said(&telegram, "dev", "⏳").await;
     world.until(1, "it is taken as shown", |it| it.unshown().next().is_none()).await;
-    assert_eq!(of(&telegram.messages("dev"), "claude_bot").len(), 1, "progress was said twice");
+    assert_eq!(of(&telegram.messages("dev"), "claude_bot").len(), 1, "progress was sent twice");
     world.agents.let_go("go");
     until_said(&telegram, "dev", "Fixed the login bug").await;
     world.until_quiet(1).await;
     assert_eq!(of(&telegram.messages("dev"), "claude_bot").len(), 2);
 }
 
-/// A flood in one group waits for Telegram's limits; a chat of two does not wait with it, and every last state is right.
+/// A flood in one group waits for Telegram's limits. A private chat does not wait with it, and
+/// every final state is right.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_are_kept_and_every_answer_comes() {
     let (telegram, mut world) = setting().await;

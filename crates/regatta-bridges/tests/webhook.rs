@@ -1,6 +1,6 @@
-//! Signed webhooks to a receiver that checks, fails and comes back.
+//! Signed webhooks to a receiver that checks signatures, fails and recovers.
 
-#![expect(clippy::unwrap_used, reason = "a story that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod world;
 
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use world::{SOON, World, register};
 
-/// What a receiver was sent, and what it answers next.
+/// A receiver: the requests it got, and its next answers.
 #[derive(Clone)]
 struct Receiver {
     told: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
@@ -43,7 +43,7 @@ impl Receiver {
         (it, url)
     }
 
-    /// Everything it was told, when it was told of this agent so many times.
+    /// Waits for `times` events about this agent, and returns all events received.
     async fn until(&self, agent: &str, times: usize) -> Vec<(HeaderMap, Value)> {
         let mut changes = self.count.subscribe();
         let deadline = tokio::time::Instant::now() + SOON;
@@ -60,7 +60,7 @@ impl Receiver {
     }
 }
 
-/// Something happens.
+/// Causes an event.
 async fn happens(world: &World, name: &str) {
     let by = Actor::Person("ann".into());
     world.engine().ask(Request { by, key: None, command: register(name) }).await.unwrap();
@@ -87,7 +87,8 @@ async fn a_receiver_is_told_in_order_signed_and_from_where_it_was_told_last() {
     let told = receiver.until("ann", 1).await;
     assert_eq!(told[0].1["type"], told[0].1["data"]["kind"]);
     assert!(told[0].1["type"].as_str().unwrap().starts_with("agent."), "{:?}", told[0].1);
-    // Away for two attempts: the same event comes again under the same id, and no other before it.
+    // Two failed attempts: the same event comes again under the same id, and no other event before
+    // it.
     receiver.answers.lock().unwrap().extend([503, 500]);
     happens(&world, "bob").await;
     let told = receiver.until("bob", 3).await;
@@ -96,7 +97,8 @@ async fn a_receiver_is_told_in_order_signed_and_from_where_it_was_told_last() {
     let mut before = revisions(&told);
     before.dedup();
     assert!(before.is_sorted(), "{before:?}");
-    // What happens while nobody tells is told at the next start; of before at most what was not written down yet.
+    // Events of the time without webhooks are sent at the next start. At most the last unrecorded
+    // events are repeated.
     world.end().await;
     world.start().await;
     happens(&world, "cid").await;
@@ -108,10 +110,10 @@ async fn a_receiver_is_told_in_order_signed_and_from_where_it_was_told_last() {
     let signed = [header(&headers, "webhook-id"), header(&headers, "webhook-timestamp")].join(".");
     assert!(verifies(&signed, &body, header(&headers, "webhook-signature")));
     assert!(!verifies(&signed, b"{}", header(&headers, "webhook-signature")));
-    assert!(!String::from_utf8_lossy(&body).contains("\"token\""), "a fencing token was told");
+    assert!(!String::from_utf8_lossy(&body).contains("\"token\""), "a fencing token was sent");
 }
 
-/// As a receiver checks it, with a library that is not ours.
+/// Verifies a signature as a receiver does, with a library that the bridge does not use.
 fn verifies(signed: &str, body: &[u8], given: &str) -> bool {
     use ring::hmac;
     let secret: [u8; 24] = [

@@ -1,11 +1,12 @@
-//! Files that go with messages: taken in by path, kept by what is in them.
+//! Attachments of messages: copied from a path, stored by their content.
 //!
-//! The bytes are copied into `attachments/` of the data directory under their SHA-256 before the message is posted, so
-//! that whoever reads the message can read the file, whatever becomes of the original; the same bytes are kept once. A
-//! message that is refused afterwards leaves a file that nobody names.
+//! The bytes are copied into `attachments/` of the data directory under their SHA-256 before the
+//! message is posted. So every reader of the message can read the file, whatever happens to the
+//! original, and equal files are stored once. If the message is refused afterwards, an unreferenced
+//! file is left.
 //!
-//! A path is opened below the directory that its caller may read and nowhere else (S6): the kernel resolves it, so no
-//! link that is put in its way meanwhile leads out.
+//! A path is opened below the directory that its caller may read and nowhere else (S6). The kernel
+//! resolves the path, so no link that is created in the meantime leads outside.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,18 +18,18 @@ use regatta_core::bus::{Attachment, LARGEST_ATTACHMENT, MOST_ATTACHMENTS};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sha2::{Digest, Sha256};
 
-/// The directory of kept files in a data directory.
+/// The directory of attachments in a data directory.
 const DIRECTORY: &str = "attachments";
 
-/// Where a caller's files may be.
+/// The places that a caller may attach files from.
 pub(crate) enum Reach {
-    /// Anywhere that the daemon can read: it is the daemon's own user who asks.
+    /// Everywhere that the daemon can read, because the caller is the daemon's own user.
     Everywhere,
-    /// Below one of these.
+    /// Below one of these directories.
     Below(Vec<PathBuf>),
 }
 
-/// Takes files in, in order.
+/// Copies files into the store, in order.
 pub(crate) fn take_in(data_dir: &Path, reach: &Reach, paths: &[String]) -> Result<Vec<Attachment>, Problem> {
     if paths.len() > MOST_ATTACHMENTS {
         return Err(Problem::new(
@@ -42,12 +43,12 @@ pub(crate) fn take_in(data_dir: &Path, reach: &Reach, paths: &[String]) -> Resul
 }
 
 fn take_in_one(data_dir: &Path, reach: &Reach, path: &str) -> Result<Attachment, Problem> {
-    let bad = |what: String| Problem::new(422, "bad_attachment", what, "name a file of yours, of at most 4 MiB");
+    let bad = |what: String| Problem::new(422, "bad_attachment", what, "attach a file of your own, of at most 4 MiB");
     let shown: String = path.chars().take(200).collect();
     let file = open(reach, path).map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
     let meta = file.metadata().map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
     if !meta.is_file() {
-        return Err(bad(format!("{shown} is no file")));
+        return Err(bad(format!("{shown} is not a file")));
     }
     let mut bytes = Vec::new();
     let read = file.take(LARGEST_ATTACHMENT + 1).read_to_end(&mut bytes);
@@ -57,14 +58,14 @@ fn take_in_one(data_dir: &Path, reach: &Reach, path: &str) -> Result<Attachment,
     }
     let sha256 = hash(&bytes);
     keep(data_dir, &sha256, &bytes).map_err(|it| {
-        Problem::new(507, "io", format!("{shown} could not be kept: {it}"), "see what is wrong: regatta doctor")
+        Problem::new(507, "io", format!("{shown} could not be stored: {it}"), "see what is wrong: regatta doctor")
     })?;
     let name = Path::new(path).file_name().map_or_else(|| "file".into(), |it| it.to_string_lossy().into_owned());
     let name = name.chars().filter(|it| !it.is_control()).take(200).collect();
     Ok(Attachment { name, bytes: bytes.len() as u64, sha256 })
 }
 
-/// Opens a path, without waiting for who writes a pipe and without taking a terminal.
+/// Opens a path without waiting for the writer of a pipe, and without acquiring a terminal.
 fn open(reach: &Reach, path: &str) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Reach::Below(places) = reach else {
@@ -73,9 +74,9 @@ fn open(reach: &Reach, path: &str) -> std::io::Result<File> {
         }
         return Ok(rustix::fs::open(path, flags, Mode::empty())?.into());
     };
-    let mut why = std::io::Error::other("it is outside of what may be read");
+    let mut why = std::io::Error::other("it is outside the directories that the caller may read");
     for place in places {
-        // Links in the place's own path are the user's; below it none leads out.
+        // Links in the directory's own path belong to the user. Below it no link may lead outside.
         let place = place.canonicalize()?;
         let path = Path::new(path);
         let below = if path.is_absolute() { path.strip_prefix(&place).ok() } else { Some(path) };
@@ -84,7 +85,9 @@ fn open(reach: &Reach, path: &str) -> std::io::Result<File> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&dir, below, flags, Mode::empty(), resolve) {
             Ok(file) => return Ok(file.into()),
-            Err(rustix::io::Errno::XDEV) => why = std::io::Error::other("it leads out of what may be read"),
+            Err(rustix::io::Errno::XDEV) => {
+                why = std::io::Error::other("it leads outside the directories that the caller may read")
+            }
             Err(error) => why = error.into(),
         }
     }
@@ -99,7 +102,7 @@ fn place(data_dir: &Path, sha256: &str) -> PathBuf {
     data_dir.join(DIRECTORY).join(&sha256[..2]).join(&sha256[2..])
 }
 
-/// Keeps bytes under their hash: whole or not at all (D8).
+/// Stores bytes under their hash, completely or not at all (D8).
 fn keep(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
     let path = place(data_dir, sha256);
     if path.exists() {
@@ -107,7 +110,7 @@ fn keep(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
     }
     let dir = path.parent().unwrap_or(data_dir);
     std::fs::DirBuilder::new().recursive(true).mode_private().create(dir)?;
-    // Two who attach the same at once must not write into one file.
+    // Two callers that attach the same file at once must not write to one temporary file.
     let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{nth}", std::process::id()));
     let mut file = std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
@@ -119,20 +122,20 @@ fn keep(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
 
 static NTH: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// Reads what was kept.
+/// Reads a stored attachment.
 pub(crate) fn read(data_dir: &Path, it: &Attachment) -> Result<Vec<u8>, Problem> {
-    let gone = |what: String| Problem::new(500, "attachment_lost", what, "ask who sent it to send it again");
+    let gone = |what: String| Problem::new(500, "attachment_lost", what, "ask its sender to send it again");
     if it.sha256.len() != 64 || !it.sha256.bytes().all(|it| it.is_ascii_hexdigit()) {
-        return Err(gone(format!("{} has no hash to find it by", it.name)));
+        return Err(gone(format!("{} has no valid hash", it.name)));
     }
     let bytes = std::fs::read(place(data_dir, &it.sha256)).map_err(|error| gone(format!("{}: {error}", it.name)))?;
-    match hash(&bytes) == it.sha256 {
-        true => Ok(bytes),
-        false => Err(gone(format!("what was kept of {} is damaged", it.name))),
+    if hash(&bytes) != it.sha256 {
+        return Err(gone(format!("the stored copy of {} is damaged", it.name)));
     }
+    Ok(bytes)
 }
 
-/// A directory that only its owner reads.
+/// Creates directories that only their owner can read.
 trait Private {
     fn mode_private(&mut self) -> &mut Self;
 }
@@ -147,7 +150,8 @@ impl Private for std::fs::DirBuilder {
 mod tests {
     use super::*;
 
-    /// S6: what is attached is a file below the caller's own directory, whatever links are there.
+    /// S6: an attachment must be a file below the caller's own directory, whatever links exist
+    /// there.
     #[test]
     fn s6_a_path_leads_nowhere_out() {
         let (data, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -186,7 +190,7 @@ mod tests {
         };
         assert!(write("most", LARGEST_ATTACHMENT).is_ok());
         assert_eq!(write("more", LARGEST_ATTACHMENT + 1).unwrap_err().code, "bad_attachment");
-        // A pipe that nobody writes to keeps nobody waiting.
+        // A pipe without a writer does not block.
         rustix::fs::mkfifoat(rustix::fs::CWD, home.path().join("pipe"), Mode::from_raw_mode(0o600)).unwrap();
         assert_eq!(take_in(data.path(), &reach, &["pipe".into()]).unwrap_err().code, "bad_attachment");
         let many = vec!["most".to_owned(); MOST_ATTACHMENTS + 1];

@@ -1,14 +1,15 @@
-//! The audit log: every write that somebody asked for at a door, with who asked, from where, and what came of it.
+//! The audit log: every write that a caller requested, with its token, its origin and its result.
 //!
-//! The store says what became true and in whose name; this says which token was shown, from which address or process,
-//! and also what was refused. It is a file beside the store, `audit.jsonl`, to which lines are only ever added. A line
-//! is written before its caller is answered: whoever was told of a write finds it here, however the daemon ends after
-//! that. Lines of callers who are answered together are written together. It is brought to the disk together with others, within [`SYNC`]: only the end of the whole machine can take the
-//! lines of that moment, and the store still has what they changed. Full files are put aside, and the oldest goes when
-//! there are too many.
+//! The store has the facts and their actors. The audit log has the token and the address or process
+//! of the caller, and also the refused writes. It is an append-only file beside the store,
+//! `audit.jsonl`. A line is written before its caller is answered, so every acknowledged write is
+//! in the log, however the daemon ends. Lines of callers that are answered together are written
+//! together. The file is synchronised to disk within [`SYNC`]: only a crash of the whole machine
+//! can lose the lines of that moment, and the store still has their changes. Full files are
+//! rotated, and the oldest is deleted when there are too many.
 //!
-//! Not in the store: what was refused would cost a transaction each, and a store that is put back from a copy must not
-//! take back who did what since.
+//! The log is not in the store, because a refused write would cost a transaction each, and because
+//! restoring the store from a backup must not remove who did what since.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -23,38 +24,38 @@ use regatta_api::view::AuditView;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-/// How large one file becomes, and how many old ones are kept.
+/// Maximum size of one file, and number of rotated files.
 const LARGEST: u64 = 16 * 1024 * 1024;
 const KEPT: usize = 15;
-/// How long a line may wait to be brought to the disk.
+/// Maximum time until a line is synchronised to disk.
 const SYNC: Duration = Duration::from_millis(500);
-/// The most lines one answer has.
+/// Maximum number of lines in one answer.
 const LARGEST_PAGE: usize = 10_000;
 
-/// The log.
+/// The audit log.
 pub(crate) struct Audit {
     path: PathBuf,
     largest: u64,
     open: Mutex<Open>,
-    /// How many lines could not be written since the start.
+    /// Number of lines since the start that could not be written.
     lost: AtomicU64,
-    /// Rings when a line waits to be brought to the disk.
+    /// Signals that a line waits to be synchronised.
     unsynced: Notify,
 }
 
 struct Open {
     file: Arc<File>,
     size: u64,
-    /// The number of the last line, and of the last one in the file.
+    /// The numbers of the last line and of the last written line.
     last: u64,
     written: u64,
-    /// Lines whose callers wait for them to be written.
+    /// Lines that are not written yet; their callers wait.
     waiting: Vec<u8>,
     broken: bool,
 }
 
 impl Audit {
-    /// Opens the log in a data directory and goes on from its last line.
+    /// Opens the log in a data directory and continues after its last line.
     pub(crate) fn open(dir: &Path) -> io::Result<Audit> {
         Audit::of(dir.join("audit.jsonl"), LARGEST)
     }
@@ -66,7 +67,8 @@ impl Audit {
         if size == 0 {
             last = last_number(&aside(&path, 1))?;
         } else if !ends_whole(&path, size)? {
-            // A line that was cut by the machine's end stands alone; nobody reads it as something else.
+            // A line that a crash truncated is terminated, so that it cannot merge with the next
+            // one.
             file.write_all(b"\n")?;
             size += 1;
         }
@@ -75,7 +77,7 @@ impl Audit {
         Ok(Audit { path, largest, open, lost: AtomicU64::new(0), unsynced: Notify::new() })
     }
 
-    /// Brings what is written to the disk, as long as the daemon lives.
+    /// Synchronises written lines to disk until the daemon ends.
     pub(crate) async fn keep_synced(&self) {
         loop {
             self.unsynced.notified().await;
@@ -84,26 +86,27 @@ impl Audit {
         }
     }
 
-    /// Brings to the disk what is written by now.
+    /// Synchronises all written lines to disk.
     pub(crate) async fn sync(&self) {
-        self.write_up_to(u64::MAX); // also of whoever hung up before its line was written
+        self.write_up_to(u64::MAX); // also the lines of callers that hung up
         let file = self.lock().file.clone();
         match tokio::task::spawn_blocking(move || file.sync_data()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("the audit log may not be on the disk: {error}"),
-            Err(error) => tracing::error!("the audit log may not be on the disk: {error}"),
+            Ok(Err(error)) => tracing::error!("could not synchronise the audit log to disk: {error}"),
+            Err(error) => tracing::error!("could not synchronise the audit log to disk: {error}"),
         }
     }
 
-    /// Adds a line, and comes back when it is written, with those of others who ended at the same moment. A log that
-    /// cannot be written does not undo what was done: it is said, counted, and seen by `ready`.
+    /// Adds a line and returns when it is written, together with the lines of callers that end at
+    /// the same moment. A failure to write does not undo the change: it is logged, counted, and
+    /// visible in `/readyz`.
     pub(crate) async fn add(&self, line: AuditView) {
         let number = self.put(line);
-        tokio::task::yield_now().await; // whoever is about to end as well puts its line beside
+        tokio::task::yield_now().await; // other callers that are about to end add their lines
         self.write_up_to(number);
     }
 
-    /// Adds a line for somebody who cannot wait for others.
+    /// Adds a line without waiting for the lines of others.
     pub(crate) fn add_now(&self, line: AuditView) {
         let number = self.put(line);
         self.write_up_to(number);
@@ -122,13 +125,13 @@ impl Audit {
             Err(error) => {
                 open.waiting.truncate(before);
                 self.lost.fetch_add(1, Relaxed);
-                tracing::error!("a line of the audit log cannot be drawn: {error}");
+                tracing::error!("could not format a line of the audit log: {error}");
             }
         }
         open.last
     }
 
-    /// Writes what waits, unless another has written that line already.
+    /// Writes the waiting lines, unless another caller has written line `number` already.
     fn write_up_to(&self, number: u64) {
         let mut open = self.lock();
         if open.written >= number || open.waiting.is_empty() {
@@ -143,14 +146,14 @@ impl Audit {
             Err(error) => {
                 self.lost.fetch_add(open.last - open.written, Relaxed);
                 if !open.broken {
-                    tracing::error!("the audit log cannot be written: {error}");
+                    tracing::error!("could not write the audit log: {error}");
                 }
                 open.last = open.written;
                 open.broken = true;
             }
         }
         open.waiting = text;
-        open.waiting.clear(); // its room is used again
+        open.waiting.clear(); // keeps its capacity for the next lines
     }
 
     fn write(&self, open: &mut Open, text: &[u8]) -> io::Result<()> {
@@ -158,7 +161,7 @@ impl Audit {
             self.put_aside(open)?;
         }
         if open.broken {
-            (&*open.file).write_all(b"\n")?; // whatever was left of the last try
+            (&*open.file).write_all(b"\n")?; // terminates the rest of the last attempt
         }
         (&*open.file).write_all(text)?;
         open.size += text.len() as u64;
@@ -182,13 +185,13 @@ impl Audit {
         Ok(())
     }
 
-    /// How many lines could not be written, and whether the last one could not.
+    /// Returns the number of lines that could not be written, and whether the last attempt failed.
     pub(crate) fn lost(&self) -> (u64, bool) {
         let broken = self.lock().broken;
         (self.lost.load(Relaxed), broken)
     }
 
-    /// The lines that are asked for: the newest, or with `after` the oldest after that one, in their order.
+    /// Returns the requested lines in order: the newest, or with `after` the oldest after that one.
     pub(crate) fn read(&self, ask: &input::Audit) -> io::Result<Vec<AuditView>> {
         let limit = ask.limit.clamp(1, LARGEST_PAGE);
         let fits = |it: &AuditView| {
@@ -200,7 +203,7 @@ impl Audit {
         for path in self.files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // put aside just now
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // rotated in the meantime
                 Err(error) => return Err(error),
             };
             for line in BufReader::new(file).split(b'\n') {
@@ -226,7 +229,7 @@ impl Audit {
         Ok(found.into())
     }
 
-    /// Oldest first.
+    /// Returns the paths of all files, oldest first.
     fn files(&self) -> impl Iterator<Item = PathBuf> {
         let old: Vec<PathBuf> = (1..=KEPT).rev().map(|nth| aside(&self.path, nth)).collect();
         old.into_iter().chain([self.path.clone()])
@@ -249,7 +252,7 @@ fn ends_whole(path: &Path, size: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// The number of the last line that can be read; 0 when there is none.
+/// Returns the number of the last readable line; 0 if there is none.
 fn last_number(path: &Path) -> io::Result<u64> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -264,8 +267,8 @@ fn last_number(path: &Path) -> io::Result<u64> {
     Ok(tail.rsplit(|it| *it == b'\n').find_map(read).map_or(0, |it| it.n))
 }
 
-/// What a call is about, in the words of its own input; never its text, which may be anything. The rest of the input is
-/// passed over: it may be long.
+/// Returns the subject of a call from its input, but never its text, which may contain anything.
+/// The rest of the input is skipped, because it may be long.
 pub(crate) fn about(input: &[u8]) -> Option<String> {
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
@@ -283,7 +286,7 @@ pub(crate) fn about(input: &[u8]) -> Option<String> {
         project: Value,
         path: Value,
     }
-    // A list has no names, and what stands first in it may be anything.
+    // A list has no field names, and its first entry may be any text.
     if input.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }
@@ -323,7 +326,8 @@ mod tests {
         input::Audit { after: None, limit: 50, by: None, verb: None, about: None }
     }
 
-    /// Lines are numbered on over files that are put aside and over restarts, and the oldest go.
+    /// Lines are numbered consecutively across rotated files and restarts, and the oldest files are
+    /// deleted.
     #[test]
     fn the_log_goes_on_over_rotation_and_restarts() {
         let dir = tempfile::tempdir().unwrap();
@@ -335,7 +339,7 @@ mod tests {
         (0..10).for_each(|_| again.add_now(line("land")));
         let numbers: Vec<u64> = again.read(&ask()).unwrap().iter().map(|it| it.n).collect();
         assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
-        assert!(aside(&path, 1).exists(), "it was put aside");
+        assert!(aside(&path, 1).exists(), "the file was rotated");
         let after = again.read(&input::Audit { after: Some(12), limit: 3, ..ask() }).unwrap();
         assert_eq!(after.iter().map(|it| it.n).collect::<Vec<_>>(), [13, 14, 15]);
         let landed = again.read(&input::Audit { verb: Some("land".into()), limit: 2, ..ask() }).unwrap();
@@ -347,7 +351,7 @@ mod tests {
         assert!(std::fs::read_dir(dir.path()).unwrap().count() <= KEPT + 1);
     }
 
-    /// D8: a line that was cut is nobody's, and the next one stands for itself.
+    /// D8: a truncated line is ignored, and the next one is intact.
     #[test]
     fn a_torn_line_is_not_read_and_spoils_no_other_d8() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! What a request may take: a whole body within a size and a time, and a query that can be read.
+//! Limits of requests: the size and the arrival time of a body, and the parsing of a query.
 //!
-//! What is too much is said in a problem document like everything else.
+//! A request over a limit gets a problem document, like every other refusal.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 
 use crate::{Refused, problem};
 
-/// The largest request body: a plan of a thousand tasks fits.
+/// Maximum size of a request body. A plan of a thousand tasks fits.
 pub(crate) const LARGEST_BODY: usize = 8 * 1024 * 1024;
-/// How long a body may take to come.
+/// Time limit for the arrival of a body.
 const BODY: Duration = Duration::from_secs(60);
 
-/// Reads the body before anything is done with it.
+/// Reads the whole body before the handler runs.
 pub(crate) async fn whole(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match read(body).await {
@@ -29,21 +29,21 @@ pub(crate) async fn whole(request: Request, next: Next) -> Response {
     }
 }
 
-/// A whole body.
+/// Reads a whole body.
 pub(crate) async fn read(body: Body) -> Result<Bytes, Problem> {
     match tokio::time::timeout(BODY, axum::body::to_bytes(body, LARGEST_BODY)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(_)) => Err(Problem::new(
             413,
             "too_large",
-            format!("the body is larger than {} MiB, or was cut", LARGEST_BODY / 1024 / 1024),
-            "send less at once",
+            format!("the body is larger than {} MiB, or ended early", LARGEST_BODY / 1024 / 1024),
+            "send less in one request",
         )),
-        Err(_) => Err(Problem::new(408, "too_slow", "the body did not come in time", "send it again")),
+        Err(_) => Err(Problem::new(408, "too_slow", "the body did not arrive in time", "send it again")),
     }
 }
 
-/// A query, read as `T`.
+/// A query, parsed as `T`.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
@@ -54,17 +54,17 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// An address's query.
+/// Parses the query of an address.
 pub(crate) fn asked<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let read = axum::extract::Query::<T>::try_from_uri(uri);
     let unread = |it: axum::extract::rejection::QueryRejection| {
-        let what = format!("the query cannot be read: {}", it.body_text());
+        let what = format!("the query cannot be parsed: {}", it.body_text());
         Problem::new(400, "bad_input", what, "see GET /api/v1/openapi.json")
     };
     read.map(|it| it.0).map_err(unread)
 }
 
-/// A method that an address does not take.
+/// Returns the answer to a method that an address does not accept.
 pub(crate) async fn wrong_method(uri: Uri) -> Response {
     let path = uri.path();
     let reads = [
@@ -83,7 +83,7 @@ pub(crate) async fn wrong_method(uri: Uri) -> Response {
         _ => "POST",
     };
     let mut response =
-        problem(&Problem::new(405, "wrong_method", format!("this address takes {takes}"), "use that method"));
+        problem(&Problem::new(405, "wrong_method", format!("this address accepts {takes}"), "use that method"));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(takes));
     response
 }

@@ -1,4 +1,4 @@
-//! A request that passed the guard: who sent it, from where, and with which headers.
+//! An authenticated request: its caller, its origin and its headers.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -13,7 +13,7 @@ use crate::calls::Guest;
 use crate::listen::Origin;
 use crate::tokens::Visitor;
 
-/// What every handler takes.
+/// The part of a request that every handler needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Entered {
     pub(crate) visitor: Visitor,
@@ -25,7 +25,7 @@ impl<S: Sync> FromRequestParts<S> for Entered {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Entered, Refused> {
-        // The guard and the connection put them there; a route beside the guard gets nobody in.
+        // The guard and the connection set these extensions. Without them a request is refused.
         let visitor = parts.extensions.get::<Visitor>().cloned().ok_or_else(crate::tokens::no_token)?;
         let origin = parts.extensions.get::<Origin>().copied().ok_or_else(crate::tokens::no_token)?;
         Ok(Entered { visitor, origin, headers: parts.headers.clone() })
@@ -33,13 +33,13 @@ impl<S: Sync> FromRequestParts<S> for Entered {
 }
 
 impl Entered {
-    /// What a header says, if it is plain text.
+    /// Returns a header, if it is plain text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|it| it.to_str().ok())
     }
 
-    /// What a visitor's writes are signed with, and what it calls this request. Only who can read the data directory
-    /// may say which person it is; everybody else is who the token says.
+    /// Returns the actor of the caller's writes and the idempotency key of this request. Only a
+    /// caller who can read the data directory may name the person; for all others the token does.
     pub(crate) fn guest(&self) -> Result<Guest, Problem> {
         let by = match &self.visitor {
             Visitor::Owner => self
@@ -56,7 +56,8 @@ impl Entered {
             None => None,
             Some(given) => {
                 let given = given.to_str().map_err(|_| bad_key())?;
-                // Nobody finds another's answers, or spoils them, by using the same key.
+                // The key is qualified by the caller, so that nobody can find or spoil another
+                // caller's answers with the same key.
                 let given = match &self.visitor {
                     Visitor::Owner => given.to_owned(),
                     other => format!("{}/{given}", other.label()),
@@ -75,7 +76,7 @@ impl Entered {
     }
 }
 
-/// A revision; a star asks for nothing that is not asked anyway.
+/// Parses a revision. A star sets no condition.
 fn read_tag(text: &str) -> Result<Option<u64>, Problem> {
     if text == "*" {
         return Ok(None);
@@ -84,7 +85,7 @@ fn read_tag(text: &str) -> Result<Option<u64>, Problem> {
         Problem::new(
             400,
             "bad_condition",
-            "If-Match is a revision",
+            "If-Match must be a revision",
             "send the ETag of an answer, such as If-Match: \"42\"",
         )
     };

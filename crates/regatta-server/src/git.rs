@@ -1,7 +1,7 @@
-//! Git over HTTP: a project's vault, for runners that fetch it and bring their work back.
+//! Git over HTTP: a project's vault, from which runners fetch and to which they push their work.
 //!
-//! Who may look may fetch. A runner's token may push, and only the keep-refs of attempts that ran at a runner of its
-//! own: neither the trunk nor anybody else's work (Q11).
+//! Every caller that may read may fetch. Only a runner's token may push, and only to the keep-refs of
+//! attempts on its own runners: neither to the trunk nor to other work (Q11).
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -25,21 +25,27 @@ use crate::listen::Origin;
 use crate::tokens::Visitor;
 use crate::{Shared, problem};
 
-/// How long the other side may fall silent.
+/// Time limit for a silent peer.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How many git programs serve other machines at once: each takes a processor and memory for packing.
+/// Maximum number of git programs for other machines at the same time. Each needs a processor and
+/// memory for packing.
 pub(crate) const AT_ONCE: usize = 8;
-/// How long one waits for its turn. A runner tries again.
+/// Time limit for waiting for a permit. A runner retries.
 const TURN: Duration = Duration::from_secs(60);
 
-/// Waits for a turn to start git.
+/// Waits for a permit to start git.
 async fn turn(shared: &Shared) -> Result<OwnedSemaphorePermit, Problem> {
     match tokio::time::timeout(TURN, shared.git_turns.clone().acquire_owned()).await {
         Ok(Ok(turn)) => Ok(turn),
         Ok(Err(_)) | Err(_) => Err(Problem {
             retryable: true,
-            ..Problem::new(503, "busy", format!("{AT_ONCE} others fetch or push just now"), "try again in a moment")
+            ..Problem::new(
+                503,
+                "busy",
+                format!("{AT_ONCE} other fetches or pushes are running"),
+                "try again in a moment",
+            )
         }),
     }
 }
@@ -49,7 +55,7 @@ pub(crate) struct Asked {
     service: String,
 }
 
-/// `GET /git/PROJECT/info/refs?service=…`
+/// Handles `GET /git/PROJECT/info/refs?service=…`.
 pub(crate) async fn refs(
     State(shared): State<Arc<Shared>>,
     Path(project): Path<String>,
@@ -68,7 +74,7 @@ pub(crate) async fn refs(
         });
         let told = told
             .await
-            .map_err(|_| Problem::new(500, "bug", "git broke down", "please report this"))?
+            .map_err(|_| Problem::new(500, "bug", "the task that runs git panicked", "please report this"))?
             .map_err(|it| of_git(&it))?;
         Ok::<_, Problem>((service, told))
     };
@@ -81,7 +87,7 @@ pub(crate) async fn refs(
     }
 }
 
-/// `POST /git/PROJECT/git-upload-pack` and `git-receive-pack`
+/// Handles `POST /git/PROJECT/git-upload-pack` and `git-receive-pack`.
 pub(crate) async fn serve(
     State(shared): State<Arc<Shared>>,
     Path((project, service)): Path<(String, String)>,
@@ -116,12 +122,12 @@ pub(crate) async fn serve(
         let mut writes = Outgoing { to: answer.clone() };
         let may = |it: &str| may_write(&engine, &visitor, it);
         if let Err(error) = engine.git().serve(&repo, &wire, &may, &mut request, &mut writes) {
-            tracing::warn!(project = %repo.project, "git over HTTP: {error}");
-            // What was sent already cannot be taken back: the other side sees that it was cut off.
+            tracing::warn!(project = %repo.project, "git over HTTP failed: {error}");
+            // The part that was sent cannot be taken back, so the peer sees a truncated answer.
             let _gone = answer.blocking_send(Err(error));
         }
     });
-    // What goes wrong before git has said anything is said as what it is.
+    // An error before git's first output becomes a proper error response.
     let first = match from_git.recv().await {
         Some(Err(error)) => return problem(&of_git(&error)),
         first => first,
@@ -133,7 +139,7 @@ pub(crate) async fn serve(
     (StatusCode::OK, [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache".into())], body).into_response()
 }
 
-/// Whether a visitor may use this service of a project at all.
+/// Checks that a caller may use this service of a project, and returns the project's repository.
 fn enter(shared: &Arc<Shared>, project: &str, service: Service, visitor: &Visitor) -> Result<(Repo, Engine), Problem> {
     let scope = visitor.scope();
     let may = match service {
@@ -151,7 +157,8 @@ fn enter(shared: &Arc<Shared>, project: &str, service: Service, visitor: &Visito
     Ok((Repo::of(&found), shared.engine.clone()))
 }
 
-/// Whether this ref keeps the work of an attempt that runs, or ran, at a runner of the visitor's.
+/// Returns whether a ref keeps the work of an attempt that runs, or ran, on a runner of this
+/// caller.
 fn may_write(engine: &Engine, visitor: &Visitor, reference: &str) -> bool {
     let Some(id) = keeps_for(reference).filter(|_| visitor.scope() == Scope::Runner) else { return false };
     let board = engine.board();
@@ -165,16 +172,16 @@ fn protocol(headers: &HeaderMap) -> Option<String> {
 }
 
 fn no_such_service() -> Problem {
-    Problem::new(403, "no_such_service", "git asked for a service that is not here", "use git clone, fetch or push")
+    Problem::new(403, "no_such_service", "git asked for an unknown service", "use git clone, fetch or push")
 }
 
 fn of_git(error: &GitError) -> Problem {
-    // What the other side said makes no sense: it is not to say it again.
+    // The request was malformed, so it must not be repeated.
     let status = if error.code == "bad_request" { 400 } else { 409 };
     Problem::new(status, error.code, error.what.clone(), error.hint.clone())
 }
 
-/// Passes a request's body on as it comes; who falls silent is cut off.
+/// Forwards a request's body as it arrives. A silent peer is cut off.
 async fn pass_on(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
     let mut parts = body.into_data_stream();
     loop {
@@ -190,7 +197,7 @@ async fn pass_on(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
     }
 }
 
-/// A body, read as it comes.
+/// A body that is read as it arrives.
 struct Incoming {
     from: mpsc::Receiver<io::Result<Bytes>>,
     left: Bytes,
@@ -210,7 +217,8 @@ impl Read for Incoming {
     }
 }
 
-/// An answer, written as it is made; who does not read holds only itself up, and not for ever.
+/// An answer that is sent as it is produced. A peer that does not read delays only itself, up to a
+/// time limit.
 struct Outgoing {
     to: mpsc::Sender<Result<Bytes, GitError>>,
 }

@@ -1,7 +1,8 @@
-//! Who gets in: a token always (S1), and no foreign Host or Origin (S2), on every route and stream.
+//! Authentication: every route and stream needs a token (S1), and refuses a foreign Host or Origin
+//! (S2).
 //!
-//! Nothing behind it is reached in another way. Whoever passes carries who it is along as a [`Visitor`]; what each
-//! visitor may do is in the table of verbs.
+//! No handler can be reached in another way. An authenticated request carries its caller as a
+//! [`Visitor`]; the table of verbs says what each caller may do.
 
 use std::net::SocketAddr;
 
@@ -13,25 +14,26 @@ use crate::listen::Origin;
 use crate::tokens::{self, Visitor};
 use crate::{Shared, health, web};
 
-/// Who sent a request, or why it goes no further; nobody, at an address that is open to everybody.
+/// Returns the caller of a request, or the refusal. Returns no caller at an address that is open to
+/// everybody.
 pub(crate) fn check(shared: &Shared, origin: Origin, request: &mut Request) -> Result<Option<Visitor>, Problem> {
     from_here(shared, origin, request.headers())?;
-    // They say a word that tells nothing, to whoever starts the daemon again when it is not well.
+    // Health checks reveal nothing, and supervisors call them.
     let path = request.uri().path();
-    // A delivery shows a signature instead.
+    // A delivery has a signature instead of a token.
     let signed = path.starts_with("/webhooks/");
     if signed || health::OPEN.contains(&path) || web::is_open(request.method(), path) {
         return Ok(None);
     }
     let (visitor, person) = who(shared, origin, request.headers())?;
-    // Who opened the page is who acts on it, whatever the page says.
+    // The person who opened the page is the actor, whatever the page says.
     if let Some(person) = person.and_then(|it| HeaderValue::from_str(&it).ok()) {
         request.headers_mut().insert("x-regatta-person", person);
     }
     Ok(Some(visitor))
 }
 
-/// No foreign Host or Origin.
+/// Refuses a foreign Host or Origin.
 fn from_here(shared: &Shared, origin: Origin, headers: &HeaderMap) -> Result<(), Problem> {
     let names = Names { hosts: &shared.hosts, inner: shared.address, at: origin };
     // A page that rebinds its own name to this address still sends its own name as Host.
@@ -41,7 +43,7 @@ fn from_here(shared: &Shared, origin: Origin, headers: &HeaderMap) -> Result<(),
             403,
             "foreign_host",
             "this daemon answers only to its own address",
-            format!("use http://{}/, or say by which name it is known: regatta up --host NAME", shared.address),
+            format!("use http://{}/, or add a name for it: regatta up --host NAME", shared.address),
         ));
     }
     if let Some(origin) = headers.get(header::ORIGIN)
@@ -57,8 +59,8 @@ fn from_here(shared: &Shared, origin: Origin, headers: &HeaderMap) -> Result<(),
     Ok(())
 }
 
-/// Returns whether a request came through the relay of an agent's shim, whose port is another than ours. No browser can
-/// send it so: it shows a token by itself and comes from no page.
+/// Returns whether a request came through the relay of an agent's shim, whose port is not ours. No
+/// browser can send such a request: it has a token and no origin.
 fn is_relayed(origin: Origin, host: &str, headers: &HeaderMap) -> bool {
     let port = host.strip_prefix("127.0.0.1:").filter(|port| !port.starts_with(['+', '0']));
     matches!(origin, Origin::Socket { .. })
@@ -67,9 +69,9 @@ fn is_relayed(origin: Origin, host: &str, headers: &HeaderMap) -> bool {
         && !headers.contains_key(header::ORIGIN)
 }
 
-/// The names that are ours where a request came in.
+/// The host names that are ours for a request.
 struct Names<'a> {
-    /// Given by whoever started the daemon.
+    /// Names that were configured at the start.
     hosts: &'a [String],
     inner: SocketAddr,
     at: Origin,
@@ -83,10 +85,10 @@ impl Names<'_> {
         };
         let local = |port: u16| ["127.0.0.1", "localhost", "[::1]"].iter().any(|it| own(it, port));
         match self.at {
-            // The unix socket has no port; a caller there says plain localhost.
+            // The unix socket has no port, so a caller there may write plain localhost.
             Origin::Socket { .. } => host == "localhost" || local(self.inner.port()),
             Origin::Address { at, .. } if at.port() == self.inner.port() => host == "localhost" || local(at.port()),
-            // An address cannot be rebound, a name can: of names, only those that were given.
+            // A name can be rebound and an address cannot, so only configured names are accepted.
             Origin::Address { at, .. } => {
                 host == at.to_string()
                     || local(at.port())
@@ -98,14 +100,15 @@ impl Names<'_> {
     fn is_origin(&self, origin: &str) -> bool {
         let secure = matches!(self.at, Origin::Address { secure: true, .. });
         match origin.strip_prefix("https://") {
-            // What stands before us may speak TLS for us, under a name that was given.
+            // A proxy in front of us may terminate TLS, under a configured name.
             Some(host) => self.has(host) && (secure || self.hosts.iter().any(|it| host.starts_with(it.as_str()))),
             None => !secure && origin.strip_prefix("http://").is_some_and(|it| self.has(it)),
         }
     }
 }
 
-/// Whose token it is, or whose pass; of the owner's pass, which person's.
+/// Returns the caller of a token or of a browser session, and the person for a session of the
+/// owner.
 fn who(shared: &Shared, origin: Origin, headers: &HeaderMap) -> Result<(Visitor, Option<String>), Problem> {
     let wall = shared.engine.now().wall;
     if !headers.contains_key(header::AUTHORIZATION)
@@ -143,7 +146,8 @@ mod tests {
         check(&Names { hosts, inner: INNER.parse().unwrap(), at });
     }
 
-    /// S2: an agent's relay may name its own port of loopback, and nothing that a browser sends passes for it.
+    /// S2: an agent's relay may use its own loopback port as Host, and no request of a browser
+    /// passes for it.
     #[test]
     fn s2_a_relay_shows_a_token_and_comes_from_no_page() {
         let socket = Origin::Socket { uid: 7, pid: None };
@@ -154,8 +158,8 @@ mod tests {
         };
         let token = with(&[header::AUTHORIZATION]);
         assert!(is_relayed(socket, "127.0.0.1:40001", &token));
-        assert!(!is_relayed(address, "127.0.0.1:40001", &token), "only the socket has relays");
-        assert!(!is_relayed(socket, "127.0.0.1:40001", &with(&[])), "a cookie is no token");
+        assert!(!is_relayed(address, "127.0.0.1:40001", &token), "relays use only the socket");
+        assert!(!is_relayed(socket, "127.0.0.1:40001", &with(&[])), "a cookie is not enough");
         assert!(!is_relayed(socket, "127.0.0.1:40001", &with(&[header::AUTHORIZATION, header::ORIGIN])));
         for host in ["evil.example:40001", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:+1", "localhost:1", ""]
         {
@@ -207,7 +211,7 @@ mod tests {
                 assert!(!ours.is_origin(&format!("https://{bad}")), "{bad}");
             }
         });
-        // Something that speaks TLS stands before it.
+        // A proxy terminates TLS in front of it.
         names(&["regatta.example".into()], Some(("10.0.0.1:8080", false)), |ours| {
             assert!(ours.is_origin("https://regatta.example") && ours.is_origin("http://10.0.0.1:8080"));
             assert!(!ours.is_origin("https://10.0.0.1:8080"));

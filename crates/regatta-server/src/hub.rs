@@ -1,13 +1,14 @@
-//! Events for many readers: drawn once, then shared.
+//! Fan-out of events: each event is formatted once and shared by all readers.
 //!
-//! The writer tells one listener, this one, however many read. It draws each event as a frame of the stream, counts it,
-//! and hands the frames on; a reader costs a clone of a pointer and a write to its connection. The more read, the more is
-//! told at once: a thousand writes for every commit would take the processors, and their caches, from the writer.
-//! Whoever falls behind is told so and goes on from the history.
+//! The engine's writer has one listener, this one, however many readers there are. It formats each
+//! event as a frame of the stream and passes it on; a reader costs a clone of a pointer and a write
+//! to its connection. The more readers there are, the more frames are sent together, because a
+//! thousand writes per commit would take processors and caches from the writer. A reader that falls
+//! behind is notified and continues from the history.
 //!
-//! It also rings for whoever waits for a change of the board: the writer wakes one, not a thousand. Those who wait for
-//! something to do hear nothing while there is nothing to do, and only as many are let through as there are tasks: the
-//! others would ask in vain.
+//! It also wakes the callers that wait for a change of the board, so that the writer wakes one task
+//! and not a thousand. Pollers are woken only when tasks are ready, at most one poller per ready
+//! task, because the others would get no task.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,17 +28,19 @@ use tokio::time::Instant;
 use crate::Shared;
 use crate::stream::rfc3339;
 
-/// How many batches a reader may be behind before it goes back to the history.
+/// Number of batches that a reader can be behind before it has to read the history.
 const BACKLOG: usize = 256;
-/// How many readers are told of each commit by itself; how long each more lets all of them wait, and how long at most.
+/// Number of readers up to which every commit is sent at once; above it, the delay per reader, and
+/// the longest delay.
 const FEW: usize = 16;
 const EACH: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(100);
-/// How many tasks that ended are remembered, and how far back they are looked for at the start.
+/// Number of ended tasks that are remembered, and of events that are searched for them at the
+/// start.
 const ENDED: usize = 1_000;
 const LOOK_BACK: u64 = 5_000;
 
-/// An event as it goes over the wire.
+/// An event in the format of the stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) revision: u64,
@@ -57,11 +60,11 @@ impl Frame {
     }
 }
 
-/// Frames that are told together.
+/// Frames that are sent together.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) frames: Vec<Frame>,
-    /// All of them, one behind the other.
+    /// The text of all frames, concatenated.
     pub(crate) text: Bytes,
 }
 
@@ -71,7 +74,7 @@ impl Told {
             [one] => one.text.clone(),
             many => many.iter().flat_map(|it| it.text.iter().copied()).collect::<Vec<u8>>().into(),
         };
-        // The texts are the same bytes, kept once.
+        // The frames' texts are slices of it, so the bytes are stored once.
         let mut at = 0;
         for frame in &mut frames {
             let end = at + frame.text.len();
@@ -82,7 +85,7 @@ impl Told {
     }
 }
 
-/// How long those who read wait for more to be told at once.
+/// Returns how long frames are collected before they are sent together.
 fn pace(readers: usize) -> Duration {
     match readers {
         0..=FEW => Duration::ZERO,
@@ -90,28 +93,28 @@ fn pace(readers: usize) -> Duration {
     }
 }
 
-/// A task that ended, and when.
+/// An ended task with the date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finish {
     pub(crate) task: TaskId,
     pub(crate) wall: u64,
 }
 
-/// What the readers share.
+/// The channels that all readers share.
 pub(crate) struct Hub {
     frames: broadcast::Sender<Arc<Told>>,
     finished: Mutex<VecDeque<Finish>>,
-    /// Rings when the board changed, which is then read from the engine: nobody sees an older one by it.
+    /// Signals a change of the board. The signal carries no board, so that nobody sees an old one.
     bell: watch::Sender<()>,
-    /// The same, only while there is something to do.
+    /// The same, only while tasks are ready.
     work: watch::Sender<()>,
-    /// The same, only when something became of a runner.
+    /// The same, only after an event of a runner.
     runners: watch::Sender<()>,
-    /// How many were let through at which revision.
+    /// The latest revision, and the number of pollers that were woken at it.
     let_through: Mutex<(u64, usize)>,
 }
 
-/// Who waits for something to do, and until when.
+/// A caller that waits for a task, with its deadline.
 pub(crate) struct Waiting<'a> {
     pub(crate) bell: watch::Receiver<()>,
     pub(crate) engine: &'a Engine,
@@ -119,7 +122,7 @@ pub(crate) struct Waiting<'a> {
     pub(crate) until: tokio::time::Instant,
 }
 
-/// Leave to ask for something to do. Who goes away without asking leaves it to the next.
+/// A permit to poll. If it is dropped unused, the next poller gets it.
 pub(crate) struct Leave<'a> {
     hub: &'a Hub,
     revision: u64,
@@ -140,7 +143,7 @@ impl Drop for Leave<'_> {
                 let_through.1 = let_through.1.saturating_sub(1);
             }
             drop(let_through);
-            self.hub.bell.send_replace(()); // nothing changed, but somebody may go now
+            self.hub.bell.send_replace(()); // nothing changed, but the permit is free
             self.hub.work.send_replace(());
         }
     }
@@ -158,17 +161,17 @@ impl Hub {
         }
     }
 
-    /// Rings after each change of the board.
+    /// Returns a receiver of a signal after each change of the board.
     pub(crate) fn bell(&self) -> watch::Receiver<()> {
         self.bell.subscribe()
     }
 
-    /// Rings after a change of the board that leaves something to do.
+    /// Returns a receiver of a signal after each change of the board that leaves a task ready.
     pub(crate) fn work_bell(&self) -> watch::Receiver<()> {
         self.work.subscribe()
     }
 
-    /// Rings when something became of a runner.
+    /// Returns a receiver of a signal after each event of a runner.
     pub(crate) fn runners_bell(&self) -> watch::Receiver<()> {
         self.runners.subscribe()
     }
@@ -183,8 +186,8 @@ impl Hub {
         }
     }
 
-    /// Waits until a poll may give something and it is this one's turn, or `also` says that it need not wait; `None`
-    /// when the time is up.
+    /// Waits until a poll might be granted a task and gets a permit, or until `also` holds, which
+    /// needs no permit. Returns `None` at the deadline.
     pub(crate) async fn turn(
         &self,
         waiting: &mut Waiting<'_>,
@@ -219,17 +222,17 @@ impl Hub {
         Some(Leave { hub: self, revision: board.revision, used: false })
     }
 
-    /// Frames from now on.
+    /// Returns a receiver of frames, starting now.
     pub(crate) fn listen(&self) -> broadcast::Receiver<Arc<Told>> {
         self.frames.subscribe()
     }
 
-    /// How many listen.
+    /// Returns the number of readers.
     pub(crate) fn readers(&self) -> usize {
         self.frames.receiver_count()
     }
 
-    /// The tasks that ended after a date, of those that ended lately.
+    /// Returns the tasks that ended after a date, of those that are remembered.
     pub(crate) fn finished_after(&self, wall: u64) -> Vec<Finish> {
         let all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter(|it| it.wall > wall).copied().collect()
@@ -249,7 +252,7 @@ impl Hub {
         all.push_back(Finish { task, wall: recorded.now.wall });
     }
 
-    /// Hands events on until the engine ends.
+    /// Passes events on until the engine ends.
     pub(crate) async fn run(&self, shared: &Shared) {
         let engine = &shared.engine;
         let mut live = engine.events();
@@ -288,7 +291,7 @@ impl Hub {
         }
     }
 
-    /// Notes events, rings for them, and draws them if anybody reads.
+    /// Records events, signals the change, and formats the events if there are readers.
     fn take<'a>(&self, events: impl Iterator<Item = &'a Recorded> + Clone, frames: &mut Vec<Frame>, shared: &Shared) {
         events.clone().for_each(|it| self.note(it));
         let runners = events.clone().any(|it| it.event.kind().starts_with("runner."));
@@ -316,7 +319,7 @@ impl Hub {
             let (history, after) = (engine.history().clone(), *seen);
             let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
             let Ok(Ok(page)) = page else {
-                tracing::error!("the history could not be read: events are counted and told from here on");
+                tracing::error!("could not read the history; events before this revision are not sent");
                 *seen = engine.board().revision;
                 return;
             };

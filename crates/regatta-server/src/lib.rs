@@ -1,31 +1,33 @@
-//! The doors: HTTP on loopback, on a unix socket and, if wished, for other machines, with a token always, and events
-//! as a stream.
+//! The HTTP server: on loopback, on a unix socket and, if configured, for other machines. Every
+//! request needs a token, with few exceptions.
 //!
-//! [`guard`] decides who gets in; [`calls`] carries out the verbs of `regatta-api`'s table on the engine;
-//! [`stream`] sends events from any revision on. Nothing here decides a rule or computes a status.
+//! [`guard`] authenticates callers, [`calls`] carries out the verbs of `regatta-api` on the engine,
+//! and [`stream`] sends events from any revision on.
+//!
+//! Not here: rules and status. They come from regatta-core.
 
-mod attachments; // files that go with messages
-mod audit; // who asked for which change
-mod bounds; // how large, how long
-mod calls; // one arm per verb
-mod entered; // a request that passed the guard
+mod attachments; // attachments of messages
+mod audit; // the audit log of all writes
+mod bounds; // limits of requests
+mod calls; // the implementation of the verbs
+mod entered; // an authenticated request
 mod git; // a vault over HTTP, for runners
-mod guard; // token, Host, Origin
-mod health; // how the daemon is
-mod hub; // events for many readers
-mod limit; // how much each caller may ask
-mod listen; // connections and where they come from
-mod mcp; // the verbs as tools
-mod meters; // what is measured
-mod page; // lists in pages
-mod pages; // what the web page is given
-mod seed; // the surface that older clients know
-mod spent; // what was spent, from the log
-mod stream; // events as they are committed
-pub mod tls; // for callers from other machines
-pub mod tokens; // who a caller is
-pub mod trace; // spans for a collector
-mod web; // the page's files, and a browser's way in
+mod guard; // authentication: token, Host, Origin
+mod health; // health checks and metrics
+mod hub; // fan-out of events to many readers
+mod limit; // rate limits per caller
+mod listen; // connections and their origins
+mod mcp; // the verbs as MCP tools
+mod meters; // metrics
+mod page; // pagination
+mod pages; // the data of the web page
+mod seed; // the API of older clients
+mod spent; // cost, computed from the event log
+mod stream; // the stream of events
+pub mod tls; // TLS for callers on other machines
+pub mod tokens; // tokens and the callers they identify
+pub mod trace; // spans for an OTLP collector
+mod web; // the page's files, and the sign-in of browsers
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -59,27 +61,27 @@ use tls::Tls;
 use tokens::Keyring;
 use trace::{Collector, Tracer};
 
-/// What the doors need.
+/// The configuration of the server.
 pub struct Doors {
     pub engine: Engine,
-    /// What callers must show.
+    /// The tokens that callers must present.
     pub keyring: Keyring,
-    /// On loopback, for this machine's own programs.
+    /// The listener on loopback, for programs on this machine.
     pub tcp: TcpListener,
-    /// For everybody else, if there is such a door.
+    /// The listener for other machines, if there is one.
     pub outside: Option<Outside>,
     pub unix: Option<UnixListener>,
-    /// The data directory, where who asked for what is written down.
+    /// The data directory, which holds the audit log.
     pub dir: PathBuf,
-    /// Where traces go, if anywhere.
+    /// The collector of traces, if there is one.
     pub traces: Option<Collector>,
-    /// Where the web page is served from, if not from this program.
+    /// The directory to serve the web page from, instead of the built-in page.
     pub web_dir: Option<PathBuf>,
-    /// What this daemon took over from one that did not end well, in words.
+    /// A text about the recovery from a daemon that crashed.
     pub recovered: Option<String>,
-    /// Conversations in outside services, if there are such.
+    /// Conversations in outside services, if bridges are configured.
     pub bridges: Option<Box<dyn Bridges>>,
-    /// Looks at this machine.
+    /// Checks this machine.
     pub doctor: Doctor,
     /// Reads plans.
     pub plans: Plans,
@@ -87,24 +89,25 @@ pub struct Doors {
     pub config: Config,
 }
 
-/// What the doors need of the bridges.
+/// The operations that the server needs from the bridges.
 pub trait Bridges: Send + Sync {
-    /// Every pair of agent and service, on or off.
+    /// Returns all pairs of agent and service, on or off.
     fn list(&self) -> Vec<regatta_api::view::BridgeView>;
-    /// Stops or lets go on what an agent hears and says; says how many pairs that are.
+    /// Pauses or resumes an agent's bridges. Returns the number of bridges.
     fn pause(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize;
-    /// Where deliveries come in, below `/webhooks/`. A signature is what lets somebody in there.
+    /// Returns the router for deliveries below `/webhooks/`. Deliveries are authenticated by their
+    /// signatures.
     fn router(&self) -> Router;
 }
 
-/// Looks at this machine for the sake of what the daemon has.
+/// Checks this machine for the needs of the daemon's agents, projects and bridges.
 pub type Doctor = Arc<dyn Fn(&Patient) -> DoctorView + Send + Sync>;
 
-/// What a doctor looks at.
+/// The input of a doctor.
 #[derive(Debug, Default)]
 pub struct Patient {
     pub agents: Vec<AgentView>,
-    /// Each project, and where its repository is.
+    /// Each project, with the path of its repository.
     pub projects: Vec<(regatta_core::ids::ProjectName, PathBuf)>,
     pub bridges: Vec<regatta_api::view::BridgeView>,
 }
@@ -112,36 +115,36 @@ pub struct Patient {
 /// Applies the settings files of projects that have changed, and returns the files that cannot be applied.
 pub type Config = Arc<dyn Fn() -> Vec<regatta_api::view::ConfigFault> + Send + Sync>;
 
-/// Reads the plan in what an agent said, or says what is wrong with it.
+/// Parses the plan in an agent's answer, or returns the error in it.
 pub type Plans = Arc<dyn Fn(&str) -> Result<PlanRead, String> + Send + Sync>;
 
-/// A plan that could be read.
+/// A parsed plan.
 #[derive(Debug, Default)]
 pub struct PlanRead {
     pub tasks: Vec<regatta_api::input::PlannedTask>,
-    /// What would keep a task from starting.
+    /// Problems that would prevent a task from starting.
     pub warnings: Vec<String>,
 }
 
-/// A door that is not only this machine's.
+/// A listener for callers on other machines.
 pub struct Outside {
     pub tcp: TcpListener,
-    /// Without it, everybody on the way reads along.
+    /// Without TLS, everybody on the network path can read along.
     pub tls: Option<Tls>,
-    /// The names under which callers know it, besides its addresses.
+    /// The names that callers may use for it besides its addresses.
     pub hosts: Vec<String>,
 }
 
-/// What [`serve`] ended with.
+/// The reason why [`serve`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Somebody asked over a door.
+    /// A caller requested it.
     Down,
-    /// The caller's own signal.
+    /// The caller's own signal arrived.
     Signalled,
 }
 
-/// What every handler shares.
+/// The state that all handlers share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) keyring: Keyring,
@@ -151,19 +154,19 @@ pub(crate) struct Shared {
     pub(crate) hub: Hub,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) address: SocketAddr,
-    /// More names under which callers know us.
+    /// Additional host names of this server.
     pub(crate) hosts: Vec<String>,
     pub(crate) down: watch::Sender<Option<Ended>>,
     /// The data directory.
     pub(crate) dir: PathBuf,
-    /// How often names were asked for.
+    /// Number of requests for generated names.
     pub(crate) names: std::sync::atomic::AtomicU64,
     pub(crate) web: web::Source,
     pub(crate) codes: web::enter::Codes,
-    /// Who may start git for another machine.
+    /// Permits to run git for another machine.
     pub(crate) git_turns: Arc<Semaphore>,
     pub(crate) pages: pages::Pages,
-    /// What was read of the log so far.
+    /// The part of the event log that was read so far.
     pub(crate) past: regatta_engine::past::Past,
     pub(crate) spent: spent::Spent,
     pub(crate) recovered: Option<String>,
@@ -173,7 +176,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
 }
 
-/// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
+/// Serves until a caller requests `down` or `signal` completes. Requests under way are finished
+/// first.
 pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Ended> {
     let address = doors.tcp.local_addr()?;
     let (down, mut asked) = watch::channel(None);
@@ -229,7 +233,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
             listen::over_unix(unix, line.clone()).await;
         }
     };
-    // A stream or a long poll that does not let go must not keep the daemon from ending.
+    // A stream or a long poll that does not end must not keep the daemon from ending.
     let mut closing = asked.clone();
     let patience = async {
         ended(&mut closing).await;
@@ -262,17 +266,17 @@ async fn send_traces(shared: Arc<Shared>) {
     }
 }
 
-/// Waits until the doors close.
+/// Waits until the server is asked to end.
 pub(crate) async fn ended(asked: &mut watch::Receiver<Option<Ended>>) {
     let _sender_gone = asked.wait_for(Option::is_some).await;
 }
 
 fn router(shared: Arc<Shared>) -> Router {
-    // What git sends has its own bounds: it may be large, and is passed on as it comes.
+    // Requests of git have their own limits, because they may be large and are streamed.
     let git = Router::new()
         .route("/git/{project}/info/refs", get(git::refs))
         .route("/git/{project}/{service}", post(git::serve));
-    // Deliveries are signed over their raw body, and have their own bounds.
+    // Deliveries are signed over their raw body, and have their own limits.
     let deliveries = shared.bridges.as_ref().map(|it| it.router());
     let deliveries = deliveries.map_or_else(Router::new, |it| Router::new().nest_service("/webhooks", it));
     Router::new()
@@ -298,11 +302,11 @@ fn router(shared: Arc<Shared>) -> Router {
                 404,
                 "no_such_page",
                 "there is nothing at this address",
-                "verbs are called with POST /api/v1/VERB",
+                "call a verb with POST /api/v1/VERB",
             ))
         })
         .method_not_allowed_fallback(bounds::wrong_method)
-        // The body is whole and small enough before a handler sees it.
+        // A handler gets only bodies that are complete and small enough.
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(bounds::whole))
         .merge(git)
@@ -311,8 +315,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Answers one request. The verbs are most of what is ever asked, so they do not go through the router; it has the rest,
-/// and what calls a verb in another way than it wants to be called.
+/// Answers one request. Calls of verbs are most of the traffic, so they bypass the router. The
+/// router has everything else, including calls of verbs in unusual forms.
 async fn answer(shared: Arc<Shared>, mut router: Router, origin: Origin, mut request: Request) -> Response {
     let visitor = match guard::check(&shared, origin, &mut request) {
         Ok(visitor) => visitor,
@@ -340,8 +344,8 @@ async fn answer(shared: Arc<Shared>, mut router: Router, origin: Origin, mut req
     }
 }
 
-/// The document of all verbs. It takes its time to draw and never changes, so it is drawn once, and not where everybody
-/// else is answered.
+/// Returns the OpenAPI document. It is slow to build and never changes, so it is built once, on a
+/// thread for blocking work.
 async fn document() -> Result<Response, Refused> {
     static DRAWN: OnceLock<axum::body::Bytes> = OnceLock::new();
     let draw = || DRAWN.get_or_init(|| regatta_api::openapi::document().to_string().into()).clone();
@@ -352,12 +356,12 @@ async fn document() -> Result<Response, Refused> {
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Carries out a verb.
+/// Calls a verb and builds the response.
 async fn call(shared: &Arc<Shared>, verb: &str, entered: Entered, uri: &Uri, body: Body) -> Result<Response, Problem> {
     let body = bounds::read(body).await?;
     let paging: Paging = bounds::asked(uri)?;
     let answer = calls::perform(shared, entered.guest()?, verb, &body).await?;
-    // What it was true at, to be sent back in If-Match.
+    // The revision of the answer, which a caller can send back in If-Match.
     let tag = format!("\"{}\"", calls::revision_of(&answer).unwrap_or(0));
     let answer = paging.cut(verb, answer)?;
     let mut response = Response::new(Body::from(answer));
@@ -367,7 +371,7 @@ async fn call(shared: &Arc<Shared>, verb: &str, entered: Entered, uri: &Uri, bod
     Ok(response)
 }
 
-/// A verb that there is not, or whose name is written in another way.
+/// Calls a verb that does not exist, or whose name is written in an unusual form.
 async fn call_named(
     State(shared): State<Arc<Shared>>,
     Path(verb): Path<String>,
@@ -378,7 +382,7 @@ async fn call_named(
     Ok(call(&shared, &verb, entered, &uri, body).await?)
 }
 
-/// A problem as an answer, so that a handler may end with `?`.
+/// A problem as the error of a handler, so that handlers can use `?`.
 pub(crate) struct Refused(Problem);
 
 impl From<Problem> for Refused {
@@ -393,7 +397,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// A problem as a response (RFC 9457).
+/// Returns a problem as a response (RFC 9457).
 pub(crate) fn problem(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = problem.document().to_string();

@@ -1,7 +1,8 @@
-//! How much each caller may ask for: a bucket that fills up again, one for each token.
+//! Rate limits: one token bucket per caller.
 //!
-//! A program that has lost its way asks the same thing a thousand times a second; the others must not feel it. The
-//! daemon's own token has no limit: whoever can read it can do worse.
+//! A program in an endless loop sends the same request a thousand times a second, and the other
+//! callers must not notice. The daemon's own token has no limit, because whoever can read it can do
+//! worse.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,8 @@ use regatta_api::verb::Scope;
 
 use crate::tokens::Visitor;
 
-/// How many requests in a second on the whole, and how many at once after a rest. A runner asks for many agents.
+/// Returns the requests per second in the long run, and the size of a burst. A runner calls for
+/// many agents.
 fn rate(visitor: &Visitor) -> (f64, f64) {
     match visitor.scope() {
         Scope::Runner => (2_000.0, 4_000.0),
@@ -20,10 +22,10 @@ fn rate(visitor: &Visitor) -> (f64, f64) {
     }
 }
 
-/// How many callers are counted before those that rest are forgotten.
+/// Number of callers above which the buckets of idle callers are removed.
 const MANY: usize = 4_096;
 
-/// The buckets.
+/// The buckets of all callers.
 #[derive(Default)]
 pub(crate) struct Limiter {
     buckets: Mutex<HashMap<String, Bucket>>,
@@ -44,7 +46,7 @@ impl Bucket {
 }
 
 impl Limiter {
-    /// Counts a request, or says that it is one too many.
+    /// Counts a request, or refuses it if the bucket is empty.
     pub(crate) fn count(&self, visitor: &Visitor, now: Instant) -> Result<(), Problem> {
         if *visitor == Visitor::Owner {
             return Ok(());
@@ -65,7 +67,7 @@ impl Limiter {
                 ..Problem::new(
                     429,
                     "too_fast",
-                    format!("{} asks more than {rate} times a second", visitor.label()),
+                    format!("{} sends more than {rate} requests a second", visitor.label()),
                     "wait a moment; to wait for something, use a verb that waits",
                 )
             });

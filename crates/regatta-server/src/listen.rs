@@ -1,8 +1,8 @@
-//! Connections: how they are accepted, how long they may take, and where they come from.
+//! Connections: accepting them, their time limits, and their origins.
 //!
-//! Each connection is served by itself, with a time for its head and a time in which what is written must be taken:
-//! whoever stops reading is let go of, so that nothing is kept for it without bound. A reader of events goes on from the
-//! last revision it saw.
+//! Each connection is served independently. It has a time limit for the head of a request, and one
+//! for the peer to read the answer: a peer that stops reading is disconnected, so that no unbounded
+//! data is kept for it. A reader of events can continue from the last revision it received.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,28 +27,28 @@ use tokio::time::{Instant, Sleep};
 use crate::tls::Tls;
 use crate::{Ended, Shared};
 
-/// How long TLS may take to begin.
+/// Time limit of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long the head of a request may take, which also ends connections that rest.
+/// Time limit for the head of a request, which also ends idle connections.
 const HEAD: Duration = Duration::from_secs(60);
-/// How long nothing may be taken of what is written.
+/// Time after which a peer that reads nothing is disconnected.
 pub(crate) const STALL: Duration = Duration::from_secs(30);
-/// The longest head of a request.
+/// Maximum size of a request's head, in bytes.
 const LARGEST_HEAD: usize = 64 * 1024;
-/// How many connections there may be at once: each costs memory before anybody has shown a token.
+/// Maximum number of connections. Each costs memory before its caller is authenticated.
 const MOST: usize = 8_192;
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// From `peer`, at our own address `at`.
+    /// From `peer`, at our address `at`.
     Address {
         peer: SocketAddr,
         at: SocketAddr,
-        /// Over TLS.
+        /// Set if the connection uses TLS.
         secure: bool,
     },
-    /// Over the unix socket; whose process, as the kernel says.
+    /// Over the unix socket, from the process that the kernel reports.
     Socket { uid: u32, pid: Option<i32> },
 }
 
@@ -63,17 +63,17 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What every connection shares.
+/// The state that all connections share.
 #[derive(Clone)]
 pub(crate) struct Line {
     pub(crate) shared: Arc<Shared>,
-    /// Everything but the verbs.
+    /// Handles everything but the calls of verbs.
     pub(crate) router: Router,
     pub(crate) open: Arc<AtomicUsize>,
     pub(crate) ended: watch::Receiver<Option<Ended>>,
 }
 
-/// Serves what comes over TCP until the doors close; then waits for what is under way.
+/// Serves TCP connections until the server ends, then waits for the requests under way.
 pub(crate) async fn over_tcp(listener: TcpListener, tls: Option<Tls>, line: Line) {
     let mut closing = line.ended.clone();
     let mut under_way = tokio::task::JoinSet::new();
@@ -91,17 +91,17 @@ pub(crate) async fn over_tcp(listener: TcpListener, tls: Option<Tls>, line: Line
         };
         // Nagle's algorithm would hold small answers back for 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("no-delay was not set: {error}");
+            tracing::debug!("could not set TCP_NODELAY: {error}");
         }
-        let Ok(at) = stream.local_addr() else { continue }; // it went away again
+        let Ok(at) = stream.local_addr() else { continue }; // the peer is gone
         let (origin, line) = (Origin::Address { peer, at, secure: tls.is_some() }, line.clone());
         match tls.clone() {
             None => under_way.spawn(attend(stream, origin, line)),
             Some(tls) => under_way.spawn(async move {
                 match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => attend(stream, origin, line).await,
-                    Ok(Err(error)) => tracing::debug!(from = %origin, "no TLS: {error}"),
-                    Err(_) => tracing::debug!(from = %origin, "no TLS in time"),
+                    Ok(Err(error)) => tracing::debug!(from = %origin, "the TLS handshake failed: {error}"),
+                    Err(_) => tracing::debug!(from = %origin, "the TLS handshake timed out"),
                 }
             }),
         };
@@ -110,7 +110,8 @@ pub(crate) async fn over_tcp(listener: TcpListener, tls: Option<Tls>, line: Line
     while under_way.join_next().await.is_some() {}
 }
 
-/// The same over the unix socket.
+/// Serves connections of the unix socket until the server ends, then waits for the requests under
+/// way.
 pub(crate) async fn over_unix(listener: UnixListener, line: Line) {
     let mut closing = line.ended.clone();
     let mut under_way = tokio::task::JoinSet::new();
@@ -140,16 +141,17 @@ fn who(stream: &UnixStream) -> Origin {
     }
 }
 
-/// A caller that went away again is nothing; too many open files is worth a moment's rest.
+/// Waits a moment after an error such as too many open files. A peer that disconnected again is no
+/// reason to wait.
 async fn pause(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::error!("no connection can be accepted: {error}");
+        tracing::error!("could not accept a connection: {error}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// One more connection, while it lasts.
+/// Counts a connection while it exists.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -158,18 +160,18 @@ impl Drop for Counted {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 async fn attend<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, origin: Origin, line: Line) {
     let Line { shared, router, open, mut ended } = line;
     let before = open.fetch_add(1, Relaxed);
     let _counted = Counted(open);
     if before >= MOST {
-        tracing::warn!(from = %origin, "turned away: {MOST} connections are open");
+        tracing::warn!(from = %origin, "refused a connection because {MOST} are open");
         return;
     }
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (shared, router) = (shared.clone(), router.clone());
-        // In a box, so that a connection that rests holds no room for it.
+        // Boxed, so that an idle connection reserves no space for it.
         let answer = Box::pin(crate::answer(shared, router, origin, request.map(Body::new)));
         async { Ok::<_, Infallible>(answer.await) }
     });
@@ -185,11 +187,11 @@ async fn attend<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, o
 
 fn note(origin: Origin, served: hyper::Result<()>) {
     if let Err(error) = served {
-        tracing::debug!(from = %origin, "a connection broke off: {error}");
+        tracing::debug!(from = %origin, "a connection ended with an error: {error}");
     }
 }
 
-/// A stream whose other end must take what is written within a time.
+/// A stream whose peer must read written data within a time limit.
 struct Patient<S> {
     stream: S,
     limit: Pin<Box<Sleep>>,
@@ -201,7 +203,8 @@ impl<S> Patient<S> {
         Patient { stream, limit: Box::pin(tokio::time::sleep(STALL)), waiting: false }
     }
 
-    /// What came of an attempt to write; if nothing, for how long already.
+    /// Returns the result of an attempt to write, or an error if the peer has read nothing for too
+    /// long.
     fn judge<T>(&mut self, cx: &mut Context<'_>, came: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if came.is_ready() {
             self.waiting = false;
@@ -212,7 +215,7 @@ impl<S> Patient<S> {
             self.limit.as_mut().reset(Instant::now() + STALL);
         }
         ready!(self.limit.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the other end takes nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer reads nothing")))
     }
 }
 
@@ -257,7 +260,7 @@ mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt;
 
-    /// Who takes nothing is let go of in the end, and who takes a little now and then is not.
+    /// A peer that reads nothing is disconnected in the end, and a peer that reads slowly is not.
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_stops_is_let_go_of() {
         let (near, mut far) = tokio::io::duplex(16);
@@ -267,7 +270,7 @@ mod tests {
                 tokio::time::sleep(STALL / 2).await;
                 tokio::io::AsyncReadExt::read_exact(&mut far, &mut [0; 16]).await.unwrap();
             }
-            std::future::pending::<()>().await; // holds its end open
+            std::future::pending::<()>().await; // keeps its end open
         });
         near.write_all(&[7; 16 * 9]).await.unwrap();
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! What is measured, as Prometheus reads it.
+//! Metrics in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,10 +15,10 @@ use regatta_engine::meters::{BOUNDS_US, Histogram};
 
 use crate::Shared;
 
-/// Verbs whose calls wait for something: how long they take says nothing about the daemon.
+/// Verbs whose calls wait for something, so that their duration says nothing about the daemon.
 const WAITS: [&str; 5] = ["task.poll", "msg.wait", "claim.acquire", "attempt.ask", "attempt.answer"];
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Default)]
 pub(crate) struct Meters {
     calls: Mutex<BTreeMap<(&'static str, u16), u64>>,
@@ -29,13 +29,13 @@ pub(crate) struct Meters {
     cached: AtomicU64,
     output: AtomicU64,
     micro_usd: AtomicU64,
-    /// How many wait for something to do.
+    /// Number of polls that wait for a task.
     pub(crate) pollers: AtomicUsize,
     pub(crate) connections: Arc<AtomicUsize>,
 }
 
 impl Meters {
-    /// A call was answered.
+    /// Counts an answered call.
     pub(crate) fn called(&self, verb: &'static str, status: u16, took: Duration) {
         *self.calls.lock().unwrap_or_else(PoisonError::into_inner).entry((verb, status)).or_default() += 1;
         if !WAITS.contains(&verb) {
@@ -43,7 +43,7 @@ impl Meters {
         }
     }
 
-    /// Somebody was not let in.
+    /// Counts a request that was not authenticated.
     pub(crate) fn turned_away(&self, code: &str) {
         let mut all = self.turned_away.lock().unwrap_or_else(PoisonError::into_inner);
         match all.get_mut(code) {
@@ -52,7 +52,7 @@ impl Meters {
         }
     }
 
-    /// Something became true.
+    /// Counts an event.
     pub(crate) fn happened(&self, recorded: &Recorded) {
         *self.events.lock().unwrap_or_else(PoisonError::into_inner).entry(recorded.event.kind()).or_default() += 1;
         if let Event::BudgetSpent(it) = &recorded.event {
@@ -65,7 +65,7 @@ impl Meters {
     }
 }
 
-/// The text under construction.
+/// The page under construction.
 #[derive(Default)]
 struct Page(String);
 
@@ -88,7 +88,7 @@ impl Page {
         self.value(name, &[], value);
     }
 
-    /// One line for each of several that share a name.
+    /// Adds a metric with one line per label value.
     fn each<K: AsRef<str>>(
         &mut self,
         (name, kind, help): (&str, &str, &str),
@@ -123,23 +123,24 @@ fn counted<K: Ord>(all: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
     counts
 }
 
-/// The whole page.
+/// Returns the page of all metrics.
 pub(crate) fn page(shared: &Shared) -> String {
     let (board, meters) = (shared.engine.board(), &shared.meters);
     let mut page = Page::default();
     work(&mut page, &board, shared);
     let writer = shared.engine.meters();
-    page.histogram("regatta_commit_seconds", "How long the store took to keep a batch", &writer.commits);
+    page.histogram("regatta_commit_seconds", "Time to commit a batch to the store", &writer.commits);
     let commands = [
         ("accepted", writer.accepted.load(Relaxed)),
         ("refused", writer.refused.load(Relaxed)),
         ("failed", writer.failed.load(Relaxed)),
     ];
-    let name = ("regatta_commands_total", "counter", "Commands decided; failed counts batches that were not kept");
+    let name =
+        ("regatta_commands_total", "counter", "Commands decided; failed counts batches that could not be stored");
     page.each(name, "outcome", commands);
-    page.one("regatta_writer_queue", "gauge", "Commands that wait for the writer", shared.engine.queue());
+    page.one("regatta_writer_queue", "gauge", "Commands waiting for the writer", shared.engine.queue());
     let events = meters.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    page.each(("regatta_events_total", "counter", "What happened"), "kind", events.clone());
+    page.each(("regatta_events_total", "counter", "Events by kind"), "kind", events.clone());
     let landed = events.get("landing.landed").copied().unwrap_or(0);
     page.one("regatta_landed_total", "counter", "Landings that moved the trunk", landed);
     let tokens = [("input", &meters.input), ("cached_input", &meters.cached), ("output", &meters.output)];
@@ -149,16 +150,16 @@ pub(crate) fn page(shared: &Shared) -> String {
         tokens.map(|it| (it.0, it.1.load(Relaxed))),
     );
     let cost = meters.micro_usd.load(Relaxed) as f64 / 1e6;
-    page.one("regatta_cost_usd_total", "counter", "Money for models, where it is known", cost);
+    page.one("regatta_cost_usd_total", "counter", "Cost of models, as far as reported", cost);
     page.head("regatta_calls_total", "counter", "Calls of verbs");
     for ((verb, status), count) in meters.calls.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         page.value("regatta_calls_total", &[("verb", verb), ("status", &status.to_string())], count);
     }
-    page.histogram("regatta_call_seconds", "How long calls took that do not wait for something", &meters.took);
+    page.histogram("regatta_call_seconds", "Duration of calls, except calls that wait for something", &meters.took);
     let away = meters.turned_away.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    page.each(("regatta_turned_away_total", "counter", "Requests that were not let in"), "code", away);
+    page.each(("regatta_turned_away_total", "counter", "Requests that were not authenticated"), "code", away);
     page.one("regatta_event_readers", "gauge", "Readers of the stream of events", shared.hub.readers());
-    page.one("regatta_pollers", "gauge", "Polls that wait for something to do", meters.pollers.load(Relaxed));
+    page.one("regatta_pollers", "gauge", "Polls waiting for a task", meters.pollers.load(Relaxed));
     page.one("regatta_connections", "gauge", "Open connections", meters.connections.load(Relaxed));
     let lost = shared.audit.lost().0;
     page.one("regatta_audit_lost_total", "counter", "Lines of the audit log that could not be written", lost);
@@ -166,11 +167,11 @@ pub(crate) fn page(shared: &Shared) -> String {
     page.0
 }
 
-/// What is on the board.
+/// Adds the metrics of the board.
 fn work(page: &mut Page, board: &Board, shared: &Shared) {
-    page.head("regatta_build_info", "gauge", "Which program this is");
+    page.head("regatta_build_info", "gauge", "Version of the program");
     page.value("regatta_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    page.one("regatta_revision", "counter", "How many events there were", board.revision);
+    page.one("regatta_revision", "counter", "Number of events", board.revision);
     let statuses = counted(board.tasks.values().map(|it| it.status.to_string()));
     let open = Status::ALL.iter().filter(|it| !it.is_terminal()).map(|it| it.to_string());
     let tasks = open.map(|it| (statuses.get(&it).copied().unwrap_or(0), it)).map(|it| (it.1, it.0));
@@ -198,12 +199,12 @@ fn work(page: &mut Page, board: &Board, shared: &Shared) {
     let agents = counted(board.agents.values().map(|it| AgentView::of(board, it, now).state));
     page.each(("regatta_agents", "gauge", "Agents"), "state", agents);
     page.one("regatta_missions", "gauge", "Missions under way", board.missions.len());
-    page.one("regatta_claims", "gauge", "Claims that are held", board.claims.len());
-    page.one("regatta_claim_waits", "gauge", "Who waits for a claim", board.waits.len());
+    page.one("regatta_claims", "gauge", "Held claims", board.claims.len());
+    page.one("regatta_claim_waits", "gauge", "Requests waiting for a claim", board.waits.len());
     page.one("regatta_inbox", "gauge", "Requests that need a person", board.approvals.len());
 }
 
-/// Bytes in memory; 0 where the kernel does not say.
+/// Returns the resident memory in bytes; 0 if the kernel does not report it.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|it| it.parse::<u64>().ok()).map_or(0, |it| it * 4096)

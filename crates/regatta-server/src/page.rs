@@ -1,7 +1,8 @@
-//! Lists in pages: `?limit=50&after=CURSOR` on any verb that lists something.
+//! Pagination: `?limit=50&after=CURSOR` on every verb that returns a list.
 //!
-//! The cursor is the key of the last thing on the page, not a number of things to pass over: what is added or goes away
-//! meanwhile moves nothing out of the next page or onto it twice. An answer with more behind it says so in `next`.
+//! The cursor is the key of the last entry on the page, not an offset. So entries that are added or
+//! removed in the meantime neither drop other entries from the next page nor repeat them there. An
+//! answer with more entries has the cursor in `next`.
 
 use regatta_api::Problem;
 use regatta_api::view::Answer;
@@ -9,7 +10,7 @@ use regatta_core::order::natural;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What is asked besides the verb's own input.
+/// The paging parameters of a request.
 #[derive(Default, Deserialize)]
 pub(crate) struct Paging {
     #[serde(default)]
@@ -18,8 +19,8 @@ pub(crate) struct Paging {
     after: Option<String>,
 }
 
-/// The verbs that list, where in their data the list is, and what each thing on it is known by, and whether
-/// that is its order.
+/// The verbs that return lists: the place of the list in their data, the key of an entry, and the
+/// order of the list.
 pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
     ("project.list", "", "/name", Order::ByKey),
     ("agent.list", "", "/name", Order::ByKey),
@@ -45,12 +46,13 @@ pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
     ("attempt.checks", "", "/check", Order::Own),
 ];
 
-/// How a list is ordered.
+/// The order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By its keys, as people count (`T10` comes after `T9`): a cursor whose thing is gone still says where to go on.
+    /// Sorted by key in natural order (`T10` comes after `T9`). A cursor whose entry is gone still
+    /// has its place.
     ByKey,
-    /// Otherwise: such a cursor is refused.
+    /// Sorted otherwise. A cursor whose entry is gone is refused.
     Own,
 }
 
@@ -63,13 +65,13 @@ fn key_of(item: &Value, at: &str) -> String {
 }
 
 impl Paging {
-    /// Cuts an answer down to the page that was asked for.
+    /// Cuts an answer down to the requested page.
     pub(crate) fn cut(&self, verb: &str, answer: Vec<u8>) -> Result<Vec<u8>, Problem> {
         if self.limit.is_none() && self.after.is_none() {
             return Ok(answer);
         }
         let Some((_, place, key, order)) = LISTS.iter().find(|it| it.0 == verb) else {
-            return Err(Problem::new(400, "no_list", format!("{verb} lists nothing"), "leave limit and after out"));
+            return Err(Problem::new(400, "no_list", format!("{verb} does not return a list"), "omit limit and after"));
         };
         let bug = |it: serde_json::Error| Problem::new(500, "bug", it.to_string(), "please report this");
         let mut whole: Answer<Value> = serde_json::from_slice(&answer).map_err(bug)?;
@@ -85,8 +87,8 @@ impl Paging {
                     return Err(Problem::new(
                         410,
                         "cursor_gone",
-                        "what the last page ended with is gone",
-                        "begin again without after",
+                        "the last entry of the previous page no longer exists",
+                        "start again without after",
                     ));
                 }
             },
@@ -114,19 +116,19 @@ mod tests {
         paging.cut(verb, answer).map(|it| serde_json::from_slice(&it).unwrap()).map_err(|it| it.code)
     }
 
-    /// Every thing is on one page and one only, also when some come and go between two pages.
+    /// Every entry is on exactly one page, even if entries come and go between two pages.
     #[test]
     fn pages_have_everything_once_whatever_changes_meanwhile() {
         let tasks = |ids: &[u64]| json!(ids.iter().map(|it| json!({ "id": format!("T{it}") })).collect::<Vec<_>>());
         let first = page("task.list", tasks(&[8, 9, 10, 11]), Some(2), None).unwrap();
         assert_eq!((&first["data"], &first["next"], &first["revision"]), (&tasks(&[8, 9]), &json!("T9"), &json!(7)));
-        // T9 has gone, T12 has come.
+        // T9 was removed, T12 was added.
         let second = page("task.list", tasks(&[8, 10, 11, 12]), Some(2), Some("T9")).unwrap();
         assert_eq!((&second["data"], &second["next"]), (&tasks(&[10, 11]), &json!("T11")));
         let last = page("task.list", tasks(&[12]), Some(2), Some("T11")).unwrap();
         assert_eq!((&last["data"], &last["next"]), (&tasks(&[12]), &Value::Null));
         assert_eq!(page("task.list", tasks(&[]), Some(2), Some("T12")).unwrap()["data"], json!([]));
-        // Names, as people count, as they are listed. The one in the middle has gone.
+        // Names are listed in natural order. The entry of the cursor was removed.
         let named = |all: &[&str]| json!(all.iter().map(|it| json!({ "name": it })).collect::<Vec<_>>());
         for (verb, listed, gone, left) in [
             ("agent.list", ["a-1", "a-2", "a-10"], "a-3", ["a-10"].as_slice()),
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(page("status", json!({}), Some(1), None), Err("no_list".into()));
     }
 
-    /// Whatever is called a list has pages.
+    /// Every verb that returns a list has pages.
     #[test]
     fn every_list_has_pages() {
         for verb in regatta_api::VERBS {

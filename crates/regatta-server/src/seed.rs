@@ -1,9 +1,9 @@
-//! The surface that clients of the first concurrency plan know: `/api/agents`, `/me`, `/api/poll`, `/api/tasks`.
+//! The API of older clients: `/api/agents`, `/me`, `/api/poll`, `/api/tasks`.
 //!
-//! Only a translation: names in camel case, an agent named by the header `X-Agent-ID`, and for the rest the same verbs
-//! with the same checks as everywhere else.
+//! It only translates: names are in camel case, and the header `X-Agent-ID` names the agent. The
+//! same verbs with the same checks do the work.
 
-mod poll; // what there is to do, and what else happened
+mod poll; // the poll
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) use poll::poll;
 
 type Done = Result<Said, Refused>;
 
-/// An answer: its status and its object.
+/// An answer: its status and its body.
 pub(crate) struct Said(StatusCode, Value);
 
 impl IntoResponse for Said {
@@ -42,7 +42,7 @@ async fn ask(shared: &Arc<Shared>, entered: &Entered, verb: &str, input: &Value)
     data_of(&answer.map_err(in_its_words)?)
 }
 
-/// Says in the words of this surface what to do next, where the hint of a refusal names options of the command line.
+/// Replaces the hint of a refusal, which names options of the command line, by one for this API.
 fn in_its_words(problem: Problem) -> Problem {
     let hint = match problem.code.as_str() {
         "at_capacity" => {
@@ -55,7 +55,8 @@ fn in_its_words(problem: Problem) -> Problem {
     Problem { hint: hint.into(), ..problem }
 }
 
-/// Returns a validation contract with a list wherever plan files also take one value, as in `"tests": "cargo test"`.
+/// Returns a validation contract with a list wherever plan files also accept a single value, as in
+/// `"tests": "cargo test"`.
 fn with_lists(mut validation: Value) -> Value {
     for name in ["tests", "lint", "files_exist", "content_check"] {
         if let Some(value) = validation.get_mut(name)
@@ -69,34 +70,35 @@ fn with_lists(mut validation: Value) -> Value {
 
 fn data_of(answer: &[u8]) -> Result<Value, Problem> {
     let answer: Value = serde_json::from_slice(answer)
-        .map_err(|it| Problem::new(500, "bug", format!("an answer could not be read: {it}"), "please report this"))?;
+        .map_err(|it| Problem::new(500, "bug", format!("an answer could not be parsed: {it}"), "please report this"))?;
     Ok(answer["data"].clone())
 }
 
 fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
     let body = if body.is_empty() { b"{}" } else { body };
     serde_json::from_slice(body).map_err(|error| {
-        let what = format!("the body cannot be read: {error}");
+        let what = format!("the body cannot be parsed: {error}");
         let hint = spelling::meant(&what).map_or("send a JSON object".into(), |meant| format!("write {meant}"));
         Problem::new(400, "bad_input", what, hint)
     })
 }
 
-/// Who is meant: the attempt's own agent, or the one the header names.
+/// Returns the agent of a request: the attempt's own, or the one that the header names.
 fn agent_of(entered: &Entered) -> Result<AgentName, Problem> {
     if let Visitor::Attempt { agent, .. } = &entered.visitor {
         return Ok(agent.clone());
     }
     let named = entered.header("x-agent-id").unwrap_or_default();
     AgentName::new(named).map_err(|_| {
-        Problem::new(400, "no_agent", "it is not clear which agent this is", "name it in the header X-Agent-ID")
+        Problem::new(400, "no_agent", "the request does not name its agent", "send its name in the header X-Agent-ID")
     })
 }
 
-/// An agent as these clients know it.
+/// Returns an agent in the format of these clients.
 fn draw(view: &Value) -> Value {
     let date = |name: &str| view[name].as_u64().map(rfc3339);
-    // By what it has to do, but for who is offline: that never flips by count.
+    // Derived from the current tasks only, except for offline, so that it does not depend on the
+    // capacity.
     let status = match (view["offline"].is_string(), view["capacity"]["current"] == 0) {
         (true, _) => "offline",
         (false, true) => "idle",
@@ -117,7 +119,7 @@ fn draw(view: &Value) -> Value {
     })
 }
 
-/// A registration. Of an agent that is registered already, fields that are left out stay as they are.
+/// A registration. Omitted fields of an agent that is already registered stay as they are.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Registration {
@@ -134,20 +136,21 @@ struct Registration {
     max_tasks: Option<u32>,
 }
 
-/// How many tasks an agent may have at once if it does not say: `MAX_CONCURRENT_TASKS` of the daemon, else one.
+/// Returns the default number of simultaneous tasks of an agent: `MAX_CONCURRENT_TASKS` of the
+/// daemon, or else one.
 fn usual_tasks() -> Result<u32, Problem> {
     match std::env::var("MAX_CONCURRENT_TASKS").ok().filter(|it| !it.is_empty()) {
         None => Ok(1),
         Some(text) => text.parse().map_err(|_| {
-            let what = format!("MAX_CONCURRENT_TASKS of the daemon is {text:?}, which is no number");
+            let what = format!("MAX_CONCURRENT_TASKS of the daemon is {text:?}, which is not a number");
             Problem::new(400, "bad_input", what, "give maxTasks, 1 to 20")
         }),
     }
 }
 
-/// Registers an agent that nobody starts here, or brings it up to date.
+/// Registers or updates an agent that Regatta does not start.
 pub(crate) async fn register(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Done {
-    // Who may not call it does not learn what it takes.
+    // The permission is checked before the input, so that others do not learn the format.
     calls::may_register(&entered.visitor)?;
     let asked: Registration = read(&body)?;
     let is_long = asked.role.as_ref().is_some_and(|role| role.chars().count() > 100);
@@ -156,7 +159,7 @@ pub(crate) async fn register(State(shared): State<Arc<Shared>>, entered: Entered
             400,
             "bad_input",
             "a role has at most 100 characters, and an agent at most 100 capabilities",
-            "say it shorter",
+            "shorten it",
         )
         .into());
     }
@@ -190,31 +193,28 @@ pub(crate) async fn agents(State(shared): State<Arc<Shared>>, entered: Entered) 
 pub(crate) async fn me(State(shared): State<Arc<Shared>>, entered: Entered) -> Done {
     let name = agent_of(&entered)?;
     let view = ask(&shared, &entered, "show", &json!({ "id": name })).await?;
-    match view["max_tasks"].is_u64() {
-        true => Ok(Said(StatusCode::OK, draw(&view))),
-        false => Err(Problem::new(
-            404,
-            "no_such_agent",
-            format!("there is no agent {name}"),
-            "register it first: POST /api/agents",
-        )
-        .into()),
+    if view["max_tasks"].is_u64() {
+        return Ok(Said(StatusCode::OK, draw(&view)));
     }
+    let what = format!("there is no agent {name}");
+    Err(Problem::new(404, "no_such_agent", what, "register it first: POST /api/agents").into())
 }
 
-/// An agent says goodbye: it is offline, and gets nothing until it registers again. What it works on goes on.
+/// Sets an agent offline: it gets no task until it registers again. Its running work continues.
 pub(crate) async fn close(State(shared): State<Arc<Shared>>, entered: Entered) -> Done {
     let name = agent_of(&entered)?;
     let view = ask(&shared, &entered, "agent.close", &json!({ "name": name })).await?;
     Ok(Said(StatusCode::OK, draw(&view)))
 }
 
-/// An agent says that it is there, and is told how it stands. It is no registration: who said goodbye stays offline.
+/// Answers an agent's sign of life with its state. It is no registration, so an agent that went
+/// offline stays offline.
 pub(crate) async fn ping(shared: State<Arc<Shared>>, entered: Entered) -> Done {
     me(shared, entered).await
 }
 
-/// A task as these clients write it. What [`add_task`] does not translate goes to `task.add` as it is.
+/// A task in the format of these clients. Fields that [`add_task`] does not translate are passed to
+/// `task.add`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewTask {
@@ -248,12 +248,12 @@ struct NewTask {
     files: Vec<String>,
     #[serde(default, alias = "offerMode")]
     offer: bool,
-    /// Into the agent's line, however full it is.
+    /// Put the task into the agent's queue, however full the agent is.
     #[serde(default)]
     queue: bool,
 }
 
-/// Adds a task. One that names an agent is refused while that agent is full, unless it is offered or queued.
+/// Adds a task. A task for a full agent is refused, unless it is offered or queued.
 pub(crate) async fn add_task(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Done {
     let asked: NewTask = read(&body)?;
     let (subject, rest) = asked.task.split_once('\n').unwrap_or((&asked.task, ""));
@@ -303,7 +303,8 @@ struct Told {
     failure_reason: Option<String>,
 }
 
-/// What an attempt says of its work. Its own token names it; an operator speaks for whichever is at work.
+/// Handles the report of an attempt. The attempt's own token identifies it; an operator speaks for
+/// the live attempt of the task.
 pub(crate) async fn tell(
     State(shared): State<Arc<Shared>>,
     Path((id, what)): Path<(String, String)>,
@@ -312,7 +313,7 @@ pub(crate) async fn tell(
 ) -> Done {
     let task: TaskId =
         id.parse().map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
-    // Who may not say it does not learn whether somebody works on it.
+    // The permission is checked first, so that others do not learn if an agent works on the task.
     calls::may(&entered.visitor, Verb::find("task.finish").expect("it is in the table"))?;
     let told: Told = read(&body)?;
     let live = shared.engine.board().tasks.get(&task).and_then(|it| it.attempt);
@@ -322,7 +323,7 @@ pub(crate) async fn tell(
             let board = shared.engine.board();
             let found = live.and_then(|it| board.attempts.get(&it)).map(|it| (it.id, it.token));
             found.ok_or_else(|| {
-                Problem::new(409, "not_running", format!("nobody works on {task}"), "poll for it first: /api/poll")
+                Problem::new(409, "not_running", format!("no agent works on {task}"), "poll for it first: /api/poll")
             })?
         }
     };
@@ -341,12 +342,18 @@ pub(crate) async fn tell(
             ("task.fail", own(json!({ "reason": reason.unwrap_or_else(|| "Unknown failure".into()) })))
         }
         ("finish", Some(_)) => {
-            return Err(Problem::new(400, "bad_input", "a status is completed or failed", "send one of them").into());
+            return Err(
+                Problem::new(400, "bad_input", "a status must be completed or failed", "send one of them").into()
+            );
         }
         _ => {
-            return Err(
-                Problem::new(404, "no_such_page", "there is nothing at this address", "progress or finish").into()
-            );
+            return Err(Problem::new(
+                404,
+                "no_such_page",
+                "there is nothing at this address",
+                "use progress or finish",
+            )
+            .into());
         }
     };
     let task = ask(&shared, &entered, verb, &input).await?;

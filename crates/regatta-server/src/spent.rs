@@ -1,9 +1,9 @@
-//! What was spent, read from the log once and then kept up with it.
+//! An index of cost, read from the event log once and then kept up to date.
 //!
-//! The first question of a day reads the log from that day's first revision; the next goes on from there. What an ended
-//! attempt or task was does not change any more and is read once; how many lines a change has is asked of git once.
-//! When a day begins, what lies before the days that were asked for on the last one is forgotten: it is read again if
-//! somebody asks.
+//! The first request of a day reads the log from that day's first revision; later requests continue
+//! from there. Ended attempts and tasks no longer change and are read once. Git is asked once for
+//! the number of lines of a change. When a new day begins, the days before those that were
+//! requested on the previous day are dropped, and read again if somebody asks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -22,20 +22,20 @@ use regatta_engine::ports::store::{History, StoreError, first_since};
 use crate::pages::family;
 
 const DAY_MS: u64 = 24 * 3_600_000;
-/// How many changes that landed are measured, the latest first.
+/// Maximum number of landed changes whose lines are counted, the latest first.
 pub(crate) const MOST_MEASURED: usize = 200;
 
-/// What is drawn from.
+/// The sources of the figures.
 pub(crate) struct Ground<'a> {
     pub(crate) board: &'a Board,
     pub(crate) now: Now,
     pub(crate) history: &'a dyn History,
     pub(crate) git: &'a dyn Git,
-    /// How many changes git is asked about before an answer is given.
+    /// Maximum number of changes that git is asked for per request.
     pub(crate) measured: usize,
 }
 
-/// What is kept of the log.
+/// The part of the log that is kept in memory.
 #[derive(Default)]
 pub(crate) struct Spent {
     kept: Mutex<Kept>,
@@ -43,23 +43,23 @@ pub(crate) struct Spent {
 
 #[derive(Default)]
 struct Kept {
-    /// The first day that is in the book.
+    /// The first day in the book.
     first: Option<u64>,
-    /// The day on which it was last asked for, and how many days before it were.
+    /// The day of the last request, and the largest number of days before it that were requested.
     today: u64,
     back: u64,
-    /// The revision up to which it was read.
+    /// The revision up to which the log was read.
     after: u64,
     book: Book,
-    /// Attempts that ended.
+    /// Attempts that have ended.
     ended: BTreeMap<AttemptId, Who>,
-    /// Tasks that ended, by when.
+    /// Tasks that have ended, with the date.
     finished: BTreeMap<TaskId, (u64, Finished)>,
-    /// How many lines the changes have that landed.
+    /// Number of lines of each landed change.
     lines: BTreeMap<CommitId, u64>,
 }
 
-/// What an attempt was.
+/// The facts about an attempt that cost is grouped by.
 #[derive(Clone)]
 struct Who {
     task: TaskId,
@@ -80,13 +80,13 @@ impl Who {
         }
     }
 
-    /// Who is paid for it; an agent that is gone stands for itself.
+    /// Returns the provider that is paid; the agent's name if the agent was removed.
     fn provider(&self, board: &Board) -> String {
         board.agents.get(&self.agent).map_or_else(|| self.agent.to_string(), |it| family(it))
     }
 }
 
-/// What an attempt is, or was: then it is read once and kept among those that ended.
+/// Returns the facts about an attempt. Those of an ended attempt are read once and then kept.
 fn who(
     ground: &Ground<'_>,
     ended: &mut BTreeMap<AttemptId, Who>,
@@ -106,13 +106,13 @@ fn who(
     Ok(Some(who))
 }
 
-/// What a task came to.
+/// The result of a task.
 #[derive(Clone)]
 struct Finished {
     project: ProjectName,
     status: Status,
     spent: Spend,
-    /// What landed: from where, to what.
+    /// The landed change: the commits before and after it.
     landed: Option<(CommitId, CommitId)>,
 }
 
@@ -132,7 +132,7 @@ impl Finished {
     }
 }
 
-/// Today against its cap.
+/// Today's cost against its ceiling.
 pub(crate) struct Today {
     pub(crate) line: Vec<(u64, u64)>,
     pub(crate) bands: Vec<Band>,
@@ -141,7 +141,7 @@ pub(crate) struct Today {
 }
 
 impl Spent {
-    /// What was spent today and on so many days before, summed up by each of these.
+    /// Returns the cost of today and of `days` days before, grouped by each dimension in `by`.
     pub(crate) fn cost(&self, ground: &Ground<'_>, days: u32, by: &[By]) -> Result<CostView, StoreError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let day = budget::day_of(ground.now).saturating_sub(u64::from(days));
@@ -165,7 +165,7 @@ impl Spent {
         })
     }
 
-    /// Today's line, and when its cap is reached.
+    /// Returns today's cost by the minute, and when its ceiling is reached.
     pub(crate) fn today(&self, ground: &Ground<'_>) -> Result<Today, StoreError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (day, cap) = (budget::day_of(ground.now), cap(ground.board));
@@ -186,7 +186,7 @@ fn forecast(total: &Sum, cap: Option<u64>, now: Now) -> Option<Forecast> {
 }
 
 impl Kept {
-    /// Reads on, from the beginning of a day if that was not read yet.
+    /// Reads new events, starting at the beginning of `day` if that was not read yet.
     fn read(&mut self, ground: &Ground<'_>, day: u64) -> Result<(), StoreError> {
         let (history, until) = (ground.history, ground.board.revision);
         self.ask(budget::day_of(ground.now), day);
@@ -215,7 +215,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Notes which day is asked for today. The first time on a new day, what nobody asked for on the last is forgotten.
+    /// Records which day is requested. At the first request of a new day, days that were not
+    /// requested on the previous day are dropped.
     fn ask(&mut self, today: u64, day: u64) {
         if today > self.today {
             let first = today.saturating_sub(self.back);
@@ -239,7 +240,7 @@ impl Kept {
         self.lines.retain(|it, _| landed.contains(it));
     }
 
-    /// What each attempt used, with all that it may be summed up by.
+    /// Returns the usage of each attempt with all dimensions that it can be grouped by.
     fn entries(&mut self, ground: &Ground<'_>, day: u64) -> Result<Vec<Entry>, StoreError> {
         let mut entries = Vec::new();
         for (attempt, spend) in self.book.since(day) {
@@ -258,7 +259,7 @@ impl Kept {
         Ok(entries)
     }
 
-    /// The tasks that ended from a day on and were not begun anew.
+    /// Returns the tasks that ended on or after a day and were not started again.
     fn finished(&mut self, ground: &Ground<'_>, day: u64) -> Result<Vec<(TaskId, Finished)>, StoreError> {
         let mut found = Vec::new();
         for (wall, id) in self.book.ended_since(day) {
@@ -304,7 +305,8 @@ impl Kept {
         }
     }
 
-    /// How many lines landed and what each took, of the latest that were measured.
+    /// Returns the number of landed lines and the tokens per line, over the latest changes that
+    /// were counted.
     fn lines(&mut self, ground: &Ground<'_>, finished: &[(TaskId, Finished)]) -> Option<LinesView> {
         let (mut tasks, mut lines, mut tokens, mut asked) = (0, 0, 0, 0);
         for (_, it) in finished.iter().rev().filter(|it| it.1.landed.is_some()).take(MOST_MEASURED) {
@@ -319,9 +321,10 @@ impl Kept {
                         Some(Ok(patch)) => {
                             Some(*self.lines.entry(commit.clone()).or_insert(regatta_api::patch::lines(&patch)))
                         }
-                        // It is not among those that were measured, and is asked for again.
+                        // A change that could not be counted is left out now, and tried again at
+                        // the next request.
                         Some(Err(error)) => {
-                            tracing::debug!(%commit, "its lines are not counted: {error}");
+                            tracing::debug!(%commit, "could not count the lines of a change: {error}");
                             None
                         }
                         None => None,
@@ -346,7 +349,7 @@ fn rows(board: &Board, history: &dyn History, entries: &[Entry], by: By, pace: &
         };
         let none = match by {
             By::Mission => "no mission",
-            By::Model => "model not said",
+            By::Model => "unknown model",
             By::Provider | By::Agent => "",
         };
         let name = it.name.unwrap_or_else(|| none.to_owned());
@@ -367,7 +370,7 @@ mod tests {
     use regatta_core::event::Recorded;
     use serde_json::json;
 
-    /// A day on which one attempt spent something and one task was cancelled, and all that is kept of it.
+    /// Adds a day on which an attempt spent something and a task was cancelled.
     fn note(kept: &mut Kept, day: u64) {
         let now = Now { at: 0, wall: day * DAY_MS };
         let spent = json!({ "attempt": format!("A{day}"), "day": day, "spend": Spend::default() });
@@ -388,7 +391,7 @@ mod tests {
         kept.lines.insert(commit, 7);
     }
 
-    /// What is kept is as long as what is asked for, however long the daemon lives.
+    /// The size of the index depends on the requested days, not on the age of the daemon.
     #[test]
     fn what_nobody_asks_for_any_more_is_forgotten_when_a_day_begins() {
         let mut kept = Kept::default();
@@ -402,14 +405,14 @@ mod tests {
             kept.first = kept.first.or(Some(today - 2));
             note(&mut kept, today);
         }
-        assert_eq!(size(&kept), (Some(107), 3, 3, 3), "today and two days before, as was asked yesterday");
+        assert_eq!(size(&kept), (Some(107), 3, 3, 3), "today and two days before, as requested yesterday");
         kept.ask(109, 109);
-        assert_eq!(size(&kept).0, Some(107), "nothing goes within a day");
+        assert_eq!(size(&kept).0, Some(107), "nothing is dropped within a day");
         kept.ask(110, 110);
         assert_eq!(size(&kept), (Some(108), 2, 2, 2));
         kept.ask(111, 111);
-        assert_eq!(size(&kept), (Some(111), 0, 0, 0), "yesterday only today was asked for");
-        // A clock that is set back forgets nothing.
+        assert_eq!(size(&kept), (Some(111), 0, 0, 0), "yesterday only that day was requested");
+        // A clock that is set back drops nothing.
         note(&mut kept, 111);
         kept.ask(110, 110);
         assert_eq!(size(&kept), (Some(111), 1, 1, 1));

@@ -1,8 +1,10 @@
-//! Events as a stream: everything after a revision, then whatever is committed, until the caller hangs up.
+//! The stream of events: all events after a revision, then each new commit, until the caller hangs
+//! up.
 //!
-//! Nothing is kept for a reader but where it is: what it missed is read from the history, a page at a time, and whoever
-//! takes nothing for half a minute is let go of. Every frame carries its revision, so that a reader goes on where it was
-//! (`Last-Event-ID`); a heartbeat carries it too, so that one who asked for few kinds does not begin from far behind.
+//! The server keeps only the position of a reader. Missed events are read from the history, a page
+//! at a time, and a reader that reads nothing for half a minute is disconnected. Every frame has
+//! its revision, so that a reader can continue (`Last-Event-ID`). A heartbeat has it too, so that a
+//! reader of few kinds does not have to start far back.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,25 +22,26 @@ use crate::entered::Entered;
 use crate::hub::Frame;
 use crate::{Refused, Shared, bounds};
 
-/// How many events are read from the history at once: memory stays bounded however far back a caller starts.
+/// Number of events that are read from the history at once, which bounds the memory however far
+/// back a caller starts.
 const PAGE: usize = 500;
-/// How often a reader is told that the daemon is there.
+/// Interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
     #[serde(default)]
     after: Option<u64>,
-    /// `false` ends the stream with the last event there is.
+    /// `false` ends the stream after the last existing event.
     #[serde(default = "yes")]
     follow: bool,
     /// Only these kinds: `task.completed,claim.*`.
     #[serde(default)]
     kind: String,
-    /// Only what is about this.
+    /// Only events about this.
     #[serde(default)]
     about: Option<String>,
-    /// Only what was done in this name.
+    /// Only events of this actor.
     #[serde(default)]
     by: Option<String>,
 }
@@ -47,7 +50,7 @@ fn yes() -> bool {
     true
 }
 
-/// Which events are wanted.
+/// The filter of a stream.
 struct Wanted {
     kinds: Vec<String>,
     about: Option<String>,
@@ -82,7 +85,7 @@ pub(crate) async fn events(
         "wait for messages of your channels instead: msg.wait",
     )?;
     let resumed = entered.header("last-event-id").and_then(|it| it.parse().ok());
-    // With nothing asked, only what comes: a reader of old events says from where.
+    // Without a start, only new events are sent.
     let after = resumed.or(asked.after).unwrap_or_else(|| shared.engine.board().revision);
     if after > shared.engine.board().revision {
         return Err(Problem::new(
@@ -106,18 +109,19 @@ fn frames(
 ) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
     async_stream::stream! {
         let mut sent = after;
-        // Before the history is read: what is committed meanwhile is in one of them.
+        // Subscribe before reading the history, so that no commit is missed in between.
         let mut live = follow.then(|| shared.hub.listen());
         let mut down = shared.down.subscribe();
         loop {
-            // From the history until nothing is left, then from the live channel; a gap goes back to the history.
+            // Read the history until it is exhausted, then the live channel. After a gap, read the
+            // history again.
             loop {
                 let (history, from) = (shared.engine.history().clone(), sent);
                 let page = tokio::task::spawn_blocking(move || {
                     history.events(from, PAGE).map(|it| it.iter().map(Frame::of).collect::<Vec<_>>())
                 });
                 let Ok(Ok(page)) = page.await else {
-                    tracing::error!("a reader of events was let go: the history could not be read");
+                    tracing::error!("could not read the history for a reader of events; the stream ends");
                     return;
                 };
                 let full = page.len() == PAGE;
@@ -154,7 +158,7 @@ fn frames(
                             yield Ok(text);
                         }
                     }
-                    // A gap, or too slow for the channel: the history has it all.
+                    // A gap, or the reader is too slow for the channel. The history has all events.
                     Ok(_) | Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return,
                 }
@@ -163,7 +167,7 @@ fn frames(
     }
 }
 
-/// A date people and programs can read.
+/// Returns a date in RFC 3339.
 pub(crate) fn rfc3339(wall_ms: u64) -> String {
     jiff::Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(0)).map(|it| it.to_string()).unwrap_or_default()
 }

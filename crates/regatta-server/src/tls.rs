@@ -1,6 +1,7 @@
-//! TLS for callers from other machines: a certificate and its key, as PEM files.
+//! TLS for callers on other machines: a certificate and its key, as PEM files.
 //!
-//! Ring does the arithmetic: it builds with the C compiler that SQLite needs anyway, where AWS-LC wants more.
+//! The crypto provider is ring, because it builds with the C compiler that SQLite needs anyway;
+//! AWS-LC needs more.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +13,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// What the outer door shows.
+/// The certificate and key of the outer listener.
 #[derive(Clone)]
 pub struct Tls {
     pub(crate) acceptor: TlsAcceptor,
@@ -25,7 +26,7 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads a certificate with its chain, and its key. What is wrong is said before anything listens.
+    /// Reads a certificate with its chain, and its key. Errors are found before the server listens.
     pub fn read(certificate: &Path, key: &Path) -> io::Result<Tls> {
         let bad =
             |path: &Path, why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
@@ -33,7 +34,7 @@ impl Tls {
             .and_then(Iterator::collect)
             .map_err(|it| bad(certificate, it.to_string()))?;
         if chain.is_empty() {
-            return Err(bad(certificate, "there is no certificate in it".into()));
+            return Err(bad(certificate, "the file contains no certificate".into()));
         }
         let secret = PrivateKeyDer::from_pem_file(key).map_err(|it| bad(key, it.to_string()))?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

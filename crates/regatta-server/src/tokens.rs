@@ -1,13 +1,15 @@
-//! Tokens: who a caller is. The daemon's own, those that were given to people and runners, and one for each attempt.
+//! Access tokens and the callers that they identify: the daemon's own token, tokens given to people
+//! and runners, and a token per attempt.
 //!
-//! Given tokens are kept as hashes in one file beside the daemon's own token, not in the store: an old store that is
-//! put back must not bring a token back that was taken away. The file is replaced as a whole, so that a kill at any
-//! moment leaves the old one or the new one.
+//! Given tokens are stored as hashes in one file beside the daemon's own token. They are not in the
+//! store, because restoring an old store must not bring back a removed token. The file is replaced
+//! as a whole, so that a kill at any moment leaves the old or the new file.
 //!
-//! An attempt's token is made from its number and its fence under the daemon's own token, so that nothing has to be
-//! kept for it, nobody can guess it, and it opens nothing once the attempt is over.
+//! An attempt's token is derived from its id, its fencing token and the daemon's own token. So
+//! nothing has to be stored for it, nobody can guess it, and it is invalid once the attempt is
+//! over.
 
-pub(crate) mod pass; // how a browser comes in
+pub(crate) mod pass; // sessions of browsers
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,21 +31,21 @@ use subtle::ConstantTimeEq;
 
 /// The file of given tokens in a data directory.
 const FILE: &str = "tokens.json";
-/// How many tokens there may be.
+/// Maximum number of given tokens.
 const MOST: usize = 1_000;
-/// The longest a token may last: ten years.
+/// Maximum lifetime of a token: ten years.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 3_600_000;
 
-/// Who calls, as the token says.
+/// The caller that a token identifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Visitor {
-    /// Somebody who can read the data directory.
+    /// A caller that can read the data directory.
     Owner,
-    /// Who was given a token.
+    /// The holder of a given token.
     Named { name: String, scope: Scope },
     /// The program of an attempt.
     Attempt { id: AttemptId, task: TaskId, agent: AgentName, fence: u64, lead: bool, leads_mission: bool },
-    /// The command of a hook that fired. An admin wrote it, so it may do what an operator may.
+    /// The command of a fired hook. An admin wrote the command, so it may do what an operator may.
     Firing { id: FiringId, agent: AgentName },
 }
 
@@ -58,7 +60,7 @@ impl Visitor {
         }
     }
 
-    /// A name for what is counted by caller.
+    /// Returns a name of the caller for counters and logs.
     pub(crate) fn label(&self) -> String {
         match self {
             Visitor::Owner => "owner".into(),
@@ -69,12 +71,12 @@ impl Visitor {
     }
 }
 
-/// A token that was given, without the token.
+/// A given token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Given {
     name: String,
     scope: Scope,
-    /// SHA-256, in hex: 256 bits of dice need no salt.
+    /// SHA-256 in hex. A random token of 256 bits needs no salt.
     hash: String,
     made_wall: u64,
     expires_wall: Option<u64>,
@@ -96,7 +98,7 @@ impl Given {
     }
 }
 
-/// Makes the token of an attempt, and knows it again.
+/// Derives and verifies the tokens of attempts and of hooks' commands.
 #[derive(Clone)]
 pub struct Mint {
     key: [u8; 32],
@@ -109,24 +111,24 @@ impl std::fmt::Debug for Mint {
 }
 
 impl Mint {
-    /// The mint of a daemon whose own token this is.
+    /// Returns the mint of the daemon with this token.
     pub fn of(own: &str) -> Mint {
         Mint { key: mac(own.as_bytes(), b"regatta attempts 1") }
     }
 
-    /// The token of an attempt.
+    /// Returns the token of an attempt.
     pub fn token(&self, id: AttemptId, fence: u64) -> String {
         format!("ra_{id}_{}", hex(&mac(&self.key, format!("{id} {fence}").as_bytes())))
     }
 
-    /// The token of a hook's command.
+    /// Returns the token of a hook's command.
     pub fn token_of_firing(&self, id: FiringId, fence: u64) -> String {
         format!("rf_{id}_{}", hex(&mac(&self.key, format!("{id} {fence}").as_bytes())))
     }
 }
 
 fn mac(key: &[u8], words: &[u8]) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length will do");
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
     mac.update(words);
     mac.finalize().into_bytes().into()
 }
@@ -140,13 +142,13 @@ fn hash(token: &str) -> String {
     hex(&Sha256::digest(token.as_bytes()))
 }
 
-/// Every token that opens a door.
+/// All valid tokens.
 pub struct Keyring {
     own: String,
     mint: Mint,
     file: PathBuf,
     given: RwLock<Vec<Given>>,
-    /// One change at a time, file and all.
+    /// Held during a change of the list and its file.
     changing: Mutex<()>,
 }
 
@@ -163,12 +165,12 @@ impl Keyring {
         Ok(Keyring { mint: Mint::of(&own), own, file, given: RwLock::new(given), changing: Mutex::new(()) })
     }
 
-    /// What makes the tokens of attempts.
+    /// Returns the mint of the tokens of attempts.
     pub fn mint(&self) -> &Mint {
         &self.mint
     }
 
-    /// Who shows this token now, or why it opens nothing.
+    /// Returns the caller that a token identifies, or why it is invalid.
     pub(crate) fn who(&self, shown: &str, board: &Board, wall: u64) -> Result<Visitor, Problem> {
         if bool::from(shown.as_bytes().ct_eq(self.own.as_bytes())) {
             return Ok(Visitor::Owner);
@@ -181,7 +183,8 @@ impl Keyring {
         }
         let hash = hash(shown);
         let given = self.given.read().unwrap_or_else(PoisonError::into_inner);
-        // The hashes are no secret; to find one that begins alike one would need a token for it.
+        // The hashes need no constant-time comparison: to find one with a common prefix, a caller
+        // needs a token for it.
         match given.iter().find(|it| it.hash == hash) {
             Some(it) if it.expired(wall) => Err(Problem::new(
                 401,
@@ -220,23 +223,23 @@ impl Keyring {
         Ok(Visitor::Firing { id: firing.id, agent: firing.agent.clone() })
     }
 
-    /// Makes a token. Only its hash is kept.
+    /// Creates a token. Only its hash is stored.
     pub(crate) fn add(&self, name: &str, scope: Scope, lasts_ms: Option<u64>, wall: u64) -> Result<NewToken, Problem> {
         check_name(name)?;
         if !Scope::GIVEN.contains(&scope) {
             return Err(Problem::new(
                 400,
                 "bad_scope",
-                format!("a token with the scope {scope} cannot be given: it comes with the attempt"),
-                "give one of admin, operator, viewer, runner",
+                format!("a token with the scope {scope} cannot be created; the attempt has its own"),
+                "use one of admin, operator, viewer, runner",
             ));
         }
         if lasts_ms.is_some_and(|it| it == 0 || it > LONGEST_MS) {
             return Err(Problem::new(
                 400,
                 "bad_expiry",
-                "a token lasts for 1 ms to 10 years",
-                "give another time, or none for one that lasts until it is taken away",
+                "the lifetime of a token is 1 ms to 10 years",
+                "give another lifetime, or none for a token that is valid until it is removed",
             ));
         }
         let dice = dice().map_err(|it| unkept(&it))?;
@@ -250,14 +253,14 @@ impl Keyring {
         };
         let view = given.view(wall);
         self.change(|all| {
-            // A name that nobody can use any more may be given again.
+            // The name of an expired token may be used again.
             all.retain(|it| it.name != name || !it.expired(wall));
             if all.iter().any(|it| it.name == name) {
                 return Err(Problem::new(
                     409,
                     "already_exists",
-                    format!("there is a token {name} already"),
-                    format!("choose another name, or take it away first: regatta token rm {name}"),
+                    format!("the token {name} already exists"),
+                    format!("choose another name, or remove it first: regatta token rm {name}"),
                 ));
             }
             if all.len() >= MOST {
@@ -265,7 +268,7 @@ impl Keyring {
                     409,
                     "too_many",
                     format!("there are {MOST} tokens already"),
-                    "take some away: regatta token list, regatta token rm",
+                    "remove some: regatta token list, regatta token rm",
                 ));
             }
             all.push(given);
@@ -274,7 +277,7 @@ impl Keyring {
         Ok(NewToken { view, token })
     }
 
-    /// A token that was given, by its name.
+    /// Returns a given token by its name.
     fn given(&self, name: &str) -> Option<Given> {
         self.given.read().unwrap_or_else(PoisonError::into_inner).iter().find(|it| it.name == name).cloned()
     }
@@ -283,7 +286,7 @@ impl Keyring {
         self.given.read().unwrap_or_else(PoisonError::into_inner).iter().map(|it| it.view(wall)).collect()
     }
 
-    /// Takes a token away: from now on it opens nothing.
+    /// Removes a token. It is invalid from now on.
     pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
         self.change(|all| {
             let before = all.len();
@@ -300,7 +303,8 @@ impl Keyring {
         })
     }
 
-    /// Changes the file first, then what is known: a token that opens doors now does so after a restart, too.
+    /// Changes the file first and then the list in memory, so that a token that is valid now is
+    /// still valid after a restart.
     fn change(&self, change: impl FnOnce(&mut Vec<Given>) -> Result<(), Problem>) -> Result<(), Problem> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.given.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -312,7 +316,8 @@ impl Keyring {
     }
 }
 
-/// Whether an attempt's program may still speak: it is at work, and nobody is ending it.
+/// Returns whether an attempt's program may still act: the attempt is working and not being
+/// stopped.
 pub(crate) fn speaks(attempt: &Attempt) -> bool {
     attempt.phase == Phase::Working && attempt.stopping.is_none()
 }
@@ -324,7 +329,7 @@ fn check_name(name: &str) -> Result<(), Problem> {
             400,
             "bad_name",
             "a token's name has 1 to 64 letters, digits and - _ ., and begins with a letter or a digit",
-            "name it after who uses it: regatta token add ann --scope operator",
+            "name it after its holder: regatta token add ann --scope operator",
         ));
     }
     Ok(())
@@ -345,7 +350,7 @@ fn write_whole(path: &Path, text: &[u8]) -> std::io::Result<()> {
     std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// The answer to a token that is nobody's. It says no more than that.
+/// Returns the answer to an unknown token, which reveals nothing more.
 pub(crate) fn no_token() -> Problem {
     Problem::new(
         401,
@@ -360,7 +365,7 @@ fn over() -> Problem {
         401,
         "attempt_over",
         "this attempt is over, and its token with it",
-        "stop working: whatever is left to do belongs to another attempt",
+        "stop working; the remaining work belongs to another attempt",
     )
 }
 
@@ -369,12 +374,12 @@ fn firing_over() -> Problem {
         401,
         "firing_over",
         "this hook's command is over, and its token with it",
-        "let what goes on afterwards use a token of its own: regatta token add",
+        "create a token for work that continues after the command: regatta token add",
     )
 }
 
 fn unkept(error: &std::io::Error) -> Problem {
-    Problem::new(507, "io", format!("the tokens could not be kept: {error}"), "see what is wrong: regatta doctor")
+    Problem::new(507, "io", format!("the tokens could not be stored: {error}"), "see what is wrong: regatta doctor")
 }
 
 #[cfg(test)]
@@ -385,7 +390,8 @@ mod tests {
         Keyring::open(dir, "own-token-of-the-daemon".into()).unwrap()
     }
 
-    /// A token given is known by its hash alone, also after a restart, until its time is up or it is taken away (S1).
+    /// A given token is known by its hash, also after a restart, until it expires or is removed
+    /// (S1).
     #[test]
     fn a_given_token_opens_doors_until_it_expires_or_is_taken_away() {
         let dir = tempfile::tempdir().unwrap();
@@ -401,7 +407,7 @@ mod tests {
         assert_eq!(again.who(&made.token, &board, 6_000).unwrap_err().code, "expired_token");
         assert!(again.list(6_000)[0].expired);
         assert_eq!(again.add("ann", Scope::Viewer, None, 5_000).unwrap_err().code, "already_exists");
-        // One that has expired is in nobody's way.
+        // An expired token does not block its name.
         let new = again.add("ann", Scope::Viewer, None, 6_000).unwrap();
         assert_eq!(again.who(&made.token, &board, 5_000).unwrap_err().code, "no_token");
         again.remove("ann").unwrap();
@@ -416,7 +422,7 @@ mod tests {
         }
     }
 
-    /// A file that cannot be read stops the daemon: nobody gets in because a list was lost, and nobody is forgotten.
+    /// An unreadable file stops the daemon, so that a lost list neither admits nor forgets anybody.
     #[test]
     fn a_torn_list_of_tokens_is_not_read_as_an_empty_one_d8() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! Traces, where somebody collects them: each call, each attempt and each landing as a span, sent as OTLP over HTTP.
+//! Traces for an OTLP collector: each call, each attempt and each landing is a span, sent as OTLP
+//! over HTTP.
 //!
-//! Spans wait in one bounded list and are sent every few seconds. A collector that does not answer costs the spans, with
-//! one line in the log, and nothing else. All of an attempt is one trace: its calls, its run, and the landing of its work
-//! are found together. A caller's own `traceparent` is kept.
+//! Spans wait in one bounded list and are sent every few seconds. If the collector does not answer,
+//! the spans are lost with one line in the log. An attempt is one trace: its calls, its run, and
+//! the landing of its work belong together. A caller's own `traceparent` is kept.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,14 +22,14 @@ use tokio::sync::Notify;
 use crate::calls::Guest;
 use crate::tokens::Visitor;
 
-/// How many spans wait at most; more are dropped.
+/// Maximum number of waiting spans; more are dropped.
 const MOST: usize = 8_192;
-/// How many go at once, and how long the first waits.
+/// Number of spans that are sent at once, and the interval of sending.
 const BATCH: usize = 512;
 const PAUSE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where spans go.
+/// The collector that spans are sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
     /// `host:port`.
@@ -39,14 +40,14 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Reads the variables that all programs with OpenTelemetry read; `None` when no collector is named.
+    /// Reads the standard variables of OpenTelemetry. Returns `None` if no collector is configured.
     pub fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Collector>, String> {
         let named = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
         let base =
             || variable("OTEL_EXPORTER_OTLP_ENDPOINT").map(|it| format!("{}/v1/traces", it.trim_end_matches('/')));
         let Some(url) = named.or_else(base) else { return Ok(None) };
         let rest = url.strip_prefix("http://").ok_or_else(|| {
-            format!("{url:?} does not begin with http://: traces are sent as HTTP to a collector nearby")
+            format!("{url:?} does not begin with http://; traces can only be sent over HTTP, to a collector nearby")
         })?;
         let (address, path) = rest.split_once('/').map_or((rest, String::new()), |it| (it.0, it.1.to_owned()));
         let address = if address.contains(':') { address.to_owned() } else { format!("{address}:4318") };
@@ -64,7 +65,7 @@ struct Span {
     id: String,
     parent: Option<String>,
     name: String,
-    /// 1 is internal, 2 a server's.
+    /// The kind of OTLP: 1 is internal, 2 is a server's.
     kind: u8,
     from_ns: u128,
     to_ns: u128,
@@ -72,7 +73,7 @@ struct Span {
     error: Option<String>,
 }
 
-/// What began and has not ended, and what waits to be sent.
+/// The spans that have begun, and the spans that wait to be sent.
 pub(crate) struct Tracer {
     to: Collector,
     seed: [u8; 32],
@@ -87,7 +88,7 @@ struct Begun {
     landings: HashMap<LandingId, (u64, AttemptId)>,
 }
 
-/// How many that began are remembered; their ends are not told of after that.
+/// Maximum number of begun spans that are remembered; later ones are not traced.
 const OPEN: usize = 10_000;
 
 impl Tracer {
@@ -122,7 +123,7 @@ impl Tracer {
         }
     }
 
-    /// A call was answered.
+    /// Records an answered call.
     pub(crate) fn called(&self, verb: &str, guest: &Traced, took: Duration, refused: Option<&str>) {
         let to = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (trace, parent) = match (&guest.parent, guest.attempt) {
@@ -148,7 +149,7 @@ impl Tracer {
         });
     }
 
-    /// Something became true: the beginning or the end of an attempt or a landing.
+    /// Records an event: the beginning or the end of an attempt or a landing.
     pub(crate) fn happened(&self, recorded: &Recorded) {
         let wall = recorded.now.wall;
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +204,7 @@ impl Tracer {
         });
     }
 
-    /// Sends what waits until the daemon ends.
+    /// Sends waiting spans until the daemon ends.
     pub(crate) async fn run(&self) {
         let mut told = false;
         loop {
@@ -212,7 +213,8 @@ impl Tracer {
         }
     }
 
-    /// Sends what waits now; says whether the collector's silence was told of.
+    /// Sends all waiting spans. Takes and returns whether an unreachable collector was logged
+    /// already.
     pub(crate) async fn send_all(&self, mut told: bool) -> bool {
         loop {
             let batch: Vec<Span> = {
@@ -232,7 +234,10 @@ impl Tracer {
                         _ => "it does not answer".into(),
                     };
                     if !told {
-                        tracing::warn!("traces are lost, the collector at {} takes none: {why}", self.to.address);
+                        tracing::warn!(
+                            "could not send traces to the collector at {}; they are lost: {why}",
+                            self.to.address
+                        );
                     }
                     told = true;
                 }
@@ -241,12 +246,12 @@ impl Tracer {
     }
 }
 
-/// A date in nanoseconds.
+/// Converts a date from milliseconds to nanoseconds.
 fn ns(wall: u64) -> u128 {
     u128::from(wall) * 1_000_000
 }
 
-/// What a span needs of its caller.
+/// The facts about a caller that a span has.
 pub(crate) struct Traced {
     caller: String,
     attempt: Option<AttemptId>,
@@ -263,7 +268,7 @@ impl Traced {
     }
 }
 
-/// The trace and the span a caller is in, by W3C's header.
+/// Returns the caller's trace and span from the W3C header.
 pub(crate) fn parent(headers: &HeaderMap) -> Option<(String, String)> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let parts: Vec<&str> = text.split('-').collect();

@@ -1,4 +1,4 @@
-//! What the verbs of the bus and of hooks take.
+//! Inputs of the verbs of the bus, the hooks and the bridges.
 
 use regatta_core::agent::Level;
 use regatta_core::conversation::Service;
@@ -13,25 +13,26 @@ inputs! {
         channel: ChannelName,
         text: String,
         #[serde(default)] labels: Vec<Label>,
-        /// In whose name; an agent's token knows its own, and may name a child of it.
+        /// The sender. With an agent's token it is that agent by default, and may be a child of it.
         #[serde(default)] agent: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
-        /// Files on the daemon's machine, at most 10 of 4 MiB each: absolute, or for an attempt within its workspace.
+        /// Files on the daemon's machine, at most 10 of 4 MiB each: absolute paths, or for an attempt paths within its
+        /// workspace.
         #[serde(default)] attach: Vec<String>,
     }
-    /// Everything that is given must hold. The newest come first into the answer, which is in the order of posting;
-    /// with `after`, the oldest after it.
+    /// All given conditions must hold. Returns the newest messages, in posting order; with `after`, the oldest messages
+    /// after that one.
     #[derive(Default)]
     MsgHistory {
         #[serde(default)] channel: Option<ChannelName>,
         #[serde(default)] label: Option<Label>,
-        /// Who sent it: an agent's name, `person:NAME`, or `regatta:`.
+        /// The sender: an agent's name, `person:NAME`, or `regatta:`.
         #[serde(default)] from: Option<String>,
         #[serde(default)] mention: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
-        /// The whole thread that this message is in.
+        /// Any message of a thread; the whole thread is listed.
         #[serde(default)] thread: Option<MessageId>,
-        /// Words that the text has, all of them; those in "quotes" in a row.
+        /// Words that must all be in the text; "quoted words" must be adjacent.
         #[serde(default)] search: Option<String>,
         /// Milliseconds since 1970.
         #[serde(default)] since: Option<u64>,
@@ -48,7 +49,7 @@ inputs! {
         #[serde(default)] mention: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
         #[serde(default)] thread: Option<MessageId>,
-        /// Only messages after this one; none means after now.
+        /// Only messages after this one; if omitted, only messages that are posted from now on.
         #[serde(default)] after: Option<MessageId>,
         #[serde(default = "half_a_minute")] timeout_ms: u64,
     }
@@ -56,56 +57,56 @@ inputs! {
     MsgInbox { agent: AgentName }
     MsgAttachment {
         message: MessageId,
-        /// Which of them; the first is 0.
+        /// Position of the attachment in the message; the first is 0.
         #[serde(default)] nth: usize,
     }
     #[derive(Default)]
     NameAsk {
-        /// How many; one, and not a list, if not given.
+        /// Number of names. If given, the answer is a list; if omitted, it is one name.
         #[serde(default)] count: Option<u16>,
-        /// How they begin: `shop-dev/`.
+        /// Beginning of the names: `shop-dev/`.
         #[serde(default)] prefix: Option<String>,
     }
 
     HookAdd {
-        /// The one named like the channel, or the only one, if not given.
+        /// If omitted, the project that has the channel's name, or the only project.
         #[serde(default)] project: Option<ProjectName>,
-        /// As whom it acts: what that agent says does not fire it.
+        /// Agent in whose name the hook acts; messages of that agent do not fire it.
         #[serde(default)] agent: Option<AgentName>,
         trigger: Trigger,
         #[serde(default)] when: Conditions,
         action: Action,
-        /// 0 to 9: the lower comes first.
+        /// 0 to 9; hooks with lower numbers run first.
         #[serde(default)] priority: Option<u8>,
-        /// How long its command may take; ten minutes if not given.
+        /// Time limit of its command; ten minutes if omitted.
         #[serde(default)] timeout_ms: Option<u64>,
-        /// How far its command is shut in; not at all if not given.
+        /// Sandbox level of its command; no sandbox if omitted.
         #[serde(default)] sandbox: Option<Level>,
     }
     Hook { hook: HookId }
     Conversation { conversation: ConversationId }
     Conversations {
-        /// Closed ones, too.
+        /// Also closed conversations.
         #[serde(default)] all: bool,
         #[serde(default)] project: Option<ProjectName>,
     }
     BridgePause {
         agent: AgentName,
-        /// One service; all of them if not given.
+        /// One service; all of them if omitted.
         #[serde(default)] service: Option<Service>,
-        /// `false` lets them go on.
+        /// `false` resumes them.
         paused: bool,
     }
     HookPause { hook: HookId, #[serde(default)] reason: String }
-    /// A message that is there, or one that is only thought of.
+    /// Tests a hook against an existing message, or against a text that is not posted.
     HookTest {
         hook: HookId,
         #[serde(default)] message: Option<MessageId>,
         #[serde(default)] text: Option<String>,
-        /// Where it would be posted; in the hook's own channel if not given.
+        /// Channel of the text that is not posted; the hook's own channel if omitted.
         #[serde(default)] channel: Option<ChannelName>,
         #[serde(default)] labels: Vec<Label>,
-        /// Who would post it; you if not given.
+        /// Sender of the text that is not posted; the caller if omitted.
         #[serde(default)] from: Option<AgentName>,
     }
     HookLog {

@@ -1,6 +1,6 @@
-//! Derives the schemas from the types, for the tool that writes `schemas.json`.
+//! Derives the schemas from the types, for the test that writes `schemas.json`.
 //!
-//! Not in the program: the derived code is large, and the schemas change only when the types do.
+//! The program does not contain this module: the derived code is large, and the schemas change only when the types do.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ fn lines(fields: &Map<String, Value>) -> String {
 /// The definitions of all schemas, by the names under which they are kept.
 #[derive(Default)]
 struct Definitions {
-    /// The definitions as they were derived, to tell whether two of one name are the same.
+    /// The definitions as they were derived, to detect whether two with the same name are equal.
     derived: BTreeMap<String, Value>,
     /// The definitions with references to the names under which they are kept.
     definitions: Map<String, Value>,

@@ -1,21 +1,21 @@
-//! Conversations and bridges, as people see them.
+//! Views of conversations and bridges.
 
 use regatta_core::conversation::{Conversation, Service, TurnState};
 use regatta_core::ids::{AgentName, ConversationId, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
 
-/// How an agent is at a service.
+/// The health of an agent's bridge to a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HealthView {
-    /// It hears, and since when.
+    /// Set while the bridge receives events: the date since when it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected: Option<u64>,
-    /// What it calls itself at the service.
+    /// The agent's name at the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known_as: Option<String>,
-    /// The last thing that went wrong.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     pub taken: u64,
@@ -29,27 +29,27 @@ pub struct HealthView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BridgeView {
-    /// `slack:claude`
+    /// Service and agent: `slack:claude`
     pub name: String,
     pub agent: AgentName,
     pub service: Service,
-    /// Where its deliveries come in, if they do.
+    /// The route that receives its deliveries, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// Why it is off.
+    /// Why it is switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off: Option<String>,
-    /// What it lacks, though it runs.
+    /// A missing setting, although the bridge runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
     #[serde(flatten)]
     pub health: HealthView,
-    /// Posts that will never be shown, and posts that wait.
+    /// Posts that were given up, and posts that wait.
     pub dead: usize,
     pub waiting: usize,
 }
 
-/// A conversation in a line.
+/// A conversation in one row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationLineView {
@@ -63,20 +63,21 @@ pub struct ConversationLineView {
     pub url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// working, idle, held, resting or closed.
+    /// One of: working, idle, held, resting, closed.
     pub word: String,
     pub turns: u64,
-    /// Prompts that wait.
+    /// Number of prompts that wait.
     pub queued: usize,
-    /// What was last asked, and by whom.
+    /// The last prompt, with its author.
     pub last: String,
-    /// Posts that nobody has seen yet, and such that nobody ever will.
+    /// Posts that are not delivered yet, and posts that were given up.
     pub unshown: usize,
     pub dead: usize,
     pub updated_wall: u64,
 }
 
 impl ConversationLineView {
+    /// Builds the row of a conversation.
     pub fn of(it: &Conversation) -> ConversationLineView {
         let last = it.turns.last().map(|it| format!("{}: {}", it.by.name, it.text.lines().next().unwrap_or_default()));
         let word = match it {

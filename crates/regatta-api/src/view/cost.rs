@@ -1,29 +1,29 @@
-//! What was spent since a day, on what, what came of it, and when the cap is reached.
+//! Views of cost: the amount since a day, its breakdown, its results, and when the ceiling is reached.
 
 use regatta_core::budget::dollars;
 use regatta_core::cost::{By, Forecast, Price, Sum};
 use serde::{Deserialize, Serialize};
 
-/// What was spent since a day.
+/// The cost since a day.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostView {
-    /// How many days before today are counted too; days are those of UTC.
+    /// Number of days before today that are included; days are in UTC.
     pub days: u32,
-    /// When the first of them began.
+    /// The date on which the first of these days began.
     pub since_wall: u64,
     pub tables: Vec<CostTable>,
     pub total: Sum,
-    /// Today's ceiling in millionths of a dollar, where only today is asked for.
+    /// Today's ceiling in millionths of a dollar, if only today is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
-    /// When that is reached, if there is one and a rate to say it by.
+    /// When the ceiling is reached, if there is a ceiling and a rate to compute it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<Forecast>,
     pub came: CameView,
 }
 
-/// The same sum, parted by one thing.
+/// The same sum, broken down by one dimension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostTable {
@@ -31,49 +31,49 @@ pub struct CostTable {
     pub rows: Vec<CostRow>,
 }
 
-/// A line of it.
+/// A row of a breakdown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostRow {
-    /// A provider, an agent, a model or a mission, or that there is none.
+    /// A provider, an agent, a model or a mission, or the word for none.
     pub name: String,
-    /// A mission's title, an agent's provider.
+    /// A mission's title, or an agent's provider.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     #[serde(flatten)]
     pub sum: Sum,
 }
 
-/// What came of it.
+/// The results of the money spent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CameView {
-    /// What the tasks cost, from beginning to end, whose work landed since then.
+    /// The total cost, from beginning to end, of the tasks whose work landed in this time.
     pub landed: Sum,
-    /// How much of that each is, in millionths of a dollar, where every one has a price.
+    /// Average cost of these tasks in millionths of a dollar, if each of them has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<u64>,
-    /// What was spent since then on attempts that failed and on tasks that were dropped or failed.
+    /// Cost in this time of attempts that failed and of tasks that were dropped or failed.
     pub wasted: Sum,
-    /// How many attempts and tasks those are.
+    /// Number of those attempts and tasks.
     pub failed_attempts: usize,
     pub dropped_tasks: usize,
-    /// Lines that landed, and what each of them took.
+    /// Landed lines, with the cost per line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<LinesView>,
 }
 
-/// Lines that were added or taken away by what landed.
+/// Lines that landed work added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinesView {
-    /// By how many of the tasks that landed; the latest are looked at.
+    /// Number of landed tasks that were counted, starting with the latest.
     pub tasks: usize,
     pub lines: u64,
     pub tokens_each: u64,
 }
 
-/// What something cost, in a few words. What is not known is not called nothing.
+/// Returns a cost in a few words. An unknown price is not shown as zero.
 pub fn price_words(sum: &Sum, tokens: impl Fn(u64) -> String) -> String {
     match sum.price() {
         Price::Nothing => "-".into(),
@@ -85,7 +85,7 @@ pub fn price_words(sum: &Sum, tokens: impl Fn(u64) -> String) -> String {
     }
 }
 
-/// When a cap is reached, in words; `clock` says a moment as the reader's own clock does.
+/// Returns in words when a ceiling is reached. `clock` formats a date for the reader's own clock.
 pub fn forecast_words(it: &Forecast, clock: impl Fn(u64) -> String) -> String {
     match it {
         Forecast::Reached => "the cap is reached".into(),
@@ -95,7 +95,7 @@ pub fn forecast_words(it: &Forecast, clock: impl Fn(u64) -> String) -> String {
 }
 
 impl CameView {
-    /// What came of it, in a sentence each.
+    /// Returns the results as sentences.
     pub fn words(&self, tokens: impl Fn(u64) -> String + Copy) -> Vec<String> {
         let many = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! What waits for what, laid out: a door draws it as it is.
+//! Dependency graphs with their layout; an interface draws them as they are.
 
 use std::collections::BTreeMap;
 
@@ -9,60 +9,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::page::{At, RowView};
 
-/// Tasks as a graph: waves as columns, and no two in one cell of the grid.
+/// Tasks as a graph: waves are columns, and each cell of the grid has at most one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphView {
-    /// What it is of: a mission, a task and what is around it, or all there is.
+    /// The scope of the graph: a mission, a task with its neighbours, or all tasks.
     pub title: String,
-    /// How much there is, and how much of it is folded, in words.
+    /// The number of tasks and of folded tasks, in words.
     pub text: String,
-    /// How many tasks there are, folded or not.
+    /// Number of tasks, including folded ones.
     pub tasks: usize,
     pub columns: u32,
     pub rows: u32,
-    /// By column, then by row.
+    /// Sorted by column, then by row.
     pub nodes: Vec<NodeView>,
     pub edges: Vec<EdgeView>,
-    /// The longest way through what is left, in order.
+    /// The critical path: the longest chain of unfinished tasks, in order.
     pub critical: Vec<TaskId>,
 }
 
-/// A task, or several that are folded into one.
+/// A task, or several tasks that are folded into one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeView {
-    /// Its wave, from 0.
+    /// Its wave, counting from 0.
     pub column: u32,
     pub row: u32,
     pub tasks: Vec<TaskId>,
-    /// The task's subject; of several, how many are where: `12 landed`.
+    /// The task's subject; for several tasks, their number per status: `12 landed`.
     pub label: String,
-    /// What people call where it is; of several, where most of them are.
+    /// The status word; for several tasks, the most frequent one.
     pub word: String,
     pub at: At,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// What it waited or waits for, drawn or not; of several, nothing.
+    /// All blockers of the task, whether drawn or not; empty for several tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<TaskId>,
-    /// It is on the longest way through what is left.
+    /// Set if the node is on the critical path.
     pub critical: bool,
 }
 
-/// A line from a node to one that needs it, by their places in the list of nodes.
+/// A line from a node to a node that depends on it, given by their positions in the list of nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EdgeView {
     pub from: usize,
     pub to: usize,
-    /// The cells it goes through, `[column, row]`, one in each column, its ends included.
+    /// The cells that the line goes through, `[column, row]`, one in each column, its ends included.
     pub through: Vec<(u32, u32)>,
     pub critical: bool,
 }
 
 impl GraphView {
-    /// Lays tasks out, each as a line shows it and where it is; with `around`, that one and those within two steps of it.
+    /// Lays out tasks, each given by its row and status. With `around`, only that task and the
+    /// tasks within two steps of it.
     pub fn of(title: String, rows: &[(RowView, Status)], around: Option<TaskId>) -> GraphView {
         let items: Vec<Item<'_>> = rows.iter().map(item).collect();
         let laid = match around {
@@ -91,7 +92,7 @@ fn item((it, status): &(RowView, Status)) -> Item<'_> {
 
 fn node(it: layout::Node, rows: &BTreeMap<TaskId, &RowView>) -> NodeView {
     let members: Vec<&RowView> = it.tasks.iter().filter_map(|id| rows.get(id).copied()).collect();
-    // Where most are, the most urgent first.
+    // The most frequent status first; among equals, the most urgent.
     let mut counts: BTreeMap<(At, &str), usize> = BTreeMap::new();
     members.iter().for_each(|it| *counts.entry((it.at, &it.word)).or_default() += 1);
     let mut counts: Vec<((At, &str), usize)> = counts.into_iter().collect();
@@ -165,7 +166,7 @@ mod tests {
         let folded = GraphView::of("all".into(), &many, None);
         assert_eq!(folded.text, "82 tasks in 2 waves · 80 of them folded into one box");
         let labels: Vec<(&str, At)> = folded.nodes.iter().map(|it| (it.label.as_str(), it.at)).collect();
-        // What failed is not over: others may wait for it to be tried again.
+        // A failed task is not finished: others may wait for its retry.
         let expected = [("thing 80", At::Landed), ("79 landed, 1 cancelled", At::Landed), ("thing 82", At::Failed)];
         assert_eq!(labels, expected);
         assert_eq!((folded.nodes[1].agent.as_ref(), folded.nodes[1].needs.len()), (None, 0));

@@ -1,4 +1,4 @@
-//! What needs a person, and what may be said to it.
+//! Views of the inbox, and the actions on its items.
 
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Ceiling};
@@ -12,63 +12,64 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InboxView {
-    /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, `bridge:SERVICE:AGENT`, or a conversation that somebody wants to begin.
+    /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, `bridge:SERVICE:AGENT`, or
+    /// the id of a conversation that somebody asks to begin.
     pub id: String,
-    /// permission, question, review, task, landing, failed, stuck, budget, credential or request.
+    /// One of: permission, question, review, task, landing, failed, stuck, budget, credential, request.
     pub kind: String,
-    /// Nothing when it is about no task.
+    /// Empty if the item is about no task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// Nothing when it is the whole fleet's.
+    /// Empty if the item concerns the whole fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<ProjectName>,
     pub agent: Option<AgentName>,
-    /// What is asked, in one line.
+    /// The request in one line.
     pub subject: String,
     /// Why a person must decide it.
     pub why: String,
-    /// What may be answered.
+    /// The possible answers.
     pub choices: Vec<String>,
-    /// What each choice does, where it is a verb of its own; an agent's request is answered with `inbox.answer`.
+    /// The verb of each choice, if it has one of its own; an agent's request is answered with `inbox.answer`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ways: Vec<Way>,
     pub since_wall: u64,
     pub escalated: bool,
-    /// Until when somebody put it off: it comes back by itself.
+    /// The date until which it is hidden; after that it is shown again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed_until_wall: Option<u64>,
-    /// The whole request, where it is an agent's.
+    /// The whole request, if an agent made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<Ask>,
 }
 
-/// What a choice does: the same verb everywhere.
+/// The effect of a choice; the same verb in every interface.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Way {
     pub choice: String,
-    /// The verb that does it, and its input.
+    /// The verb that carries out the choice, and its input.
     pub verb: String,
     pub input: Value,
-    /// Where the words go that it takes, as a JSON pointer into the input.
+    /// JSON pointer to the place of a text in the input, if the verb takes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// The same from a shell.
+    /// The same as a shell command.
     pub line: String,
-    /// It cannot be taken back.
+    /// The choice cannot be undone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grave: bool,
 }
 
-/// How long something is put off that is to be left alone for now.
+/// Time for which the choices `leave` and `wait` hide an item.
 const A_DAY: u64 = 24 * 3_600_000;
 const A_WHILE: u64 = 15 * 60_000;
 
 impl InboxView {
-    /// Everything open, longest waiting first, what is put off last.
+    /// Returns all open items: the longest waiting first, hidden ones last.
     pub fn all(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
         let all = inbox::open(board, now).into_iter();
-        // What is the whole fleet's is everybody's.
+        // Items that concern the whole fleet are shown in every project.
         let wanted = |it: &Open| it.project.is_none() || project.is_none_or(|only| it.project.as_ref() == Some(only));
         all.filter(wanted).map(|it| InboxView::of(board, it)).collect()
     }
@@ -97,18 +98,18 @@ impl InboxView {
         }
     }
 
-    /// Whether it is to be shown now: nobody put it off.
+    /// Returns whether the item is to be shown now, that is, not hidden.
     pub fn is_awake(&self) -> bool {
         self.snoozed_until_wall.is_none()
     }
 
-    /// Whether the work it is about stands still until somebody has answered.
+    /// Returns whether the work that it is about is blocked until somebody answers.
     pub fn stands(&self) -> bool {
         matches!(self.kind.as_str(), "permission" | "question" | "review" | "task")
     }
 
-    /// What it asks: those with the same one can be answered at once. Agents that cannot work for the same reason are one
-    /// group.
+    /// Returns the group of the item. Items of one group can be answered together: identical requests, and agents that
+    /// cannot work for the same reason.
     pub fn group(&self) -> String {
         match &self.agent {
             _ if self.ask.is_some() => format!("{} {}", self.kind, self.subject),
@@ -119,7 +120,7 @@ impl InboxView {
         }
     }
 
-    /// The way that a word chooses: its name, the beginning of one, or its number.
+    /// Returns the choice that a person typed: its name, its first word, or its number.
     pub fn way(&self, word: &str) -> Option<&Way> {
         let nth = word.parse::<usize>().ok().and_then(|it| self.ways.get(it.checked_sub(1)?));
         let named = || self.ways.iter().find(|it| it.choice.eq_ignore_ascii_case(word));
@@ -132,7 +133,7 @@ fn way(choice: &str, verb: &str, input: Value, line: String) -> Way {
     Way { choice: choice.into(), verb: verb.into(), input, words: None, line, grave: false }
 }
 
-/// What may be done about it.
+/// Returns the choices of an item that have a verb of their own.
 fn ways(board: &Board, it: &Open) -> Vec<Way> {
     let id = &it.item;
     let of = || json!({ "id": id });
@@ -170,7 +171,7 @@ fn ways(board: &Board, it: &Open) -> Vec<Way> {
         ],
         Kind::Failed => {
             let drop = way("drop", "drop", said(), format!("regatta drop {id}"));
-            // What leads or converses is begun anew where it was asked for.
+            // Leads and conversations are started again at their origin, not retried.
             let again = task.is_none_or(|it| it.is_work());
             let retry = again.then(|| way("retry", "retry", of(), format!("regatta retry {id}")));
             retry.into_iter().chain([drop]).collect()
@@ -203,7 +204,7 @@ fn ways(board: &Board, it: &Open) -> Vec<Way> {
     }
 }
 
-/// Twice as much of everything that is counted.
+/// Returns a ceiling with every limit doubled.
 fn doubled(it: &Ceiling) -> Ceiling {
     let twice = |it: Option<u64>| it.map(|it| it.saturating_mul(2));
     Ceiling {
@@ -215,7 +216,7 @@ fn doubled(it: &Ceiling) -> Ceiling {
     }
 }
 
-/// A ceiling in words, and as flags of `regatta budget set`.
+/// Returns a ceiling in words, and as flags of `regatta budget set`.
 fn put(it: &Ceiling) -> (String, String) {
     let (mut says, mut flags) = (Vec::new(), String::new());
     if let Some(tokens) = it.tokens {
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
     use regatta_core::command::{Actor, Command, Request, decide};
 
-    /// What is in the inbox of this kind, and nothing else of it.
+    /// Returns an open item of this kind with no further details.
     fn open(kind: Kind, item: &str) -> Open {
         Open {
             item: item.parse().unwrap(),
@@ -263,7 +264,7 @@ mod tests {
         }
     }
 
-    /// A board with a budget for the day.
+    /// Returns a board with a budget for the day.
     fn board() -> Board {
         let ceiling = Ceiling { micro_usd: Some(2_500_000), wall_ms: Some(90_000), ..Ceiling::default() };
         let command = Command::SetBudget { scope: budget::Scope::Day, ceiling };
@@ -271,8 +272,8 @@ mod tests {
         decide(&Board::default(), &request, Now::default()).unwrap().board
     }
 
-    /// Every choice is a verb that is there, with an input that it takes, and a line for a shell; each is chosen by its
-    /// word, by the first word of it, and by its number.
+    /// Every choice is an existing verb with an input that it accepts, and a shell command. A
+    /// choice can be selected by its name, by its first word, and by its number.
     #[test]
     fn every_choice_can_be_made() {
         let board = board();
@@ -291,7 +292,7 @@ mod tests {
             (Kind::Question, "Q7", vec![]),
         ];
         for kind in Kind::ALL {
-            assert!(items.iter().any(|it| it.0 == kind), "{kind:?} is not looked at");
+            assert!(items.iter().any(|it| it.0 == kind), "{kind:?} is not tested");
         }
         for (kind, item, choices) in items {
             let it = InboxView::of(&board, open(kind, item));
@@ -318,7 +319,8 @@ mod tests {
         assert_eq!(raise.line, "regatta budget set day --usd 5.00 --time 180000ms");
     }
 
-    /// The same question of two agents is one group; what is no request is a group of its own. What is put off sleeps.
+    /// The same question of two agents is one group. Items without a request have groups of their
+    /// own. A hidden item is not awake.
     #[test]
     fn the_same_request_is_one_group_and_what_is_put_off_sleeps() {
         let ask = |choices: &[&str]| {

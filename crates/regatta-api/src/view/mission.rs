@@ -1,4 +1,4 @@
-//! How missions stand.
+//! Views of missions.
 
 use regatta_core::board::Board;
 use regatta_core::budget::Spend;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TaskView;
 
-/// A mission in a line.
+/// A mission in one row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionLineView {
@@ -18,14 +18,14 @@ pub struct MissionLineView {
     pub project: ProjectName,
     pub title: String,
     pub state: mission::State,
-    /// Who leads it now.
+    /// The agent that leads it now.
     pub lead: Option<AgentName>,
-    /// Its place in the line for a lead, from 1.
+    /// Its position in the queue for a lead, counting from 1.
     pub place: Option<usize>,
-    /// Why nobody leads it any more.
+    /// Why it has lost its lead.
     pub lost: Option<String>,
     pub workers: Vec<AgentName>,
-    /// How it stands, in a sentence.
+    /// Its state in a sentence.
     pub summary: String,
     pub outlook: Outlook,
     pub spent: Spend,
@@ -33,6 +33,7 @@ pub struct MissionLineView {
 }
 
 impl MissionLineView {
+    /// Builds the row of a mission from the board.
     pub fn of(board: &Board, mission: &Mission) -> MissionLineView {
         let lead = mission.lead.as_ref();
         MissionLineView {
@@ -52,7 +53,7 @@ impl MissionLineView {
     }
 }
 
-/// A guide, or the names of all.
+/// A guide, or the names of all guides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuideView {
@@ -61,7 +62,7 @@ pub struct GuideView {
     pub text: String,
 }
 
-/// How a mission stands.
+/// The state of a mission.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionView {
@@ -69,7 +70,7 @@ pub struct MissionView {
     pub mission: Mission,
     pub running: bool,
     pub outlook: Outlook,
-    /// Whether nothing more happens by itself.
+    /// Set if nothing more happens without a person.
     pub settled: bool,
     pub tasks: Vec<TaskView>,
 }

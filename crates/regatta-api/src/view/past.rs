@@ -1,4 +1,4 @@
-//! Why something waits, now, next and before.
+//! Explains why a task or an agent waits: the present reason, the next ones, and the history.
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AttemptId, Now, TaskId};
@@ -9,34 +9,34 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentView, TaskView};
 
-/// Why a task waits: now (the first of its waits), next (the rest of them), and before (its life).
+/// Why a task waits: the first of its wait reasons holds it now, the others come next, and its history came before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhyView {
     pub task: TaskView,
     pub past: Vec<PastView>,
-    /// What was looked at and does not hold it.
+    /// Conditions that were checked and do not hold the task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clear: Vec<WaitReason>,
-    /// The setup command, check or ratchet that runs for its attempt now, or the check that the queue runs for its work.
+    /// The commands that run now: a setup command, check or ratchet of its attempt, or a check of the queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
 }
 
-/// Something that happened to it.
+/// Something that happened to the task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PastView {
     pub attempt: AttemptId,
     pub wall: u64,
     pub text: String,
-    /// A check of its work failed: `regatta logs T5 --check` has all that it printed.
+    /// Set if a check of its work failed; `regatta logs T5 --check` prints the check's whole output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed_check: bool,
 }
 
 impl WhyView {
-    /// What does not hold a task that waits for an agent.
+    /// Returns the conditions that do not hold a task that waits for an agent.
     pub fn clear_of(board: &Board, view: &TaskView, now: Now) -> Vec<WaitReason> {
         let task = &view.task;
         if !task.status.is_waiting() {
@@ -70,7 +70,7 @@ impl WhyView {
     }
 }
 
-/// What is left of today's budget, if there is one.
+/// Returns the rest of today's budget in words, if there is one.
 fn day_left(board: &Board, now: Now) -> Option<String> {
     let cap = board.budgets.get(&budget::Scope::Day)?.ceiling.micro_usd?;
     let spent = budget::spent_on(board, budget::day_of(now), None).usage.micro_usd.unwrap_or(0);
@@ -85,20 +85,20 @@ fn candidates<'a>(board: &'a Board, task: &'a Task) -> impl Iterator<Item = &'a 
     named.filter_map(|it| board.agents.get(it).map(|it| &**it))
 }
 
-/// Why an agent does nothing, or what it does.
+/// Why an agent is idle, or its activity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentWhyView {
     #[serde(flatten)]
     pub agent: AgentView,
-    /// What keeps it from more work, the first thing first.
+    /// The reasons why it gets no more work; the first one counts first.
     pub waits: Vec<WaitReason>,
-    /// The tasks that stand in its own line.
+    /// The tasks that are assigned to it and wait.
     pub line: Vec<TaskId>,
 }
 
 impl AgentWhyView {
-    /// Looks at an agent as a poll would.
+    /// Builds the view of an agent, judged as a poll would judge it.
     pub fn of(board: &Board, it: &agent::Agent, now: Now) -> AgentWhyView {
         let agent = AgentView::of(board, it, now);
         let mut waits = Vec::new();
@@ -131,7 +131,7 @@ impl AgentWhyView {
                 Some((id, first)) => waits.push(WaitReason { text: format!("{id} is next: {}", first.text), ..first }),
                 None => waits.push(WaitReason {
                     kind: WaitKind::Dep,
-                    text: "nothing in its line, and nothing ready for it in a mission or the pool".into(),
+                    text: "no task is assigned to it, and none is ready for it in a mission or the pool".into(),
                 }),
             }
         }
@@ -139,7 +139,7 @@ impl AgentWhyView {
     }
 }
 
-/// A duration in a word: `12s`, `4m`, `3h`, `2d`.
+/// Returns a duration in a short form: `12s`, `4m`, `3h`, `2d`.
 pub fn span(ms: u64) -> String {
     match ms / 1_000 {
         it @ 0..60 => format!("{it}s"),

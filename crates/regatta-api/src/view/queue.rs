@@ -1,4 +1,4 @@
-//! The landing queue: who lands next, in which train, and what came of the last ones.
+//! Views of the landing queue: its order, its batches, and the latest results.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use regatta_core::project::Project;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
-/// How many others are named.
+/// Number of other landings that a text names; the rest are only counted.
 const NAMED: usize = 3;
 
-/// One landing in the queue, or on its way out of it.
+/// A landing in the queue, or one that has left it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LandingView {
@@ -21,30 +21,30 @@ pub struct LandingView {
     pub task: TaskId,
     pub subject: String,
     pub agent: AgentName,
-    /// Its place, counting from 1; none when it is out.
+    /// Its position, counting from 1; empty after it has left the queue.
     pub position: Option<usize>,
-    /// What the train is at that it rides in: moving the trunk, waiting for the trunk, testing, searching for what made
-    /// it fail; or queued, held, landed, out.
+    /// The state of its batch: moving the trunk, waiting for the trunk, testing, or searching for the landing that made
+    /// it fail. Otherwise: queued, held, landed, out.
     pub state: String,
     pub detail: String,
     pub commit: Option<CommitId>,
     pub files: Vec<String>,
     pub queued_wall: u64,
     pub branch: String,
-    /// In how many files its task's work conflicted with what had landed.
+    /// Number of files in which its task's work conflicted with landed work.
     pub conflicts: usize,
-    /// How many of those were settled by the ownership of the files.
+    /// Number of those conflicts that the ownership of the files decided.
     #[serde(default)]
     pub settled: usize,
-    /// The task that took it back after it had landed.
+    /// The task that reverted it after it had landed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_back_by: Option<TaskId>,
-    /// How many times it was sent back to be mended.
+    /// Number of times it was sent back to be fixed.
     pub fixups: u32,
 }
 
 impl LandingView {
-    /// Draws a landing that ended.
+    /// Builds the view of a landing that has ended.
     pub fn ended(landing: &Landing, task: Option<&Task>) -> LandingView {
         let (state, detail, commit) = match &landing.end {
             Some(End::Landed { commit, .. }) => ("landed", String::new(), Some(commit.clone())),
@@ -80,53 +80,54 @@ impl LandingView {
     }
 }
 
-/// Landings that are tried together, one on top of the other.
+/// Landings that are tried together, stacked in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BatchView {
     pub ride: Ride,
     /// The same in words.
     pub state: String,
-    /// Who is in it, in order.
+    /// Its landings, in order.
     pub cars: Vec<LandingId>,
-    /// The task on whose work it stands; nothing where that is the trunk, or where it is not tried.
+    /// The task whose work it is stacked on; empty if it is stacked on the trunk, or not tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<TaskId>,
-    /// Why it failed: the track is parted at its place.
+    /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// A project's landing queue, and what came of the last ones.
+/// A project's landing queue, with its latest results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueView {
     pub project: ProjectName,
     pub trunk: String,
-    /// Who stopped it, and why.
+    /// The person who holds it, and the reason.
     pub held: Option<landing::Hold>,
-    /// What has landed and could not be pushed yet.
+    /// Landed work that could not be pushed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<landing::join::Unpushed>,
-    /// How the trunk differs from the board, in a sentence.
+    /// The difference between the trunk and the board, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_differs: Option<String>,
-    /// How many merged trees are validated at once: as the project says, else what fits the machine.
+    /// Number of merged trees that are validated at once: the project's setting, or else the machine's capacity.
     #[serde(default)]
     pub slots: u32,
-    /// How long one that landed of late took, from when it was queued; the one in the middle.
+    /// Median time from queueing to landing, over the latest landings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual_ms: Option<u64>,
-    /// In the order of the trunk to be; who stands aside comes last.
+    /// In merge order; landings that are not eligible at present come last.
     pub queue: Vec<LandingView>,
-    /// The same as trains, from the trunk on.
+    /// The same landings as batches, starting from the trunk.
     #[serde(default)]
     pub batches: Vec<BatchView>,
     pub recent: Vec<LandingView>,
 }
 
 impl QueueView {
-    /// Draws a project's queue as it stands, with those that ended, and how long one takes as a rule.
+    /// Builds the view of a project's queue. `recent` are landings that have ended, `usual_ms` is
+    /// the median time to land.
     pub fn of(
         board: &Board,
         project: &Project,
@@ -153,7 +154,7 @@ impl QueueView {
         }
     }
 
-    /// The line as it stood on a board.
+    /// Returns the queue as it stood on a board.
     pub fn line(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingView> {
         line(board, project, now).0
     }
@@ -189,7 +190,7 @@ fn word(ride: Ride) -> &'static str {
     }
 }
 
-/// What more there is to say of a landing: with whom it is tried, and on whose work; what it waits for.
+/// Returns details of a landing's state: the other landings of its batch, or the landings that it waits for.
 fn detail(board: &Board, landing: &Landing, batch: &Batch, before: Option<&LandingView>) -> String {
     let names = |ids: &mut dyn Iterator<Item = LandingId>| -> String {
         let named: Vec<String> = ids.filter_map(|it| board.landings.get(&it)).map(|it| it.task.to_string()).collect();
@@ -217,7 +218,7 @@ fn detail(board: &Board, landing: &Landing, batch: &Batch, before: Option<&Landi
             let reason = batch.failed.as_deref().and_then(|it| it.lines().next()).unwrap_or_default();
             let at =
                 if batch.cars.len() > 1 { format!("one of {all} breaks its train") } else { "its train failed".into() };
-            // Once is enough.
+            // The reason stands only at the first landing of the batch.
             let first = batch.cars.first() == Some(&landing.id);
             if reason.is_empty() || !first { at } else { format!("{at}: {reason}") }
         }
@@ -233,7 +234,7 @@ fn detail(board: &Board, landing: &Landing, batch: &Batch, before: Option<&Landi
     }
 }
 
-/// What everything in the queues is at.
+/// Returns the state word of every landing in the queues.
 pub fn landing_states(board: &Board, now: Now) -> BTreeMap<LandingId, &'static str> {
     let tracks = board.projects.keys().flat_map(|it| track::of(board, it, now));
     tracks.flat_map(|it| it.cars.into_iter().map(move |car| (car, word(it.ride)))).collect()

@@ -1,4 +1,4 @@
-//! Missions looked back at: the board at any revision of one, and two side by side.
+//! Views of past missions: the board at any revision of a mission, and two missions side by side.
 
 use regatta_core::budget::Spend;
 use regatta_core::ids::{MissionId, ProjectName};
@@ -15,19 +15,19 @@ pub struct ReplayView {
     pub mission: MissionId,
     pub project: ProjectName,
     pub title: String,
-    /// The revision at which it began, and the last there is of it.
+    /// The revision at which the mission began, and its last one.
     pub first: u64,
     pub last: u64,
     /// The revision that is shown.
     pub at: u64,
     pub wall: u64,
-    /// What became true at it.
+    /// The event of that revision.
     pub event: String,
-    /// Its tasks as they stood then, by number.
+    /// Its tasks at that revision, by number.
     pub tasks: Vec<RowView>,
-    /// The landing queue of its project then.
+    /// The landing queue of its project at that revision.
     pub queue: Vec<LandingView>,
-    /// Where something happened that is worth a look, in order.
+    /// Notable moments, in order.
     pub marks: Vec<MarkView>,
 }
 
@@ -40,7 +40,7 @@ pub struct MarkView {
     pub text: String,
 }
 
-/// What a mission came to, in figures.
+/// The results of a mission in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FiguresView {
@@ -51,17 +51,17 @@ pub struct FiguresView {
     pub tasks: usize,
     pub landed: usize,
     pub failed: usize,
-    /// Attempts beyond each task's first.
+    /// Number of attempts beyond the first one of each task.
     pub retries: usize,
-    /// How many times finished work was sent back to be mended.
+    /// Number of times that finished work was sent back to be fixed.
     pub fixups: u32,
-    /// Tasks whose work conflicted with what had landed.
+    /// Number of tasks whose work conflicted with landed work.
     pub conflicts: usize,
-    /// From its start to its last change.
+    /// Time from its start to its last change.
     pub wall_ms: u64,
-    /// All attempts together.
+    /// Total time of all attempts.
     pub work_ms: u64,
     pub spent: Spend,
-    /// Where the time of its tasks went, the longest first; not of very large ones.
+    /// The activities of its tasks by time, the longest first; empty for very large missions.
     pub time: Vec<Sum>,
 }

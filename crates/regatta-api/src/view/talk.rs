@@ -1,24 +1,24 @@
-//! The bus and the hooks, as they are shown.
+//! Views of the bus and of hooks.
 
 use regatta_core::board::Board;
 use regatta_core::hook::{Firing, Hold, Hook};
 use regatta_core::ids::{ChannelName, HookId, MessageId};
 use serde::{Deserialize, Serialize};
 
-/// What an agent has not read of a channel.
+/// An agent's unread messages in one channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadView {
     pub channel: ChannelName,
-    /// How far it has read.
+    /// The last message that the agent has read.
     pub read: MessageId,
-    /// How many messages came since.
+    /// Number of messages after it.
     pub unread: u64,
-    /// How many of them mention it, counted up to a thousand.
+    /// Number of them that mention the agent, counted up to a thousand.
     pub mentions: u64,
 }
 
-/// A file that goes with a message, and what is in it: as text if it is text, else in hex.
+/// An attachment of a message with its contents, as text if it is text, otherwise in hex.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttachmentView {
@@ -32,7 +32,7 @@ pub struct AttachmentView {
     pub hex: Option<String>,
 }
 
-/// A hook, and how many commands of it run.
+/// A hook, with the number of its running commands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookView {
@@ -42,23 +42,24 @@ pub struct HookView {
 }
 
 impl HookView {
+    /// Builds the view of a hook from the board.
     pub fn of(board: &Board, hook: &Hook) -> HookView {
         let running = board.firings.values().filter(|it| it.hook == hook.id).count();
         HookView { hook: hook.clone(), running: u32::try_from(running).unwrap_or(u32::MAX) }
     }
 }
 
-/// Whether a message fires a hook, and if not, why.
+/// The answer to the question whether a message fires a hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookTestView {
     pub hook: HookId,
     pub fires: bool,
-    /// Why it does not; what it would run, if it does.
+    /// The reason why it does not fire, or the command that it would run.
     pub why: String,
 }
 
-/// A firing as it is shown: without the token that speaks for it.
+/// Returns a firing as it is shown: without its fencing tokens.
 pub fn without_firing_token(firing: &Firing) -> Firing {
     Firing { token: 0, claim: firing.claim.map(|it| Hold { token: 0, ..it }), ..firing.clone() }
 }

@@ -1,6 +1,8 @@
-//! GitHub's REST API, as far as it is used: as the app, and as its installation at a repository.
+//! The part of GitHub's REST API that the bridge uses: as the app, and as its installation at a
+//! repository.
 //!
-//! Nothing is ever repeated here but what was refused with 401, which did nothing: the outbox sends again what failed.
+//! Only calls that failed with 401 are repeated here, because they had no effect. The outbox
+//! repeats all others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,13 +18,13 @@ use crate::service::Trouble;
 
 use super::token::{Key, seconds_of};
 
-/// Who we are.
+/// The identity of our app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Me {
     pub(crate) id: u64,
-    /// What people write after `@`.
+    /// The name that people write after `@`.
     pub(crate) slug: String,
-    /// What our comments are signed with.
+    /// The author name of our comments.
     pub(crate) login: String,
 }
 
@@ -30,7 +32,7 @@ pub(crate) struct Api {
     http: Http,
     url: String,
     app_id: String,
-    /// Or why it cannot be used: a bad key shuts only its own instance.
+    /// The key, or why it cannot be used. A bad key disables only its own instance.
     key: Result<Key, String>,
     state: Mutex<State>,
     asking: tokio::sync::Mutex<()>,
@@ -40,24 +42,24 @@ pub(crate) struct Api {
 struct State {
     app_token: Option<(String, u64)>,
     me: Option<Me>,
-    /// The token for each repository, and until when it may be used.
+    /// The token for each repository, and the time until which it may be used.
     tokens: HashMap<String, (String, u64)>,
-    /// Who may write where, and when that was asked.
+    /// The write permission of people per repository, and the time of the lookup.
     writers: HashMap<(String, String), (bool, Instant)>,
-    /// GitHub said: not before.
+    /// GitHub refused a call: no call is made before this time.
     shut_until: Option<Instant>,
 }
 
-/// How long before its end a token is no longer used.
+/// Time before a token's end from which on it is no longer used.
 const SPARE_S: u64 = 5 * 60;
-/// How long it is believed that somebody may write, and how many are remembered.
+/// Lifetime of a looked-up permission, and the capacity of the caches.
 const BELIEVED: Duration = Duration::from_secs(5 * 60);
 const MOST_KNOWN: usize = 5_000;
-/// How long looking somebody up may hold up the answer to a delivery.
+/// Time limit of a lookup, because the answer to a delivery waits for it.
 const LOOK_UP: Duration = Duration::from_millis(1_500);
-/// How long GitHub wants to be left alone when it does not say.
+/// Wait time when GitHub limits the rate without saying for how long.
 const USUAL_PAUSE: Duration = Duration::from_secs(60);
-/// How many pages of a list are read at most.
+/// Maximum number of pages of a list.
 const MOST_PAGES: usize = 30;
 
 impl Api {
@@ -76,19 +78,19 @@ impl Api {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is our app, by the id that is configured or the one that GitHub told.
+    /// Returns whether this is our app, by the configured id or by the id that GitHub returned.
     pub(crate) fn is_own_app(&self, id: &Value) -> bool {
         let known = self.state().me.as_ref().map(|it| it.id);
         id.as_u64().is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
     }
 
-    /// Whether a header that names an app names another one than ours; a client id tells nothing.
+    /// Returns whether a header names another app than ours. A client id cannot be compared.
     pub(crate) fn is_for_another(&self, id: &str) -> bool {
         let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
         all_digits(id) && all_digits(&self.app_id) && id != self.app_id
     }
 
-    /// Calls as the app itself.
+    /// Makes a call as the app itself.
     pub(crate) async fn app(&self, method: Method, path: &str) -> Result<Answer, Trouble> {
         self.app_with(method, path, None).await
     }
@@ -102,7 +104,8 @@ impl Api {
         judged(answer, &method, path)
     }
 
-    /// Calls as the app's installation at a repository; the path is below that.
+    /// Makes a call as the app's installation at a repository. `path` is relative to the
+    /// repository.
     pub(crate) async fn repo(
         &self,
         repo: &str,
@@ -155,7 +158,7 @@ impl Api {
         let answer = self.http.call(call).await?;
         let pause = pause_of(&answer, wall() / 1_000);
         if let Some(pause) = pause {
-            // Whoever asks on while it says no is shut out for longer.
+            // GitHub extends the pause of callers that continue during it.
             let (until, mut state) = (Instant::now() + pause, self.state());
             state.shut_until = Some(state.shut_until.map_or(until, |it| it.max(until)));
         }
@@ -174,14 +177,14 @@ impl Api {
         Ok(token)
     }
 
-    /// A token that reaches this repository and no other.
+    /// Returns a token that is valid for this repository only.
     async fn repo_token(&self, repo: &str) -> Result<String, Trouble> {
         let now = wall() / 1_000;
         let known = || self.state().tokens.get(repo).filter(|it| it.1 > now).map(|it| it.0.clone());
         if let Some(token) = known() {
             return Ok(token);
         }
-        // Of many that want one at once, the first asks.
+        // Of several callers that need a token at once, only the first one requests it.
         let _asking = self.asking.lock().await;
         if let Some(token) = known() {
             return Ok(token);
@@ -192,12 +195,12 @@ impl Api {
             Trouble::Never(_) => Trouble::Never(format!("the app is not installed at {repo}")),
             other => other,
         })?;
-        let id = found.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub named no installation".into()))?;
+        let id = found.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub returned no installation".into()))?;
         let path = format!("/app/installations/{id}/access_tokens");
         let name = repo.rsplit('/').next().unwrap_or_default();
         let ask = json!({"repositories": [name]});
         let given = self.app_with(Method::POST, &path, Some(&ask)).await?;
-        let token = given.body["token"].as_str().ok_or_else(|| Trouble::Unknown("GitHub gave no token".into()))?;
+        let token = given.body["token"].as_str().ok_or_else(|| Trouble::Unknown("GitHub returned no token".into()))?;
         let ends = given.body["expires_at"].as_str().and_then(seconds_of).unwrap_or(now + 3_600);
         let mut state = self.state();
         if state.tokens.len() >= MOST_KNOWN {
@@ -207,7 +210,7 @@ impl Api {
         Ok(token.to_owned())
     }
 
-    /// Who we are; asked once.
+    /// Returns the identity of our app, which is asked for once.
     pub(crate) async fn me(&self) -> Result<Me, Trouble> {
         let known = self.state().me.clone();
         if let Some(me) = known {
@@ -215,19 +218,20 @@ impl Api {
         }
         let said = self.app(Method::GET, "/app").await?.body;
         let slug = said["slug"].as_str().filter(|it| !it.is_empty());
-        let slug = slug.ok_or_else(|| Trouble::Unknown("GitHub did not say what the app is called".into()))?;
+        let slug = slug.ok_or_else(|| Trouble::Unknown("GitHub returned no name of the app".into()))?;
         let me = Me { id: said["id"].as_u64().unwrap_or(0), slug: slug.to_owned(), login: format!("{slug}[bot]") };
         self.state().me = Some(me.clone());
         Ok(me)
     }
 
-    /// Asks again who we are: it tells whether the app still answers.
+    /// Calls GitHub to check that it still accepts the app, and returns the app's identity.
     pub(crate) async fn greet(&self) -> Result<Me, Trouble> {
         self.app(Method::GET, "/app").await?;
         self.me().await
     }
 
-    /// Whether somebody may write to a repository. `Err` means that nobody can tell now.
+    /// Returns whether a person may write to a repository. `Err` means that it is unknown at
+    /// present.
     pub(crate) async fn may_write(&self, repo: &str, login: &str) -> Result<bool, Trouble> {
         let of = (repo.to_owned(), login.to_owned());
         let known = self.state().writers.get(&of).copied();
@@ -246,7 +250,7 @@ impl Api {
                     |field: &str, words: &[&str]| answer.body[field].as_str().is_some_and(|it| words.contains(&it));
                 is("permission", &["admin", "maintain", "write"]) || is("role_name", &["admin", "maintain", "write"])
             }
-            // What is refused for good is refused: who cannot be looked up may not.
+            // A permanent refusal means that the person has no permission.
             Err(Trouble::Never(_)) => false,
             Err(trouble) => return Err(trouble),
         };
@@ -258,7 +262,7 @@ impl Api {
         Ok(may)
     }
 
-    /// A list of a repository's, page by page, until `enough`.
+    /// Returns a list of a repository, page by page, until an entry satisfies `enough`.
     pub(crate) async fn list(
         &self,
         repo: &str,
@@ -280,13 +284,13 @@ impl Api {
     }
 }
 
-/// What an answer means.
+/// Classifies an answer.
 fn judged(answer: Answer, method: &Method, path: &str) -> Result<Answer, Trouble> {
     let path = path.split('?').next().unwrap_or_default();
     let words = || format!("{method} {path}: GitHub says {} {}", answer.status, said(&answer));
     match answer.status {
         200..=299 => Ok(answer),
-        401 => Err(Trouble::Locked(format!("{}; look at the app's id and key", words()))),
+        401 => Err(Trouble::Locked(format!("{}; check the app's id and key", words()))),
         403 | 429 if is_limit(&answer) => Err(Trouble::Later(pause_of(&answer, wall() / 1_000).unwrap_or(USUAL_PAUSE))),
         403 if said(&answer).contains("not accessible by integration") => {
             Err(Trouble::Locked(format!("{}; give the app that permission", words())))
@@ -297,12 +301,12 @@ fn judged(answer: Answer, method: &Method, path: &str) -> Result<Answer, Trouble
     }
 }
 
-/// Whether there is another page.
+/// Returns whether there is another page.
 pub(crate) fn has_next(answer: &Answer) -> bool {
     answer.header("link").is_some_and(|it| it.contains("rel=\"next\""))
 }
 
-/// A repository's name, such that it can be nothing but one in an address.
+/// Checks that a repository's name cannot be anything else in an address.
 fn checked(repo: &str) -> Result<&str, Trouble> {
     let is_name = |it: &str| {
         !it.is_empty()
@@ -317,7 +321,7 @@ fn checked(repo: &str) -> Result<&str, Trouble> {
 
 pub(crate) use crate::http::percent_encoded as escaped;
 
-/// What GitHub says of why.
+/// Returns GitHub's reason for a refusal.
 fn said(answer: &Answer) -> String {
     let text = |it: &Value| it.as_str().map(str::to_owned);
     let more =
@@ -326,7 +330,8 @@ fn said(answer: &Answer) -> String {
     words.chars().take(300).collect()
 }
 
-/// Whether a refusal is for too many requests and not for who asks.
+/// Returns whether a call was refused because of too many requests, and not because of its
+/// permissions.
 fn is_limit(answer: &Answer) -> bool {
     answer.status == 429
         || answer.retry_after().is_some()
@@ -334,7 +339,7 @@ fn is_limit(answer: &Answer) -> bool {
         || said(answer).to_lowercase().contains("rate limit")
 }
 
-/// How long GitHub wants to be left alone after this answer.
+/// Returns how long GitHub asks to wait after this answer.
 fn pause_of(answer: &Answer, now_s: u64) -> Option<Duration> {
     let refused = matches!(answer.status, 403 | 429) && is_limit(answer);
     if let Some(pause) = answer.retry_after().filter(|_| refused) {
@@ -342,7 +347,7 @@ fn pause_of(answer: &Answer, now_s: u64) -> Option<Duration> {
     }
     if answer.header("x-ratelimit-remaining") == Some("0") {
         let reset: u64 = answer.header("x-ratelimit-reset")?.parse().ok()?;
-        // A whole second more: theirs is cut off.
+        // One more second, because GitHub rounds the time down.
         return Some(Duration::from_secs(reset.saturating_sub(now_s).clamp(1, 3_600) + 1));
     }
     refused.then_some(USUAL_PAUSE)
@@ -360,7 +365,8 @@ mod tests {
         Answer { status, headers, body: json!({"message": message, "errors": [{"message": "why"}]}) }
     }
 
-    /// Whether it may come to pass, has come to pass, or never will: what is sent again depends on it.
+    /// The class of an answer decides whether a post is sent again: later, after a lookup, or
+    /// never.
     #[test]
     fn what_an_answer_means() {
         let mean = |it: Answer| match judged(it, &Method::POST, "/repos/a/b/issues/1/comments?x=secret") {

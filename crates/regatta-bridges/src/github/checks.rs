@@ -1,7 +1,8 @@
-//! A check on what a conversation pushed: how its landing stands, with a way to have it tried again.
+//! A check run on the commit that a conversation pushed. It shows the status of the landing, and
+//! has a button to retry it.
 //!
-//! What it should say is derived from the board, and what is there is looked for before anything is made: so it can be
-//! shown again at any time, and nothing has to be written down.
+//! The content is derived from the board, and an existing check run is looked up before one is
+//! created. It can therefore be shown again at any time, and nothing has to be stored.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,15 +23,16 @@ use super::inbound::words;
 use super::markup;
 use super::token::date_of;
 
-/// What the button that tries again is called, on the wire.
+/// Identifier of the retry button in GitHub's API.
 pub(super) const AGAIN: &str = "again";
 const NAME: &str = "Regatta";
 const WAIT: Duration = Duration::from_secs(5);
 const WAIT_AT_MOST: Duration = Duration::from_secs(300);
-/// How long until it is looked again, though nothing changed: something may be due again by then.
+/// Time until the next look at the board although nothing changed, because a retry may be due by
+/// then.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// What a check says.
+/// The content of a check run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     repo: String,
@@ -42,17 +44,17 @@ struct Wanted {
     summary: String,
 }
 
-/// What was shown of a conversation's check.
+/// The check run of a conversation, as it was shown last.
 #[derive(Debug, Default)]
 struct Shown {
     wanted: Option<Wanted>,
-    /// Its id, with the commit that it is on.
+    /// The commit and the id of the check run.
     check: Option<(String, u64)>,
     failures: u32,
     not_before: Option<Instant>,
 }
 
-/// Shows checks for as long as the bridge runs.
+/// Shows check runs for as long as the bridge runs.
 pub(super) async fn run(desk: &Desk, api: &Api) {
     let mut shown: BTreeMap<ConversationId, Shown> = BTreeMap::new();
     let mut changes = desk.engine.watch();
@@ -76,9 +78,9 @@ pub(super) async fn run(desk: &Desk, api: &Api) {
                     state.check = Some((wanted.commit.clone(), id));
                     (state.wanted, state.failures, state.not_before) = (Some(wanted), 0, None);
                 }
-                // An app that may not write checks has none: that is no trouble.
+                // An app without the permission for checks shows none, which is no error.
                 Err(Trouble::Never(why) | Trouble::Locked(why)) => {
-                    tracing::info!(agent = %desk.agent, "no check is shown: {why}");
+                    tracing::info!(agent = %desk.agent, "could not show a check: {why}");
                     state.wanted = Some(wanted);
                 }
                 Err(trouble) => {
@@ -98,7 +100,7 @@ pub(super) async fn run(desk: &Desk, api: &Api) {
     }
 }
 
-/// What the check of a conversation should say now; nothing when there is no landing to speak of.
+/// Returns the content of a conversation's check run; nothing if it has no landing.
 fn wanted(desk: &Desk, board: &Board, it: &Conversation) -> Option<Wanted> {
     let pushed = it.pushed.as_ref().filter(|it| it.trouble.is_none())?;
     let repo = match it.service {
@@ -114,16 +116,17 @@ fn wanted(desk: &Desk, board: &Board, it: &Conversation) -> Option<Wanted> {
             let landing = task.landing.and_then(|it| board.landings.get(&it));
             match landing.map(|it| &it.state) {
                 Some(State::Queued) | None => {
-                    let why = landing.and_then(|it| it.held.clone()).unwrap_or_else(|| "others are before it".into());
+                    let why =
+                        landing.and_then(|it| it.held.clone()).unwrap_or_else(|| "other tasks are ahead of it".into());
                     ("queued", None, "In the merge queue".to_owned(), format!("{}: {why}.", task.id))
                 }
                 Some(_) => {
-                    let text = format!("{} is merged onto the trunk's tip and checked as that very tree.", task.id);
+                    let text = format!("Regatta merges {} onto the trunk's tip and checks the merged tree.", task.id);
                     ("in_progress", None, "Landing".to_owned(), text)
                 }
             }
         }
-        // Only of what was pushed: what a later turn pushes has a check of its own.
+        // The result belongs to the pushed commit; a later commit gets its own check run.
         _ => match it.landing_end.as_ref().filter(|it| *it.work() == pushed.commit)? {
             LandingEnd::Landed { commit, .. } => {
                 ("completed", Some("success"), "Landed".to_owned(), format!("It is on the trunk as {commit}."))
@@ -148,7 +151,7 @@ fn is_of(task: &Task, commit: &CommitId) -> bool {
     task.submission.as_ref().is_some_and(|it| it.commit == *commit)
 }
 
-/// Makes the check, or changes the one that is there. Gives its id.
+/// Creates the check run, or updates the existing one. Returns its id.
 async fn show(api: &Api, wanted: &Wanted, known: Option<(String, u64)>) -> Result<u64, Trouble> {
     let id = match known.filter(|it| it.0 == wanted.commit) {
         Some((_, id)) => Some(id),
@@ -181,10 +184,11 @@ async fn show(api: &Api, wanted: &Wanted, known: Option<(String, u64)>) -> Resul
             api.repo(&wanted.repo, Method::POST, "/check-runs", Some(&body)).await?
         }
     };
-    done.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub named no check".into()))
+    done.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub returned no check id".into()))
 }
 
-/// The check that is there for this conversation: ours, on this commit.
+/// Returns the id of the existing check run of this conversation on this commit, if our app created
+/// one.
 async fn find(api: &Api, wanted: &Wanted) -> Result<Option<u64>, Trouble> {
     let path = format!("/commits/{}/check-runs?check_name={NAME}&filter=latest&per_page=100", wanted.commit);
     let found = api.repo(&wanted.repo, Method::GET, &path, None).await?;

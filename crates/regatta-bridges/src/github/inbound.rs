@@ -1,4 +1,4 @@
-//! What comes from GitHub: signed webhooks, and those that did not arrive.
+//! Events from GitHub: signed webhooks, and the search for missed ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,16 +20,17 @@ use super::api::{Api, Me};
 use super::missed::Missed;
 use super::{checks, markup};
 
-/// GitHub sends no more.
+/// Maximum size of a delivery; GitHub sends no larger ones.
 const LARGEST: usize = 25 * 1024 * 1024;
-/// How long looking up who asks and reading the thread may hold up the answer to a delivery.
+/// Time limit for looking up the author and reading the thread, because the answer to a delivery
+/// waits for it.
 const READ_WITHIN: Duration = Duration::from_millis(2_200);
-/// The most of a thread that is handed along.
+/// Maximum length of a thread that is passed on, in characters.
 const LONGEST_CONTEXT: usize = 16_000;
 const LONGEST_HUNK: usize = 2_000;
-/// The most of a pull request's diff that is handed along, in characters.
+/// Maximum length of a pull request's diff that is passed on, in characters.
 const MAX_DIFF_CHARS: usize = 60_000;
-/// How often what did not arrive is looked for; and how soon again after some of it was asked for.
+/// Interval of the searches for missed deliveries, and the delay after a search that found some.
 const LOOK_EVERY: Duration = Duration::from_secs(300);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_secs(1);
@@ -40,30 +41,32 @@ pub(crate) struct GitHub {
     webhook_secret: Option<Secret>,
 }
 
-/// Something that somebody said, wherever on GitHub.
+/// A message of a person, anywhere on GitHub.
 struct Spoken<'a> {
-    /// The same for every delivery of it, and nothing else's.
+    /// Unique id of the message, the same for each delivery.
     delivery: String,
     repo: &'a str,
-    /// The issue or pull request that it belongs to.
+    /// The issue or pull request of the message.
     issue: &'a Value,
     kind: &'static str,
     by: &'a Value,
     text: String,
     source: String,
-    /// What is answered in its own thread: the comment that began it.
+    /// The first comment of the thread to answer in, if the message is in a thread of its own.
     reply_to: String,
     association: &'a Value,
-    /// Whom it was given to; then nobody is called by its words.
+    /// The assignee, if the event is an assignment. Mentions in the text then do not count.
     given_to: Option<&'a Value>,
-    /// It matters though nobody is called: it may go on with a conversation.
+    /// Set if the message matters without a mention, because it may continue a conversation.
     follows: bool,
-    /// What it is about, as people see it there.
+    /// The lines of code that the message is about.
     about: Option<String>,
 }
 
-/// Why a delivery is not taken now. GitHub's list shows it as failed, so it is asked for again.
-const NOT_NOW: Received = Received::Refused { status: 503, why: "GitHub cannot be asked now; send it again" };
+/// The refusal of a delivery that cannot be handled at present. GitHub then lists it as failed, and
+/// the search requests it again.
+const NOT_NOW: Received =
+    Received::Refused { status: 503, why: "GitHub's API is not available at present; send the delivery again" };
 
 impl GitHub {
     pub(crate) fn new(api: Arc<Api>, webhook_secret: Option<Secret>) -> GitHub {
@@ -91,7 +94,7 @@ impl GitHub {
         }
     }
 
-    /// Whether we did it ourselves.
+    /// Returns whether the event was caused by our own app.
     fn is_own(&self, me: &Me, payload: &Value, event: &str) -> bool {
         let login = |it: &Value| it["login"].as_str().is_some_and(|it| it.eq_ignore_ascii_case(&me.login));
         let what = match event {
@@ -100,13 +103,13 @@ impl GitHub {
             "pull_request_review" => &payload["review"],
             _ => &payload["comment"],
         };
-        // Somebody may assign us to an issue of our own.
+        // A person may assign us to an issue that we opened.
         let ours = payload["action"] != "assigned"
             && (login(&what["user"]) || self.api.is_own_app(&what["performed_via_github_app"]["id"]));
         login(&payload["sender"]) || ours
     }
 
-    /// Who somebody is. `Err` when it depends on what GitHub does not tell now.
+    /// Returns the facts about a person. `Err` means that GitHub could not be asked.
     async fn standing(&self, desk: &Desk, repo: &str, who: &Value, association: &Value) -> Result<Standing, Trouble> {
         let login = who["login"].as_str().unwrap_or_default();
         let mut found = Standing {
@@ -117,7 +120,7 @@ impl GitHub {
             is_bot: who["type"] == "Bot" || login.ends_with("[bot]"),
             unsure: false,
         };
-        // Who is on the list by name, and a bot, needs no looking up.
+        // Bots and people who are on the allow-list by name need no lookup.
         if !found.is_bot && !desk.may(&found) {
             found.may_write = self.api.may_write(repo, login).await?;
         }
@@ -136,22 +139,22 @@ impl GitHub {
         };
         let ours = called || (it.follows && desk.has_conversation(&key));
         if !ours {
-            return Ok(None); // not for us, and nothing is looked up for it
+            return Ok(None); // not for this agent, so nothing is looked up
         }
         let until = Instant::now() + READ_WITHIN;
         let by = self.standing(desk, it.repo, it.by, it.association).await?;
-        // Nobody who may not ask makes us read whole threads.
-        let context = match called && desk.may(&by) && desk.wants_context(it.repo) {
-            true => timeout_at(until, self.context(it.repo, number, &it.source)).await.ok().flatten(),
-            false => None,
-        };
-        let pull = match desk.may(&by) {
-            true => match timeout_at(until, self.reviewed(desk, &it, number)).await {
+        // Whole threads are read only for people who may ask.
+        let mut context = None;
+        if called && desk.may(&by) && desk.wants_context(it.repo) {
+            context = timeout_at(until, self.context(it.repo, number, &it.source)).await.ok().flatten();
+        }
+        let mut pull = None;
+        if desk.may(&by) {
+            pull = match timeout_at(until, self.reviewed(desk, &it, number)).await {
                 Ok(found) => found?,
-                Err(_) => return Err(Trouble::Unknown("GitHub took too long to show a pull request".into())),
-            },
-            false => None,
-        };
+                Err(_) => return Err(Trouble::Unknown("GitHub took too long to return a pull request".into())),
+            };
+        }
         let context: Vec<String> = context.into_iter().chain(it.about).collect();
         let number = number.to_string();
         let place = [("repo", it.repo), ("number", &number), ("kind", it.kind), ("reply_to", &it.reply_to)];
@@ -171,7 +174,7 @@ impl GitHub {
             text: markup::plain(&it.text, &me.slug),
             source: it.source,
             called,
-            // A comment that begins with somebody's name is for them.
+            // A comment that begins with a mention is addressed to that person.
             calls_another: !called
                 && (is_addressed(&it.text, &mentions) || mentions.iter().any(|name| desk.is_another(name))),
             context: (!context.is_empty()).then(|| context.join("\n\n")),
@@ -181,7 +184,8 @@ impl GitHub {
         }))
     }
 
-    /// Returns the pull request that a message wants reviewed, unless an agent of ours opened it: its work is on the board.
+    /// Returns the pull request that a message asks to review. Pull requests of our own agents are
+    /// left out, because their work is on the board.
     async fn reviewed(&self, desk: &Desk, it: &Spoken<'_>, thread: u64) -> Result<Option<PullRequest>, Trouble> {
         if !review::asks_for_review(&it.text) {
             return Ok(None);
@@ -202,7 +206,7 @@ impl GitHub {
         };
         let diff = match self.api.pull_diff(it.repo, number).await {
             Ok(diff) => shortened(&diff),
-            Err(Trouble::Never(why)) => format!("(The diff cannot be had: {why})"),
+            Err(Trouble::Never(why)) => format!("(The diff is not available: {why})"),
             Err(trouble) => return Err(trouble),
         };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -217,7 +221,7 @@ impl GitHub {
         Ok(Some(PullRequest { number, text }))
     }
 
-    /// What people see of an issue or pull request before a message.
+    /// Returns the visible text of an issue or pull request before a message.
     async fn context(&self, repo: &str, number: u64, source: &str) -> Option<String> {
         let issue = self.api.repo(repo, Method::GET, &format!("/issues/{number}"), None).await.ok()?.body;
         let own = source.strip_prefix("comment:").and_then(|it| it.parse::<u64>().ok());
@@ -230,14 +234,14 @@ impl GitHub {
         let first = format!("{}\n{}", issue["title"].as_str().unwrap_or_default(), line(&issue));
         let before: Vec<String> = comments.iter().take_while(|it| !is_own(it)).map(line).collect();
         let rest = before.join("\n");
-        // What it is about comes first; of a long thread, the end counts.
+        // The subject comes first. Of a long thread, only the end is kept.
         let first: String = first.chars().take(LONGEST_CONTEXT / 2).collect();
         let over = rest.chars().count().saturating_sub(LONGEST_CONTEXT - first.chars().count());
         let rest: String = rest.chars().skip(over).collect();
         Some(format!("{first}\n{rest}").trim().to_owned())
     }
 
-    /// Somebody wants a check of ours run again.
+    /// Parses a request to run one of our check runs again.
     async fn check(&self, desk: &Desk, repo: &str, body: &[u8], payload: &Value) -> Received {
         let nothing = Received::Events(vec![]);
         let again = match payload["action"].as_str() {
@@ -247,7 +251,7 @@ impl GitHub {
         };
         let check = &payload["check_run"];
         let Some(key) = check["external_id"].as_str().filter(|_| again) else { return nothing };
-        // Only a check that we made names a conversation of ours.
+        // Only a check run that our app created names a conversation of ours.
         let ours = self.api.is_own_app(&check["app"]["id"]) && key.ends_with(&format!(":{}", desk.agent));
         if !ours || !desk.has_conversation(key) {
             return nothing;
@@ -256,13 +260,13 @@ impl GitHub {
             Ok(by) => by,
             Err(_) => return NOT_NOW,
         };
-        // Each request is another one, and GitHub gives it no number: what was signed is its name.
+        // GitHub gives these requests no id, so the hash of the signed body is used.
         let digest: String = Sha256::digest(body).iter().take(12).map(|it| format!("{it:02x}")).collect();
         let delivery = format!("check:{}:{digest}", check["id"]);
         Received::Events(vec![Incoming::Rerun { delivery, key: key.to_owned(), by }])
     }
 
-    /// Finds out who we are and what did not arrive, again and again.
+    /// Looks up our identity and missed deliveries, repeatedly.
     async fn look(&self, desk: &Desk) {
         let (mut missed, mut pause) = (Missed::default(), AGAIN);
         let clock = desk.registry().config.clock.max(0.001);
@@ -292,11 +296,11 @@ impl GitHub {
     async fn look_once(&self, desk: &Desk, missed: &mut Missed) -> Result<usize, Trouble> {
         let me = self.api.greet().await?;
         desk.known_as(&[&me.slug, &me.login]);
-        // Without a secret, or while it is paused, nothing would be taken.
-        let asked = match self.webhook_secret.is_some() && !desk.is_paused() {
-            true => missed.ask_again(&self.api).await?,
-            false => 0,
-        };
+        // Without a secret, or while the bridge is paused, nothing would be accepted.
+        let mut asked = 0;
+        if self.webhook_secret.is_some() && !desk.is_paused() {
+            asked = missed.ask_again(&self.api).await?;
+        }
         if desk.people.health(desk.service, &desk.agent).connected.is_none() {
             desk.connected().await;
         }
@@ -322,10 +326,13 @@ impl Inbound for GitHub {
                 return Received::Refused { status: 401, why: "the signature is not GitHub's" };
             }
             if self.api.is_for_another(header("x-github-hook-installation-target-id")) {
-                return Received::Refused { status: 401, why: "it is meant for another app" };
+                return Received::Refused { status: 401, why: "the delivery is meant for another app" };
             }
             let Ok(payload) = serde_json::from_slice::<Value>(body) else {
-                return Received::Refused { status: 400, why: "it cannot be understood; webhooks are sent as JSON" };
+                return Received::Refused {
+                    status: 400,
+                    why: "the delivery cannot be parsed; webhooks must be sent as JSON",
+                };
             };
             self.understand(desk, header("x-github-event"), body, &payload).await
         })
@@ -336,19 +343,19 @@ impl Inbound for GitHub {
     }
 }
 
-/// Returns whether a comment begins with the name of somebody whom it mentions.
+/// Returns whether a comment begins with a mention.
 fn is_addressed(text: &str, mentions: &[String]) -> bool {
     let Some(rest) = text.trim_start().strip_prefix('@') else { return false };
     mentions.first().is_some_and(|name| rest.to_lowercase().starts_with(&name.to_lowercase()))
 }
 
-/// Cuts a diff that is too long, and says so.
+/// Cuts a diff that is too long, and appends a note about the cut.
 fn shortened(diff: &str) -> String {
     if diff.chars().count() <= MAX_DIFF_CHARS {
         return diff.to_owned();
     }
     let kept: String = diff.chars().take(MAX_DIFF_CHARS).collect();
-    format!("{kept}\n(The diff is longer than this: say that you have not seen all of it.)")
+    format!("{kept}\n(The diff is longer than this. Say in your answer that you have not seen all of it.)")
 }
 
 /// Returns the issue or pull request and the source of a comment that was deleted.
@@ -368,7 +375,7 @@ fn deleted(event: &str, payload: &Value) -> Option<(u64, String)> {
     }
 }
 
-/// What was said with an event that says something.
+/// Parses the message of an event that has one.
 fn spoken<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<Spoken<'a>> {
     let action = payload["action"].as_str().unwrap_or_default();
     let (issue, pull) = (&payload["issue"], &payload["pull_request"]);
@@ -409,7 +416,7 @@ fn spoken<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<Spoken<'
             association: &issue["author_association"],
             ..base
         },
-        // The issue's words were heard when it was opened: that somebody gives it to us is what is new.
+        // The text was handled when the issue was opened. Only the assignment is new.
         ("issues", "assigned") => {
             let at = issue["updated_at"].as_str().unwrap_or_default();
             Spoken {
@@ -431,7 +438,7 @@ fn spoken<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<Spoken<'
         ("pull_request_review_comment", "created") => {
             let comment = &payload["comment"];
             let id = comment["id"].as_u64()?;
-            // Only the first of a thread can be answered.
+            // Only the first comment of a thread can be answered.
             let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
             let line = comment["line"].as_u64().map_or(String::new(), |it| format!(" line {it}"));
             let path = comment["path"].as_str().unwrap_or_default();
@@ -470,7 +477,7 @@ fn spoken<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<Spoken<'
 
 pub(super) fn words(trouble: &Trouble) -> String {
     match trouble {
-        Trouble::Later(pause) => format!("GitHub wants to be left alone for {} s", pause.as_secs()),
+        Trouble::Later(pause) => format!("GitHub asks to wait {} s", pause.as_secs()),
         Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
     }
 }

@@ -1,30 +1,32 @@
-//! Which parts of a text on GitHub are words, code, quotes or hidden; and how an agent's words call nobody.
+//! Parses texts on GitHub into prose, code, quotes and hidden parts, and removes mentions from
+//! agents' texts.
 
 use std::ops::Range;
 
-/// What a part of a text is.
+/// The kind of a part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Words,
     Code,
     Quote,
-    /// A comment in HTML: nobody sees it.
+    /// An HTML comment, which nobody sees.
     Hidden,
 }
 
-/// A zero-width space: between `@` and a name it calls nobody.
+/// A zero-width space. Between `@` and a name it prevents a mention.
 const QUIET: char = '\u{200b}';
 
-/// How often a comment that goes on over paragraphs is looked for: a text made to cost much costs no more.
+/// Maximum number of searches for the end of a comment over several paragraphs, so that a hostile
+/// text costs no more.
 const MOST_LOOKS: usize = 64;
-/// How far back an address of the web may begin.
+/// Maximum distance from a mention back to the beginning of a web address.
 const LONGEST_ADDRESS: usize = 2_000;
 
-/// A text in its parts, in order, with nothing left out.
+/// Splits a text into its parts, in order and without gaps.
 fn parts(text: &str) -> Vec<(Range<usize>, Kind)> {
     let mut found = Vec::new();
     let (mut from, mut fence) = (0, None::<(char, usize)>);
-    // Where lines of words began that have not been looked into yet, and whether they are quoted.
+    // Start of the lines of prose that are not split yet, and whether they are quoted.
     let mut words: Option<(usize, Kind)> = None;
     let (mut blank, mut in_list) = (true, false);
     let mut looks = MOST_LOOKS;
@@ -57,7 +59,8 @@ fn parts(text: &str) -> Vec<(Range<usize>, Kind)> {
         if kind == Kind::Words && !is_blank && indent < 4 {
             in_list = is_item(inner) || (in_list && !blank);
         }
-        // What hides may go on over lines of every kind; it is looked for in words, and ends where it ends.
+        // A hidden comment may continue over lines of every kind. It is looked for in prose, and
+        // ends at its own end.
         if kind == Kind::Words || kind == Kind::Quote {
             let start = match words {
                 Some((start, of)) if of == kind && !is_blank => start,
@@ -90,7 +93,7 @@ fn parts(text: &str) -> Vec<(Range<usize>, Kind)> {
     found
 }
 
-/// The sign and the length of a fence, and what stands behind it.
+/// Returns the character and the length of a fence, and the text after it.
 fn fence_of(line: &str) -> Option<(char, usize, &str)> {
     let sign = line.chars().next().filter(|it| matches!(it, '`' | '~'))?;
     let many = line.chars().take_while(|it| *it == sign).count();
@@ -107,7 +110,7 @@ fn is_item(line: &str) -> bool {
     }
 }
 
-/// Where a comment ends that begins within these words and goes on behind them.
+/// Returns the end of a hidden comment that begins within this prose and continues after it.
 fn hidden_end(text: &str, from: usize, to: usize) -> Option<usize> {
     let last = spans(text, from..to, Kind::Words).pop()?;
     if last.1 != Kind::Hidden || text[last.0.clone()].ends_with("-->") {
@@ -117,7 +120,7 @@ fn hidden_end(text: &str, from: usize, to: usize) -> Option<usize> {
     Some(text[start..].find("-->").map_or(text.len(), |at| start + at + 3))
 }
 
-/// Words in their parts: code in a line, and comments.
+/// Splits prose into its parts: inline code and hidden comments.
 fn spans(text: &str, within: Range<usize>, kind: Kind) -> Vec<(Range<usize>, Kind)> {
     let (mut found, mut start, mut at) = (Vec::new(), within.start, within.start);
     let mut push = |range: Range<usize>, kind| {
@@ -153,7 +156,7 @@ fn spans(text: &str, within: Range<usize>, kind: Kind) -> Vec<(Range<usize>, Kin
     found
 }
 
-/// Where code in a line ends, behind its closing marks.
+/// Returns the end of inline code, after its closing backticks.
 fn closing(text: &str, long: usize) -> Option<usize> {
     let mut at = 0;
     while let Some(next) = text[at..].find('`') {
@@ -170,7 +173,8 @@ fn is_of_name(it: char) -> bool {
     it.is_alphanumeric() || it == '_' || it == '-'
 }
 
-/// Where somebody is mentioned, from the `@` on, in words that people say.
+/// Returns the mentions in the prose of a text: the range from the `@` on, and the name in lower
+/// case.
 fn mentioned(text: &str) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
     for (range, _) in parts(text).into_iter().filter(|it| it.1 == Kind::Words) {
@@ -188,12 +192,13 @@ fn mentioned(text: &str) -> Vec<(Range<usize>, String)> {
     found
 }
 
-/// Whom a text mentions, in small letters: not in code, not in a quote, not where nobody sees it.
+/// Returns the names that a text mentions, in lower case. Mentions in code, quotes and hidden parts
+/// do not count.
 pub(crate) fn mentions(text: &str) -> Vec<String> {
     mentioned(text).into_iter().map(|it| it.1).collect()
 }
 
-/// What somebody wrote, as people see it: without comments in HTML, and without our own mention.
+/// Returns a message as people see it: without hidden comments, and without our own mention.
 pub(crate) fn plain(text: &str, slug: &str) -> String {
     let mut gone: Vec<Range<usize>> =
         parts(text).into_iter().filter(|it| it.1 == Kind::Hidden).map(|it| it.0).collect();
@@ -207,7 +212,7 @@ pub(crate) fn plain(text: &str, slug: &str) -> String {
     for range in gone {
         kept.push_str(&text[at..range.start]);
         at = range.end;
-        // What stood between two words does so once.
+        // Of the spaces on both sides of a removed part, one side is kept.
         if kept.ends_with([' ', '\n']) || kept.is_empty() {
             at += text[at..].len() - text[at..].trim_start_matches(' ').len();
         }
@@ -216,7 +221,8 @@ pub(crate) fn plain(text: &str, slug: &str) -> String {
     kept.replace('\r', "").trim().trim_start_matches([',', ':']).trim().to_owned()
 }
 
-/// An agent's words, such that nobody is called by them, nothing in them is hidden, and nothing of theirs stays open.
+/// Changes an agent's text so that it mentions nobody, hides nothing, and leaves no code block
+/// open.
 pub(crate) fn quiet(text: &str) -> String {
     let mut said = String::with_capacity(text.len() + 16);
     let found = parts(text);
@@ -237,12 +243,13 @@ pub(crate) fn quiet(text: &str) -> String {
     said
 }
 
-/// The marks of a fence that nobody closes.
+/// Returns the marks that close a fence that is still open.
 fn open_fence(text: &str) -> Option<String> {
     let mut open: Option<(char, usize)> = None;
     let found = parts(text);
     for (range, _) in found.iter().filter(|it| it.1 == Kind::Code) {
-        // A block's lines are parts of their own; code within a line is no fence, since its end is in it.
+        // Each line of a code block is a part of its own. Inline code is no fence, because it has
+        // its end.
         let line = &text[range.clone()];
         let inner = line.trim_start_matches(' ');
         let Some((sign, many, rest)) = fence_of(inner).filter(|_| line.len() - inner.len() < 4) else { continue };
@@ -274,7 +281,7 @@ fn hush(said: &mut String, text: &str) {
     said.push_str(rest);
 }
 
-/// The length of an entity that stands for `@`.
+/// Returns the length of an HTML entity that stands for `@`.
 fn entity(text: &str) -> Option<usize> {
     let end = text.char_indices().take(12).find(|it| it.1 == ';')?.0 + 1;
     let name = text[..end].to_ascii_lowercase();
@@ -289,7 +296,8 @@ fn entity(text: &str) -> Option<usize> {
     (number == u32::from('@')).then_some(end)
 }
 
-/// Whether what comes next belongs to an address of the web, which it would spoil.
+/// Returns whether the next character belongs to a web address, which a zero-width space would
+/// break.
 fn in_address(before: &str) -> bool {
     let ends = |it: char| it.is_whitespace() || "()[]<>\"'".contains(it);
     let long: usize = before.chars().rev().take(LONGEST_ADDRESS).take_while(|it| !ends(*it)).map(char::len_utf8).sum();
@@ -407,7 +415,7 @@ mod tests {
             ("```rust\nlet x", "```rust\nlet x\n```"),
         ] {
             assert_eq!(quiet(text), said);
-            assert_eq!(quiet(said), said, "twice is as once");
+            assert_eq!(quiet(said), said, "quiet is idempotent");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Deliveries that did not arrive: GitHub sends none again by itself, but on request, and keeps a list.
+//! Redelivery of missed deliveries. GitHub repeats a delivery only on request, and keeps a list of
+//! all of them.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -10,35 +11,37 @@ use crate::service::Trouble;
 
 use super::api::{Api, escaped};
 
-/// How much of the list is read, how many are asked for at once, and how often one is.
+/// Limits: pages of the list per search, requests per search, and requests per delivery.
 const MOST_PAGES: usize = 50;
 const MOST_AT_ONCE: usize = 100;
 const MOST_TRIES: u32 = 5;
-/// How many that arrived or failed are remembered.
+/// Number of deliveries, arrived or failed, that are remembered.
 const MOST_KNOWN: usize = 10_000;
 
-/// What is known of the list. All of it can be lost: what arrived before is not taken twice.
+/// The known part of the list. It can be lost, because a delivery that arrived is not handled
+/// twice.
 #[derive(Debug, Default)]
 pub(super) struct Missed {
     known: HashSet<u64>,
     order: VecDeque<u64>,
     arrived: HashSet<String>,
-    /// By their guid, which every sending of one has.
+    /// Failed deliveries by their guid, which is the same for all attempts of a delivery.
     failed: BTreeMap<String, Failed>,
 }
 
-/// A delivery that did not arrive.
+/// A delivery that has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Failed {
-    /// The ids of its first and of its latest sending: they grow with time.
+    /// Ids of the first and of the latest attempt; ids grow with time.
     first: u64,
     latest: u64,
-    /// How often it was asked for.
+    /// Number of times that it was requested again.
     tries: u32,
 }
 
 impl Missed {
-    /// Reads on in the list and asks for what failed. Says how many were asked for.
+    /// Reads the new part of the list and requests the failed deliveries again. Returns the number
+    /// of requests.
     pub(super) async fn ask_again(&mut self, api: &Api) -> Result<usize, Trouble> {
         self.read(api).await?;
         let mut asked = 0;
@@ -47,7 +50,7 @@ impl Missed {
             it.tries += 1;
             match api.app(Method::POST, &format!("/app/hook/deliveries/{}/attempts", it.latest)).await {
                 Ok(_) => asked += 1,
-                // It is too old: GitHub has forgotten it.
+                // The delivery is too old, and GitHub has deleted it.
                 Err(Trouble::Never(_)) => it.tries = MOST_TRIES,
                 Err(trouble) => return Err(trouble),
             }
@@ -55,8 +58,8 @@ impl Missed {
         Ok(asked)
     }
 
-    /// Which are asked for now, the oldest first: a question comes before what was written after it, as far as GitHub
-    /// keeps to that.
+    /// Returns the deliveries to request now, the oldest first, so that messages arrive in their
+    /// order as far as GitHub keeps it.
     fn due(&self) -> Vec<String> {
         let mut due: Vec<(u64, &String)> =
             self.failed.iter().filter(|it| it.1.tries < MOST_TRIES).map(|it| (it.1.first, it.0)).collect();
@@ -72,7 +75,8 @@ impl Missed {
             let rows = answer.body.as_array().map(Vec::as_slice).unwrap_or_default();
             let fresh = rows.iter().filter(|it| self.note(it)).count();
             cursor = next_cursor(&answer);
-            // One may be listed later than a newer one, so a whole page of old ones is the end.
+            // An older entry may be listed before a newer one, so only a whole page of known
+            // entries is the end.
             if cursor.is_none() || fresh == 0 {
                 break;
             }
@@ -80,7 +84,7 @@ impl Missed {
         Ok(())
     }
 
-    /// Takes a line of the list; whether it is new.
+    /// Records an entry of the list. Returns whether it is new.
     fn note(&mut self, line: &Value) -> bool {
         let (Some(id), Some(guid)) = (line["id"].as_u64(), line["guid"].as_str()) else { return false };
         if !self.known.insert(id) {
@@ -107,7 +111,7 @@ impl Missed {
     }
 }
 
-/// Whether a delivery could say something to us.
+/// Returns whether a delivery could be relevant.
 fn matters(line: &Value) -> bool {
     let of = (line["event"].as_str().unwrap_or_default(), line["action"].as_str().unwrap_or_default());
     matches!(
@@ -120,7 +124,7 @@ fn matters(line: &Value) -> bool {
     )
 }
 
-/// Where the next page begins. Only that is taken from the link, never an address.
+/// Returns the cursor of the next page. Only the cursor is taken from the link, never the address.
 fn next_cursor(answer: &Answer) -> Option<String> {
     let next = answer.header("link")?.split(',').find(|it| it.contains("rel=\"next\""))?;
     let query = next.split_once('<')?.1.split_once('>')?.0.split_once('?')?.1;
@@ -147,7 +151,7 @@ mod tests {
             line(5, "d", 202, "issue_comment"),
         ] {
             assert!(missed.note(&it));
-            assert!(!missed.note(&it), "it was listed before");
+            assert!(!missed.note(&it), "the entry was listed before");
         }
         assert_eq!(missed.failed, BTreeMap::from([("a".to_owned(), Failed { first: 8, latest: 8, tries: 0 })]));
         missed.failed.get_mut("a").unwrap().tries = 3;
@@ -161,7 +165,7 @@ mod tests {
     fn what_was_missed_is_asked_for_oldest_first() {
         let line = |id: u64, guid: &str| json!({"id": id, "guid": guid, "status_code": 502, "event": "issue_comment", "action": "created"});
         let mut missed = Missed::default();
-        // "c" was sent first, and once more after all the others.
+        // "c" was sent first, and again after all others.
         for it in [line(9, "c"), line(8, "a"), line(7, "d"), line(6, "b"), line(5, "c")] {
             missed.note(&it);
         }

@@ -1,10 +1,10 @@
-//! GitHub: one App for each agent, its webhooks, comments, pull requests and checks.
+//! GitHub: one App per agent, with its webhooks, comments, pull requests and checks.
 
 pub(crate) mod api;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
 
-mod checks; // the landing's status on what was pushed
-mod markup; // what of a text counts, and how an agent's words stay quiet
-mod missed; // deliveries that did not arrive
-mod token; // who the app is, signed
+mod checks; // a check run with the landing's status
+mod markup; // mentions in texts, and texts without mentions
+mod missed; // redelivery of missed deliveries
+mod token; // the app's signed token

@@ -1,4 +1,4 @@
-//! What people see on GitHub: a reaction at once, one comment for each turn, edited; pull requests.
+//! Posts on GitHub: an immediate reaction, one edited comment per turn, and pull requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +14,30 @@ use crate::service::{Button, Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
 use super::api::{Api, escaped};
 use super::markup;
 
-/// The longest text of one comment: GitHub takes 65,536 characters, and what is around it needs some.
+/// Maximum text length of one comment. GitHub accepts 65,536 characters, and the lines around the
+/// text need some.
 const LONGEST: usize = 60_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Comments and pull requests, written or changed.
+/// Limits for comments and pull requests, created or edited.
 const CONTENT_A_MINUTE: u32 = 80;
 const CONTENT_AN_HOUR: u32 = 500;
-/// A write costs 5 of 900 points and a read 1. Some points are left to reads that the outbox does not make.
+/// A write costs 5 of 900 points, and a read 1. Some points are left for reads that the outbox does
+/// not make.
 const POINTS_A_MINUTE: u32 = 800;
 const WRITE_POINTS: u32 = 5;
-/// Looking for a comment reads a page of comments or two.
+/// Looking up a comment reads one or two pages of comments.
 const SEARCH_POINTS: u32 = 2;
 
 pub(crate) struct GitHub {
     api: Arc<Api>,
 }
 
-/// Where a comment is, and what it is called there.
+/// The thread of a comment, which also determines the kind of its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Issue,
-    /// In the thread that began with this comment on a line.
+    /// The thread that began with this comment on a line.
     Line(u64),
 }
 
@@ -62,11 +64,11 @@ impl GitHub {
             "issue" => format!("/issues/{id}/reactions"),
             _ => return Err(unknown_source(source)),
         };
-        // Whoever reacts again is told what is there, so it needs no looking for.
+        // A repeated reaction returns the existing one, so it is not looked up first.
         let body = json!({"content": "eyes"});
         match self.api.repo(repo_of(shot), Method::POST, &path, Some(&body)).await {
             Ok(_) => Ok(String::new()),
-            // An app that may not react can still answer.
+            // An app that may not react can still comment.
             Err(Trouble::Locked(why)) if why.contains("GitHub says 403") => Err(Trouble::Never(why)),
             Err(trouble) => Err(trouble),
         }
@@ -77,7 +79,7 @@ impl GitHub {
         let body = json!({"body": format!("{}\n\n{}", spoken(card), hidden(&shot.mark))});
         let mut known = shot.shown_as.clone();
         if known.is_none() && shot.begun {
-            // It may be there: a call was on its way when we ended.
+            // The comment may exist, because a call was under way when the last run ended.
             known = self.find(shot).await?;
         }
         if let Some(name) = known {
@@ -88,7 +90,8 @@ impl GitHub {
             };
             match self.api.repo(repo, Method::PATCH, &path, Some(&body)).await {
                 Ok(_) => return Ok(name),
-                // Somebody deleted it. How far things are need not be said again; how they ended must.
+                // The comment was deleted. A progress comment is not created again, but the end of
+                // a turn is.
                 Err(Trouble::Never(why)) if is_gone(&why) && card.tone != Tone::Working => {}
                 Err(trouble) => return Err(trouble),
             }
@@ -100,11 +103,12 @@ impl GitHub {
             Place::Line(root) => format!("/pulls/{number}/comments/{root}/replies"),
         };
         let made = self.api.repo(repo, Method::POST, &path, Some(&body)).await?;
-        let id = made.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub named no comment".into()))?;
+        let id = made.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub returned no comment id".into()))?;
         Ok(place.name(id))
     }
 
-    /// The comment with this mark, if it is there: ours alone, and only with the mark at its end.
+    /// Returns the comment with this mark, if it exists: a comment of ours with the mark at its
+    /// end.
     async fn find(&self, shot: &Shot) -> Result<Option<String>, Trouble> {
         let (me, place, number) = (self.api.me().await?, place_of(shot), number_of(shot)?);
         let mark = hidden(&shot.mark);
@@ -132,8 +136,9 @@ impl GitHub {
             "body": format!("{text}{asked}\n\n{}", hidden(&shot.mark)),
         });
         match self.api.repo(repo_of(shot), Method::POST, "/pulls", Some(&ask)).await {
-            Ok(made) => named(&made.body).ok_or_else(|| Trouble::Unknown("GitHub named no pull request".into())),
-            // Somebody was faster, or we were and did not hear of it.
+            Ok(made) => named(&made.body).ok_or_else(|| Trouble::Unknown("GitHub returned no pull request".into())),
+            // The pull request was opened in the meantime, by somebody else or by a call of ours
+            // whose answer was lost.
             Err(Trouble::Never(why)) => self.open_pull(shot, head, base).await?.ok_or(Trouble::Never(why)),
             Err(trouble) => Err(trouble),
         }
@@ -159,10 +164,11 @@ fn repo_of(shot: &Shot) -> &str {
 
 fn number_of(shot: &Shot) -> Result<u64, Trouble> {
     let number = shot.place.get("number").and_then(|it| it.parse().ok());
-    number.ok_or_else(|| Trouble::Never("nobody knows which issue this belongs to".into()))
+    number.ok_or_else(|| Trouble::Never("the issue of this conversation is unknown".into()))
 }
 
-/// Where this is answered: where its turn was asked for, else where somebody wrote last.
+/// Returns the thread in which to answer: that of the turn's message, or else that of the latest
+/// message.
 fn place_of(shot: &Shot) -> Place {
     let root = match shot.place.get("source") {
         Some(source) => source.strip_prefix("review_comment:").and_then(|it| it.split(':').next_back()),
@@ -180,7 +186,7 @@ fn is_gone(why: &str) -> bool {
 }
 
 fn unknown_source(source: &str) -> Trouble {
-    Trouble::Never(format!("{source:?} is nothing that can be reacted to"))
+    Trouble::Never(format!("{source:?} cannot have a reaction"))
 }
 
 impl Outbound for GitHub {
@@ -192,7 +198,7 @@ impl Outbound for GitHub {
         };
         let points = WRITE_POINTS + if is_searched { SEARCH_POINTS } else { 0 };
         let mut limits = vec![Limit::window("points", POINTS_A_MINUTE, MINUTE).costing(points)];
-        // A reaction tells nobody: GitHub counts it as a write, and not as content.
+        // GitHub counts a reaction as a write and not as content, because it notifies nobody.
         if !matches!(shot.sight, Sight::Seen { .. }) {
             limits.push(Limit::window("content a minute", CONTENT_A_MINUTE, MINUTE));
             limits.push(Limit::window("content an hour", CONTENT_AN_HOUR, HOUR));
@@ -205,7 +211,7 @@ impl Outbound for GitHub {
     }
 
     fn pieces(&self, card: &Card) -> Vec<Card> {
-        // Made quiet before it is cut: that makes it longer.
+        // Mentions are removed before the text is cut, because that makes it longer.
         render::in_pieces(card, render::split(&markup::quiet(&card.text), LONGEST))
     }
 
@@ -220,7 +226,7 @@ impl Outbound for GitHub {
     }
 }
 
-/// All that a card says, in GitHub's Markdown.
+/// Returns the whole text of a card, in GitHub's Markdown.
 fn spoken(card: &Card) -> String {
     let lines = Lines { most: 20, longest: 150, sign };
     let above = [render::head(card), lines.of(card), Some(card.text.clone()).filter(|it| !it.trim().is_empty())];
@@ -239,7 +245,7 @@ fn sign(status: ToolStatus) -> &'static str {
     }
 }
 
-/// There are no buttons here: what stands for them is said.
+/// Returns the commands that replace buttons, because GitHub comments have none.
 fn in_words(buttons: &[Button], text: &str) -> Vec<String> {
     let has = |word: &str| buttons.iter().any(|it| it.value.starts_with(&format!("{word}:")));
     let mut lines = Vec::new();
@@ -257,7 +263,7 @@ fn in_words(buttons: &[Button], text: &str) -> Vec<String> {
         lines.push("Say `allow` or `deny`.".to_owned());
     }
     if has("land") && !said("land") {
-        lines.push("Say `land` to have it merged.".to_owned());
+        lines.push("Say `land` to merge it.".to_owned());
     }
     if has("stop") {
         lines.push("<sub>Say `stop` to end it.</sub>".to_owned());
@@ -304,10 +310,10 @@ mod tests {
         let said = |text: &str, buttons: Vec<Button>| spoken(&Card { text: text.into(), buttons, ..Card::default() });
         let ask = vec![button("Allow", "allow:Q1"), button("Always", "always:Q1"), button("Deny", "deny:Q1")];
         assert_eq!(said("May I?", ask.clone()), "May I?\n\nSay `allow` or `deny`.");
-        assert_eq!(said("Say `allow` or `deny`.", ask), "Say `allow` or `deny`.", "once is enough");
+        assert_eq!(said("Say `allow` or `deny`.", ask), "Say `allow` or `deny`.", "the text already has the command");
         let choices = vec![button("Red", "choice-0:Q1"), button("@ann", "choice-1:Q1")];
         assert_eq!(said("Which?", choices), "Which?\n\n1. Red\n2. @\u{200b}ann");
-        assert_eq!(said("Done.", vec![button("Land", "land:V1")]), "Done.\n\nSay `land` to have it merged.");
+        assert_eq!(said("Done.", vec![button("Land", "land:V1")]), "Done.\n\nSay `land` to merge it.");
         assert!(said("", vec![button("Stop", "stop:V1")]).contains("`stop`"));
         assert_eq!(said("", vec![]), "…");
     }

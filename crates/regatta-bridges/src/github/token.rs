@@ -1,4 +1,4 @@
-//! The token of an app: a JWT signed with RS256 by its private key, good for some minutes.
+//! The token of an app: a JWT that its private key signs with RS256, valid for some minutes.
 
 use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::registry::Secret;
 
-/// GitHub's clock may be behind ours, and takes at most ten minutes.
+/// GitHub's clock may be behind ours, and GitHub accepts at most ten minutes.
 const BEFORE_S: u64 = 60;
 const LASTS_S: u64 = 9 * 60;
 
@@ -16,7 +16,7 @@ const LASTS_S: u64 = 9 * 60;
 pub(crate) struct Key(RsaKeyPair);
 
 impl Key {
-    /// Reads a key in PEM: PKCS#1, as GitHub hands it out, or PKCS#8.
+    /// Parses a key in PEM: PKCS#1, as GitHub issues it, or PKCS#8.
     pub(crate) fn read(pem: &Secret) -> Result<Key, String> {
         let der = PrivateKeyDer::from_pem_slice(pem.reveal().trim().as_bytes())
             .map_err(|_| "the private key is not PEM; it begins with -----BEGIN RSA PRIVATE KEY-----".to_owned())?;
@@ -29,7 +29,8 @@ impl Key {
             .map_err(|it| format!("the private key cannot be used ({it}); download one from the app's settings"))
     }
 
-    /// A token for this app, and until when it may be used, in seconds since 1970.
+    /// Returns a token for this app, and the time until which it may be used, in seconds since
+    /// 1970.
     pub(crate) fn token(&self, app_id: &str, now_s: u64) -> Result<(String, u64), String> {
         let until = now_s + LASTS_S;
         let head = part(&json!({"alg": "RS256", "typ": "JWT"}));
@@ -38,7 +39,7 @@ impl Key {
         let mut signature = vec![0; self.0.public().modulus_len()];
         self.0
             .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message.as_bytes(), &mut signature)
-            .map_err(|_| "the private key does not sign".to_owned())?;
+            .map_err(|_| "the private key cannot sign".to_owned())?;
         Ok((format!("{message}.{}", base64_url(&signature)), until - BEFORE_S))
     }
 }
@@ -47,7 +48,7 @@ fn part(value: &Value) -> String {
     base64_url(value.to_string().as_bytes())
 }
 
-/// Base64 for addresses, without padding.
+/// Encodes bytes as URL-safe base64 without padding.
 fn base64_url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -60,7 +61,7 @@ fn base64_url(bytes: &[u8]) -> String {
     text
 }
 
-/// The seconds since 1970 of a date such as `2026-11-16T03:04:05Z`.
+/// Returns a date such as `2026-11-16T03:04:05Z` in seconds since 1970.
 pub(crate) fn seconds_of(date: &str) -> Option<u64> {
     let number = |from: usize, to: usize| date.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
@@ -68,13 +69,13 @@ pub(crate) fn seconds_of(date: &str) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) || !date.ends_with('Z') {
         return None;
     }
-    // Years begin in March, so that the day that comes and goes is the last.
+    // Years begin in March here, so that the leap day is the last day of the year.
     let (years, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = years * 365 + years / 4 - years / 100 + years / 400 + (months * 153 + 2) / 5 + day - 1;
     Some((days - 719_468) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
-/// A date as GitHub writes it.
+/// Returns a date in GitHub's format.
 pub(crate) fn date_of(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let era = days / 146_097;

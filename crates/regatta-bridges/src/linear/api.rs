@@ -1,4 +1,4 @@
-//! Linear's GraphQL API, as far as it is used: six documents.
+//! The part of Linear's GraphQL API that the bridge uses: five documents.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +24,7 @@ const ACTIVITY: &str = "mutation AgentActivityCreate($input: AgentActivityCreate
 const SESSION: &str = "mutation AgentSessionUpdate($id: String!, $input: AgentSessionUpdateInput!) { \
     agentSessionUpdate(id: $id, input: $input) { success } }";
 
-/// Who we are in a workspace.
+/// Our identity in a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Me {
     pub(crate) id: String,
@@ -33,11 +33,11 @@ pub(crate) struct Me {
     pub(crate) organization: String,
 }
 
-/// What Linear knows of somebody.
+/// The facts that Linear knows about a person.
 #[derive(Clone, Debug, Default)]
 struct Person {
     name: String,
-    /// A member of the workspace: no guest, nobody who has left.
+    /// Set for an active member of the workspace who is no guest.
     member: bool,
     app: bool,
 }
@@ -50,11 +50,12 @@ pub(crate) struct Api {
     people: Mutex<HashMap<String, Person>>,
 }
 
-/// How many people are remembered.
+/// Capacity of the cache of people.
 const MOST_KNOWN: usize = 5_000;
-/// How long looking somebody up may hold up the answer to a delivery.
+/// Time limit of a lookup, because the answer to a delivery waits for it.
 const LOOK_UP: Duration = Duration::from_millis(1_200);
-/// How long to wait when Linear says "too much" and not for how long; and the longest that is believed.
+/// Wait time when Linear limits the rate without saying for how long, and the longest wait that is
+/// accepted.
 const LEAVE_ALONE: Duration = Duration::from_secs(10);
 const LEAVE_ALONE_AT_MOST: Duration = Duration::from_secs(3_600);
 
@@ -66,7 +67,7 @@ impl Api {
     async fn ask(&self, document: &str, variables: Value, patience: Option<Duration>) -> Result<Value, Trouble> {
         let body = json!({"query": document, "variables": variables});
         let token = self.token.reveal();
-        // A key of a person is sent bare, a token of an app is not.
+        // The key of a person is sent bare, the token of an app with a prefix.
         let value = if token.starts_with("lin_api_") { token.to_owned() } else { format!("Bearer {token}") };
         let mut call = Call::new(Method::POST, &self.url).json(&body).header("authorization", value);
         call.patience = patience;
@@ -75,7 +76,7 @@ impl Api {
         judged(name, answer)
     }
 
-    /// Who we are; asked once.
+    /// Returns our identity, which is asked for once.
     pub(crate) async fn me(&self) -> Result<Me, Trouble> {
         let known = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(me) = known {
@@ -94,7 +95,8 @@ impl Api {
         Ok(me)
     }
 
-    /// What is known of somebody who wrote in a workspace: of whom Linear knows nothing, an id.
+    /// Returns the facts about a person who wrote in a workspace; only id and name if Linear does
+    /// not know the person.
     pub(crate) async fn standing(&self, user: &Value, organization: &str) -> Standing {
         let id = user["id"].as_str().unwrap_or_default();
         let name = user["name"].as_str().unwrap_or_default();
@@ -138,39 +140,39 @@ impl Api {
         Ok(Some(found))
     }
 
-    /// The sessions that changed last, with what was said in them.
+    /// Returns the sessions that changed last, with their activities.
     pub(crate) async fn recent(&self) -> Result<Vec<Value>, Trouble> {
         let mut said = self.ask(RECENT, json!({}), None).await?;
         match said["agentSessions"]["nodes"].take() {
             Value::Array(nodes) => Ok(nodes),
-            _ => Err(Trouble::Unknown("RecentAgentSessions: Linear named no sessions".into())),
+            _ => Err(Trouble::Unknown("RecentAgentSessions: Linear returned no sessions".into())),
         }
     }
 
-    /// Makes an activity. One that is there already under its id is as good.
+    /// Creates an activity. An activity that already exists under its id counts as success.
     pub(crate) async fn activity(&self, input: &Value) -> Result<(), Trouble> {
         match self.ask(ACTIVITY, json!({"input": input}), None).await {
             Err(Trouble::Never(why)) if is_there(&why) => Ok(()),
             Ok(said) if said["agentActivityCreate"]["success"] == json!(false) => {
-                Err(Trouble::Unknown("AgentActivityCreate: Linear says that it did not work".into()))
+                Err(Trouble::Unknown("AgentActivityCreate: Linear reports a failure".into()))
             }
             other => other.map(drop),
         }
     }
 
-    /// Changes what is shown of a session as a whole.
+    /// Changes the plan and the links that are shown for a whole session.
     pub(crate) async fn update(&self, session: &str, input: &Value) -> Result<(), Trouble> {
         self.ask(SESSION, json!({"id": session, "input": input}), None).await.map(drop)
     }
 }
 
-/// Whether a refusal means that an entity of that id exists.
+/// Returns whether a refusal means that an entity with that id exists.
 fn is_there(why: &str) -> bool {
     let why = why.to_ascii_lowercase();
     why.contains("already exist") || why.contains("conflict on insert") || why.contains("duplicate")
 }
 
-/// An answer, by its class.
+/// Classifies an answer.
 fn judged(name: &str, mut answer: Answer) -> Result<Value, Trouble> {
     let first = answer.body["errors"][0].clone();
     let code = first["extensions"]["code"].as_str().unwrap_or_default().to_ascii_uppercase();
@@ -179,9 +181,9 @@ fn judged(name: &str, mut answer: Answer) -> Result<Value, Trouble> {
         return Err(Trouble::Later(pause_of(&answer)));
     }
     let said = first["extensions"]["userPresentableMessage"].as_str().or(first["message"].as_str());
-    let said = said.map_or_else(|| format!("{} and no reason", answer.status), str::to_owned);
+    let said = said.map_or_else(|| format!("{} without a reason", answer.status), str::to_owned);
     if answer.status == 401 || code == "AUTHENTICATION_ERROR" || kind == "authentication error" {
-        let why = format!("{name}: Linear says {said}; look at the access token and the app's installation");
+        let why = format!("{name}: Linear says {said}; check the access token and the app's installation");
         return Err(Trouble::Locked(why));
     }
     let broken = matches!(code.as_str(), "INTERNAL_SERVER_ERROR" | "INTERNAL_ERROR" | "LOCK_TIMEOUT")
@@ -198,7 +200,8 @@ fn judged(name: &str, mut answer: Answer) -> Result<Value, Trouble> {
     }
 }
 
-/// How long Linear wants to be left alone: `Retry-After`, or until whichever limit is used up is whole again.
+/// Returns how long Linear asks to wait: `Retry-After`, or the time until the exhausted limit
+/// resets.
 fn pause_of(answer: &Answer) -> Duration {
     if let Some(pause) = answer.retry_after() {
         return pause;
@@ -251,7 +254,7 @@ mod tests {
         assert!(!is_there("AgentActivityCreate: Linear says Entity not found: AgentSession"));
     }
 
-    /// The limit that is used up counts, not one that has room and is whole again much later.
+    /// The exhausted limit counts, not a limit with room that resets much later.
     #[test]
     fn the_pause_is_what_the_headers_say() {
         let mut it = answer(400, error("RATELIMITED", "slow"));

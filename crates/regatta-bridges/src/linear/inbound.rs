@@ -1,4 +1,4 @@
-//! What comes from Linear: signed webhooks of agent sessions, and at start whatever was missed of them.
+//! Events from Linear: signed webhooks of agent sessions, and a search at start for missed events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,24 +18,25 @@ use crate::signature;
 use super::api::{Api, Me};
 use super::words;
 
-/// How old a delivery may be, by the date that is signed with it.
+/// Maximum age of a delivery, by the date in its signed body.
 const WINDOW_MS: u64 = 60_000;
-/// How old a session may be that is taken up though nobody told of it: longer than Linear itself goes on telling.
+/// Maximum age of a session or prompt that is picked up without a webhook. Linear itself retries
+/// for a shorter time.
 const MISSED_MS: u64 = 24 * 3_600_000;
-/// What is looked for again at most so often, however many stale deliveries come.
+/// Minimum time between two searches for missed events, however many stale deliveries arrive.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// How much of what Linear says about an issue is handed along.
+/// Maximum length of Linear's description of an issue that is passed on, in characters.
 const MOST_CONTEXT: usize = 16_000;
-/// How the comment begins that Linear itself writes when an issue is given to an agent.
+/// Beginning of the comment that Linear itself writes when an issue is assigned to an agent.
 const NOBODY_SAID: &str = "This thread is for an agent session";
 
 pub(crate) struct Linear {
     api: Arc<Api>,
     agent_id: String,
     webhook_secret: Option<Secret>,
-    /// Something was not taken because it was old: Linear is asked instead.
+    /// Signals that a delivery was refused or may be missing, so Linear has to be searched.
     missed: Notify,
 }
 
@@ -44,7 +45,7 @@ impl Linear {
         Linear { api, agent_id, webhook_secret, missed: Notify::new() }
     }
 
-    /// What a webhook says to us, if it is for us at all.
+    /// Parses a webhook. Returns nothing if it is not relevant.
     async fn understand(&self, payload: &Value) -> Option<Incoming> {
         let session = &payload["agentSession"];
         let organization = payload["organizationId"].as_str().unwrap_or_default();
@@ -67,7 +68,7 @@ impl Linear {
         let delivery = prompt_delivery(activity["id"].as_str()?);
         let key = key_of(session["id"].as_str()?);
         if by.id == self.agent_id {
-            return None; // our own words
+            return None; // our own prompt
         }
         if activity["signal"].as_str() == Some("stop") {
             return Some(Incoming::Stop { delivery, key, by });
@@ -81,7 +82,7 @@ impl Linear {
         Some(Incoming::Said(Said { delivery, by, text: cut(body), source, called: true, ..said }))
     }
 
-    /// Takes up what nobody told us of while we were not there.
+    /// Handles the events that arrived while no webhook reached us.
     async fn catch_up(&self, desk: &Desk, me: &Me) -> Result<(), Trouble> {
         for session in self.api.recent().await? {
             if session["appUser"]["id"].as_str() != Some(&self.agent_id) {
@@ -94,7 +95,8 @@ impl Linear {
         Ok(())
     }
 
-    /// What a session waits for: its beginning, if we never showed anything, and what was said after we last did.
+    /// Returns the unhandled events of a session: its beginning, if we never showed anything, and
+    /// prompts since our last activity.
     async fn missed_of(&self, desk: &Desk, me: &Me, session: &Value) -> Vec<Incoming> {
         let open =
             matches!(session["status"].as_str(), Some("pending" | "active" | "awaitingInput" | "stale" | "stopping"));
@@ -102,7 +104,8 @@ impl Linear {
         let mut activities: Vec<&Value> = session["activities"]["nodes"].as_array().into_iter().flatten().collect();
         activities.sort_by_key(|it| at(it));
         let last_own = activities.iter().rposition(|it| self.is_own(it));
-        // What we know of a conversation is surer than what we showed there, and more than that when we know nothing.
+        // If we know the conversation, every prompt is checked against the deliveries. Otherwise
+        // prompts before our last activity count as answered.
         let known = desk.conversation(&key_of(id_of(session)));
         let from = if known.is_some() { 0 } else { last_own.map_or(0, |it| it + 1) };
         let mut found = Vec::new();
@@ -149,7 +152,7 @@ impl Inbound for Linear {
                 };
                 match came.await {
                     Ok(me) => {
-                        let why = "the access token is not that of LINEAR_AGENT_ID: what it says would be another's";
+                        let why = "the access token does not belong to LINEAR_AGENT_ID, so posts would appear under another name";
                         desk.connected_but((me.id != self.agent_id).then_some(why)).await;
                         pause = AGAIN;
                         self.missed.notified().await;
@@ -180,27 +183,27 @@ impl Inbound for Linear {
                 return Received::Refused { status: 401, why: "the signature is not Linear's" };
             }
             let Ok(payload) = serde_json::from_slice::<Value>(body) else {
-                return Received::Refused { status: 400, why: "it cannot be understood" };
+                return Received::Refused { status: 400, why: "the request cannot be parsed" };
             };
             let ours = payload["type"] == "AgentSessionEvent" && payload["appUserId"].as_str() == Some(&self.agent_id);
-            // The header is not signed; the date within the body is.
+            // The header is not signed, but the date within the body is.
             let fresh = payload["webhookTimestamp"].as_u64().is_some_and(|it| wall().abs_diff(it) <= WINDOW_MS);
             if !fresh {
                 let again = ours && delivery_of(&payload).is_some_and(|it| desk.has_taken(&it));
                 if again {
-                    tracing::info!(agent = %desk.agent, "Linear told again what was taken before");
+                    tracing::info!(agent = %desk.agent, "Linear repeated a delivery that was handled before");
                     return Received::Events(vec![]);
                 }
                 if ours {
                     self.missed.notify_one();
                 }
-                return Received::Refused { status: 401, why: "it is too old" };
+                return Received::Refused { status: 401, why: "the request is too old" };
             }
             if !ours {
                 return Received::Events(vec![]);
             }
             let events: Vec<Incoming> = self.understand(&payload).await.into_iter().collect();
-            // Linear tells it again only much later: it is asked before that.
+            // Linear repeats a delivery only much later, so Linear is searched before that.
             if events.iter().any(|it| it.by().unsure) {
                 self.missed.notify_one();
             }
@@ -221,7 +224,8 @@ fn author_of(activity: &Value) -> &Value {
     &activity["user"]
 }
 
-/// The same for every telling of it, by webhook or by a look at the session: Linear's own number of a delivery is not.
+/// Returns the id of a delivery, which is the same for a webhook and for a search of the session.
+/// Linear's own delivery number is not.
 fn delivery_of(payload: &Value) -> Option<String> {
     match payload["action"].as_str()? {
         "created" => Some(created_delivery(payload["agentSession"]["id"].as_str()?)),
@@ -238,7 +242,7 @@ fn prompt_delivery(activity: &str) -> String {
     format!("prompted:{activity}")
 }
 
-/// Where a session is. Webhooks and the API use the same names.
+/// Returns a message with the place of a session. Webhooks and the API use the same field names.
 fn said_in(session: &Value) -> Option<Said> {
     let id = session["id"].as_str().filter(|it| !it.is_empty())?;
     let issue = &session["issue"];
@@ -257,7 +261,8 @@ fn said_in(session: &Value) -> Option<Said> {
     })
 }
 
-/// The beginning of a session: a mention in a comment, or an issue that was given to the agent.
+/// Parses the beginning of a session: a mention in a comment, or an issue that was assigned to the
+/// agent.
 fn created(session: &Value, told: Option<&str>, by: Standing, me: &Me) -> Option<Said> {
     let said = said_in(session)?;
     let id = session["id"].as_str()?;
@@ -266,20 +271,21 @@ fn created(session: &Value, told: Option<&str>, by: Standing, me: &Me) -> Option
     let told = told.map(str::trim).filter(|it| !it.is_empty()).unwrap_or(about.trim()).to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
     let spoken = without_mention(comment, me);
-    // What Linear tells of the issue is the request itself where nobody said anything else.
-    let (text, context) = match spoken.is_empty() || comment.trim_start().starts_with(NOBODY_SAID) {
-        true => (cut(&told), None),
-        false => (cut(&spoken), Some(told.chars().take(MOST_CONTEXT).collect())),
+    // If nobody wrote a comment, Linear's description of the issue is the request.
+    let (text, context) = if spoken.is_empty() || comment.trim_start().starts_with(NOBODY_SAID) {
+        (cut(&told), None)
+    } else {
+        (cut(&spoken), Some(told.chars().take(MOST_CONTEXT).collect()))
     };
     Some(Said { delivery: created_delivery(id), by, text, context, source: id.to_owned(), called: true, ..said })
 }
 
-/// A comment without the mention of us at its beginning.
+/// Returns a comment without our own mention at its beginning.
 fn without_mention(text: &str, me: &Me) -> String {
     let text = text.trim();
     let Some(rest) = text.strip_prefix('@') else { return text.to_owned() };
     let mut names = [&me.display_name, &me.name];
-    names.sort_by_key(|it| std::cmp::Reverse(it.len())); // one may begin with the other
+    names.sort_by_key(|it| std::cmp::Reverse(it.len())); // one name may be a prefix of the other
     for name in names {
         let named = rest.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name));
         let rest = rest.get(name.len()..).unwrap_or_default();
@@ -290,7 +296,7 @@ fn without_mention(text: &str, me: &Me) -> String {
     text.to_owned()
 }
 
-/// An option that was offered with a question, as it comes back: `allow:Q7`.
+/// Parses an option that was offered with a question, as Linear returns it: `allow:Q7`.
 fn chosen(body: &str) -> Option<(String, ApprovalId)> {
     let (choice, of) = body.split_once(':')?;
     let known = matches!(choice, "allow" | "always" | "deny") || choice.starts_with("choice-");
@@ -298,7 +304,7 @@ fn chosen(body: &str) -> Option<(String, ApprovalId)> {
     known.then(|| (choice.to_owned(), approval))
 }
 
-/// As much of a text as a message may have.
+/// Cuts a text to the maximum length of a message.
 fn cut(text: &str) -> String {
     let mut end = text.len().min(LONGEST_TEXT);
     while !text.is_char_boundary(end) {
@@ -307,7 +313,7 @@ fn cut(text: &str) -> String {
     text[..end].trim().to_owned()
 }
 
-/// A date in milliseconds; nothing that can be read is long ago.
+/// Returns a date in milliseconds; 0 if it cannot be read, which counts as long ago.
 fn date(it: &Value) -> u64 {
     let read = it.as_str().and_then(|it| it.parse::<jiff::Timestamp>().ok());
     read.and_then(|it| u64::try_from(it.as_millisecond()).ok()).unwrap_or(0)
@@ -359,7 +365,7 @@ mod tests {
         assert!(created(&json!({"issue": {}}), None, Standing::default(), &me()).is_none());
     }
 
-    /// However a session or a prompt comes to us, it is one delivery.
+    /// A session or a prompt is the same delivery, whichever way it arrives.
     #[test]
     fn a_retry_and_a_look_at_the_session_are_the_same_delivery() {
         let payload = json!({"action": "created", "agentSession": session("")});

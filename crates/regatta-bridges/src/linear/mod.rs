@@ -1,4 +1,4 @@
-//! Linear: agent sessions, told by signed webhooks and shown as activities.
+//! Linear: agent sessions, received as signed webhooks and shown as activities.
 
 pub(crate) mod api;
 pub(crate) mod inbound;
@@ -6,10 +6,10 @@ pub(crate) mod outbound;
 
 use crate::service::Trouble;
 
-/// What went wrong, for people.
+/// Returns an error in words for people.
 fn words(trouble: &Trouble) -> String {
     match trouble {
-        Trouble::Later(pause) => format!("Linear wants to be left alone for {} s", pause.as_secs().max(1)),
+        Trouble::Later(pause) => format!("Linear asks to wait {} s", pause.as_secs().max(1)),
         Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
     }
 }

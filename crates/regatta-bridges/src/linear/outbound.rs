@@ -1,8 +1,8 @@
-//! What people see in Linear: activities of an agent session, its plan and its links.
+//! Posts in Linear: activities of an agent session, its plan and its links.
 //!
-//! An activity cannot be edited, so each show is another one. Those that only say how far a turn is are ephemeral: the
-//! next one takes their place. Every activity has an id of ours, made from what it is for, so that sending it again
-//! after a crash makes no second one.
+//! An activity cannot be edited, so each update creates another one. Progress updates are
+//! ephemeral: the next activity replaces them. Every activity has an id that is derived from its
+//! purpose, so that sending it again after a crash creates no second one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,14 +20,16 @@ use crate::service::{Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
 
 use super::api::Api;
 
-/// The longest text of one activity.
+/// Maximum text length of one activity.
 const LONGEST: usize = 16_000;
-/// A session counts as stale after 30 minutes of silence; twice this is less.
+/// Interval of signs of life. A session counts as stale after 30 minutes of silence, so two of them
+/// fit.
 const BEAT: Duration = Duration::from_secs(14 * 60);
-/// 5,000 calls an hour, in a bucket that leaks; some of it is left to others who use the same token.
+/// Linear allows 5,000 calls an hour, in a bucket that refills evenly. Some are left for other
+/// users of the token.
 const BURST: f64 = 4_000.0;
 const EVERY: Duration = Duration::from_millis(720);
-/// How many sessions are remembered.
+/// Capacity of the cache of sessions.
 const MOST_KNOWN: usize = 5_000;
 
 pub(crate) struct Linear {
@@ -36,12 +38,14 @@ pub(crate) struct Linear {
     told: Mutex<HashMap<String, Told>>,
 }
 
-/// What a session shows as a whole. It can be lost: saying it again changes nothing.
+/// The plan and links that a session shows. They can be lost, because sending them again changes
+/// nothing.
 #[derive(Clone, Debug, Default)]
 struct Told {
     plan: Option<Value>,
     links: Vec<(String, String)>,
-    /// This run has shown something there: the same once more is a sign of life, not a repetition after a restart.
+    /// Set when this run has shown something there. The same content again is then a sign of life,
+    /// and not a repetition after a restart.
     awake: bool,
 }
 
@@ -77,7 +81,8 @@ impl Linear {
             works: it.as_ref().is_some_and(|it| it.working().is_some()),
             waits: it.as_ref().is_some_and(|it| waits_for(&self.desk.board(), it).is_some()),
         };
-        // A store that was begun afresh counts from one again: its activities are not those of the old one.
+        // A new store counts from one again, and its activities must not get the ids of the old
+        // store's.
         let born = it.as_ref().map_or(0, |it| it.created_wall);
         let of = format!("{born} {}", shot.mark);
         let shown_as = shot.shown_as.as_deref().unwrap_or_default();
@@ -86,7 +91,7 @@ impl Linear {
             (None, _) => shown_as.to_owned(),
             (Some(act), Tone::Working) => self.progress(session, &act, &of, shown_as).await?,
             (Some(act), tone) => {
-                // Said once, whatever becomes of its links afterwards.
+                // Created only once, even if its links change afterwards.
                 let id = id_of(&[&of, session, &format!("{tone:?}")]);
                 if shown_as != id {
                     self.create(session, &id, &act).await?;
@@ -98,14 +103,15 @@ impl Linear {
         Ok(name)
     }
 
-    /// How far a turn is. Its name says what it shows, and its id also what came before it: the same words may come back.
+    /// Shows progress. The name has a hash of the content. The id also depends on the previous
+    /// activity, because the same content may return later.
     async fn progress(&self, session: &str, act: &Act, of: &str, shown_as: &str) -> Result<String, Trouble> {
         let content = act.content.to_string();
         let sum = id_of(&[&content]);
         let awake = self.told(session, |it| std::mem::replace(&mut it.awake, true));
         if shown_as.ends_with(&sum) {
             if awake {
-                // Nothing new for long: it says so again.
+                // Nothing new for a long time, so it shows a sign of life.
                 self.create(session, &id_of(&[of, session, &content, &wall().to_string()]), act).await?;
             }
             return Ok(shown_as.to_owned());
@@ -115,7 +121,8 @@ impl Linear {
         Ok(format!("{id} {sum}"))
     }
 
-    /// Plan and links, where they are new. What Linear does not take of them holds up nothing.
+    /// Sends the plan and the links if they are new. If Linear rejects them, the post is still
+    /// shown.
     async fn update(&self, session: &str, card: &Card) -> Result<(), Trouble> {
         let plan = plan_of(card);
         let told = self.told(session, |it| it.clone());
@@ -168,7 +175,7 @@ impl Outbound for Linear {
     fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {
         Box::pin(async move {
             let Some(session) = shot.place.get("session") else {
-                return Err(Trouble::Never("nobody knows which session of Linear this is".into()));
+                return Err(Trouble::Never("the Linear session of this conversation is unknown".into()));
             };
             match &shot.sight {
                 Sight::Seen { source } => {
@@ -183,15 +190,15 @@ impl Outbound for Linear {
     }
 }
 
-/// How a conversation is at the moment.
+/// The present state of a conversation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Now {
     works: bool,
-    /// Its agent waits for an answer.
+    /// Set while its agent waits for an answer.
     waits: bool,
 }
 
-/// One activity.
+/// The content of one activity.
 #[derive(Clone, Debug, PartialEq)]
 struct Act {
     content: Value,
@@ -206,12 +213,12 @@ impl Act {
     }
 }
 
-/// What a card is as an activity. Linear takes a session's state from its last one, so what says nothing new about that
-/// must not be the last.
+/// Returns a card as an activity. Linear derives a session's state from its last activity, so an
+/// activity that would show the wrong state is left out.
 fn act(card: &Card, now: Now) -> Option<Act> {
     let last_word = if now.works { "thought" } else { "response" };
     Some(match card.tone {
-        // While it waits for an answer, the question stays the last thing there.
+        // While the agent waits for an answer, the question must stay the last activity.
         Tone::Working if now.waits => return None,
         Tone::Working => working(card),
         Tone::Waiting => Act::saying("thought", &card.text, false),
@@ -222,13 +229,14 @@ fn act(card: &Card, now: Now) -> Option<Act> {
             let options = card.buttons.iter().map(|it| (it.label.clone(), it.value.clone())).collect();
             Act { options, ..Act::saying("elicitation", &card.text, false) }
         }
-        // The end of the turn has said so already.
+        // The end of the turn has already shown it.
         Tone::Answered if !now.works => return None,
         Tone::Answered => Act::saying("thought", &card.text, true),
     })
 }
 
-/// The last step as an action, unless it has said something since.
+/// Returns progress as an activity: the last step as an action, or the agent's words if it wrote
+/// some since.
 fn working(card: &Card) -> Act {
     let doing = card.doing.as_deref().unwrap_or("working");
     let says = card.text.lines().any(|it| it.starts_with("> "));
@@ -256,7 +264,7 @@ fn plan_of(card: &Card) -> Option<Value> {
     (!card.plan.is_empty()).then(|| steps.collect())
 }
 
-/// An id in the shape of a random one, and always the same for the same thing.
+/// Returns an id in the form of a random UUID, which is always the same for the same parts.
 fn id_of(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{AgentEntry, Config, Credentials, Instance, Off, Receiver, Registry, Secret, Webhook};
 
-/// The settings of the user's own file, section by section as far as each can be understood.
+/// The settings of the user's own file, each section with its error if it cannot be understood.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `[agents.NAME]`, in the order of the file.
@@ -40,7 +40,8 @@ pub trait Variables {
         Ok(None)
     }
 
-    /// Returns whether the variable is set and empty, which says that it is no longer wanted.
+    /// Returns whether the variable is set and empty, which means that its value is no longer
+    /// wanted.
     fn is_emptied(&self, _name: &str) -> bool {
         false
     }
@@ -61,7 +62,7 @@ pub struct Fault {
     pub hint: String,
 }
 
-/// Where the value of a variable in use comes from.
+/// The source of the value of a variable in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The daemon's environment.
@@ -70,10 +71,11 @@ pub enum Origin {
     Remembered,
 }
 
-/// The successor of the program that an older bridge started when nothing was configured.
+/// The program that is started when nothing is configured; the successor of the one that an older
+/// bridge started.
 pub const USUAL_COMMAND: &str = "claude-agent-acp";
 
-/// The credentials of each service: the variable, and whether the pair is off without it.
+/// The credentials of each service: the variable, and whether the bridge is off without it.
 const VARIABLES: &[(Service, &str, bool)] = &[
     (Service::Slack, "SLACK_BOT_TOKEN", true),
     (Service::Slack, "SLACK_APP_TOKEN", false),
@@ -87,14 +89,14 @@ const VARIABLES: &[(Service, &str, bool)] = &[
     (Service::Telegram, "TELEGRAM_BOT_TOKEN", true),
 ];
 
-/// The variables that say which agents and services there are.
+/// The variables that name the agents and services.
 pub const SETTING_VARIABLES: &[&str] = &["AGENTS_JSON", "ACP_AGENT_COMMAND", "ENABLED_SERVICES"];
 
-/// Returns whether a variable of this name is about bridges, for whichever agent and source.
+/// Returns whether a variable of this name is about bridges, for any agent and any source.
 pub fn is_bridge_variable(name: &str) -> bool {
     let base = name.split_once("__").map_or(name, |(base, _)| base);
     let base = base.strip_suffix("_FILE").or_else(|| base.strip_suffix("_COMMAND")).unwrap_or(base);
-    // `ACP_AGENT_COMMAND` ends like a source.
+    // `ACP_AGENT_COMMAND` is no source, although it ends like one.
     SETTING_VARIABLES.contains(&name) || VARIABLES.iter().any(|(_, variable, _)| *variable == base)
 }
 
@@ -115,7 +117,7 @@ pub fn read(settings: Settings, variables: &dyn Variables) -> Registry {
     let mut found = Registry { config, receivers, ..Registry::default() };
     for (name, entry) in agents {
         let Ok(agent) = AgentName::new(&name) else {
-            reader.fault(from, format!("{name:?} is no name for an agent"), "give the agent another name");
+            reader.fault(from, format!("{name:?} cannot be an agent's name"), "give the agent another name");
             continue;
         };
         let is_default = default.as_deref() == Some(&*name);
@@ -139,7 +141,7 @@ pub fn read(settings: Settings, variables: &dyn Variables) -> Registry {
     found
 }
 
-/// Every agent that is named, with what is wrong with its entry.
+/// All named agents, each with its entry or the error in it.
 type Entries = Vec<(String, Result<AgentEntry, String>)>;
 
 struct Reader<'a> {
@@ -153,7 +155,7 @@ impl Reader<'_> {
         self.faults.push(Fault { setting: setting.into(), what: what.into(), hint: hint.into() });
     }
 
-    /// Returns a variable's value from the environment, or from where an earlier daemon had it.
+    /// Returns a variable's value from the environment, or from the source that an earlier daemon used.
     fn ask(&mut self, name: &str) -> Result<Option<String>, String> {
         let found = self.ask_now(name)?;
         if found.is_some() || self.variables.is_emptied(name) {
@@ -188,10 +190,8 @@ impl Reader<'_> {
 
     /// Returns the agents and the setting that names them.
     fn agents(&mut self, listed: Entries) -> (Entries, &'static str) {
-        let (mut entries, from) = match listed.is_empty() {
-            false => (listed, "agents"),
-            true => (self.agents_of_variables(), "AGENTS_JSON"),
-        };
+        let (mut entries, from) =
+            if listed.is_empty() { (self.agents_of_variables(), "AGENTS_JSON") } else { (listed, "agents") };
         let mut suffixes: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, _) in &entries {
             suffixes.entry(suffix_of(name)).or_default().push(name.clone());
@@ -231,16 +231,16 @@ impl Reader<'_> {
         });
         let entry = |value: serde_json::Value| {
             let entry: AgentEntry = serde_json::from_value(value).map_err(|error| error.to_string())?;
-            match entry.command.as_deref().is_none_or(|command| command.trim().is_empty()) {
-                true => Err("it has no command".to_owned()),
-                false => Ok(entry),
+            if entry.command.as_deref().is_none_or(|command| command.trim().is_empty()) {
+                return Err("it has no command".to_owned());
             }
+            Ok(entry)
         };
         named.into_iter().map(|(name, value)| (name, entry(value))).collect()
     }
 
-    /// Returns the agent that variables without a suffix belong to. A broken entry might have been
-    /// marked as the default, so next to one the first agent does not count.
+    /// Returns the agent that variables without a suffix belong to. If an entry is broken, the
+    /// first agent is not used, because the broken entry might have been marked as the default.
     fn default_agent(&mut self, entries: &Entries, from: &str) -> Option<String> {
         let good = || entries.iter().filter_map(|(name, entry)| Some((name, entry.as_ref().ok()?)));
         let marked: Vec<&String> = good().filter(|(_, entry)| entry.default).map(|(name, _)| name).collect();
@@ -266,7 +266,7 @@ impl Reader<'_> {
             None => (config.services.clone(), "bridges.services"),
         };
         if names.is_empty() {
-            // A limit that cannot be read is still a limit.
+            // A limit that cannot be read still limits.
             let is_broken = self.faults.iter().any(|fault| fault.setting == "ENABLED_SERVICES");
             return if is_broken { vec![] } else { Service::ALL.to_vec() };
         }
@@ -291,7 +291,7 @@ impl Reader<'_> {
                 self.fault("bridges.webhook", "a [[bridges.webhook]] has no url", "write url = \"https://…\"");
                 continue;
             }
-            // A secret that cannot be read keeps no other receiver from its events.
+            // An unreadable secret does not affect the other receivers.
             let found = if variable.is_empty() { Ok(None) } else { self.ask(&variable) };
             let (secret, unreadable) = match found {
                 Ok(found) => (found.map(Secret), None),
@@ -302,8 +302,8 @@ impl Reader<'_> {
         receivers
     }
 
-    /// Looks for a pair's credentials in the environment, or, if it has none of them, where an
-    /// earlier daemon had them. Returns those found and the needed ones that are missing.
+    /// Looks for a pair's credentials in the environment, and if there are none, at the sources of
+    /// an earlier daemon. Returns the credentials found, and the required ones that are missing.
     fn credentials(
         &mut self,
         agent: &AgentName,
@@ -339,8 +339,8 @@ impl Reader<'_> {
         Ok((BTreeMap::new(), vec![]))
     }
 
-    /// Makes one pair of agent and service: complete, off for a reason, or not wanted at all. It
-    /// looks at no other agent's variables.
+    /// Creates one pair of agent and service. `Err` has the reason why it is off, or nothing if it
+    /// is not configured. No other agent's variables are used.
     fn instance(&mut self, agent: &AgentName, is_default: bool, service: Service) -> Result<Instance, Option<String>> {
         let (mut found, lacks) = self.credentials(agent, is_default, service).map_err(Some)?;
         if found.is_empty() {
@@ -348,11 +348,11 @@ impl Reader<'_> {
         }
         let name = |variable: &str| variable_of(variable, agent, is_default);
         if !lacks.is_empty() {
-            return Err(Some(format!("{} is not set, and no other agent's is used for it", lacks.join(" and "))));
+            return Err(Some(format!("{} is not set, and another agent's is never used", lacks.join(" and "))));
         }
         let mut needed = |variable: &str| found.remove(variable).unwrap_or_default();
         let without_route =
-            |variable: &str| format!("{} is not set: its route answers 503 and takes nothing", name(variable));
+            |variable: &str| format!("{} is not set, so its route answers every delivery with 503", name(variable));
         let mut warning = None;
         let credentials = match service {
             Service::Slack => {
@@ -361,7 +361,7 @@ impl Reader<'_> {
                 let signing_secret = found.remove("SLACK_SIGNING_SECRET").map(Secret);
                 if app_token.is_none() && signing_secret.is_none() {
                     return Err(Some(format!(
-                        "{} is not set (nor {} for events over HTTP), so nothing could be heard",
+                        "{} is not set (nor {} for events over HTTP), so it could receive no events",
                         name("SLACK_APP_TOKEN"),
                         name("SLACK_SIGNING_SECRET")
                     )));
@@ -370,7 +370,7 @@ impl Reader<'_> {
             }
             Service::Github => {
                 let app_id = needed("GITHUB_APP_ID");
-                // A key in one line has its line breaks written out.
+                // In a key on one line, the line breaks are written as \n.
                 let private_key = Secret(needed("GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
                 let webhook_secret = found.remove("GITHUB_WEBHOOK_SECRET").map(Secret);
                 warning = webhook_secret.is_none().then(|| without_route("GITHUB_WEBHOOK_SECRET"));
@@ -405,7 +405,7 @@ fn trimmed(value: Option<String>) -> Option<String> {
 const SHAPE: &str =
     r#"write {"claude": {"command": "claude-agent-acp", "default": true}, "codex": {"command": "codex-acp"}}"#;
 
-/// A JSON object in the order in which it is written, because without a default the first entry counts.
+/// A JSON object in its written order, because the first entry is the default if none is marked.
 struct Listed(Vec<(String, serde_json::Value)>);
 
 impl<'de> Deserialize<'de> for Listed {
@@ -420,7 +420,7 @@ impl<'de> Deserialize<'de> for Listed {
                 let mut found: Vec<(String, serde_json::Value)> = Vec::new();
                 while let Some((name, entry)) = map.next_entry::<String, serde_json::Value>()? {
                     if found.iter().any(|(known, _)| *known == name) {
-                        return Err(serde::de::Error::custom(format!("{name} is there twice")));
+                        return Err(serde::de::Error::custom(format!("{name} is listed twice")));
                     }
                     found.push((name, entry));
                 }
@@ -431,7 +431,8 @@ impl<'de> Deserialize<'de> for Listed {
     }
 }
 
-/// Returns what an agent's variables end with: upper case, with an underscore for other characters.
+/// Returns the suffix of an agent's variables: its name in upper case, with underscores for other
+/// characters.
 fn suffix_of(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
@@ -441,8 +442,8 @@ fn variable_of(variable: &str, agent: &AgentName, is_default: bool) -> String {
     if is_default { variable.to_owned() } else { format!("{variable}__{}", suffix_of(agent.as_str())) }
 }
 
-/// Returns every name of an agent's own variable, the most specific first. The default agent's
-/// variables may have its suffix, too.
+/// Returns all names of an agent's own variable, the most specific first. The default agent's
+/// variables may also have its suffix.
 fn names_of(variable: &str, agent: &AgentName, is_default: bool) -> Vec<String> {
     let own = format!("{variable}__{}", suffix_of(agent.as_str()));
     if is_default { vec![own, variable.to_owned()] } else { vec![own] }
@@ -509,7 +510,8 @@ mod tests {
         let Credentials::Telegram { bot_token } = &it.instances[0].credentials else { panic!() };
         assert_eq!(bot_token.reveal(), "2:y");
         assert!(it.off[0].why.contains("comand") && it.off[0].is_reported, "{:?}", it.off);
-        // A section that cannot be understood switches every pair off: who may ask is not known.
+        // A section that cannot be understood switches every pair off, because it is not known who
+        // may ask.
         let settings = Settings { agents: vec![], config: Err("unknown variant `x`".into()) };
         let it = read(settings, &|name: &str| Ok((name == "TELEGRAM_BOT_TOKEN").then(|| "1:x".to_owned())));
         assert!(on(&it).is_empty() && it.config.allow.is_empty());
@@ -526,7 +528,7 @@ mod tests {
         assert_eq!(bot_token.reveal(), "1:x", "the more specific one counts");
     }
 
-    /// Variables of which an earlier daemon knew the source.
+    /// Variables with values at the sources of an earlier daemon.
     #[derive(Default)]
     struct Remembering {
         now: BTreeMap<&'static str, &'static str>,
@@ -553,12 +555,12 @@ mod tests {
         let it = read(settings(), &Remembering { before: before.clone(), ..Remembering::default() });
         assert_eq!(it.off.iter().map(|off| off.why.as_str()).collect::<Vec<_>>(), ["it is gone"]);
         assert_eq!(it.used.get("SLACK_APP_TOKEN"), Some(&Origin::Remembered), "it stays remembered");
-        // The environment names the pair: what it does not name is no longer wanted.
+        // The environment has some variables of the pair, so the others are no longer wanted.
         let now = BTreeMap::from([("SLACK_BOT_TOKEN", "c"), ("SLACK_SIGNING_SECRET", "s")]);
         let it = read(settings(), &Remembering { now, before: before.clone() });
         assert_eq!(on(&it), ["slack:default"]);
         assert_eq!(it.used.get("SLACK_APP_TOKEN"), None);
-        // A variable that is set to nothing says that the pair is not wanted.
+        // A variable that is set and empty means that the pair is not wanted.
         let it = read(settings(), &Remembering { now: BTreeMap::from([("SLACK_BOT_TOKEN", "")]), before });
         assert!(on(&it).is_empty() && it.off.is_empty() && it.used.is_empty(), "{:?}", it.off);
     }
@@ -571,7 +573,8 @@ mod tests {
         assert!(!is_bridge_variable("GITHUB_TOKEN") && !is_bridge_variable("PATH"));
     }
 
-    /// A variable that cannot be read switches off its own pair with a reason; the other pairs go on.
+    /// A variable that cannot be read switches off its own pair with a reason; the other pairs stay
+    /// on.
     #[test]
     fn a_credential_that_cannot_be_read_is_its_pairs_alone() {
         let it = read(Settings::new(&[], Config::default()), &|name: &str| match name {
@@ -584,7 +587,7 @@ mod tests {
         assert_eq!(off, ["slack: SLACK_BOT_TOKEN cannot be read: the file gives nothing"]);
     }
 
-    /// A service may give back what it was sent: it is not in the words that people see.
+    /// A service may return what it was sent. The words that people see do not contain it.
     #[test]
     fn words_never_hold_a_secret() {
         let it = read_env(&[("SLACK_BOT_TOKEN", "xoxb-1"), ("SLACK_APP_TOKEN", "xapp-2")]);

@@ -1,4 +1,4 @@
-//! Slack's Web API, as far as it is used.
+//! The part of Slack's Web API that the bridge uses.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::http::{Call, Http};
 use crate::registry::{Secret, Standing};
 use crate::service::Trouble;
 
-/// Who we are in a workspace.
+/// Our identity in a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Me {
     pub(crate) user: String,
@@ -28,13 +28,13 @@ pub(crate) struct Api {
     me: Mutex<Option<Me>>,
     people: Mutex<HashMap<String, Standing>>,
     channels: Mutex<HashMap<String, String>>,
-    /// One looks somebody up; the others find what it found.
+    /// Held during a lookup, so that parallel requests use its cached result.
     looks: tokio::sync::Mutex<()>,
 }
 
-/// How many people and channels are remembered.
+/// Capacity of the caches of people and channels.
 const MOST_KNOWN: usize = 5_000;
-/// How long looking somebody up may hold up the answer to a delivery.
+/// Time limit of a lookup, because the answer to a delivery waits for it.
 const LOOK_UP: Duration = Duration::from_millis(1_200);
 
 impl Api {
@@ -51,14 +51,15 @@ impl Api {
         }
     }
 
-    /// Calls a method that writes, with the bot's token. Slack takes JSON for these.
+    /// Calls a method that writes, with the bot's token. Slack accepts JSON for these.
     pub(crate) async fn write(&self, method: &str, body: &Value) -> Result<Value, Trouble> {
         let call = Call::new(Method::POST, format!("{}/{method}", self.url)).json(body);
         self.send(method, call, &self.bot_token).await
     }
 
-    /// Calls a method that only reads, with the bot's token. Slack ignores JSON for these: `users.info` would know no
-    /// user and `conversations.replies` no channel, so the arguments are a form.
+    /// Calls a method that only reads, with the bot's token. Slack ignores JSON for these:
+    /// `users.info` would find no user and `conversations.replies` no channel. The arguments are
+    /// therefore a form.
     async fn read(
         &self,
         method: &str,
@@ -94,7 +95,7 @@ impl Api {
             | "token_expired"
             | "missing_scope"
             | "not_allowed_token_type" => {
-                Trouble::Locked(format!("{method}: Slack says {error}; look at the app's tokens and scopes"))
+                Trouble::Locked(format!("{method}: Slack says {error}; check the app's tokens and scopes"))
             }
             "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" | "team_added_to_org" => {
                 Trouble::Unknown(format!("{method}: Slack says {error}"))
@@ -103,7 +104,7 @@ impl Api {
         })
     }
 
-    /// Who we are; asked once.
+    /// Returns our identity, which is asked for once.
     pub(crate) async fn me(&self) -> Result<Me, Trouble> {
         let known = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(me) = known {
@@ -116,15 +117,15 @@ impl Api {
         Ok(me)
     }
 
-    /// A fresh address for Socket Mode.
+    /// Returns a new address for Socket Mode.
     pub(crate) async fn open_socket(&self) -> Result<String, Trouble> {
         let Some(token) = &self.app_token else { return Err(Trouble::Locked("there is no app token".into())) };
         let call = Call::new(Method::POST, format!("{}/apps.connections.open", self.url)).form(&[]);
         let said = self.send("apps.connections.open", call, token).await?;
-        said["url"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack gave no address".into()))
+        said["url"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack returned no address".into()))
     }
 
-    /// What is known of somebody: of whom Slack knows nothing, an id.
+    /// Returns the facts about a person; only the id if Slack does not know the person.
     pub(crate) async fn standing(&self, user: &str, team: Option<&str>) -> Standing {
         let known = || self.people.lock().unwrap_or_else(PoisonError::into_inner).get(user).cloned();
         if let Some(known) = known() {
@@ -171,7 +172,7 @@ impl Api {
         found
     }
 
-    /// What a channel is called.
+    /// Returns the name of a channel.
     pub(crate) async fn channel_name(&self, channel: &str) -> String {
         let known = || self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).cloned();
         if let Some(known) = known() {
@@ -185,7 +186,7 @@ impl Api {
         let name = match asked {
             Ok(said) => said["channel"]["name"].as_str().map(|name| format!("#{name}")),
             Err(trouble) if trouble.passes() => return channel.to_owned(),
-            // The app may lack the scope for this channel: one such answer is enough.
+            // The app may lack the scope for this channel, so it is not asked again.
             Err(_) => None,
         };
         let name = name.unwrap_or_else(|| channel.to_owned());
@@ -197,7 +198,7 @@ impl Api {
         name
     }
 
-    /// What is in a thread, oldest first.
+    /// Returns the messages of a thread, oldest first.
     pub(crate) async fn thread(&self, channel: &str, root: &str) -> Result<Vec<Value>, Trouble> {
         let mut found = Vec::new();
         let mut cursor = String::new();

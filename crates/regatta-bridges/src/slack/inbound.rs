@@ -1,4 +1,4 @@
-//! What comes from Slack: envelopes of Socket Mode, or signed requests.
+//! Events from Slack: envelopes of Socket Mode, or signed requests.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,20 +21,20 @@ use crate::signature;
 use super::api::Api;
 use super::markup;
 
-/// How old a signed request may be.
+/// Maximum age of a signed request.
 const WINDOW_S: u64 = 300;
-/// How long a socket may be silent: Slack pings far more often.
+/// Time of silence after which a socket counts as broken. Slack pings far more often.
 const SILENCE: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 
-/// How many envelopes of one socket are being kept. Slack waits three seconds for each, however many come at once; what
-/// is said in one thread is kept in its order.
+/// Maximum number of envelopes of one socket that are handled at the same time. Slack waits three
+/// seconds for each, however many arrive at once. Messages of one thread are handled in order.
 const AT_ONCE: usize = 16;
-/// How many may wait for what was said before them in their thread.
+/// Maximum number of envelopes that wait for an earlier one of their thread.
 const MOST_IN_LINE: usize = 256;
 
-/// What came over the socket.
+/// An envelope that came over the socket.
 struct Envelope {
     id: String,
     kind: String,
@@ -42,18 +42,19 @@ struct Envelope {
 }
 
 impl Envelope {
-    /// The thread that it belongs to.
+    /// Returns the thread that the envelope belongs to.
     fn place(&self) -> String {
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         let (event, clicked) = (&self.payload["event"], &self.payload["container"]);
         let or = |one: &Value, other: &Value| if one.is_string() { text(one) } else { text(other) };
-        // A deletion comes after the message that it is about.
+        // A deletion is handled after the message that it deletes.
         if let Some((root, _)) = deleted(event) {
             return format!("{}:{root}", text(&event["channel"]));
         }
-        match event.is_object() {
-            true => format!("{}:{}", text(&event["channel"]), or(&event["thread_ts"], &event["ts"])),
-            false => format!("{}:{}", text(&clicked["channel_id"]), or(&clicked["thread_ts"], &clicked["message_ts"])),
+        if event.is_object() {
+            format!("{}:{}", text(&event["channel"]), or(&event["thread_ts"], &event["ts"]))
+        } else {
+            format!("{}:{}", text(&clicked["channel_id"]), or(&clicked["thread_ts"], &clicked["message_ts"]))
         }
     }
 }
@@ -69,7 +70,8 @@ impl Slack {
         Slack { api, signing_secret, by_socket }
     }
 
-    /// One socket, from its opening to its end. `Ok` when Slack asks for another.
+    /// Serves one socket from its opening to its end. Returns `Ok` when Slack asks for another
+    /// socket.
     async fn listen(&self, desk: &Desk) -> Result<(), Trouble> {
         let me = self.api.me().await?;
         desk.known_as(&[&me.user, &me.bot, &me.name]);
@@ -85,12 +87,13 @@ impl Slack {
             let next = tokio::select! {
                 Some((place, id, kept)) = under_way.next() => {
                     match kept {
-                        // Acknowledged only when it is kept: what is not, Slack sends again.
+                        // Acknowledged only after it is stored. Slack sends unacknowledged
+                        // envelopes again.
                         Ok(()) => {
                             let ack = json!({"envelope_id": id}).to_string();
                             write.send(Message::text(ack)).await.map_err(unknown)?;
                         }
-                        Err(why) => tracing::warn!(agent = %desk.agent, "an envelope of Slack was not kept: {why}"),
+                        Err(why) => tracing::warn!(agent = %desk.agent, "could not store an envelope from Slack: {why}"),
                     }
                     match lines.get_mut(&place).and_then(VecDeque::pop_front) {
                         Some(envelope) => under_way.push(self.keep(desk, place, envelope)),
@@ -109,7 +112,7 @@ impl Slack {
                 Some(Err(error)) => return Err(unknown(error)),
                 Some(Ok(Message::Text(text))) => text,
                 Some(Ok(Message::Close(_))) => return Err(Trouble::Unknown("the socket was closed".into())),
-                Some(Ok(_)) => continue, // pings are answered by themselves
+                Some(Ok(_)) => continue, // the library answers pings
             };
             let Ok(frame) = serde_json::from_str::<Value>(&text) else { continue };
             match frame["type"].as_str() {
@@ -117,7 +120,7 @@ impl Slack {
                 Some("disconnect") => {
                     return match frame["reason"].as_str() {
                         Some("link_disabled") => Err(Trouble::Locked("Socket Mode is switched off for the app".into())),
-                        // What was not acknowledged comes again on the next one.
+                        // Unacknowledged envelopes come again on the next socket.
                         _ => Ok(()),
                     };
                 }
@@ -125,7 +128,7 @@ impl Slack {
             }
             let Some(id) = frame["envelope_id"].as_str() else { continue };
             if desk.is_paused() {
-                continue; // it comes again
+                continue; // Slack sends it again
             }
             let kind = frame["type"].as_str().unwrap_or_default().to_owned();
             let envelope = Envelope { id: id.to_owned(), kind, payload: frame["payload"].clone() };
@@ -140,7 +143,7 @@ impl Slack {
         }
     }
 
-    /// Keeps one envelope; says whose turn in its place is over.
+    /// Handles one envelope. Returns its thread and its id with the result.
     async fn keep(&self, desk: &Desk, place: String, it: Envelope) -> (String, String, Result<(), String>) {
         let kept = self.handle(desk, &it.kind, &it.payload).await;
         (place, it.id, kept)
@@ -182,14 +185,14 @@ impl Slack {
             let key = format!("slack:{team}:{}:{root}:{}", text("channel"), desk.agent);
             return Some(Incoming::Deleted { key, source: ts.to_owned(), by: Default::default() });
         }
-        // Edits, joins and the like say nothing to us.
+        // Edits, joins and the like are not relevant.
         if !matches!(text("subtype"), "" | "file_share" | "thread_broadcast" | "bot_message") {
             return None;
         }
         let me = self.api.me().await.ok()?;
         let (user, bot) = (text("user"), text("bot_id"));
         if user == me.user || (!bot.is_empty() && bot == me.bot) {
-            return None; // our own words
+            return None; // our own message
         }
         let (channel, ts) = (text("channel"), text("ts"));
         if channel.is_empty() || ts.is_empty() {
@@ -202,7 +205,7 @@ impl Slack {
         let mentions = markup::mentions(text("text"));
         let called = mentions.contains(&me.user) || text("type") == "app_mention" || text("channel_type") == "im";
         if !called && !desk.has_conversation(&key) {
-            return None; // not for us, and nothing is looked up for it
+            return None; // not for this agent, so nothing is looked up
         }
         let mut by = match (bot.is_empty(), user.is_empty()) {
             (true, false) => self.api.standing(user, event["user_team"].as_str()).await,
@@ -211,10 +214,10 @@ impl Slack {
             }
         };
         by.is_bot |= !bot.is_empty();
-        let context = match called && desk.wants_context(channel) && root != ts {
-            true => self.context(channel, root, ts).await,
-            false => None,
-        };
+        let mut context = None;
+        if called && desk.wants_context(channel) && root != ts {
+            context = self.context(channel, root, ts).await;
+        }
         let place = [("channel", channel), ("thread_ts", root), ("team", team)];
         Some(Incoming::Said(Said {
             delivery: format!("{channel}:{ts}"),
@@ -231,7 +234,7 @@ impl Slack {
             text: markup::plain(text("text"), &me.user),
             source: ts.to_owned(),
             called,
-            // A message that begins with somebody's name is for them.
+            // A message that begins with a mention is addressed to that person.
             calls_another: !called
                 && (text("text").trim_start().starts_with("<@") || mentions.iter().any(|it| desk.is_another(it))),
             context,
@@ -240,7 +243,7 @@ impl Slack {
         }))
     }
 
-    /// What people see of a thread before a message.
+    /// Returns the visible messages of a thread before a message.
     async fn context(&self, channel: &str, root: &str, before: &str) -> Option<String> {
         let messages = self.api.thread(channel, root).await.ok()?;
         let mut lines = Vec::new();
@@ -267,7 +270,7 @@ impl Slack {
             return Some(Incoming::Chosen { delivery, approval, choice: choice.to_owned(), by });
         }
         let conversation: ConversationId = of.parse().ok()?;
-        // Only what is in this very thread, whatever a request says.
+        // Only conversations of the same channel are accepted, whatever the request says.
         let board = desk.board();
         let known = board.conversations.get(&conversation).filter(|it| it.agent == desk.agent)?;
         let here = payload["channel"]["id"].as_str();
@@ -283,15 +286,15 @@ impl Slack {
     }
 }
 
-/// Returns the names of the files that a message has.
+/// Returns the names of the files that are attached to a message.
 fn attachments(event: &Value) -> Vec<String> {
     let files = event["files"].as_array().into_iter().flatten();
     let name = |file: &Value| file["name"].as_str().or(file["title"].as_str()).unwrap_or("a file").to_owned();
     files.map(name).collect()
 }
 
-/// Returns the thread and the message that an event says was deleted. A message that others replied to is not gone from
-/// Slack but becomes a tombstone.
+/// Returns the thread and the message that a deletion event is about. Slack replaces a deleted
+/// message that has replies by a tombstone.
 fn deleted(event: &Value) -> Option<(&str, &str)> {
     let (gone, before) = (&event["message"], &event["previous_message"]);
     let ts = match event["subtype"].as_str()? {
@@ -309,7 +312,7 @@ impl Inbound for Slack {
             let mut pause = AGAIN;
             loop {
                 if !self.by_socket {
-                    // Only who we are is to be found out; what comes in comes over the route.
+                    // Only our identity is needed, because events arrive over the route.
                     match self.api.me().await {
                         Ok(me) => {
                             desk.known_as(&[&me.user, &me.bot, &me.name]);
@@ -358,7 +361,7 @@ impl Inbound for Slack {
             }
             let fresh = at.parse::<u64>().is_ok_and(|it| (wall() / 1_000).abs_diff(it) <= WINDOW_S);
             if !fresh {
-                return Received::Refused { status: 401, why: "it is too old" };
+                return Received::Refused { status: 401, why: "the request is too old" };
             }
             let is_form = header("content-type").starts_with("application/x-www-form-urlencoded");
             let (kind, payload) = if is_form {
@@ -367,7 +370,7 @@ impl Inbound for Slack {
                 ("events_api", serde_json::from_slice(body).ok())
             };
             let Some(payload) = payload else {
-                return Received::Refused { status: 400, why: "it cannot be understood" };
+                return Received::Refused { status: 400, why: "the request cannot be parsed" };
             };
             if payload["type"] == "url_verification" {
                 return Received::Answer(payload["challenge"].as_str().unwrap_or_default().to_owned());
@@ -379,12 +382,12 @@ impl Inbound for Slack {
 
 fn words(trouble: &Trouble) -> String {
     match trouble {
-        Trouble::Later(pause) => format!("Slack wants to be left alone for {} s", pause.as_secs()),
+        Trouble::Later(pause) => format!("Slack asks to wait {} s", pause.as_secs()),
         Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
     }
 }
 
-/// The `payload` of a form.
+/// Returns the `payload` field of a form, parsed.
 fn form_payload(body: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?;
     let field = text.split('&').find_map(|it| it.strip_prefix("payload="))?;

@@ -1,6 +1,6 @@
-//! Text between people's Slack and agents' CommonMark.
+//! Conversion between Slack's text format and CommonMark.
 
-/// What somebody wrote, as plain text: entities decoded, links spelt out, our own mention left out.
+/// Returns a message as plain text: entities decoded, links written out, our own mention removed.
 pub(crate) fn plain(text: &str, own: &str) -> String {
     let mut found = String::with_capacity(text.len());
     let mut rest = text;
@@ -20,7 +20,7 @@ pub(crate) fn plain(text: &str, own: &str) -> String {
     decoded.trim().to_owned()
 }
 
-/// One `<…>` of Slack's.
+/// Converts one `<…>` token of Slack's format.
 fn token(text: &str, own: &str) -> String {
     let (what, label) = text.split_once('|').map_or((text, None), |it| (it.0, Some(it.1)));
     match (what.chars().next(), label) {
@@ -33,7 +33,7 @@ fn token(text: &str, own: &str) -> String {
     }
 }
 
-/// Whom a text mentions, by id.
+/// Returns the ids of the people that a text mentions.
 pub(crate) fn mentions(text: &str) -> Vec<String> {
     let found = text.split("<@").skip(1).filter_map(|it| {
         let end = it.find(['>', '|'])?;
@@ -42,7 +42,7 @@ pub(crate) fn mentions(text: &str) -> Vec<String> {
     found.collect()
 }
 
-/// An agent's words, such that nobody is called by them: a channel's bell is not an agent's to ring.
+/// Changes an agent's text so that it mentions nobody: an agent must not notify a whole channel.
 pub(crate) fn quiet(text: &str) -> String {
     let mut found = text.to_owned();
     for (loud, quiet) in [("<!", "<\u{200b}!"), ("<@", "<\u{200b}@"), ("<#", "<\u{200b}#")] {
@@ -54,7 +54,7 @@ pub(crate) fn quiet(text: &str) -> String {
     found
 }
 
-/// A line for where no blocks are shown: a notification, a watch.
+/// Returns a single line for places that show no blocks, such as notifications and watches.
 pub(crate) fn fallback(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
     quiet(&line).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")

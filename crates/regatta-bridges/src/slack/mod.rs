@@ -4,4 +4,4 @@ pub(crate) mod api;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
 
-mod markup; // CommonMark in Slack's own way
+mod markup; // CommonMark to Slack's markup

@@ -1,4 +1,4 @@
-//! What people see in Slack: a reaction at once, one message for each turn, edited; buttons for what is asked.
+//! Posts in Slack: an immediate reaction, one edited message per turn, and buttons for requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,12 @@ use crate::service::{Card, Fut, Outbound, Shot, Sight, Trouble};
 use super::api::Api;
 use super::markup;
 
-/// The longest text of one message: blocks take 12,000, and what is above them needs some.
+/// Maximum text length of one message. Blocks accept 12,000 characters, and the lines above the
+/// text need some.
 const LONGEST: usize = 9_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const EVENT: &str = "regatta_post";
-/// Slack takes a short burst into one channel, and does not say how short.
+/// Burst of posts into one channel. Slack accepts a short burst, and does not say how short.
 const POSTS_AT_ONCE: f64 = 2.0;
 
 pub(crate) struct Slack {
@@ -40,7 +41,7 @@ impl Slack {
         });
         let mut known = shot.shown_as.clone();
         if known.is_none() && shot.begun {
-            // It may be there: a call was on its way when we ended.
+            // The message may exist, because a call was under way when the last run ended.
             let messages = self.api.thread(&channel, &thread).await?;
             let ours = |it: &&Value| it["metadata"]["event_payload"]["mark"] == json!(shot.mark);
             known = messages.iter().find(ours).and_then(|it| it["ts"].as_str()).map(str::to_owned);
@@ -56,7 +57,10 @@ impl Slack {
                 body["unfurl_links"] = json!(false);
                 body["unfurl_media"] = json!(false);
                 let said = self.api.write("chat.postMessage", &body).await?;
-                said["ts"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack named no message".into()))
+                said["ts"]
+                    .as_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| Trouble::Unknown("Slack returned no message id".into()))
             }
         }
     }
@@ -74,7 +78,7 @@ impl Outbound for Slack {
                     Limit::bucket(format!("post:{channel}"), POSTS_AT_ONCE, Duration::from_secs(1)),
                 ];
                 if shot.begun {
-                    // It is looked for first, and edited if it is found.
+                    // The message is looked up first, and edited if it exists.
                     limits.push(Limit::window("conversations.replies", 50, MINUTE));
                     limits.push(Limit::window("chat.update", 50, MINUTE));
                 }
@@ -109,7 +113,7 @@ impl Outbound for Slack {
     }
 }
 
-/// All that a card says, in CommonMark.
+/// Returns the whole text of a card, in CommonMark.
 fn spoken(card: &Card) -> String {
     markup::quiet(&render::spoken(card, &Lines { most: 20, longest: 150, sign: render::sign }))
 }

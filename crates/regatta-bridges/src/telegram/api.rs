@@ -1,4 +1,4 @@
-//! Telegram's Bot API, as far as it is used.
+//! The part of Telegram's Bot API that the bridge uses.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::http::{Answer, Call, Http};
 use crate::registry::Secret;
 use crate::service::Trouble;
 
-/// Who we are.
+/// The identity of our bot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Me {
     pub(crate) id: i64,
@@ -24,10 +24,10 @@ pub(crate) struct Api {
     me: Mutex<Option<Me>>,
 }
 
-/// How long Telegram holds a poll that has nothing to tell, and how long we wait for that.
+/// Time for which Telegram keeps a poll without updates open, and our time limit for it.
 const HELD_S: u64 = 25;
 const PATIENCE: Duration = Duration::from_secs(HELD_S + 15);
-/// How long ending somebody's wait for a button may take.
+/// Time limit for confirming a pressed button.
 const BRIEFLY: Duration = Duration::from_millis(1_500);
 
 impl Api {
@@ -35,7 +35,7 @@ impl Api {
         Api { http, url, token, me: Mutex::default() }
     }
 
-    /// Calls a method. The token is part of the address: no message has that.
+    /// Calls a method. The token is part of the address, so no message contains the address.
     pub(crate) async fn call(&self, method: &str, body: &Value) -> Result<Value, Trouble> {
         self.call_within(method, body, None).await
     }
@@ -46,7 +46,7 @@ impl Api {
         judged(method, self.http.call(call).await?)
     }
 
-    /// Who we are; asked once.
+    /// Returns the identity of our bot, which is asked for once.
     pub(crate) async fn me(&self) -> Result<Me, Trouble> {
         let known = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(me) = known {
@@ -59,27 +59,28 @@ impl Api {
         Ok(me)
     }
 
-    /// What happened from `offset` on. Asking for it confirms everything before.
+    /// Returns the updates from `offset` on. The request confirms all updates before it.
     pub(crate) async fn updates(&self, offset: i64) -> Result<Vec<Value>, Trouble> {
         let ask = json!({
             "offset": offset, "timeout": HELD_S, "limit": 100, "allowed_updates": ["message", "callback_query"],
         });
         match self.call_within("getUpdates", &ask, Some(PATIENCE)).await? {
             Value::Array(updates) => Ok(updates),
-            _ => Err(Trouble::Unknown("getUpdates: Telegram gave no list".into())),
+            _ => Err(Trouble::Unknown("getUpdates: Telegram returned no list".into())),
         }
     }
 
-    /// Ends somebody's wait for a button. That it is too late for it does not matter.
+    /// Confirms a pressed button, so that its spinner stops. Failures are only logged, because a
+    /// late confirmation does no harm.
     pub(crate) async fn answer_click(&self, id: &str) {
         let answered = self.call_within("answerCallbackQuery", &json!({"callback_query_id": id}), Some(BRIEFLY)).await;
         if let Err(trouble) = answered {
-            tracing::debug!("a click was not answered: {trouble:?}");
+            tracing::debug!("could not confirm a pressed button: {trouble:?}");
         }
     }
 }
 
-/// An answer, by its class.
+/// Classifies an answer.
 fn judged(method: &str, mut answer: Answer) -> Result<Value, Trouble> {
     if answer.body["ok"] == json!(true) {
         return Ok(answer.body["result"].take());
@@ -92,8 +93,8 @@ fn judged(method: &str, mut answer: Answer) -> Result<Value, Trouble> {
             let pause = seconds.map(Duration::from_secs_f64).or_else(|| answer.retry_after());
             Trouble::Later(pause.unwrap_or(Duration::from_secs(1)))
         }
-        // What is wrong with a token is said in either way.
-        401 | 404 => Trouble::Locked(format!("{method}: Telegram says {said}; look at the bot's token")),
+        // Telegram answers a wrong token with either code.
+        401 | 404 => Trouble::Locked(format!("{method}: Telegram says {said}; check the bot's token")),
         400 | 403 => Trouble::Never(format!("{method}: Telegram says {said}")),
         _ => Trouble::Unknown(format!("{method}: Telegram answered {code}: {said}")),
     })

@@ -1,4 +1,4 @@
-//! What comes from Telegram, by long poll: messages and pressed buttons.
+//! Events from Telegram, by long polling: messages and pressed buttons.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Telegram {
         Telegram { api }
     }
 
-    /// One poll: what it brings is kept, one after the other, before the next poll confirms it.
+    /// Polls once. Each update is stored before the next poll confirms it.
     async fn poll(&self, desk: &Desk, offset: &mut i64) -> Result<(), Trouble> {
         let me = self.api.me().await?;
         if desk.people.health(desk.service, &desk.agent).connected.is_none() {
@@ -38,7 +38,7 @@ impl Telegram {
         }
         for update in self.api.updates(*offset).await? {
             if desk.is_paused() {
-                return Ok(()); // it comes again
+                return Ok(()); // the update comes again
             }
             self.handle(desk, &me, &update).await.map_err(Trouble::Unknown)?;
             *offset = update["update_id"].as_i64().map_or(*offset, |it| it + 1);
@@ -78,7 +78,7 @@ impl Inbound for Telegram {
                     Err(trouble) => {
                         let words = match &trouble {
                             Trouble::Later(pause) => {
-                                format!("Telegram wants to be left alone for {} s", pause.as_secs().max(1))
+                                format!("Telegram asks to wait {} s", pause.as_secs().max(1))
                             }
                             Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
                         };
@@ -97,11 +97,12 @@ impl Inbound for Telegram {
     }
 
     fn receive<'a>(&'a self, _: &'a Desk, _: &'a HeaderMap, _: &'a [u8]) -> Fut<'a, Received> {
-        Box::pin(async { Received::Refused { status: 503, why: "Telegram is asked, and tells nothing by itself" } })
+        Box::pin(async { Received::Refused { status: 503, why: "Telegram is polled; it has no webhook route" } })
     }
 }
 
-/// Somebody, by the number that never changes and by the user name. A first name is nobody's own: it is not used.
+/// Returns the facts about a user: the permanent number and the user name. The first name is not
+/// used, because anybody can choose it.
 fn standing(user: &Value) -> Standing {
     Standing {
         id: user["id"].as_i64().map(|it| it.to_string()).unwrap_or_default(),
@@ -122,9 +123,9 @@ fn said(desk: &Desk, me: &Me, message: &Value) -> Option<Said> {
     };
     let mut by = standing(message.get("from")?);
     if by.id == me.id.to_string() {
-        return None; // our own words
+        return None; // our own message
     }
-    // Who speaks as a channel or as the group is nobody in particular.
+    // A message in the name of a channel or group has no identifiable author.
     by.is_bot |= message.get("sender_chat").is_some();
     let read = markup::read(text, entities, me);
     let reply = &message["reply_to_message"];
@@ -165,7 +166,7 @@ fn said(desk: &Desk, me: &Me, message: &Value) -> Option<Said> {
         text: read.text.chars().take(LONGEST_TEXT / 4).collect(),
         source: id.to_string(),
         called,
-        // A message that begins with somebody's name is for them.
+        // A message that begins with a name is addressed to its owner.
         calls_another: !called && (names_another || to_another || text.trim_start().starts_with('@')),
         context,
         attachments,
@@ -173,24 +174,24 @@ fn said(desk: &Desk, me: &Me, message: &Value) -> Option<Said> {
     })
 }
 
-/// Returns what is attached to a message: a file's name, or what kind of thing it is.
+/// Returns the attachments of a message: a file's name, or the kind of attachment.
 fn attachments(message: &Value) -> Vec<String> {
     let kinds = ["document", "photo", "audio", "video", "voice", "video_note", "animation", "sticker"];
     let has = |kind: &&&str| message.get(**kind).is_some();
-    // An animation is sent as a document, too.
+    // Telegram also sends an animation as a document.
     let is_twice = |kind: &&&str| **kind == "document" && message.get("animation").is_some();
     let name = |kind: &&str| message[*kind]["file_name"].as_str().map_or_else(|| format!("a {kind}"), str::to_owned);
     kinds.iter().filter(has).filter(|kind| !is_twice(kind)).map(name).collect()
 }
 
-/// The topic of a forum, which is named with everything that is sent there.
+/// Returns the topic of a forum that a message belongs to.
 fn topic_of(message: &Value) -> Option<i64> {
     let is_topic = message["is_topic_message"].as_bool().unwrap_or(false);
     message["message_thread_id"].as_i64().filter(|_| is_topic)
 }
 
-/// What a message belongs to: its topic, the conversation of what it answers, or the message that it answers; a chat of
-/// two is one conversation.
+/// Returns the root of a message's conversation: its topic, the root of the conversation of the
+/// message that it replies to, or that message itself. A private chat is one conversation.
 fn root_of(board: &Board, chat: i64, id: i64, message: &Value) -> String {
     if let Some(topic) = topic_of(message) {
         return topic.to_string();
@@ -206,7 +207,7 @@ fn root_of(board: &Board, chat: i64, id: i64, message: &Value) -> String {
     }
 }
 
-/// Whether a message is part of a conversation, as far as that is remembered.
+/// Returns whether a message is part of a conversation, as far as the board remembers.
 fn is_in(it: &Conversation, chat: i64, message: i64) -> bool {
     let (chat, message) = (chat.to_string(), message.to_string());
     let here = it.service == Service::Telegram && it.place.get("chat") == Some(&chat);
@@ -223,7 +224,8 @@ fn url_of(chat: &Value, id: i64) -> Option<String> {
     number.strip_prefix("-100").map(|it| format!("https://t.me/c/{it}/{id}"))
 }
 
-/// A button of ours. Only what is in this very chat, whatever a request says.
+/// Parses a pressed button. Only conversations of the same chat are accepted, whatever the request
+/// says.
 fn clicked(board: &Board, desk: &Desk, click: &Value) -> Option<Incoming> {
     let (choice, of) = click["data"].as_str()?.split_once(':')?;
     let chat = click["message"]["chat"]["id"].as_i64()?.to_string();
@@ -268,7 +270,7 @@ mod tests {
         }
     }
 
-    /// A first name is free text: whoever takes an allowed user's would be them.
+    /// A first name is free text, so anybody could take the name of a permitted person.
     #[test]
     fn nobody_is_known_by_a_first_name() {
         let user = json!({"id": 6, "is_bot": false, "first_name": "ann"});

@@ -1,20 +1,20 @@
-//! Text between people's Telegram and agents' CommonMark.
+//! Conversion between Telegram's text format and CommonMark.
 
 use serde_json::Value;
 
 use super::api::Me;
 
-/// What somebody wrote, as far as it concerns us.
+/// A message, parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Read {
-    /// Without the mention of us, and with a command as the router knows it.
+    /// The text without our own mention; a command of Telegram is written as the router expects it.
     pub(crate) text: String,
     pub(crate) called: bool,
-    /// Everybody else who is named: user names, and numbers of who has none.
+    /// Other people that are mentioned: user names, or numeric ids of people without a user name.
     pub(crate) others: Vec<String>,
 }
 
-/// Reads a message by its entities, which are measured in UTF-16.
+/// Parses a message by its entities, whose positions count UTF-16 units.
 pub(crate) fn read(text: &str, entities: &Value, me: &Me) -> Read {
     let units: Vec<u16> = text.encode_utf16().collect();
     let mut found = Read::default();
@@ -66,7 +66,7 @@ pub(crate) fn read(text: &str, entities: &Value, me: &Me) -> Read {
     found
 }
 
-/// A command of Telegram's in the words of a thread.
+/// Converts a command of Telegram to the word that a thread understands.
 fn command(name: &str) -> String {
     match name.trim_start_matches('/') {
         "start" | "help" => String::new(),
@@ -75,7 +75,7 @@ fn command(name: &str) -> String {
     }
 }
 
-/// CommonMark as Telegram's HTML: always well-formed, whatever the text is.
+/// Converts CommonMark to Telegram's HTML, which is well-formed for every text.
 pub(crate) fn html(text: &str) -> String {
     let mut found: Vec<String> = Vec::new();
     let mut lines = text.lines().peekable();
@@ -95,7 +95,7 @@ pub(crate) fn html(text: &str) -> String {
             }
             found.push(block(&code.join("\n"), &language));
         } else if trimmed.starts_with('|') && lines.peek().is_some_and(|it| it.trim_start().starts_with("|-")) {
-            // A table survives only where every character is as wide as the next.
+            // A table is readable only in a fixed-width font.
             let mut rows = vec![escape(trimmed)];
             while let Some(row) = lines.next_if(|it| it.trim_start().starts_with('|')) {
                 rows.push(escape(row.trim_start()));
@@ -117,9 +117,10 @@ pub(crate) fn html(text: &str) -> String {
 
 fn block(code: &str, language: &str) -> String {
     let named = !language.is_empty() && language.chars().all(|it| it.is_ascii_alphanumeric() || "+-_#.".contains(it));
-    match named {
-        true => format!("<pre><code class=\"language-{language}\">{code}</code></pre>"),
-        false => format!("<pre>{code}</pre>"),
+    if named {
+        format!("<pre><code class=\"language-{language}\">{code}</code></pre>")
+    } else {
+        format!("<pre>{code}</pre>")
     }
 }
 
@@ -150,7 +151,7 @@ pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Marks within a line. Each inner text is read by itself, so that what is opened is closed.
+/// Converts inline marks. Each inner text is converted by itself, so that every tag is closed.
 fn inline(text: &str, links: bool) -> String {
     let mut found = String::new();
     let mut rest = text;
@@ -174,7 +175,7 @@ fn inline(text: &str, links: bool) -> String {
     found
 }
 
-/// Code between two equal runs of backticks.
+/// Converts code between two equal runs of backticks. Returns the HTML and the length consumed.
 fn span(rest: &str) -> Option<(String, usize)> {
     let run = rest.len() - rest.trim_start_matches('`').len();
     let mut at = run;
@@ -219,7 +220,7 @@ fn emphasis(rest: &str, before: char, links: bool) -> Option<(String, usize)> {
     }
 }
 
-/// A link to a page or an address of mail; of any other only its words are left.
+/// Converts a link to a web page or mail address. Of any other link only the label is left.
 fn link(rest: &str) -> Option<(String, usize)> {
     let close = rest.find("](")?;
     let end = close + 2 + rest[close + 2..].find(')')?;
@@ -297,7 +298,7 @@ mod tests {
         }
     }
 
-    /// What is left when the markup is taken away, or nothing when it does not hold together.
+    /// Returns the text without its tags, or nothing if the tags do not match.
     fn stripped(html: &str) -> Option<String> {
         let (mut shown, mut open, mut rest) = (String::new(), Vec::new(), html);
         while let Some(at) = rest.find('<') {

@@ -1,20 +1,21 @@
-//! Telegram: bots by long poll, in groups and in chats of two.
+//! Telegram: bots in groups and private chats, by long polling.
 //!
-//! Telegram cannot be asked whether a message is there. When we end between sending something and writing that down,
-//! what only shows how far a turn is, is not sent again; an answer, a question or a note is, and may then be there twice.
+//! Telegram cannot be asked whether a message exists. If this process ends after it sent a message
+//! and before that was stored, a progress message is not sent again. An answer, a question or a
+//! note is sent again, and may then appear twice.
 
 pub(crate) mod api;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
 
-mod markup; // CommonMark as Telegram's HTML
+mod markup; // CommonMark to Telegram's HTML
 
-/// What a message of ours is known by: its number, and a sum of what it shows.
+/// Returns the name of a message of ours: its number, and a hash of its content.
 fn name_of(message: &str, sum: &str) -> String {
     format!("{message} {sum}")
 }
 
-/// The number of a message of ours.
+/// Returns the number of a message of ours.
 fn number_of(name: &str) -> &str {
     name.split_once(' ').map_or(name, |it| it.0)
 }

@@ -1,4 +1,4 @@
-//! What people see in Telegram: a reaction at once, one message for each turn, edited; buttons for what is asked.
+//! Posts in Telegram: an immediate reaction, one edited message per turn, and buttons for requests.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -14,10 +14,11 @@ use crate::service::{Button, Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
 use super::api::Api;
 use super::{markup, name_of, number_of};
 
-/// A message has at most 4,096 UTF-16 units; what is above and below the text needs some.
+/// Maximum text length. A message has at most 4,096 UTF-16 units, and the lines above and below the
+/// text need some.
 const LONGEST: usize = 3_600;
 const SECOND: Duration = Duration::from_secs(1);
-/// A message that may be there, and nobody can tell.
+/// The name of a message that may or may not exist.
 const UNSURE: &str = "?";
 
 pub(crate) struct Telegram {
@@ -34,7 +35,7 @@ impl Telegram {
         let reaction = json!([{"type": "emoji", "emoji": "👀"}]);
         let body = json!({"chat_id": chat, "message_id": number(source), "reaction": reaction});
         match self.api.call("setMessageReaction", &body).await {
-            // A group may allow other reactions only, or none.
+            // A group may allow only other reactions, or none.
             Err(Trouble::Never(_)) => {
                 let mut body = json!({"chat_id": chat, "action": "typing"});
                 set_topic(&mut body, shot);
@@ -50,17 +51,17 @@ impl Telegram {
         let sum = sum_of(&text, &keyboard);
         let passing = matches!(card.tone, Tone::Working | Tone::Waiting | Tone::Answered);
         match shot.shown_as.as_deref() {
-            // It may be there: what is only of the moment is not worth saying twice.
+            // The message may exist, and a progress message is not worth sending twice.
             None if shot.begun && passing => Ok(UNSURE.into()),
             Some(UNSURE) if passing => Ok(UNSURE.into()),
             Some(name) if name != UNSURE => {
                 if name == name_of(number_of(name), &sum) {
-                    return Ok(name.to_owned()); // an edit that changes nothing is refused
+                    return Ok(name.to_owned()); // Telegram refuses an edit without a change
                 }
                 match self.edit(shot, number_of(name), &text, &keyboard).await {
                     Ok(()) => Ok(name_of(number_of(name), &sum)),
                     Err(Trouble::Never(why)) if is_unchanged(&why) => Ok(name_of(number_of(name), &sum)),
-                    // Somebody deleted it, or it is too old: an answer is said again below.
+                    // The message was deleted or is too old to edit. An answer is sent again below.
                     Err(Trouble::Never(why)) if is_gone(&why) && !passing => {
                         let number = self.send(shot, &text, &keyboard).await?;
                         Ok(name_of(&number, &sum))
@@ -84,7 +85,7 @@ impl Telegram {
         }
         let said = self.say("sendMessage", body, text).await?;
         let number = said["message_id"].as_i64().map(|it| it.to_string());
-        number.ok_or_else(|| Trouble::Unknown("sendMessage: Telegram named no message".into()))
+        number.ok_or_else(|| Trouble::Unknown("sendMessage: Telegram returned no message id".into()))
     }
 
     async fn edit(&self, shot: &Shot, id: &str, text: &str, keyboard: &Value) -> Result<(), Trouble> {
@@ -93,11 +94,11 @@ impl Telegram {
         self.say("editMessageText", body, text).await.map(drop)
     }
 
-    /// Says something; without its markup, if Telegram cannot read that.
+    /// Sends a message, without its markup if Telegram cannot parse that.
     async fn say(&self, method: &str, mut body: Value, text: &str) -> Result<Value, Trouble> {
         match self.api.call(method, &body).await {
             Err(Trouble::Never(why)) if why.contains("can't parse entities") => {
-                tracing::warn!("shown without markup: {why}");
+                tracing::warn!("sending a message without markup: {why}");
                 body["text"] = json!(text);
                 if let Some(fields) = body.as_object_mut() {
                     fields.remove("parse_mode");
@@ -141,13 +142,13 @@ impl Outbound for Telegram {
     }
 }
 
-/// Pieces by how long Telegram says they are, which is not how many characters they have.
+/// Splits a text by the length that Telegram counts, which is in UTF-16 units.
 fn texts(text: &str) -> Vec<String> {
     let mut most = LONGEST;
     loop {
         let pieces = render::split(text, most);
         if most <= LONGEST / 2 || pieces.iter().all(|it| it.encode_utf16().count() <= LONGEST) {
-            return pieces; // no character counts for more than two
+            return pieces; // no character has more than two units
         }
         most -= LONGEST / 10;
     }
@@ -155,7 +156,7 @@ fn texts(text: &str) -> Vec<String> {
 
 fn chat_of(shot: &Shot) -> Result<Value, Trouble> {
     let chat = shot.place.get("chat").map(|it| number(it));
-    chat.ok_or_else(|| Trouble::Never("nobody knows which chat of Telegram this is".into()))
+    chat.ok_or_else(|| Trouble::Never("the Telegram chat of this conversation is unknown".into()))
 }
 
 fn number(text: &str) -> Value {
@@ -186,14 +187,14 @@ fn is_gone(why: &str) -> bool {
     why.contains("message to edit not found") || why.contains("message can't be edited")
 }
 
-/// The same for the same message, in every run of this version.
+/// Returns a hash of a message, the same in every run of this version.
 fn sum_of(text: &str, keyboard: &Value) -> String {
     let mut hasher = DefaultHasher::new();
     (text, keyboard.to_string()).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
-/// Short buttons beside each other, long ones below.
+/// Lays out buttons: short ones share a row.
 fn keyboard(buttons: &[Button]) -> Value {
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let mut room = 0;
@@ -213,7 +214,7 @@ fn keyboard(buttons: &[Button]) -> Value {
     json!(rows)
 }
 
-/// All that a card says, in CommonMark.
+/// Returns the whole text of a card, in CommonMark.
 fn spoken(card: &Card) -> String {
     render::spoken(card, &Lines { most: 12, longest: 80, sign: render::sign })
 }

@@ -1,6 +1,6 @@
-//! A Regatta with bridges and scripted agents, which can be ended and begun again.
+//! A Regatta with bridges and scripted agents that tests can stop and start again.
 
-#![allow(dead_code, reason = "each story uses some of it")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,10 +24,10 @@ use regatta_testkit::steps::{Life, LivingStore};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// How long anything may take: the machine may be busy.
+/// Time limit for everything, because the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
 const REPO: &str = "/nowhere/shop";
-/// The one secret that the redactor of this world knows.
+/// The only secret that the redactor of this test knows.
 pub(crate) const SECRET: &str = "hunter2secret";
 
 pub(crate) struct World {
@@ -47,14 +47,15 @@ struct Live {
     door: JoinHandle<()>,
 }
 
-/// What was last said to the agent.
+/// Returns the latest message to the agent.
 fn told(program: &Program) -> String {
     let prompt = &program.launch().prompt;
     prompt.rsplit("```text\n").next().unwrap_or_default().split("\n```").next().unwrap_or_default().to_owned()
 }
 
-/// Does as it is told: `wait` waits to be let go, `plan` says a plan, `ask` wants a permission, `fix` changes a file,
-/// `leak` says a secret in its plan and in its answer.
+/// Follows the words of its prompt: `wait` waits for a signal, `plan` reports a plan, `ask`
+/// requests a permission, `fix` changes a file, `leak` shows a secret in its plan and in its
+/// answer.
 fn work(program: &Program) -> Exit {
     program.say(Said::Started { session: Some("s-1".into()), model: None });
     program.say(Said::TurnStarted { n: 0 });
@@ -175,7 +176,7 @@ impl World {
         }
     }
 
-    /// Ends as a process does: whatever is under way is cut off.
+    /// Ends like a killed process: everything under way is cut off.
     pub(crate) async fn end(&mut self) {
         let Live { engine, bridges, door } = self.live.take().unwrap();
         door.abort();
@@ -192,7 +193,7 @@ impl World {
         &self.live.as_ref().unwrap().bridges
     }
 
-    /// Begins to tell the receivers of webhooks.
+    /// Starts sending events to the receivers of webhooks.
     pub(crate) fn tell(&mut self, data: &Path) {
         self.live.as_mut().unwrap().bridges.tell(data).unwrap();
     }
@@ -201,7 +202,7 @@ impl World {
         self.engine().board().conversations.values().map(|it| Conversation::clone(it)).collect()
     }
 
-    /// Waits until a conversation is so.
+    /// Waits until a conversation satisfies `holds`.
     pub(crate) async fn until(&self, id: u64, what: &str, holds: impl Fn(&Conversation) -> bool) {
         let mut changes = self.engine().watch();
         let deadline = tokio::time::Instant::now() + SOON;
@@ -212,11 +213,12 @@ impl World {
                 return;
             }
             let more = tokio::time::timeout_at(deadline, changes.changed()).await;
-            assert!(matches!(more, Ok(Ok(()))), "it never came that {what}: {it:#?}");
+            assert!(matches!(more, Ok(Ok(()))), "timed out before {what}: {it:#?}");
         }
     }
 
-    /// Waits until an instance has shown so much more. Nobody tells when that changes, so it is looked at again and again.
+    /// Waits until an instance has sent `more` more posts. Polls, because changes of the health are
+    /// not announced.
     pub(crate) async fn until_sent(&self, more: u64) {
         let sent = || self.bridges().list()[0].health.sent;
         let (from, mut ticks) = (sent(), tokio::time::interval(Duration::from_millis(10)));
@@ -228,7 +230,7 @@ impl World {
         tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("only {} were sent", sent() - from));
     }
 
-    /// Waits until nothing of a conversation is to be shown, and nothing works.
+    /// Waits until all posts of a conversation are shown and no turn works.
     pub(crate) async fn until_quiet(&self, id: u64) {
         self.until(id, "all is shown", |it| it.working().is_none() && it.unshown().next().is_none()).await;
     }

@@ -1,4 +1,4 @@
-//! Verbs of an attempt at work: asking a person, and knowing what goes on around it.
+//! Verbs of a running attempt: requests to people, and information about its surroundings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,10 +9,10 @@ use regatta_core::session::{Ask, AskOption, OptionKind, Tool, ToolKind, ToolStat
 
 use super::*;
 
-/// How many of the last landings a briefing tells of.
+/// Number of recent landings in a briefing.
 const LANDED: usize = 10;
 
-/// Numbers for requests that come over our own tools, besides the moment they came.
+/// Counter that makes ids of requests unique within a millisecond.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 impl Caller<'_> {
@@ -22,7 +22,7 @@ impl Caller<'_> {
         })
     }
 
-    /// Asks a person, and waits for the answer as long as the caller likes.
+    /// Sends a request to a person, and waits for the answer as long as the caller wants.
     pub(super) async fn attempt_ask(&self, ask: input::AttemptAsk) -> Json {
         let id = match &self.key {
             Some(key) => format!("tool-{key}"),
@@ -41,7 +41,8 @@ impl Caller<'_> {
                     urls: it.urls,
                     ..Tool::default()
                 };
-                // Without a kind that has an object of its own, the title is all there is to decide on.
+                // Without a kind that has an object of its own, the title is the only basis for the
+                // decision.
                 if tool.kind == ToolKind::Other && tool.object().is_none() {
                     tool.arguments = Some(tool.title.clone()).filter(|title| !title.trim().is_empty());
                 }
@@ -65,7 +66,8 @@ impl Caller<'_> {
         self.wait_for_answer(ask.attempt, ask.id, wait_ms).await
     }
 
-    /// Notes that an agent goes on without an answer. It does not wait then, unless somebody was quicker.
+    /// Records that an agent continues without an answer. Returns the remaining time to wait, which
+    /// is then 0.
     async fn go_on(
         &self,
         attempt: AttemptId,
@@ -76,12 +78,12 @@ impl Caller<'_> {
         let Some(assumed) = assume else { return Ok(wait_ms) };
         let live = self.live_attempt(attempt)?;
         let go_on = Command::GoOn { task: live.task, attempt, token: live.token, approval: id, assumed };
-        // The key of this call stands for the question itself.
+        // The idempotency key of this call belongs to the question itself.
         match self.engine().ask(Request { by: self.by.clone(), key: None, command: go_on }).await {
             Ok(_) => Ok(0),
             Err(Failure::Refused { refusal: Refusal::AlreadyAnswered { .. }, .. }) => Ok(0),
             Err(Failure::Refused { refusal, .. }) => Err(Problem::from(&refusal)),
-            Err(other) => Err(Problem::new(503, "stopping", other.to_string(), "make the call again")),
+            Err(other) => Err(Problem::new(503, "stopping", other.to_string(), "repeat the call")),
         }
     }
 
@@ -92,7 +94,7 @@ impl Caller<'_> {
             bell.mark_unchanged();
             let now = self.board();
             let live = now.attempts.get(&attempt);
-            // A question of an earlier attempt at the same task is this one's, too.
+            // A question of an earlier attempt at the same task also belongs to this one.
             let is_own = |asked: &regatta_core::approval::Approval| {
                 asked.attempt == attempt || (asked.is_question() && live.is_some_and(|live| live.task == asked.task))
             };
@@ -102,7 +104,7 @@ impl Caller<'_> {
                     404,
                     "no_such_request",
                     format!("{attempt} has no request {id}"),
-                    "ask first, and use the id that came back",
+                    "ask first, and use the id in the answer",
                 ));
             };
             let decision = found.decision.as_ref();
@@ -117,9 +119,10 @@ impl Caller<'_> {
             };
             if view.answered && found.is_question() && !found.heard {
                 let command = Command::NoteHeard { attempt, approval: id };
-                // If this is not noted, the agent is told the answer once more: it is not worth failing for.
+                // If this is not recorded, the agent gets the answer once more, which is no reason
+                // to fail.
                 if let Err(error) = self.engine().ask(Request { by: self.by.clone(), key: None, command }).await {
-                    tracing::warn!(%id, %error, "could not note that an answer was read");
+                    tracing::warn!(%id, %error, "could not record that an answer was read");
                 }
             }
             if view.answered || view.withdrawn || tokio::time::timeout_at(deadline, bell.changed()).await.is_err() {
@@ -133,7 +136,7 @@ impl Caller<'_> {
         answer(self.board().revision, &self.siblings_of(&attempt))
     }
 
-    /// Who else works in the same project now, and on which files.
+    /// Returns the other running attempts in the same project, with their files.
     fn siblings_of(&self, attempt: &regatta_core::attempt::Attempt) -> Vec<SiblingView> {
         let board = self.board();
         let others = board.attempts.values().filter(|it| it.project == attempt.project && it.id != attempt.id);
@@ -152,7 +155,8 @@ impl Caller<'_> {
             .collect()
     }
 
-    /// All that an attempt should know before it begins: its task, its mission, who works beside it, what landed.
+    /// Returns everything that an attempt should know before it begins: its task, its mission, the
+    /// other attempts, the latest landings.
     pub(super) async fn briefing(&self, id: AttemptId) -> Json {
         let attempt = self.live_attempt(id)?;
         let (board, now) = (self.board(), self.engine().now());

@@ -1,4 +1,4 @@
-//! Verbs that look at or set up the fleet: status, projects, agents.
+//! Verbs that show or set up the fleet: status, projects, agents.
 
 use regatta_api::page::{At, MissionLine};
 use regatta_api::view::{AgentProblem, ConfigFault, GraphView, UnreadableView};
@@ -15,7 +15,8 @@ fn unreadable_view(row: &UnreadableRow) -> UnreadableView {
 }
 
 impl Caller<'_> {
-    /// A project that is named must be there: an empty answer would look like an empty project.
+    /// Checks that a named project exists, because an empty answer would look like an empty
+    /// project.
     pub(super) fn known(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
         named.map_or(Ok(()), |it| self.project(Some(it.clone())).map(|_| ()))
     }
@@ -158,7 +159,7 @@ impl Caller<'_> {
             return Err(Problem::new(
                 422,
                 "no_branch",
-                "HEAD is detached, or on a branch whose name cannot be a trunk's",
+                "HEAD is detached, or the branch's name cannot be a trunk's",
                 "switch to the trunk, or name it: regatta init --trunk main",
             ));
         };
@@ -167,7 +168,7 @@ impl Caller<'_> {
                 400,
                 "bad_path",
                 "the repository's path is not valid UTF-8",
-                "move it to a path that is",
+                "move the repository to such a path",
             ));
         };
         let known = self.board().projects.values().find(|it| it.location == location).map(|it| it.name.clone());
@@ -199,7 +200,8 @@ impl Caller<'_> {
         answer(revision, &views.first())
     }
 
-    /// A name after the directory, with a number if another project has it.
+    /// Returns an unused project name after a directory, with a number if another project has the
+    /// name.
     pub(super) fn free_name(&self, top: &std::path::Path) -> ProjectName {
         let folder = top.file_name().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default();
         let plain: String = folder
@@ -226,7 +228,7 @@ impl Caller<'_> {
             RuntimeName::Codex => Runtime::Codex { argv: ask.command, app_server: false },
             RuntimeName::CodexServer => Runtime::Codex { argv: ask.command, app_server: true },
         };
-        // An agent with labels works at runners, whose programs the daemon does not see.
+        // An agent with labels runs on runners, whose programs the daemon cannot see.
         if !ask.anyway && ask.profile.labels.is_empty() {
             let (agents, runtime, profile) = (self.engine().agents().clone(), runtime.clone(), ask.profile.clone());
             let found = blocking(move || agents.problems(&runtime, &profile)).await?;
@@ -253,7 +255,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Draws an agent with what keeps this daemon from starting it.
+    /// Builds the view of an agent with the problems that prevent this daemon from starting it.
     pub(super) async fn agent_view(&self, board: &Board, agent: &agent::Agent) -> Result<AgentView, Problem> {
         let mut view = AgentView::of(board, agent, self.engine().now());
         let agents = self.engine().agents().clone();
@@ -265,7 +267,7 @@ impl Caller<'_> {
     }
 
     pub(super) async fn agent_close(&self, ask: input::AgentClose) -> Json {
-        let reason = if ask.reason.trim().is_empty() { "it said goodbye".to_owned() } else { ask.reason };
+        let reason = if ask.reason.trim().is_empty() { "it left".to_owned() } else { ask.reason };
         let (revision, _) = self.ask(Command::LeaveAgent { agent: ask.name.clone(), reason }).await?;
         let board = self.board();
         answer(revision, &board.agents.get(&ask.name).map(|it| AgentView::of(&board, it, self.engine().now())))
@@ -295,7 +297,7 @@ impl Caller<'_> {
     }
 }
 
-/// Applies settings files that were saved a moment ago. Returns the files that cannot be applied.
+/// Applies settings files that have just been saved. Returns the files that cannot be applied.
 pub(super) async fn apply_settings(shared: &Shared) -> Result<Vec<ConfigFault>, Problem> {
     let config = shared.config.clone();
     blocking(move || config()).await

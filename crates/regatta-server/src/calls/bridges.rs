@@ -14,7 +14,7 @@ impl Caller<'_> {
     pub(super) fn bridge_pause(&self, ask: &input::BridgePause) -> Json {
         let found = self.shared.bridges.as_ref().map_or(0, |it| it.pause(&ask.agent, ask.service, ask.paused));
         if found == 0 {
-            let what = format!("{} has no bridge that runs", ask.agent);
+            let what = format!("{} has no running bridge", ask.agent);
             return Err(Problem::new(404, "no_such_bridge", what, "see them: regatta bridge list"));
         }
         self.bridge_list()
@@ -22,12 +22,11 @@ impl Caller<'_> {
 
     pub(super) async fn conversation_list(&self, ask: input::Conversations) -> Json {
         self.known(ask.project.as_ref())?;
-        let mut found: Vec<ConversationLineView> = match ask.all {
-            true => {
-                let all = self.read(|history| history.conversations(1_000)).await?;
-                all.iter().map(ConversationLineView::of).collect()
-            }
-            false => self.board().conversations.values().map(|it| ConversationLineView::of(it)).collect(),
+        let mut found: Vec<ConversationLineView> = if ask.all {
+            let all = self.read(|history| history.conversations(1_000)).await?;
+            all.iter().map(ConversationLineView::of).collect()
+        } else {
+            self.board().conversations.values().map(|it| ConversationLineView::of(it)).collect()
         };
         found.retain(|it| ask.project.as_ref().is_none_or(|only| *only == it.project));
         found.sort_by_key(|it| std::cmp::Reverse(it.updated_wall));

@@ -1,4 +1,4 @@
-//! Verbs of deciding and steering: the inbox, policy, budgets; a word, a pause, another try.
+//! Verbs of decisions and control: the inbox, policy, budgets; messages, pauses and retries.
 
 use regatta_api::view::LineView;
 use regatta_core::approval::Approval;
@@ -29,11 +29,11 @@ impl Caller<'_> {
         self.task(task, Command::PauseTask { task, reason }).await
     }
 
-    /// A mission, a task or an agent.
+    /// Resumes a mission, a task or an agent.
     pub(super) async fn resume(&self, id: &str) -> Json {
         match self.refer(id, &refer::RESUME)? {
             Reference::Mission(mission) => self.done(Command::ResumeMission { mission }).await,
-            // A provider that is parked goes on by its own name.
+            // A parked provider is resumed by its own name.
             Reference::Agent(agent) if self.is_agent_or_parked(&agent) => {
                 let (revision, _) = self.ask(Command::ResumeAgent { agent: agent.clone() }).await?;
                 let board = self.board();
@@ -94,7 +94,7 @@ impl Caller<'_> {
         answer(board.revision, &InboxView::all(&board, ask.project.as_ref(), self.engine().now()))
     }
 
-    /// Everything that needs a person, put off or not.
+    /// Returns all inbox items, including hidden ones.
     fn items(&self) -> Vec<InboxView> {
         InboxView::all(&self.board(), None, self.engine().now())
     }
@@ -105,13 +105,13 @@ impl Caller<'_> {
         let command = Command::Decide { approval, answer: ask.answer, reach: ask.reach, also };
         let (revision, answered) = match self.ask(command).await {
             Ok((revision, Outcome::Decided(answered))) => (revision, answered),
-            // The answer that an older version stored for this request's key.
+            // An older version stored this outcome for the request's key.
             Ok((revision, Outcome::Done)) => (revision, vec![approval]),
             Ok(other) => return Err(unexpected(&other.1)),
             Err(late) if late.code == "already_answered" => return Err(self.answered_before(approval, late).await),
             Err(problem) => return Err(problem),
         };
-        // Each answer that reaches further added a rule of its own.
+        // Each answer that reaches further than this request added a rule.
         let mut rules: Vec<String> = Vec::new();
         let mut decided = None;
         for id in &answered {
@@ -142,7 +142,8 @@ impl Caller<'_> {
         )
     }
 
-    /// Returns a request. The board forgets it with its task: an answer may be what let the task land.
+    /// Returns a request. The board drops it with its task, because an answer may let the task
+    /// land.
     pub(super) async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, Problem> {
         match self.board().approvals.get(&id) {
             Some(found) => Ok(Some(Approval::clone(found))),
@@ -150,7 +151,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Who answered a request before, though its attempt may have ended since: only the store knows then.
+    /// Returns a refusal that names who answered a request before. If the attempt has ended since,
+    /// only the store knows.
     async fn answered_before(&self, id: ApprovalId, late: Problem) -> Problem {
         if self.board().approvals.contains_key(&id) {
             return late;
@@ -165,7 +167,7 @@ impl Caller<'_> {
         }
     }
 
-    /// The open requests that ask the very same as one, but for itself.
+    /// Returns the other open requests that are identical to a request.
     fn alike(&self, id: ApprovalId) -> Vec<ApprovalId> {
         let all = self.items();
         let Some(group) = all.iter().find(|it| it.id == id.to_string()).map(InboxView::group) else { return vec![] };

@@ -10,7 +10,7 @@ use super::*;
 impl Caller<'_> {
     pub(super) async fn hook_add(&self, ask: input::HookAdd) -> Json {
         let board = self.board();
-        // The project is the channel's, where it is not said.
+        // If no project is named, it is the channel's.
         let of_channel = match &ask.trigger {
             Trigger::Message { channel: Some(channel), .. } => ProjectName::new(channel.as_str()).ok(),
             _ => None,
@@ -45,7 +45,7 @@ impl Caller<'_> {
     }
 
     pub(super) async fn hook_pause(&self, ask: input::HookPause) -> Json {
-        let reason = if ask.reason.is_empty() { format!("{} said so", self.by) } else { ask.reason };
+        let reason = if ask.reason.is_empty() { format!("paused by {}", self.by) } else { ask.reason };
         let (revision, _) = self.ask(Command::PauseHook { hook: ask.hook, reason }).await?;
         answer(revision, &self.hook_view(ask.hook)?)
     }
@@ -55,7 +55,7 @@ impl Caller<'_> {
         answer(revision, &self.hook_view(hook)?)
     }
 
-    /// Asks the same question that is asked when a message comes.
+    /// Tests a hook in the same way as when a message is posted.
     pub(super) async fn hook_test(&self, ask: input::HookTest) -> Json {
         let board = self.board();
         let found = hook::find(&board, ask.hook).map_err(|it| Problem::from(&it))?.clone();
@@ -85,8 +85,8 @@ impl Caller<'_> {
                 return Err(Problem::new(
                     400,
                     "bad_input",
-                    "a test takes a message or a text, and not both",
-                    "regatta hook test H3 --text '!dev hello'",
+                    "a test needs either a message or a text",
+                    "for example: regatta hook test H3 --text '!dev hello'",
                 ));
             }
         };
@@ -94,7 +94,7 @@ impl Caller<'_> {
         let (fires, why) = match verdict {
             Verdict::Fires => (true, runs(&found.action)),
             Verdict::Unmoved { why } | Verdict::Held { why } => (false, why),
-            Verdict::Queues { why } => (false, format!("{why}: it fires when that is free")),
+            Verdict::Queues { why } => (false, format!("{why}; it will fire afterwards")),
             Verdict::Cut { why } => (false, format!("it would be paused: {why}")),
         };
         answer(board.revision, &HookTestView { hook: ask.hook, fires, why })

@@ -1,4 +1,4 @@
-//! Verbs of the landing queue: what lands, what waits, and what people say to it.
+//! Verbs of the landing queue and of finished work.
 
 use std::path::Path;
 
@@ -11,12 +11,13 @@ use regatta_core::task::Task;
 
 use super::*;
 
-/// How many past landings are shown.
+/// Number of past landings that are shown.
 const MOST_SHOWN: usize = 100;
 
-/// Nobody sent the task's work back, so there is no review to compare with.
+/// Returns the refusal for a task that was never sent back, so that there is no review to compare
+/// with.
 pub(crate) fn never_reviewed(id: TaskId) -> Problem {
-    let what = format!("nobody has sent {id} back yet, so there is nothing to compare with");
+    let what = format!("{id} was never sent back, so there is no earlier version to compare with");
     Problem::new(409, "never_reviewed", what, format!("see the whole change: regatta diff {id}"))
 }
 
@@ -27,9 +28,9 @@ impl Caller<'_> {
             if let Some(taken_back) = landing::taken_back(&self.board(), id) {
                 return Err(Problem::from(&taken_back));
             }
-            return answer(self.board().revision, &self.task_view(id).await?); // it has landed: asking again is fine
+            return answer(self.board().revision, &self.task_view(id).await?); // a repeated request succeeds
         }
-        // A person who took the task over says with this that the work is done.
+        // When a person has taken the task over, this call also finishes the person's work.
         let board = self.board();
         let by_hand = board.tasks.get(&id).and_then(|task| board.attempts.get(&task.attempt?));
         if let Some(attempt) = by_hand.filter(|attempt| attempt.by_hand && ask.claim.is_none()) {
@@ -46,13 +47,14 @@ impl Caller<'_> {
             (None, None) => Command::Land { task: id, first: ask.first },
             _ => {
                 let hint = "regatta land --now WORKSPACE --claim CLAIM --token N";
-                return Err(Problem::new(400, "invalid", "a claim is named with its token", hint));
+                return Err(Problem::new(400, "invalid", "a claim needs its token, and a token its claim", hint));
             }
         };
         self.task(id, command).await
     }
 
-    /// The task of a workspace: named by itself, by its attempt, or by where it is.
+    /// Returns the task of a workspace, given by the task's id, by its attempt, or by the
+    /// workspace's path.
     async fn worked_in(&self, named: &str) -> Result<TaskId, Problem> {
         if let Ok(task) = named.parse() {
             return Ok(task);
@@ -71,7 +73,7 @@ impl Caller<'_> {
             Problem::new(
                 404,
                 "no_such_workspace",
-                format!("{named} is no workspace"),
+                format!("{named} is not a workspace"),
                 "see what there is: regatta status",
             )
         })
@@ -108,7 +110,7 @@ impl Caller<'_> {
 
     pub(super) async fn queue_accept(&self, ask: input::Scope) -> Json {
         let project = self.project(ask.project)?;
-        // What is accepted is the trunk as it is now, not as it was when it was last compared.
+        // The trunk is accepted in its present state, not in the state of the last comparison.
         let (engine, name) = (self.engine().clone(), project.clone());
         let tip = blocking(move || engine.compare_trunk(&name)).await?;
         self.done(Command::AcceptTrunk { project, tip }).await
@@ -136,7 +138,7 @@ impl Caller<'_> {
         let id: TaskId = parse(&ask.id)?;
         let task = self.task_view(id).await?.task;
         let Some(work) = task.submission.clone() else {
-            // Work that failed its checks was never submitted, but it is kept.
+            // Work that failed its checks was not submitted, but it is kept.
             let attempts = self.read(move |history| history.attempts_of(id)).await?;
             for attempt in attempts.iter().rev().filter(|_| !ask.since_review) {
                 if let Some(diff) = self.left_by(&task, attempt, false).await? {
@@ -162,13 +164,14 @@ impl Caller<'_> {
         answer(board.revision, &view)
     }
 
-    /// Returns what is kept of an attempt: all of it, or what its task was judged by.
+    /// Returns the kept work of an attempt: all of it, or only the part that the task was validated
+    /// by.
     async fn left_by(&self, task: &Task, attempt: &Attempt, all: bool) -> Result<Option<DiffView>, Problem> {
         let project = self.board().projects.get(&task.project).cloned();
         let project =
             project.ok_or_else(|| Problem::from(&Refusal::NoSuchProject { project: task.project.clone() }))?;
         let (git, repo) = (self.engine().git().clone(), Repo::of(&project));
-        // Attempts that go on in one workspace are kept together.
+        // Attempts that share a workspace are kept together.
         let workspace = attempt.workspace();
         let found = blocking(move || {
             let Some(kept) = git.kept_work(&repo, workspace)? else { return Ok(None) };
@@ -187,7 +190,8 @@ impl Caller<'_> {
         self.task(task, Command::Revise { task, text: ask.text }).await
     }
 
-    /// What was dropped stays under its keep-ref. A task that failed is only taken out of the inbox.
+    /// Drops finished work, which stays under its keep-ref. A failed task is only removed from the
+    /// inbox.
     pub(super) async fn drop_work(&self, ask: input::Said) -> Json {
         let task: TaskId = parse(&ask.id)?;
         let found = self.task_view(task).await?.task;
@@ -201,13 +205,13 @@ impl Caller<'_> {
         self.task(task, Command::CancelTask { task, reason }).await
     }
 
-    /// Starts an attempt for a person, and makes its workspace.
+    /// Starts an attempt for a person, and creates its workspace.
     pub(super) async fn take_over(&self, id: &str) -> Json {
         let id: TaskId = parse(id)?;
         let task = self.task_view(id).await?.task;
         let agent = task.agent.or(task.assignee).ok_or_else(|| {
             let hint = format!("see what it waits for: regatta why {id}");
-            Problem::new(409, "nothing_to_take_over", format!("nobody has worked on {id} yet"), hint)
+            Problem::new(409, "nothing_to_take_over", format!("no agent has worked on {id} yet"), hint)
         })?;
         let poll = Poll { task: Some(id), by_hand: true, ..Poll::of(agent) };
         match self.ask(Command::Poll(poll)).await? {
@@ -219,7 +223,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Takes back what a task landed; the task is named by itself, or by the commit it landed as.
+    /// Reverts what a task landed. The task is given by its id, or by the commit it landed as.
     pub(super) async fn undo(&self, id: &str) -> Json {
         let id = self.undoable(id).await?;
         let done = self.read(move |history| history.task(id)).await?;
@@ -232,6 +236,6 @@ impl Caller<'_> {
 }
 
 fn nothing_kept(attempt: AttemptId) -> Problem {
-    let hint = format!("see what it said: regatta logs {attempt}");
-    Problem::new(409, "nothing_kept", format!("nothing of {attempt} is kept: it changed nothing"), hint)
+    let hint = format!("see its output: regatta logs {attempt}");
+    Problem::new(409, "nothing_kept", format!("no work of {attempt} is kept, because it changed nothing"), hint)
 }

@@ -1,4 +1,4 @@
-//! Verbs of missions with a lead, of the router, and of the guides.
+//! Verbs of missions with a lead, of the router, and of guides.
 
 use regatta_api::guide::{self, GUIDES};
 use regatta_api::view::{GuideView, MissionLineView};
@@ -47,12 +47,17 @@ impl Caller<'_> {
     pub(super) async fn mission_adopt(&self, ask: input::MissionAdopt) -> Json {
         let named = ask.mission.as_deref().map(parse::<MissionId>).transpose()?;
         let mission = named.or_else(|| self.led_mission()).ok_or_else(|| {
-            Problem::new(400, "bad_input", "no mission is named", "name it: M3; see them: regatta mission list")
+            Problem::new(
+                400,
+                "bad_input",
+                "the call names no mission",
+                "add its id, such as M3; see them: regatta mission list",
+            )
         })?;
         self.task(ask.task, Command::AdoptTask { task: ask.task, mission }).await
     }
 
-    /// The mission that the caller leads, by its token.
+    /// Returns the mission that the caller leads, according to its token.
     pub(super) fn led_mission(&self) -> Option<MissionId> {
         let Visitor::Attempt { id, lead: true, .. } = &self.visitor else { return None };
         let board = self.board();
@@ -79,8 +84,8 @@ impl Caller<'_> {
             Problem::new(
                 422,
                 "invalid",
-                format!("{} is the channel of no project", message.channel),
-                "name the project whose router is meant",
+                format!("{} does not belong to a project", message.channel),
+                "name the project whose router should read the message",
             )
         })?;
         self.known(Some(&project))?;

@@ -1,4 +1,4 @@
-//! Who asked for what: a line of the audit log for each write, whatever becomes of it.
+//! Audit lines: writes one line of the audit log for each write, whatever its result.
 
 use regatta_api::view::AuditView;
 
@@ -6,7 +6,8 @@ use super::*;
 use crate::audit;
 use crate::stream::rfc3339;
 
-/// A write under way. Should its caller hang up before it is answered, the line says so: what was asked may be done.
+/// The audit line of a running write. If the caller hangs up before the answer, the line is written
+/// without a result, because the write may have happened.
 pub(super) struct Ledger {
     shared: Arc<Shared>,
     line: Option<AuditView>,
@@ -35,11 +36,11 @@ impl Ledger {
         Ledger { shared: shared.clone(), line: Some(line) }
     }
 
-    /// Writes the line, before the caller is answered.
+    /// Completes and writes the line before the caller is answered.
     pub(super) async fn end(mut self, done: &Json) {
         let Some(mut line) = self.line.take() else { return };
         match done {
-            // A poll that found nothing changed nothing; thousands of them say nothing.
+            // A poll without a task changes nothing, and there are thousands of them.
             Ok(answer) if line.verb == "task.poll" && answer.ends_with(b"\"data\":null}") => return,
             Ok(answer) => line.revision = revision_of(answer),
             Err(problem) => line.refused = Some(problem.code.clone()),
@@ -51,7 +52,7 @@ impl Ledger {
 impl Drop for Ledger {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
-            // A runner that hangs up while it waits for something to do has asked for nothing yet.
+            // A runner that hangs up during a poll has not got a task.
             if line.verb != "task.poll" {
                 self.shared.audit.add_now(line);
             }
@@ -59,7 +60,7 @@ impl Drop for Ledger {
     }
 }
 
-/// Writes down what somebody brings who calls no verb: which one, and what it is about.
+/// Writes an audit line for a change that is not made with a verb; `verb` and `about` describe it.
 pub(crate) fn wrote_beside(shared: &Arc<Shared>, visitor: &Visitor, origin: Origin, (verb, about): (&str, &str)) {
     shared.audit.add_now(AuditView {
         n: 0,
@@ -77,7 +78,7 @@ pub(crate) fn wrote_beside(shared: &Arc<Shared>, visitor: &Visitor, origin: Orig
     });
 }
 
-/// An answer begins with its revision.
+/// Returns the revision with which an answer begins.
 pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
     let rest = answer.strip_prefix(b"{\"revision\":")?;
     let end = rest.iter().position(|it| !it.is_ascii_digit())?;
@@ -89,7 +90,12 @@ impl Caller<'_> {
         let shared = self.shared.clone();
         let found = blocking(move || shared.audit.read(&ask)).await?;
         let lines = found.map_err(|it| {
-            Problem::new(507, "io", format!("the audit log cannot be read: {it}"), "see what is wrong: regatta doctor")
+            Problem::new(
+                507,
+                "io",
+                format!("the audit log could not be read: {it}"),
+                "see what is wrong: regatta doctor",
+            )
         })?;
         answer(self.board().revision, &lines)
     }

@@ -1,22 +1,22 @@
-//! Carrying out the verbs: one arm per row of the table. Each turns its input into a command of the core, or
-//! into a look at the board or the history, and draws the answer.
+//! The implementation of the verbs: one match arm per row of the table. Each turns its input into a
+//! command of the core, or into a query of the board or the history, and builds the answer.
 
-mod attempt; // what an attempt asks and needs to know
+mod attempt; // verbs of an attempt
 mod board; // status, projects, agents
 mod bridges; // conversations in outside services
 mod decide; // the inbox, policy, budgets, steering
 mod hook; // hooks
-mod land; // the landing queue
+mod land; // verbs of the landing queue
 mod lead; // missions with a lead, the router, guides
-mod ledger; // who asked for what
+mod ledger; // lines of the audit log
 mod msg; // messages
-mod own; // what an attempt's token reaches
-mod plan; // plans made of words
-mod refer; // which thing an id names
-mod replay; // missions looked back at
+mod own; // restrictions of an attempt's token
+mod plan; // plans that an agent makes of a goal
+mod refer; // resolves ids
+mod replay; // replays of missions
 mod runner; // runners on other machines
-mod scope; // escapes, standing rules, what checks said
-mod startable; // refuses work that nobody could start
+mod scope; // scope escapes, standing rules, results of checks
+mod startable; // refuses work that no agent could start
 mod stop; // ends programs and commands
 mod talk; // claims
 mod teams; // teams and their launches
@@ -61,25 +61,26 @@ use crate::{Ended, Shared};
 
 type Json = Result<Vec<u8>, Problem>;
 
-/// The longest a call waits for something to happen.
+/// Maximum time that a call waits for something to happen.
 const LONGEST_WAIT_MS: u64 = 24 * 3_600_000;
-/// How long one check may take if the project does not say.
+/// Time limit of one check if the project sets none.
 const CHECK_TIMEOUT_MS: u64 = 600_000;
 
-/// Who calls, from where, what their writes are signed with, and what they call this one.
+/// The context of a request: its caller, its origin, the actor of its writes, and its idempotency
+/// key.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
     pub(crate) visitor: Visitor,
     pub(crate) origin: Origin,
     pub(crate) by: Actor,
     pub(crate) key: Option<RequestKey>,
-    /// The trace and the span they are in.
+    /// The caller's trace and span.
     pub(crate) parent: Option<(String, String)>,
-    /// What they last saw, if nothing may have changed since.
+    /// The revision that the caller last saw, if the target must not have changed since.
     pub(crate) unless_changed: Option<u64>,
 }
 
-/// Carries out what was asked at a door, and writes down who asked for it. Every door ends here.
+/// Carries out a verb for a caller, and writes the audit log. All interfaces call this function.
 ///
 /// The future is boxed because the compiler copies the code of an async function into every unit of code generation
 /// that polls it, with all the async functions inside: without the box, each verb was compiled four times.
@@ -94,7 +95,7 @@ async fn perform_inner(shared: &Arc<Shared>, guest: Guest, name: &str, input: &[
     let line = verb.filter(|it| it.writes()).map(|it| Ledger::begin(shared, &guest, it.name, input));
     let (began, traced) = (std::time::Instant::now(), shared.tracer.as_ref().map(|it| (it, Traced::of(&guest))));
     let carried = async {
-        // Who may not call it does not learn what it takes.
+        // The permission is checked before the input, so that others do not learn the format.
         if let Some(verb) = verb {
             may(&guest.visitor, verb)?;
             if verb.needs_fresh_settings() {
@@ -115,7 +116,7 @@ async fn perform_inner(shared: &Arc<Shared>, guest: Guest, name: &str, input: &[
     done
 }
 
-/// Carries out one call.
+/// Dispatches one call to the implementation of its verb.
 async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
     let unless = guest.unless_changed.map(|since| guarded(&call, since)).transpose()?;
     let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key, unless };
@@ -311,8 +312,9 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
     }
 }
 
-/// What must not have changed since a revision for a call to be carried out: what the call changes. A condition that is
-/// not looked at would be worse than none, so it is refused elsewhere.
+/// Returns the condition under which a conditional call is carried out: its target has not changed
+/// since a revision. Calls without support for conditions are refused, because an ignored condition
+/// would be worse than none.
 fn guarded(call: &Call, since: u64) -> Result<Unless, Problem> {
     let subject = match call {
         Call::TaskSet(ask) => ask.task.to_string(),
@@ -329,16 +331,17 @@ fn guarded(call: &Call, since: u64) -> Result<Unless, Problem> {
             return Err(Problem::new(
                 400,
                 "no_condition",
-                format!("{} cannot be made to depend on If-Match", other.verb().name),
-                "leave it out; a project needs its name for it",
+                format!("{} does not support If-Match", other.verb().name),
+                "omit it; for a project it needs the project's name",
             ));
         }
     };
     Ok(Unless { subject, since })
 }
 
-/// Registers an agent that nobody starts here: a name and a number, so an operator and a runner may. A runner makes no
-/// leads: their attempts reach further than its own token.
+/// Registers an agent that Regatta does not start. It is only a name and a number, so operators and
+/// runners may do it. A runner cannot register leads, because their attempts may do more than the
+/// runner's token.
 pub(crate) async fn register_outside(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
     let line = Ledger::begin(shared, &guest, "agent.add", input);
     let done = register(shared, guest, input).await;
@@ -346,7 +349,7 @@ pub(crate) async fn register_outside(shared: &Arc<Shared>, guest: Guest, input: 
     done
 }
 
-/// Whether a caller may register an agent that nobody starts here.
+/// Checks that a caller may register an agent that Regatta does not start.
 pub(crate) fn may_register(visitor: &Visitor) -> Result<(), Problem> {
     match visitor.scope() {
         Scope::Operator | Scope::Runner => Ok(()),
@@ -376,7 +379,7 @@ async fn register(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
     it.agent_add(ask).await
 }
 
-/// Whether a caller may use a verb at all (S10); what it may touch with it comes after.
+/// Checks that a caller may use a verb at all (S10). Checks of the target follow later.
 pub(crate) fn may(visitor: &Visitor, verb: &Verb) -> Result<(), Problem> {
     let scope = visitor.scope();
     if scope.may(verb) {
@@ -386,11 +389,11 @@ pub(crate) fn may(visitor: &Visitor, verb: &Verb) -> Result<(), Problem> {
         403,
         "wrong_scope",
         format!("a token with the scope {scope} cannot call {}", verb.name),
-        "ask somebody who may, or use a token with a wider scope: regatta token add --scope …",
+        "ask a person with that permission, or use a token with a wider scope: regatta token add --scope …",
     ))
 }
 
-/// Whether a caller may look at everything.
+/// Checks that a caller may read everything.
 pub(crate) fn sees_all(visitor: &Visitor, what: &str, hint: &str) -> Result<(), Problem> {
     let scope = visitor.scope();
     if scope.sees_all() {
@@ -435,7 +438,7 @@ impl Caller<'_> {
         answer(revision, &"done")
     }
 
-    /// Asks, and answers with the task as it is afterwards.
+    /// Runs a command and answers with the task after it.
     async fn task(&self, id: TaskId, command: Command) -> Json {
         let Reply { revision, completed, .. } = self.reply(self.by.clone(), command).await?;
         match completed.filter(|it| it.id == id) {
@@ -444,7 +447,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Reads the history without holding up the others.
+    /// Reads the history on a thread that may block.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn History) -> Result<T, StoreError> + Send + 'static,
@@ -453,7 +456,7 @@ impl Caller<'_> {
         blocking(move || read(&*history)).await?.map_err(|it| refused(Failure::Store(it)))
     }
 
-    /// Draws a task with how old the evidence on its program is.
+    /// Builds the view of a task with the age of its evidence.
     fn seen(&self, board: &Board, task: &task::Task) -> TaskView {
         let (engine, now) = (self.engine(), self.engine().now());
         let live = task.attempt.filter(|it| board.attempts.get(it).is_some_and(|it| it.supervised));
@@ -471,7 +474,7 @@ impl Caller<'_> {
         Ok(self.seen(&board, &task))
     }
 
-    /// The project that is meant: the named one, or the only one.
+    /// Returns the named project, or the only project.
     fn project(&self, named: Option<ProjectName>) -> Result<ProjectName, Problem> {
         let board = self.board();
         match named {
@@ -488,14 +491,15 @@ impl Caller<'_> {
                 _ => Err(Problem::new(
                     400,
                     "which_project",
-                    "there are several projects",
-                    "run it inside one of them, or name it with --project",
+                    "there are several projects, and the call names none",
+                    "run it inside one of them, or add --project NAME",
                 )),
             },
         }
     }
 
-    /// Stops the agents first, unless they go on, and the daemon only if none is left (P10).
+    /// Stops the agents unless they are kept, and then the daemon, but only if no agent is left
+    /// (P10).
     async fn down(&self, keep_agents: bool) -> Json {
         if !keep_agents {
             let engine = self.engine().clone();
@@ -514,7 +518,7 @@ impl Caller<'_> {
         answer(self.board().revision, &std::process::id())
     }
 
-    /// A code for a browser, worth what the caller's token is worth.
+    /// Creates a sign-in code for a browser, with the rights of the caller's token.
     fn open(&self) -> Json {
         sees_all(&self.visitor, "open the page", "use a token with the scope viewer or wider")?;
         let person = match &self.by {
@@ -524,18 +528,19 @@ impl Caller<'_> {
             _ => String::new(),
         };
         let code = self.shared.codes.give(self.visitor.clone(), person, std::time::Instant::now());
-        let code = code.map_err(|it| Problem::new(500, "io", format!("no code can be made: {it}"), "try again"))?;
+        let code =
+            code.map_err(|it| Problem::new(500, "io", format!("the code could not be created: {it}"), "try again"))?;
         let lasts_ms = u64::try_from(crate::web::enter::WORKS.as_millis()).unwrap_or(u64::MAX);
         let url = format!("http://{}/#{code}", self.shared.address);
         answer(self.board().revision, &regatta_api::page::OpenView { url, code, lasts_ms })
     }
 
-    /// The file is written beside the others' calls, not in their way.
+    /// Creates a token. The file is written on a thread for blocking work.
     async fn token_add(&self, ask: input::TokenAdd) -> Json {
         let (shared, wall) = (self.shared.clone(), self.engine().now().wall);
         let name = ask.name.clone();
         let made = blocking(move || shared.keyring.add(&ask.name, ask.scope, ask.expires_ms, wall)).await??;
-        tracing::info!(by = %self.by, "the token {name} was made, with the scope {}", made.view.scope);
+        tracing::info!(by = %self.by, "created the token {name} with the scope {}", made.view.scope);
         answer(self.board().revision, &made)
     }
 
@@ -543,14 +548,14 @@ impl Caller<'_> {
         let shared = self.shared.clone();
         let name = ask.name.clone();
         blocking(move || shared.keyring.remove(&ask.name)).await??;
-        tracing::info!(by = %self.by, "the token {name} was taken away");
+        tracing::info!(by = %self.by, "removed the token {name}");
         answer(self.board().revision, &"done")
     }
 
-    /// Names that nobody has, as of now: who wants to keep one uses it soon.
+    /// Returns names that are not in use at present. They are not reserved.
     fn names(&self, ask: &input::NameAsk) -> Json {
         let (board, prefix) = (self.board(), ask.prefix.as_deref().unwrap_or(""));
-        // Two who ask at the same revision should not be told the same.
+        // Two callers at the same revision should get different names.
         let salt = self.shared.names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let count = usize::from(ask.count.unwrap_or(1).clamp(1, 1_000));
         let found = names::several(&board, prefix, names::Words::Two, salt, count);
@@ -588,11 +593,11 @@ fn parse<T: std::str::FromStr<Err = regatta_core::ids::BadName>>(text: &str) -> 
 
 fn answer<T: Serialize>(revision: u64, data: &T) -> Json {
     serde_json::to_vec(&Answer { revision, data })
-        .map_err(|it| Problem::new(500, "bug", format!("the answer could not be written: {it}"), "please report this"))
+        .map_err(|it| Problem::new(500, "bug", format!("the answer could not be encoded: {it}"), "please report this"))
 }
 
 fn unexpected(outcome: &Outcome) -> Problem {
-    // A key that was used for another verb gives that verb's answer.
+    // A key that was used for another verb returns that verb's outcome.
     Problem::new(
         409,
         "key_reused",
@@ -601,7 +606,7 @@ fn unexpected(outcome: &Outcome) -> Problem {
     )
 }
 
-/// A failure of the engine, for the caller.
+/// Converts a failure of the engine to a problem.
 fn refused(failure: Failure) -> Problem {
     match failure {
         Failure::Refused { refusal, .. } => Problem::from(&refusal),
@@ -612,7 +617,7 @@ fn refused(failure: Failure) -> Problem {
     }
 }
 
-/// The history could not be read.
+/// Converts an error while reading the history to a problem.
 pub(crate) fn unread(error: StoreError) -> Problem {
     refused(Failure::Store(error))
 }
@@ -625,14 +630,15 @@ fn from_git(error: GitError) -> Problem {
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     spawn_boxed(Box::new(move || {
-        // The caller may have hung up; nobody needs the answer then.
+        // The caller may have hung up. Then nobody needs the result.
         let _unsent = sender.send(work());
     }));
-    let broke_down = "a request broke down: its thread panicked";
+    let broke_down = "the thread of a request panicked";
     receiver.await.map_err(|_| Problem::new(500, "bug", broke_down, "please report this"))
 }
 
-/// Spawns work of one type, so that the runtime's task code is compiled once and not for each of eighty closures.
+/// Spawns boxed work, so that the runtime's task code is compiled once and not for each of eighty
+/// closures.
 fn spawn_boxed(work: Box<dyn FnOnce() + Send>) {
     drop(tokio::task::spawn_blocking(work));
 }
@@ -641,7 +647,7 @@ fn spawn_boxed(work: Box<dyn FnOnce() + Send>) {
 mod tests {
     use super::*;
 
-    /// What the table says can depend on If-Match does, and nothing else.
+    /// Exactly the verbs that the table marks as conditional support If-Match.
     #[test]
     fn conditions_are_kept_where_the_table_says_so() {
         let call = |name: &str, input: &str| Call::parse(name, input.as_bytes()).unwrap();

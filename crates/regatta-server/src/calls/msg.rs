@@ -9,20 +9,21 @@ use crate::attachments::{self, Reach};
 
 use super::*;
 
-/// How many unread mentions are counted.
+/// Maximum number of unread mentions that are counted.
 const MOST_MENTIONS: usize = 1_000;
 
 impl Caller<'_> {
     pub(super) async fn msg_send(&self, ask: input::MsgSend) -> Json {
         let by = match (&self.visitor, ask.agent) {
             (_, None) => self.by.clone(),
-            // Messages carry who really sent them: a hook's command speaks for its own agent and those below it.
+            // Messages show their real sender, so a hook's command can post only as its own agent
+            // or one below it.
             (Visitor::Firing { agent: own, .. }, Some(agent)) if !bus::is_of(&agent, own) => {
                 return Err(Problem::new(
                     403,
                     "not_yours",
-                    format!("this hook's command is {own} and cannot post as {agent}"),
-                    "leave --as out",
+                    format!("this hook's command belongs to {own} and cannot post as {agent}"),
+                    "omit --as",
                 ));
             }
             (_, Some(agent)) => Actor::Agent(agent),
@@ -44,7 +45,7 @@ impl Caller<'_> {
         }
     }
 
-    /// One message.
+    /// Returns a message.
     pub(super) async fn message(&self, id: MessageId) -> Result<Message, Problem> {
         let found = self.read(move |history| history.message(id)).await?;
         found.ok_or_else(|| {
@@ -52,7 +53,8 @@ impl Caller<'_> {
         })
     }
 
-    /// The message that another answers. It is answered where it was posted, or in the mailbox of the other end.
+    /// Returns the message that a reply answers. A reply is posted in the same channel, or in the
+    /// mailbox of the other end.
     async fn answered(&self, to: MessageId, channel: &ChannelName) -> Result<Message, Problem> {
         let found = self.message(to).await?;
         let both_private = bus::addressee(&found.channel).is_some() && bus::addressee(channel).is_some();
@@ -67,8 +69,9 @@ impl Caller<'_> {
         Ok(found)
     }
 
-    /// Takes in the files that a message names: an attempt's from its own workspace, a hook's from where its command
-    /// runs, those of whoever was given a token from the checkouts of projects, and the daemon's own user's from anywhere.
+    /// Stores the attachments of a message. An attempt can attach files from its workspace, a
+    /// hook's command from its directory, the holder of a token from the checkouts of projects, and
+    /// the daemon's own user from everywhere.
     async fn attach(&self, paths: Vec<String>) -> Result<Vec<bus::Attachment>, Problem> {
         if paths.is_empty() {
             return Ok(vec![]);
@@ -77,7 +80,7 @@ impl Caller<'_> {
         blocking(move || {
             let reach = match visitor {
                 Visitor::Owner => Reach::Everywhere,
-                // It may be shut in: the daemon fetches nothing for it from elsewhere.
+                // The command may be sandboxed, so the daemon must not read files outside for it.
                 Visitor::Firing { id, .. } => {
                     Reach::Below(engine.board().firings.get(&id).map(|it| it.cwd.clone().into()).into_iter().collect())
                 }
@@ -90,7 +93,7 @@ impl Caller<'_> {
                             422,
                             "bad_attachment",
                             "this attempt has no workspace on the daemon's machine",
-                            "put what matters into the message",
+                            "put the text into the message",
                         )
                     })?;
                     Reach::Below(vec![place])
@@ -136,8 +139,8 @@ impl Caller<'_> {
                 return Err(Problem::new(
                     400,
                     "bad_search",
-                    "there is no word to look for",
-                    "words have letters and digits",
+                    "the search has no words",
+                    "use words with letters or digits",
                 ));
             }
         };
@@ -161,7 +164,7 @@ impl Caller<'_> {
         answer(self.board().revision, &messages)
     }
 
-    /// The first message of the thread that a message is in.
+    /// Returns the first message of the thread that a message is in.
     async fn root_of(&self, message: Option<MessageId>) -> Result<Option<MessageId>, Problem> {
         match message {
             None => Ok(None),
@@ -169,7 +172,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Whether the caller may read a message: an agent reads no mail of others.
+    /// Returns whether the caller may read a message. Agents cannot read other agents' mail.
     fn may_read(&self, message: &Message) -> bool {
         match &self.visitor {
             Visitor::Attempt { agent, .. } => message.may_be_read_by(agent),
@@ -215,8 +218,8 @@ impl Caller<'_> {
                 return Err(Problem::new(
                     408,
                     "timed_out",
-                    "no such message came in time",
-                    "give it longer: --timeout 5m",
+                    "no matching message arrived in time",
+                    "wait longer: --timeout 5m",
                 ));
             };
             seen = now;
@@ -238,8 +241,9 @@ impl Caller<'_> {
         answer(self.board().revision, &messages)
     }
 
-    /// What an agent has not read: in its mailbox, in the channels that it ever read and those of its work, and wherever
-    /// it was mentioned. What is counted is what `msg.read` gives.
+    /// Counts an agent's unread messages: in its mailbox, in the channels that it has read and
+    /// those of its work, and in the channels where it was mentioned. `msg.read` returns the same
+    /// messages.
     pub(super) async fn msg_inbox(&self, ask: input::MsgInbox) -> Json {
         let (board, agent) = (self.board(), ask.agent);
         let mut channels: Vec<ChannelName> = vec![mailbox(&agent)?];
@@ -249,7 +253,7 @@ impl Caller<'_> {
         let (cursors, own) = (board.cursors.clone(), matches!(self.visitor, Visitor::Attempt { .. }));
         let unread = move |history: &dyn History| {
             let by = MessageFilter { mention: Some(agent.clone()), limit: MOST_MENTIONS, ..MessageFilter::default() };
-            // Where a program was mentioned beyond its own channels is not for it to know.
+            // An agent's program must not learn about channels that it cannot read.
             if !own {
                 let mentioned = history.messages(&by)?;
                 channels.extend(mentioned.into_iter().filter(|it| it.may_be_read_by(&agent)).map(|it| it.channel));
@@ -271,7 +275,7 @@ impl Caller<'_> {
     }
 }
 
-/// The channel of messages to one agent.
+/// Returns the channel of an agent's mailbox.
 fn mailbox(agent: &AgentName) -> Result<ChannelName, Problem> {
     parse(&format!("@{agent}"))
 }

@@ -1,8 +1,9 @@
-//! What an attempt's token reaches: its task, its claims, its channels; for a lead, the tasks of its mission too.
+//! Restricts calls with an attempt's token: to its task, its claims and its channels; for a lead,
+//! also to the tasks of its mission.
 //!
-//! A call of an attempt is looked at before it is carried out. What it may not touch is refused here, and what names
-//! the caller is filled in from the token, never from what the caller says of itself. Whoever holds such a token may
-//! be hostile: it is a program that reads what strangers wrote.
+//! Every call of an attempt is checked before it is carried out. Forbidden calls are refused here,
+//! and fields that identify the caller are filled in from the token, never from the input. The
+//! holder of such a token may be hostile, because it is a program that reads texts of strangers.
 
 use regatta_core::approval::Reach;
 use regatta_core::attempt::Attempt;
@@ -14,30 +15,30 @@ use regatta_core::task::Task;
 
 use super::*;
 
-/// How many claims an attempt may hold besides its manifest.
+/// Maximum number of claims of an attempt besides its manifest.
 const MOST_CLAIMS: usize = 32;
-/// How long a claim of an attempt lasts without being renewed.
+/// Maximum lifetime of an attempt's claim without renewal.
 const LONGEST_TTL_MS: u64 = 30 * 60_000;
-/// How long a call of an attempt waits.
+/// Maximum time that a call of an attempt waits.
 const LONGEST_WAIT_MS: u64 = 10 * 60_000;
-/// How many tasks may wait in a project's backlog before attempts may add no more.
+/// Number of tasks in a project's backlog at which attempts may add no more.
 const FULL_BACKLOG: usize = 200;
-/// What only Regatta itself announces.
+/// Label that only Regatta itself may use.
 const OURS: &str = "coord:merge";
-/// How the labels begin that say which lead a message belongs to.
+/// Prefix of the labels that name the lead of a message.
 const LEADS: &str = "lead:";
 
-/// The attempt that calls.
+/// The calling attempt.
 struct Own {
     attempt: Arc<Attempt>,
     lead: bool,
 }
 
 impl Caller<'_> {
-    /// Lets a call through as it may be carried out for its caller.
+    /// Returns the call as its caller may make it, or the refusal.
     pub(super) async fn narrow(&self, call: Call) -> Result<Call, Problem> {
         let Visitor::Attempt { id, lead, .. } = &self.visitor else { return Ok(call) };
-        // It was there when its token was looked at.
+        // The attempt existed when its token was verified.
         let attempt = self.board().attempts.get(id).cloned();
         let own = Own { attempt: attempt.ok_or_else(|| not_yours("an attempt that is over"))?, lead: *lead };
         self.narrow_to(&own, call).await
@@ -89,8 +90,8 @@ impl Caller<'_> {
                     return Err(Problem::new(
                         409,
                         "too_many",
-                        format!("{} holds {held} claims already", own.attempt.id),
-                        "release what you no longer need",
+                        format!("{} already holds {held} claims", own.attempt.id),
+                        "release claims that you no longer need",
                     ));
                 }
                 Call::ClaimAcquire(input::ClaimAcquire {
@@ -122,7 +123,7 @@ impl Caller<'_> {
                     return Err(Problem::new(
                         403,
                         "not_yours",
-                        format!("{label} is put on messages by Regatta alone"),
+                        format!("only Regatta may use the label {label}"),
                         "send it without that label",
                     ));
                 }
@@ -130,7 +131,7 @@ impl Caller<'_> {
                     return Err(Problem::new(
                         403,
                         "not_yours",
-                        format!("{OURS} is announced by Regatta alone"),
+                        format!("only Regatta may use the label {OURS}"),
                         "send it without that label",
                     ));
                 }
@@ -172,7 +173,7 @@ impl Caller<'_> {
                 own.is(ask.task, ask.attempt)?;
                 Call::MissionFinish(input::MissionFinish { token: fence, ..ask })
             }
-            // Which task it is, the rules look at.
+            // The core checks the task.
             Call::MissionAdopt(ask) => Call::MissionAdopt(input::MissionAdopt { mission: None, ..ask }),
             Call::InboxList(_) => Call::InboxList(input::Scope { project: Some(own.attempt.project.clone()) }),
             Call::InboxAnswer(ask) => {
@@ -195,26 +196,26 @@ impl Caller<'_> {
                 own.takes_or_returns(&self.task_view(ask.task).await?.task, &ask)?;
                 Call::TaskAssign(ask)
             }
-            // Whose offer it is, the rules know.
+            // The core checks that the offer is this agent's.
             Call::TaskAccept(ask) => Call::TaskAccept(own.answers(ask)),
             Call::TaskReject(ask) => Call::TaskReject(own.answers(ask)),
-            // The table of verbs lets nothing else come here; if it ever does, the answer is no.
-            other => return Err(not_yours(&format!("{} of anybody", other.verb().name))),
+            // The table of verbs allows no other call. If one arrives anyway, it is refused.
+            other => return Err(not_yours(&format!("the verb {}", other.verb().name))),
         })
     }
 
-    /// Whether an attempt may read a message: one of its channels, or one of which it is an end.
+    /// Checks that an attempt may read a message: in one of its channels, or sent by or to it.
     async fn reads_message(&self, own: &Own, id: MessageId) -> Result<(), Problem> {
         let message = self.message(id).await?;
         match bus::addressee(&message.channel) {
             None => own.hears(&message.channel),
             Some(_) if message.may_be_read_by(&own.attempt.agent) => Ok(()),
-            Some(_) => Err(not_yours(&format!("{id}, which was sent to another"))),
+            Some(_) => Err(not_yours(&format!("{id}, which was sent to another agent"))),
         }
     }
 
-    /// Where an attempt listens: in its channels; in another's mailbox only for what it sent there itself; around a
-    /// message that it may read; else in its project's channel.
+    /// Restricts where an attempt reads messages: in its channels, in another mailbox only its own
+    /// messages, around a message that it may read, or else in its project's channel.
     async fn listens(
         &self,
         own: &Own,
@@ -237,7 +238,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Whether an attempt may look at this: itself, its agent, its mission, and the tasks of its project.
+    /// Checks that an attempt may see something: itself, its agent, its mission, and the tasks of
+    /// its project.
     async fn sees(&self, own: &Own, id: &str) -> Result<(), Problem> {
         let seen = match self.refer(id, &refer::SHOW)? {
             Reference::Agent(name) if name == own.attempt.agent => true,
@@ -245,7 +247,7 @@ impl Caller<'_> {
             Reference::Attempt(attempt) => attempt == own.attempt.id,
             Reference::Mission(mission) => Some(mission) == own.attempt.mission,
             Reference::Task(task) => self.task_view(task).await?.task.project == own.attempt.project,
-            // A lead answers what its workers ask.
+            // A lead answers the questions of its workers.
             Reference::Approval(id) => self.approval(id).await?.is_some_and(|found| {
                 found.attempt == own.attempt.id
                     || (own.lead && found.mission.is_some() && found.mission == own.attempt.mission)
@@ -256,7 +258,7 @@ impl Caller<'_> {
     }
 }
 
-/// The task that a lead's call steers, of the verbs that only a lead has.
+/// Returns the task that a call steers, for verbs that only a lead may use on other tasks.
 fn steered(call: &Call) -> Result<Option<TaskId>, Problem> {
     Ok(Some(match call {
         Call::TaskAssign(ask) => ask.task,
@@ -270,7 +272,8 @@ fn steered(call: &Call) -> Result<Option<TaskId>, Problem> {
 }
 
 impl Own {
-    /// A worker takes a task that nobody has for its own agent, or returns one that it has not begun.
+    /// Checks that an agent takes an unassigned task for itself, or returns a task that it has not
+    /// begun.
     fn takes_or_returns(&self, task: &Task, ask: &input::TaskAssign) -> Result<(), Problem> {
         let own = &self.attempt.agent;
         let near =
@@ -285,15 +288,15 @@ impl Own {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("{} is not yours to take or to return", task.id),
-            "take a task of your project that nobody has, or return one of yours that has not begun",
+            format!("you can neither take nor return {}", task.id),
+            "take an unassigned task of your project, or return a task of yours that has not begun",
         ))
     }
 
-    /// A lead answers questions of its own workers. What they may do is a person's to say.
+    /// Checks that a lead answers a question of its own workers. Permissions are decided by people.
     fn may_answer(&self, board: &Board, ask: &input::Decide) -> Result<(), Problem> {
         let item = board.approvals.get(&ask.id);
-        // The attempt that asked may be over.
+        // The attempt that asked may have ended.
         let near = item.is_some_and(|asked| {
             asked.attempt != self.attempt.id && asked.mission.is_some() && asked.mission == self.attempt.mission
         });
@@ -304,8 +307,8 @@ impl Own {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("{} is not yours to answer", ask.id),
-            "a lead answers questions of its own workers, once; permissions are a person's to give",
+            format!("you cannot answer {}", ask.id),
+            "a lead can answer questions of its own workers, once; only people can grant permissions",
         ))
     }
 
@@ -318,13 +321,15 @@ impl Own {
     }
 
     fn is(&self, task: TaskId, attempt: AttemptId) -> Result<(), Problem> {
-        match task == self.attempt.task && attempt == self.attempt.id {
-            true => Ok(()),
-            false => Err(not_yours(&format!("{task} and {attempt}"))),
+        if task == self.attempt.task && attempt == self.attempt.id {
+            Ok(())
+        } else {
+            Err(not_yours(&format!("{task} and {attempt}")))
         }
     }
 
-    /// Whether a lead may steer this task: one of its mission, or of its project when it leads none.
+    /// Checks that a lead may steer this task: one of its mission, or of its project if it leads no
+    /// mission.
     fn leads(&self, task: &Task) -> Result<(), Problem> {
         let of = |it: &Task| {
             it.project == self.attempt.project && self.attempt.mission.is_none_or(|m| it.mission == Some(m))
@@ -332,23 +337,24 @@ impl Own {
         if self.lead && of(task) { Ok(()) } else { Err(not_yours(&task.id.to_string())) }
     }
 
-    /// A claim it asked for itself. Its manifest is held for it as long as it lives: to let go of that would let
-    /// others write the same files beside it.
+    /// Checks that the attempt acquired this claim itself. The claim on its manifest must last as
+    /// long as the attempt, because otherwise others could write the same files.
     fn holds(&self, board: &Board, claim: ClaimId) -> Result<(), Problem> {
         match board.claims.get(&claim) {
             Some(it) if it.owner == self.owner() && it.ttl_ms.is_some() => Ok(()),
             Some(it) if it.owner == self.owner() => Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{claim} is your manifest, which is held for you as long as you work"),
-                "finish or give up instead",
+                format!("{claim} is the claim on your manifest, which lasts as long as your attempt"),
+                "finish the task or give up instead",
             )),
             Some(_) => Err(not_yours(&claim.to_string())),
             None => Err(Problem::from(&regatta_core::refusal::Refusal::ClaimEnded { claim })),
         }
     }
 
-    /// Files of its project, ports, and its own task, workspace and name. What fences people and the trunk is not an attempt's.
+    /// Checks that an attempt may claim these URIs: files of its project, ports, and its own task,
+    /// workspace and name. It cannot claim what protects people or the trunk.
     fn uris(&self, uris: &[Uri]) -> Result<(), Problem> {
         let (project, task, agent) = (&self.attempt.project, self.attempt.task, &self.attempt.agent);
         for uri in uris {
@@ -371,15 +377,18 @@ impl Own {
         Ok(())
     }
 
-    /// Files, or those of one directory; for a lead also all below one. Nobody claims a whole project, or whatever lies
-    /// at its top: that would keep every other task from starting (its own files an attempt holds anyway).
+    /// Returns whether a pattern is limited to files or one directory; for a lead also to
+    /// everything below a directory. No attempt can claim a whole project or everything at its top,
+    /// because that would keep all other tasks from starting. (An attempt holds its own files
+    /// anyway.)
     fn bounded(&self, path: &str) -> bool {
         let wild = |it: &str| it.contains(['*', '?']);
         let top = path.split('/').next().unwrap_or_default();
         !wild(top) && (self.lead || !path.split('/').any(|it| it == "**"))
     }
 
-    /// The project's channel and those named after it, its mission's, its task's, and its own mailbox.
+    /// Checks that an attempt may read a channel: the project's and those named after it, its
+    /// mission's, its task's, and its own mailbox.
     fn hears(&self, channel: &ChannelName) -> Result<(), Problem> {
         let name = channel.as_str().trim_start_matches('#');
         let project = self.attempt.project.as_str();
@@ -395,16 +404,17 @@ impl Own {
             403,
             "not_yours",
             format!("{channel} is not a channel of this attempt"),
-            format!("use {project}, or mention an agent there: @name"),
+            format!("use {project}, and mention an agent there: @name"),
         ))
     }
 
-    /// Where it may post: in the channels that it hears, and into anybody's mailbox.
+    /// Checks that an attempt may post to a channel: to those that it may read, and to every
+    /// mailbox.
     fn says_in(&self, channel: &ChannelName) -> Result<(), Problem> {
         if bus::addressee(channel).is_some() { Ok(()) } else { self.hears(channel) }
     }
 
-    /// As whom it posts: as its own agent, or as one of those below it.
+    /// Returns the agent that an attempt posts as: its own, or one below it.
     fn speaks_as(&self, asked: Option<AgentName>) -> Result<AgentName, Problem> {
         let own = &self.attempt.agent;
         match asked {
@@ -414,15 +424,16 @@ impl Own {
                 403,
                 "not_yours",
                 format!("{own} cannot post as {name}"),
-                format!("post as {own}, or as one below it: {own}/…"),
+                format!("post as {own}, or as an agent below it: {own}/…"),
             )),
         }
     }
 
-    /// A task that an attempt adds: in its project, and for a worker only as a proposal that a person takes up.
+    /// Returns a task that an attempt may add: in its project, and for a worker only as a proposal
+    /// in the backlog.
     fn follow_up(&self, board: &Board, ask: input::TaskAdd) -> Result<input::TaskAdd, Problem> {
         let refuse = |what: &str, hint: &str| Err(Problem::new(403, "not_yours", what, hint));
-        // Taken apart field by field: one that is new here must be thought about.
+        // Destructured field by field, so that a new field must be considered here.
         let input::TaskAdd {
             project,
             subject,
@@ -446,7 +457,7 @@ impl Own {
             return Err(not_yours("another project"));
         }
         if script.is_some() || ratchet.is_some() {
-            return refuse("what is run as it stands is given by people alone", "leave the script and the ratchet out");
+            return refuse("only people may give a task a script or a ratchet", "omit the script and the ratchet");
         }
         let foreign = |it: &TaskId| board.tasks.get(it).is_some_and(|it| it.project != self.attempt.project);
         if blocked_by.iter().any(foreign) {
@@ -455,16 +466,19 @@ impl Own {
         let checks = !validation.tests.is_empty() || !validation.lint.is_empty();
         if !self.lead && checks {
             return refuse(
-                "commands that are run as a check are given by people and leads",
-                "say in the description how it is to be tested",
+                "only people and leads may give a task commands to check it",
+                "describe the test in the description",
             );
         }
         if !self.lead && assign.is_some() {
-            return refuse("only a lead gives tasks to agents", "leave it out: a person or a lead takes it up");
+            return refuse(
+                "only a lead may assign tasks",
+                "omit the assignee; a person or a lead will assign the task",
+            );
         }
         let waiting = |it: &&Arc<Task>| it.project == self.attempt.project && it.status == task::Status::Backlog;
         if board.tasks.values().filter(waiting).count() >= FULL_BACKLOG {
-            return refuse("the backlog is full", "write into your report what else should be done");
+            return refuse("the project's backlog is full", "describe the work in your report");
         }
         Ok(input::TaskAdd {
             project: Some(self.attempt.project.clone()),
@@ -492,7 +506,7 @@ fn not_yours(what: &str) -> Problem {
     Problem::new(
         403,
         "not_yours",
-        format!("this attempt's token does not reach {what}"),
-        "it reaches its own task, its own claims and the channels of its project",
+        format!("this attempt's token does not allow {what}"),
+        "it allows its own task, its own claims and the channels of its project",
     )
 }

@@ -1,7 +1,8 @@
-//! Plans made of words: an agent is asked for one, it is drawn as it would run, and started on a yes.
+//! Plans that an agent makes of a goal: requested from an agent, shown as they would run, and
+//! started on approval.
 //!
-//! Planning is a task like any other, that reports and changes nothing. What it reported is read anew whenever somebody
-//! looks, so nothing is kept beside the board.
+//! Planning is a task that reports and changes nothing. Its report is parsed again at each request,
+//! so nothing has to be stored beside the board.
 
 use regatta_api::page::Action;
 use regatta_api::plan::{self, OwnedView, PlanState, PlanView, PlanningFacts};
@@ -15,13 +16,13 @@ use serde_json::json;
 
 use super::*;
 
-/// How many tasks that landed an estimate looks at.
+/// Number of completed tasks that an estimate is based on.
 const LOOKED_AT: usize = 500;
-/// How many lines of the ownership table are shown; conflicts are always among them.
+/// Maximum number of lines of the ownership table, except that conflicts are always shown.
 const MOST_FILES: usize = 60;
 const WORKERS: u32 = 5;
 
-/// Returns what a planner should know about a project and the agents that may work in it.
+/// Returns the facts that a planner needs about a project and the agents that may work in it.
 fn planning_facts(board: &Board, project: &ProjectName) -> PlanningFacts {
     let checks = board.projects.get(project).map(|found| found.validation.clone()).unwrap_or_default();
     let places: u32 = planning::planners(board)
@@ -76,18 +77,18 @@ impl Caller<'_> {
         answer(self.board().revision, &view)
     }
 
-    /// The plan that a planning task made, or how far it is.
+    /// Returns the plan that a planning task made, or its progress.
     async fn plan_of(&self, id: TaskId) -> Result<PlanView, Problem> {
         let live = self.board().tasks.get(&id).map(|it| (**it).clone());
         let (stored, tries) = self.read(move |history| Ok((history.task(id)?, history.attempts_of(id)?))).await?;
         let task =
             live.or(stored).ok_or_else(|| Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id }))?;
         let Some(goal) = task.plans().map(str::to_owned) else {
-            let what = format!("{id} makes no plan");
+            let what = format!("{id} is not a planning task");
             return Err(Problem::new(422, "no_plan", what, "ask for one: regatta run \"what should be done\""));
         };
         let planner = task.agent.clone().or(task.assignee.clone());
-        let who = planner.as_ref().map_or("nobody yet".to_owned(), ToString::to_string);
+        let who = planner.as_ref().map_or("no agent yet".to_owned(), ToString::to_string);
         let title = planning::title(&goal);
         let mut view = PlanView { goal: goal.clone(), ..empty(task.project.clone(), title.clone()) };
         (view.task, view.planner) = (Some(id), planner.clone());
@@ -101,7 +102,7 @@ impl Caller<'_> {
         match task.status {
             Status::Completed => {}
             Status::Failed | Status::Cancelled | Status::NeedsHuman => {
-                let why = task.reason.clone().unwrap_or_else(|| "it did not say why".into());
+                let why = task.reason.clone().unwrap_or_else(|| "it gave no reason".into());
                 view.state = PlanState::Failed;
                 view.text = format!("{who} made no plan: {why}");
                 view.actions = vec![again("")];
@@ -110,13 +111,13 @@ impl Caller<'_> {
             status if status.is_waiting() => {
                 let waits = schedule::wait_reasons(&board, &task, self.engine().now());
                 let why = waits.first().map_or("it waits", |it| it.text.as_str());
-                view.text = format!("{who} has not begun: {why}");
+                view.text = format!("{who} has not started: {why}");
                 return Ok(view);
             }
             _ => {
                 view.text = match task.progress.lines().next().filter(|it| !it.is_empty()) {
-                    Some(said) => format!("{who} plans: {said}"),
-                    None => format!("{who} plans"),
+                    Some(said) => format!("{who} is planning: {said}"),
+                    None => format!("{who} is planning"),
                 };
                 return Ok(view);
             }
@@ -140,14 +141,14 @@ impl Caller<'_> {
         Ok(PlanView { task: Some(id), goal, planner, ..drawn })
     }
 
-    /// A plan as it would run.
+    /// Returns a plan as it would run.
     async fn drawn(&self, name: ProjectName, ask: input::PlanDraw) -> Result<PlanView, Problem> {
         let board = self.board();
         let project = on(&board, &name)?;
         let many = ask.tasks.len();
         if many == 0 || ask.tasks.iter().any(|it| it.after.iter().any(|on| *on >= many)) {
-            let what = "a plan has tasks, and each comes after tasks of the same plan";
-            return Err(Problem::new(422, "bad_plan", what, "count places from 0"));
+            let what = "the plan has no tasks, or a task depends on a task outside the plan";
+            return Err(Problem::new(422, "bad_plan", what, "count positions from 0"));
         }
         let agents = if ask.agents.is_empty() { workers(&board, &project) } else { ask.agents };
         let set = &project.settings.run;
@@ -172,8 +173,8 @@ impl Caller<'_> {
         let rules = manifest::Rules { run: set, serial: &serial, isolate: false };
         let ownership = manifest::ownership(&parts, rules).map_err(|circle| {
             let places: Vec<String> = circle.iter().map(|it| (it + 1).to_string()).collect();
-            let what = format!("tasks wait for each other in a circle: {}", places.join(" → "));
-            Problem::new(422, "cycle", what, "take one of them out of what another needs")
+            let what = format!("deadlock: these tasks wait for each other: {}", places.join(" → "));
+            Problem::new(422, "cycle", what, "remove one of the dependencies")
         })?;
         let waves = ownership.steps.iter().map(|it| match it.sub {
             0 => (it.wave + 1).to_string(),
@@ -217,7 +218,7 @@ impl Caller<'_> {
         })
     }
 
-    /// What such work took here before.
+    /// Returns an estimate from similar tasks of the project.
     async fn estimate(&self, project: &ProjectName, tasks: u64) -> Result<String, Problem> {
         let filter = TaskFilter {
             project: Some(project.clone()),
@@ -233,7 +234,7 @@ impl Caller<'_> {
     }
 }
 
-/// Who plans when nobody is named: the first of those who would do the work, and can be asked.
+/// Returns the default planner: the first agent that would do the work and can plan.
 fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
     let able = |it: &AgentName| board.agents.get(it).is_some_and(|it| planning::can_plan(it));
     let known = board.projects.get(project)?;
@@ -244,7 +245,8 @@ fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
     planners.iter().find(works).or(planners.first()).cloned()
 }
 
-/// A project on this very board, which may be another than the one its name was found on.
+/// Returns a project from this board, which may be another one than the board its name was found
+/// on.
 fn on(board: &Board, name: &ProjectName) -> Result<Arc<Project>, Problem> {
     let gone = || Problem::from(&regatta_core::refusal::Refusal::NoSuchProject { project: name.clone() });
     board.projects.get(name).cloned().ok_or_else(gone)
@@ -275,7 +277,7 @@ fn action(label: &str, verb: &str, input: serde_json::Value, cli: String) -> Act
     Action { label, verb, input, cli, first: false, grave: false, key: None, words: None, form: None, choice: None }
 }
 
-/// Who would do the work: as the settings say, else all whose program we start.
+/// Returns the agents that would do the work: those of the settings, or all that Regatta starts.
 fn workers(board: &Board, project: &Project) -> Vec<AgentName> {
     if let Some(named) = project.settings.run.agents.as_ref().filter(|it| !it.is_empty()) {
         return named
@@ -288,7 +290,7 @@ fn workers(board: &Board, project: &Project) -> Vec<AgentName> {
     ours.map(|it| it.name.clone()).collect()
 }
 
-/// A line of the ownership table: the first sub-wave's task owns it.
+/// Returns a line of the ownership table. The task of the first sub-wave owns the file.
 fn owner(it: &Owned) -> Option<OwnedView> {
     let mut wants: Vec<(u32, usize)> = it.subs.iter().copied().zip(it.owners.iter().copied()).collect();
     wants.sort_unstable();
@@ -299,10 +301,8 @@ fn owner(it: &Owned) -> Option<OwnedView> {
         Because::Serial => " (one task of a package at a time)",
     };
     let named: Vec<String> = others.iter().map(|it| (it.1 + 1).to_string()).collect();
-    let text = match named.is_empty() {
-        true => why.trim().to_owned(),
-        false => format!("{} after {}{why}", named.join(", "), owner + 1),
-    };
+    let text =
+        if named.is_empty() { why.trim().to_owned() } else { format!("{} after {}{why}", named.join(", "), owner + 1) };
     Some(OwnedView {
         file: it.pattern.to_string(),
         owner: *owner,
@@ -315,7 +315,7 @@ fn owner(it: &Owned) -> Option<OwnedView> {
 mod tests {
     use super::*;
 
-    /// Who comes first owns a file; the others are named with what becomes of them.
+    /// The first task owns a file; the others are listed with the resolution of the conflict.
     #[test]
     fn a_file_that_several_want_belongs_to_the_first() {
         let part =

@@ -9,7 +9,7 @@ use regatta_core::refusal::Refusal;
 
 use super::*;
 
-/// How many past landings are searched for a commit.
+/// Maximum number of past landings that are searched for a commit.
 const MAX_LANDINGS_SEARCHED: usize = 10_000;
 
 /// The ids that a verb accepts.
@@ -19,7 +19,7 @@ pub(super) struct Accepts {
     pub(super) kinds: &'static [Kind],
     /// The kinds whose letter may be left out.
     pub(super) bare: &'static [Kind],
-    /// Whether settled tasks, ended attempts and finished missions count.
+    /// Set if settled tasks, ended attempts and finished missions count.
     pub(super) past: bool,
 }
 
@@ -55,8 +55,8 @@ pub(super) const STOP: Accepts =
 const UNDO: Accepts = Accepts { verb: "undo", kinds: &[Kind::Task, Kind::Commit], bare: &[Kind::Task], past: true };
 
 impl Caller<'_> {
-    /// Resolves `id` to the one thing that exists. An id that names nothing is returned as its likeliest reading, so that
-    /// the verb can report what is missing.
+    /// Resolves `id` to the one thing that exists. An id of nothing is returned as its most likely
+    /// reading, so that the verb can report what is missing.
     pub(super) fn refer(&self, id: &str, accepts: &Accepts) -> Result<Reference, Problem> {
         let board = self.board();
         let exists = |found: &Reference| if accepts.past { found.exists(&board) } else { found.is_live(&board) };
@@ -70,7 +70,7 @@ impl Caller<'_> {
         };
         match reference::choose(readings, exists) {
             Ok(found) => Ok(found),
-            // An id of another tracker, which its task keeps as an alias.
+            // The id of another tracker, which the task has as its alias.
             Err(Unclear::Missing(found)) => match by_alias() {
                 Some(task) => Ok(task),
                 None => match other_kind(id, &found, accepts) {
@@ -82,7 +82,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Resolves `id` to the task that `undo` reverts: named by itself, or by the commit it landed as.
+    /// Resolves `id` to the task that `undo` reverts: given by its id, or by the commit it landed
+    /// as.
     pub(super) async fn undoable(&self, id: &str) -> Result<TaskId, Problem> {
         let found = read(id, &UNDO)?;
         let mut landed = Vec::new();
@@ -146,8 +147,8 @@ impl Caller<'_> {
         Ok(found)
     }
 
-    /// Resolves `id` to a task that can be told something or paused: itself, its attempt, or the only task that an agent
-    /// works on.
+    /// Resolves `id` to a task that can get a message or be paused: itself, its attempt, or the
+    /// only task that an agent works on.
     pub(super) fn task_at_work(&self, id: &str, accepts: &Accepts) -> Result<TaskId, Problem> {
         match self.refer(id, accepts)? {
             Reference::Task(task) => Ok(task),
@@ -175,11 +176,13 @@ impl Caller<'_> {
         let tasks: Vec<TaskId> = own.map(|attempt| attempt.task).collect();
         match tasks.as_slice() {
             [one] => Ok(*one),
-            [] => Err(Problem::new(409, "idle", format!("{agent} works on nothing"), "see what runs: regatta status")),
+            [] => {
+                Err(Problem::new(409, "idle", format!("{agent} has no running task"), "see what runs: regatta status"))
+            }
             _ => {
                 let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
                 let words = format!("{agent} works on several tasks: {}", names.join(", "));
-                Err(Problem::new(409, "which_task", words, "name the task"))
+                Err(Problem::new(409, "which_task", words, "name the task instead of the agent"))
             }
         }
     }
@@ -217,8 +220,8 @@ fn read(id: &str, accepts: &Accepts) -> Result<Vec<Reference>, Problem> {
         .map_err(|error| Problem::new(400, "bad_id", error.to_string(), "see what there is: regatta status"))
 }
 
-/// Reports an id such as `Q7` that looks like one of a kind which the verb does not accept, and so was read as the name of
-/// an agent.
+/// Reports an id such as `Q7` that has the form of a kind which the verb does not accept, and was
+/// therefore read as an agent's name.
 fn other_kind(id: &str, found: &Reference, accepts: &Accepts) -> Option<Problem> {
     const LETTERED: [Kind; 6] = [Kind::Task, Kind::Attempt, Kind::Mission, Kind::Approval, Kind::Landing, Kind::Firing];
     let Reference::Agent(_) = found else { return None };
@@ -249,7 +252,7 @@ pub(super) fn unfit(found: &Reference, verb: &str) -> Problem {
         Reference::Approval(_) | Reference::Landing(_) if verb != WHY.verb => {
             format!("see what it is about: regatta why {}", found.id())
         }
-        _ => format!("see what it takes: regatta {verb} --help"),
+        _ => format!("see what it accepts: regatta {verb} --help"),
     };
-    Problem::new(400, "bad_id", format!("regatta {verb} does not take a {found}"), hint)
+    Problem::new(400, "bad_id", format!("regatta {verb} does not accept a {found}"), hint)
 }

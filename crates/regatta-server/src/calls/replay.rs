@@ -1,4 +1,4 @@
-//! Missions looked back at: replay and compare.
+//! Verbs of past missions: replay and compare.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use regatta_core::task::{Status, Task};
 use super::*;
 use crate::pages;
 
-/// How many moments of a mission are named.
+/// Maximum number of moments of a mission.
 const MOST_MARKS: usize = 1_000;
-/// How many missions are put side by side, and up to how many tasks of one their lives are added up.
+/// Maximum number of compared missions, and of tasks in a mission whose activities are added up.
 const MOST_COMPARED: usize = 8;
 const MOST_LIVES: usize = 60;
 
@@ -32,7 +32,7 @@ impl Caller<'_> {
 
     pub(super) async fn mission_compare(&self, ask: input::MissionCompare) -> Json {
         if ask.ids.is_empty() || ask.ids.len() > MOST_COMPARED {
-            let what = format!("1 to {MOST_COMPARED} missions are put side by side");
+            let what = format!("1 to {MOST_COMPARED} missions can be compared");
             return Err(Problem::new(400, "bad_input", what, "name two: regatta compare M3 M7"));
         }
         let (shared, until) = (self.shared.clone(), self.board().revision);
@@ -58,7 +58,10 @@ fn replay(shared: &Shared, id: MissionId, at: Option<u64>, until: u64) -> Result
         return Err(Problem::new(
             400,
             "bad_revision",
-            format!("{id} began at revision {} and its last is {}; {at} is not between them", told.first, told.last),
+            format!(
+                "{at} is outside mission {id}, which began at revision {} and whose last revision is {}",
+                told.first, told.last
+            ),
             format!("see its moments: regatta replay {id}"),
         ));
     }
@@ -80,8 +83,8 @@ fn replay(shared: &Shared, id: MissionId, at: Option<u64>, until: u64) -> Result
     })
 }
 
-/// A mission's tasks as they stood: those that were over by then ended as they did (J7), the others as the board had
-/// them, and those that were not there yet are not shown.
+/// Returns the rows of a mission's tasks at a revision. Tasks that had ended by then are shown with
+/// their end (J7), the others as the board had them; tasks that did not exist yet are left out.
 fn rows(board: &Arc<Board>, tasks: &[Task], now: Now) -> Vec<RowView> {
     let row = |it: &Task| match (board.tasks.get(&it.id), board.settled(it.id)) {
         (Some(then), _) => Some(pages::row(board, then, now)),
@@ -97,7 +100,7 @@ struct Told {
     marks: Vec<MarkView>,
 }
 
-/// What happened in a mission, from its start to its end or to now.
+/// Returns the moments of a mission, from its start to its end or to the present.
 fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<Told, Problem> {
     let history = &**shared.engine.history();
     let mut told = Told { first: 0, last: until, marks: vec![] };
@@ -125,7 +128,7 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
             let text = match &it.event {
                 Event::ApprovalDecided(event) => asked.get(event.approval()).map(|task| {
                     format!(
-                        "{} of {task} is answered by {}",
+                        "{} of {task} was answered by {}",
                         event.approval(),
                         event.decision().by.to_string().trim_end_matches(':')
                     )
@@ -142,14 +145,14 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
         }
     }
     if told.first == 0 {
-        // The mission exists, so its start must be one of the events that cannot be read.
+        // The mission exists, so its start must be one of the unreadable events.
         match unreadable {
             Some(revision) => told.first = revision,
             None => return Err(no_mission(id)),
         }
     }
     if told.marks.len() > MOST_MARKS {
-        // Evenly thinned: the first and the last stay.
+        // Thin the moments evenly; the first and the last stay.
         let every = told.marks.len().div_ceil(MOST_MARKS);
         let last = told.marks.len() - 1;
         let mut nth = 0;
@@ -161,11 +164,12 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
     Ok(told)
 }
 
-/// What is worth a look.
+/// Returns the revision of an event that cannot be read.
 fn log_gap(recorded: &Recorded) -> Option<u64> {
     matches!(recorded.event, Event::Unreadable(_)).then_some(recorded.revision)
 }
 
+/// Returns the description of an event, if it is a notable moment of the mission.
 fn moment(it: &Recorded, id: MissionId, mine: &std::collections::BTreeSet<TaskId>) -> Option<String> {
     let of = |task: &TaskId| mine.contains(task);
     Some(match &it.event {
@@ -206,7 +210,8 @@ fn figures(shared: &Shared, id: MissionId, until: u64) -> Result<FiguresView, Pr
         attempts.extend(tries);
     }
     let mut time: BTreeMap<_, (u32, u64)> = BTreeMap::new();
-    // What was over when the mission was, was over; of a very large one only the figures are told.
+    // Activities after the end of the mission do not count. For a very large mission only the
+    // totals are shown.
     if tasks.len() <= MOST_LIVES {
         let (ids, last) = (tasks.iter().map(|it| it.id).collect::<Vec<_>>(), marks(shared, id, &tasks, until)?.last);
         for life in shared.past.lives(history, &ids, last).map_err(unread)? {

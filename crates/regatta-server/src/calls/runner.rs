@@ -1,4 +1,4 @@
-//! Runners on other machines: what they say, and what they are asked.
+//! Verbs of runners on other machines: their reports, and the calls to them.
 
 use regatta_api::view::{RunnerView, RunnerWelcome};
 use regatta_core::ids::RunnerName;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// The longest a runner is held when there is nothing for it.
+/// Maximum time that a request of a runner is held open.
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
 impl Caller<'_> {
@@ -24,12 +24,12 @@ impl Caller<'_> {
 
     pub(super) async fn runner_drain(&self, ask: input::RunnerName) -> Json {
         self.speaks_for_runner(&ask.name)?;
-        let reason = format!("{} said so", self.by);
+        let reason = format!("drained by {}", self.by);
         let (revision, _) = self.ask(Command::DrainRunner { runner: ask.name.clone(), reason }).await?;
         answer(revision, &self.at_work(&ask.name))
     }
 
-    /// The attempts that a runner still has.
+    /// Returns the attempts that a runner still has.
     fn at_work(&self, name: &RunnerName) -> Vec<AttemptId> {
         self.board().attempts.values().filter(|it| it.runner.as_ref() == Some(name)).map(|it| it.id).collect()
     }
@@ -42,7 +42,8 @@ impl Caller<'_> {
         answer(revision, &RunnerWelcome { session, attempts: self.at_work(&name) })
     }
 
-    /// Also tells which attempts are still the runner's: one that leaves waits for the last.
+    /// Renews a runner's session. Returns its attempts, because a leaving runner waits for the last
+    /// one.
     pub(super) async fn runner_beat(&self, ask: input::RunnerSession) -> Json {
         self.speaks_for_runner(&ask.runner)?;
         let name = ask.runner.clone();
@@ -55,7 +56,8 @@ impl Caller<'_> {
         self.done(Command::LeaveRunner { runner: ask.runner, session: ask.session }).await
     }
 
-    /// Held until there is something, its session ends, or the time is over.
+    /// Returns the open calls to a runner. Waits until there is one, the session ends, or the time
+    /// is over.
     pub(super) async fn runner_calls(&self, ask: input::RunnerCalls) -> Json {
         self.speaks_for_runner(&ask.runner)?;
         let deadline = Instant::now() + Duration::from_millis(ask.wait_ms).min(LONGEST_HOLD);
@@ -79,7 +81,7 @@ impl Caller<'_> {
     async fn session_ends(&self, ask: &input::RunnerCalls, changes: &mut tokio::sync::watch::Receiver<()>) {
         while runner::speaks_for(&self.board(), &ask.runner, ask.session).is_ok() {
             if changes.changed().await.is_err() {
-                return; // the daemon ends
+                return; // the daemon is ending
             }
         }
     }
@@ -102,7 +104,7 @@ impl Caller<'_> {
         answer(self.board().revision, &heard.map_err(|it| Problem::from(&it))?)
     }
 
-    /// Takes records of a journal; answers with the place of the last one that is here.
+    /// Stores records of a journal. Returns the number of the last stored record.
     pub(super) async fn runner_copy(&self, ask: input::RunnerCopy) -> Json {
         self.speaks_for_runner(&ask.runner)?;
         let board = self.board();
@@ -112,7 +114,7 @@ impl Caller<'_> {
                 403,
                 "not_yours",
                 format!("{} did not run at {}", ask.attempt, ask.runner),
-                "bring only what your own programs said",
+                "copy only the journals of your own attempts",
             ));
         }
         let records: Vec<Record> = read_input("runner.copy", serde_json::Value::Array(ask.records))?;
@@ -128,7 +130,7 @@ impl Caller<'_> {
         answer(board.revision, &copied)
     }
 
-    /// Whether an attempt ran, or runs, at this runner.
+    /// Returns whether an attempt ran, or runs, at this runner.
     async fn ran_at(&self, name: &RunnerName, id: AttemptId) -> Result<bool, Problem> {
         if let Some(attempt) = self.board().attempts.get(&id) {
             return Ok(attempt.runner.as_ref() == Some(name));
@@ -137,7 +139,8 @@ impl Caller<'_> {
         Ok(found.is_some_and(|it| it.runner.as_ref() == Some(name)))
     }
 
-    /// Only the token with which a runner came speaks for it; a person with a wider one may.
+    /// Checks that the caller may act for a runner: only the token that registered it, or a person
+    /// with a wider scope.
     fn speaks_for_runner(&self, name: &RunnerName) -> Result<Arc<Runner>, Problem> {
         let runner = runner::find(&self.board(), name).map_err(|it| Problem::from(&it))?;
         if self.visitor.scope() == Scope::Runner && runner.token != self.visitor.label() {

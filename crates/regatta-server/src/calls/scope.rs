@@ -1,4 +1,4 @@
-//! Verbs of what was found on the way: scope escapes, standing rules, and what checks said.
+//! Verbs of scope escapes, standing rules, and results of checks.
 
 use regatta_api::view::{EscapeView, EvidenceView, MetView, RuleView};
 use regatta_core::pattern::PathPattern;
@@ -14,7 +14,7 @@ impl Caller<'_> {
         }
         let engine = self.engine().clone();
         let found = blocking(move || engine.evidence(attempt)).await?;
-        let found = found.map_err(|it| Problem::new(500, "io", it, "look at the daemon's data directory"))?;
+        let found = found.map_err(|it| Problem::new(500, "io", it, "check the daemon's data directory"))?;
         let views: Vec<EvidenceView> = found
             .into_iter()
             .map(|it| EvidenceView { check: it.check, passed: it.passed, how: it.how, output: it.output, ms: it.ms })
@@ -42,8 +42,8 @@ impl Caller<'_> {
             return Err(Problem::new(
                 400,
                 "usage",
-                format!("{id:?} names no escape"),
-                "see regatta scope: such as T3.1",
+                format!("{id:?} is not the id of a scope escape"),
+                "an id is such as T3.1; see them: regatta scope",
             ));
         };
         let found = self.read(move |history| history.task(task)).await?;
@@ -53,7 +53,7 @@ impl Caller<'_> {
         let alias = add.alias.clone();
         let known = self.read(move |history| history.tasks(&filter)).await?;
         if let Some(known) = known.iter().find(|it| it.alias == alias) {
-            let words = format!("{id} is taken up already, by {}", known.id);
+            let words = format!("{id} already has a follow-up task, {}", known.id);
             return Err(Problem::new(409, "already_exists", words, format!("see regatta show {}", known.id)));
         }
         match self.ask(Command::AddTask { task: add, assign: None, how: task::How::Direct }).await? {
@@ -86,7 +86,7 @@ impl Caller<'_> {
         let rules = board.projects.get(&project).map(|it| it.settings.rule.clone()).unwrap_or_default();
         let view =
             |before: &str, it: &Met<'_>| MetView { before: before.into(), action: it.rule.action, words: it.words() };
-        // One that looks for text can only be told of before a start.
+        // A rule that looks for text can only warn before a start.
         let told = |it: &Met<'_>| match (it.rule.action, &it.rule.pattern) {
             (RuleAction::Block, Some(_)) => MetView { action: RuleAction::Warn, ..view("start", it) },
             _ => view("start", it),
@@ -94,7 +94,7 @@ impl Caller<'_> {
         let mut met: Vec<MetView> = standing::at_start(&rules, issue_type, &files).iter().map(told).collect();
         if let Some(line) = ask.line {
             let added = [line];
-            // A line of no file in particular may be in any.
+            // If no file is given, the line may be in any file.
             let paths =
                 if files.is_empty() { vec!["any file"] } else { files.iter().map(PathPattern::as_str).collect() };
             let changed: Vec<Changed<'_>> = paths.into_iter().map(|path| Changed { path, added: &added }).collect();

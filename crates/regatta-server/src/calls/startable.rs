@@ -11,13 +11,14 @@ pub(super) fn hint_for(name: &AgentName, error: &AgentError) -> String {
 }
 
 impl Caller<'_> {
-    /// Refuses agents of which none can be started here: its program or its key is missing.
+    /// Refuses the agents if none of them can be started here, because programs or keys are
+    /// missing.
     ///
-    /// One that can be started is enough, because it takes all the work.
+    /// One agent that can be started is enough, because it takes all the work.
     pub(super) async fn check_programs(&self, names: &[AgentName]) -> Result<(), Problem> {
         let board = self.board();
         let agents: Vec<Arc<Agent>> = names.iter().filter_map(|name| board.agents.get(name)).cloned().collect();
-        // An agent with labels works at runners, whose programs the daemon does not see.
+        // An agent with labels runs on runners, whose programs the daemon cannot see.
         if agents.is_empty()
             || agents.len() < names.len()
             || agents.iter().any(|agent| !agent.profile.labels.is_empty())
@@ -41,7 +42,7 @@ impl Caller<'_> {
         Err(Problem::new(422, "no_provider", what, hint_for(name, first)))
     }
 
-    /// Refuses tasks that only scripted agents would do and that have no script for them.
+    /// Refuses tasks that only scripted agents could do and that have no script.
     pub(super) fn check_scripts<'t>(
         &self,
         agents: &[AgentName],

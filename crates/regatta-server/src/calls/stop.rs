@@ -1,4 +1,4 @@
-//! `stop`: ends programs and commands, and answers when they are gone.
+//! `stop`: ends programs and commands, and answers when they have ended.
 
 use std::time::Duration;
 
@@ -10,20 +10,21 @@ use regatta_engine::CommandOwner;
 
 use super::*;
 
-/// How long after the grace a process tree may take to be gone before the answer names it.
+/// Time after the grace period in which a process tree must have ended; after that the answer names
+/// it.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 fn still_running(left: &[String]) -> Problem {
     Problem::new(
         500,
         "still_running",
-        format!("told to stop, but still running: {}", left.join("; ")),
-        "it is being stopped all the same; look again: regatta status; end everything: regatta down",
+        format!("still running after being told to stop: {}", left.join("; ")),
+        "the stop continues; check again: regatta status; end everything: regatta down",
     )
 }
 
 impl Caller<'_> {
-    /// Stops work and answers when its process trees are gone, or says what still runs (P10).
+    /// Stops work and answers when its process trees have ended, or reports which still run (P10).
     pub(super) async fn stop(&self, ask: input::Stop) -> Json {
         let reason = || "stopped by a person".to_owned();
         let stopped = |task| Command::StopTask { task, reason: reason(), pause: !ask.again };
@@ -58,7 +59,7 @@ impl Caller<'_> {
         answer(revision, &missions)
     }
 
-    /// Stops a task. Of a task that has landed, the commands are ended that run after its landing.
+    /// Stops a task. If the task has landed, ends the commands that run after its landing.
     async fn stop_task(&self, task: TaskId, stop: impl Fn(TaskId) -> Command) -> Json {
         let landed = !self.board().tasks.contains_key(&task);
         if landed && self.end_commands(CommandOwner::Landed(task)).await? {
@@ -99,8 +100,8 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// Waits until the attempts and the trials of the queue that are being stopped are gone; names those that are not, when
-    /// the time is over.
+    /// Waits until the attempts and the trials that are being stopped have ended. Returns an error
+    /// with those that have not ended in time.
     async fn until_gone(&self, is_meant: impl Fn(TaskId, Option<MissionId>) -> bool) -> Result<(), Problem> {
         let patience = self.engine().grace() + STOP_PATIENCE;
         let deadline = tokio::time::Instant::now() + patience;
@@ -114,7 +115,7 @@ impl Caller<'_> {
                 let landing = board.landings.get(id);
                 landing.is_some_and(|landing| landing.held.is_some() && is_meant(landing.task, landing.mission))
             };
-            // Also a trial of another landing, if a stopped one is merged in it.
+            // Also a trial of another landing, if a stopped landing is merged into it.
             let trials = board.landings.values().filter(|landing| matches!(landing.state, State::Trying { .. }));
             let trials = trials.filter(|landing| landing.train().iter().any(is_stopped));
             let trials = trials.map(|landing| format!("the checks of {} in the queue ({})", landing.task, landing.id));
@@ -129,21 +130,21 @@ impl Caller<'_> {
         }
     }
 
-    /// Names an attempt and the command that runs for it.
+    /// Returns the name of an attempt with the command that runs for it.
     fn in_words(&self, attempt: &Attempt) -> String {
         let commands = self.engine().commands_of(attempt.id);
         let named = format!("{} on {}", attempt.label(), attempt.task);
         if commands.is_empty() { named } else { format!("{named} ({})", commands.join(", ")) }
     }
 
-    /// Stops what an agent works on. A team's standing session is its team's to stop.
+    /// Stops the tasks of an agent. A team's session is stopped with its team.
     async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> Json {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
         let own = board.attempts.values().filter(|it| it.agent == *agent && it.standing.is_none());
         let tasks: Vec<TaskId> = own.map(|it| it.task).collect();
         if tasks.is_empty() {
-            let what = format!("{agent} works on nothing");
+            let what = format!("{agent} has no running task");
             return Err(Problem::new(404, "no_such_attempt", what, "see what runs: regatta status"));
         }
         let mut revision = board.revision;

@@ -1,4 +1,4 @@
-//! Verbs between agents: claims.
+//! Verbs of claims.
 
 use regatta_api::view::WorkClaimView;
 
@@ -6,7 +6,7 @@ use super::*;
 
 impl Caller<'_> {
     pub(super) async fn claim_acquire(&self, ask: input::ClaimAcquire) -> Json {
-        // An attempt's claims end with it.
+        // Claims of an attempt end with the attempt.
         let owner = match &self.visitor {
             Visitor::Attempt { id, .. } => Owner::Attempt(*id),
             Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => Owner::Agent(ask.agent.clone()),

@@ -1,4 +1,4 @@
-//! Teams: made, launched, watched, stopped. Whoever waits here waits for the board, not for a clock.
+//! Verbs of teams. Calls that wait are woken by changes of the board, not by a clock.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use regatta_core::team::{Ask, Backup, Team};
 
 use super::*;
 
-/// How many launches before the last one are shown.
+/// Number of launches before the last one that are shown.
 const SHOWN: usize = 5;
 
 impl Caller<'_> {
@@ -29,7 +29,7 @@ impl Caller<'_> {
         self.team_show(&ask.team).await
     }
 
-    /// Says something of a team that leaves it on the board as it is shown.
+    /// Runs a command on a team, and answers with the team after it.
     pub(super) async fn team_done(&self, name: &TeamName, ask: Ask) -> Json {
         self.team_ask(ask).await?;
         self.team_show(name).await
@@ -90,7 +90,7 @@ impl Caller<'_> {
         self.team_settles(&ask.team, ask.wait_ms).await
     }
 
-    /// Waits until every lane of the last launch has come to an end, and shows the team as it is then.
+    /// Waits for the outcome of every lane of the last launch, and answers with the team.
     async fn team_settles(&self, name: &TeamName, wait_ms: u64) -> Json {
         let settled = |board: &Board, team: &Team| {
             !team.again && launch::of(board, team).is_none_or(|it| it.phase() != Phase::Active)
@@ -99,9 +99,10 @@ impl Caller<'_> {
         self.team_show(name).await
     }
 
-    /// Stops a team and waits; what is not gone in time is named, and nobody is told that it has stopped (P10).
+    /// Stops a team and waits. If a member is still running in the end, the call fails and names it
+    /// (P10).
     pub(super) async fn team_stop(&self, ask: wire::Halt) -> Json {
-        let reason = if ask.reason.trim().is_empty() { format!("{} said so", self.by) } else { ask.reason };
+        let reason = if ask.reason.trim().is_empty() { format!("stopped by {}", self.by) } else { ask.reason };
         self.team_ask(Ask::Stop { team: ask.team.clone(), reason }).await?;
         let down = |board: &Board, team: &Team| !launch::is_up(board, team);
         if !self.team_until(&ask.team, ask.wait_ms, down).await? && ask.wait_ms > 0 {
@@ -112,14 +113,14 @@ impl Caller<'_> {
             return Err(Problem::new(
                 500,
                 "still_running",
-                format!("team {} has not stopped: {} still lives", ask.team, names.join(", ")),
-                format!("it is being stopped all the same; see regatta team show {}", ask.team),
+                format!("team {} has not stopped: {} still running", ask.team, names.join(", ")),
+                format!("the team is still being stopped; see its state: regatta team show {}", ask.team),
             ));
         }
         self.team_show(&ask.team).await
     }
 
-    /// Waits until something holds of a team; `false` when the time is over first.
+    /// Waits until a team satisfies `holds`. Returns `false` if the time is over first.
     async fn team_until(
         &self,
         name: &TeamName,

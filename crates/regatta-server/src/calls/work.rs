@@ -1,11 +1,11 @@
-//! Verbs of the work: tasks, missions, landing.
+//! Verbs of tasks and missions.
 
 use regatta_core::reference::Reference;
 
 use super::*;
 use crate::hub::{Leave, Waiting};
 
-/// One more that waits for something to do, while it does.
+/// Counts a waiting poll while it waits.
 struct Waiter<'a>(&'a Shared);
 
 impl Waiter<'_> {
@@ -128,7 +128,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Where an attempt works, made now if the shell has not come to it yet.
+    /// Returns the workspace of an attempt, and creates it if that has not happened yet.
     pub(super) async fn workspace_of(&self, id: AttemptId) -> Option<String> {
         if self.board().attempts.get(&id).is_some_and(|it| it.bare) {
             return None;
@@ -137,7 +137,7 @@ impl Caller<'_> {
         match blocking(move || engine.workspace_of(id)).await.ok()? {
             Ok(path) => path.map(|it| it.to_string_lossy().into_owned()),
             Err(error) => {
-                tracing::warn!(attempt = %id, "no workspace: {error}");
+                tracing::warn!(attempt = %id, "could not create a workspace: {error}");
                 None
             }
         }
@@ -148,7 +148,7 @@ impl Caller<'_> {
         self.mission_show(&mission.to_string()).await
     }
 
-    /// Starts a mission: the revision, and what it and its tasks are called.
+    /// Starts a mission. Returns the revision and the ids of the mission and its tasks.
     pub(super) async fn start_mission(
         &self,
         ask: input::MissionStart,
@@ -158,7 +158,7 @@ impl Caller<'_> {
         let board = self.board();
         let planned = ask.tasks.iter().map(|it| (&*it.task.subject, it.task.assign.as_ref(), it.task.script.is_some()));
         self.check_scripts(&ask.agents, planned)?;
-        // Tasks on the board may be of many kinds, so one that can be done is enough.
+        // Tasks on the board may be of many kinds, so one that an agent can do is enough.
         let adopted = || ask.adopt.iter().filter_map(|id| board.tasks.get(id));
         if ask.tasks.is_empty() && adopted().all(|it| it.script.is_none()) {
             self.check_scripts(&ask.agents, adopted().map(|it| (&*it.subject, it.assignee.as_ref(), false)))?;
@@ -208,7 +208,7 @@ impl Caller<'_> {
         }
     }
 
-    /// The packages of the trunk that these tasks touch and that are worked on by one task at a time.
+    /// Returns the packages that these tasks touch and in which only one task may work at a time.
     pub(super) async fn serial_packages(
         &self,
         name: &ProjectName,
@@ -223,7 +223,7 @@ impl Caller<'_> {
         let found = blocking(move || {
             let paths = git.paths_at_tip(&repo).map_err(from_git)?;
             manifest::serial_packages(paths.iter().map(String::as_str), &set).map_err(|it| {
-                Problem::new(422, "invalid", it.to_string(), "mend serial_packages under [run] in regatta.toml")
+                Problem::new(422, "invalid", it.to_string(), "fix serial_packages under [run] in regatta.toml")
             })
         });
         Ok(found.await??.into_iter().filter(|it| files.iter().any(|has| has.overlaps(it))).collect())
@@ -248,13 +248,13 @@ impl Caller<'_> {
             running,
             outlook,
             settled: !running || outlook.is_settled(),
-            // What ended since the history was read is drawn as the history had it a moment ago.
+            // A task that ended after the history was read is shown as the history had it.
             tasks: tasks.iter().map(|it| self.seen(&board, board.tasks.get(&it.id).map_or(it, |it| it))).collect(),
         };
         answer(board.revision, &view)
     }
 
-    /// A task's life so far, from the log.
+    /// Returns a task's history so far, from the event log.
     async fn life(&self, id: TaskId) -> Result<regatta_core::life::Life, Problem> {
         let (shared, until) = (self.shared.clone(), self.board().revision);
         let told = blocking(move || shared.past.life(&**shared.engine.history(), id, until)).await?;
@@ -282,7 +282,7 @@ impl Caller<'_> {
                         format!("{}: {}", it.label(), end.cause.words())
                     }
                     Some(end) => format!("{} ended: {}", it.label(), end.detail),
-                    None => format!("{} is at work", it.label()),
+                    None => format!("{} is running", it.label()),
                 };
                 let failed_check =
                     it.ended.as_ref().is_some_and(|end| end.cause == regatta_core::attempt::Cause::Invalid);
@@ -296,7 +296,7 @@ impl Caller<'_> {
         answer(self.board().revision, &WhyView { task, past, clear, commands })
     }
 
-    /// Where a task's unfinished work is on this machine, if it is anywhere.
+    /// Returns the path of a task's unfinished work on this machine, if there is any.
     fn workspace_now(&self, task: &task::Task) -> Option<String> {
         let board = self.board();
         let live = task.attempt.and_then(|it| board.attempts.get(&it)).map(|it| it.workspace());
@@ -305,15 +305,15 @@ impl Caller<'_> {
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }
 
-    /// As what the trunk has a task's commit now, if that is another one than it landed as. Only bringing in what a remote
-    /// has does that, so only where something is pushed is it looked for.
+    /// Returns the commit that now stands for a task's landed commit, if it is another one. Only a
+    /// rebase onto a remote's trunk causes that, so only projects that push are checked.
     async fn replanted_as(&self, task: &task::Task) -> Result<Option<regatta_core::ids::CommitId>, Problem> {
         let project = self.board().projects.get(&task.project).cloned();
         let pushes = project.filter(|it| it.settings.landing.push.is_some());
         let (Some(project), Some(landed)) = (pushes, task.landed.clone()) else { return Ok(None) };
         let (git, repo, commit) = (self.engine().git().clone(), Repo::of(&project), landed.clone());
         let found = blocking(move || git.stands_as(&repo, &commit)).await?;
-        // A repository that is not there just now is no reason to show nothing of the task.
+        // An unreachable repository does not prevent the task from being shown.
         Ok(found.ok().flatten().filter(|it| *it != landed))
     }
 

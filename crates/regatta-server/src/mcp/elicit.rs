@@ -1,14 +1,15 @@
-//! Elicitation: a question of an attempt goes to the person at its client, where there is one and the client can show it.
+//! Elicitation: an attempt's question is also shown to the person at its client, if there is one
+//! and the client supports it.
 //!
-//! The question is in the inbox as any other; the client is asked besides, and whoever answers first has answered. In the
-//! current revision nothing is held open for that: the call is answered with what is wanted, and the client makes it
-//! again with what its user said. Which question it was about comes back with it and is believed only where it is the
-//! attempt's own.
+//! The question is in the inbox like every other one, and the first answer counts. In the current
+//! revision of the protocol no call is held open for that: the server answers the call with the
+//! request for input, and the client repeats the call with its user's answer. The id of the
+//! question comes back with it, and is accepted only for a question of the same attempt.
 //!
-//! Only questions, and only of attempts that somebody else runs. What a client says of its user comes with the attempt's
-//! own token, so it may be the agent's own word: that is good enough for a question, which is the agent's to make use of,
-//! and never for a permission. Nobody permits himself what he was not permitted. At a program that Regatta started
-//! nobody sits, so it is not asked at all.
+//! This applies only to questions, and only to attempts that Regatta does not run. The client sends
+//! its user's answer with the attempt's own token, so the answer may come from the agent itself.
+//! For a question that does no harm, because the agent uses the answer itself; a permission must
+//! never be granted that way. A program that Regatta started has no person at its client.
 
 use std::sync::Arc;
 
@@ -25,12 +26,13 @@ use crate::Shared;
 use crate::calls::{self, Guest};
 use crate::tokens::Visitor;
 
-/// The tool that asks a person something. What asks for a permission goes to the inbox alone.
+/// The tool that asks a person. Requests for permissions go only to the inbox.
 const ASKING: &str = "ask";
-/// What the one request in an answer of ours is called.
+/// Name of the only input request in an answer.
 const WANTED: &str = "answer";
 
-/// Carries out a call that asks, if its client can be asked; `None` when it is to be carried out as any other.
+/// Handles a call that asks a question, if its client can show it. Returns `None` if the call must
+/// be handled as usual.
 pub(super) async fn call(shared: &Arc<Shared>, guest: &Guest, params: &Value) -> Result<Option<Value>, Fault> {
     let name = params["name"].as_str().unwrap_or_default();
     if name != ASKING || !somebody_sits_there(shared, &guest.visitor) || !shows_forms(params) {
@@ -38,7 +40,8 @@ pub(super) async fn call(shared: &Arc<Shared>, guest: &Guest, params: &Value) ->
     }
     let arguments = params.get("arguments").filter(|it| it.is_object()).cloned().unwrap_or_else(|| json!({}));
     match params["requestState"].as_str() {
-        // An earlier question that is waited for was shown when it was asked.
+        // A call that waits for an earlier question shows nothing, because the question was already
+        // shown.
         None if arguments.get("id").is_some_and(|it| !it.is_null()) => Ok(None),
         None => ask(shared, guest, &arguments).await.map(Some),
         Some(id) => hear(shared, guest, id, params, &arguments).await.map(Some),
@@ -50,13 +53,13 @@ fn somebody_sits_there(shared: &Shared, visitor: &Visitor) -> bool {
     shared.engine.board().attempts.get(id).is_some_and(|it| !it.supervised)
 }
 
-/// Whether the client said that it shows its user forms: an empty object says so, too.
+/// Returns whether the client supports forms. An empty object means that it does.
 fn shows_forms(params: &Value) -> bool {
     let said = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
     said.as_object().is_some_and(|it| it.is_empty() || it.contains_key("form"))
 }
 
-/// Puts the question, and answers with what is wanted of the client's user.
+/// Asks the question, and returns the input request for the client's user.
 async fn ask(shared: &Arc<Shared>, guest: &Guest, arguments: &Value) -> Result<Value, Fault> {
     let mut at_once = arguments.clone();
     at_once["wait_seconds"] = json!(0);
@@ -72,19 +75,20 @@ async fn ask(shared: &Arc<Shared>, guest: &Guest, arguments: &Value) -> Result<V
     }))
 }
 
-/// What the client shows its user.
+/// Returns the form that the client shows to its user.
 fn form(arguments: &Value) -> Value {
     let choices: Vec<&str> = arguments["choices"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let field = match choices.is_empty() {
-        true => json!({ "type": "string", "title": "Answer" }),
-        false => json!({ "type": "string", "title": "Answer", "enum": choices }),
-    };
+    let mut field = json!({ "type": "string", "title": "Answer" });
+    if !choices.is_empty() {
+        field["enum"] = json!(choices);
+    }
     let schema = json!({ "type": "object", "properties": { WANTED: field }, "required": [WANTED] });
     let message = arguments["question"].as_str().unwrap_or_default();
     json!({ "mode": "form", "message": message, "requestedSchema": schema })
 }
 
-/// Takes what the client's user said; then the call goes on as one that waits for an answer.
+/// Handles the answer of the client's user. The call then continues as one that waits for an
+/// answer.
 async fn hear(
     shared: &Arc<Shared>,
     guest: &Guest,
@@ -99,7 +103,7 @@ async fn hear(
         decide(shared, guest, id, said).await?;
         wait = json!(0);
     }
-    // Who declined has answered nothing: it stays in the inbox.
+    // If the user declined, the question stays in the inbox.
     let mut again = json!({ "id": id });
     if !wait.is_null() {
         again["wait_seconds"] = wait;
@@ -112,7 +116,7 @@ async fn decide(shared: &Arc<Shared>, guest: &Guest, id: &str, said: &Value) -> 
     let board = shared.engine.board();
     let found = id.parse::<ApprovalId>().ok().and_then(|it| board.approvals.get(&it).cloned());
     let Some(found) = found.filter(|it| it.attempt == *attempt) else {
-        return Err(Fault::new(BAD_PARAMS, "the requestState is none of yours"));
+        return Err(Fault::new(BAD_PARAMS, "the requestState does not belong to this attempt"));
     };
     let answer = match (&found.ask.want, said) {
         (Want::Question { .. }, Value::String(text)) => Answer::Text { text: text.clone() },
@@ -120,20 +124,21 @@ async fn decide(shared: &Arc<Shared>, guest: &Guest, id: &str, said: &Value) -> 
             let hint = "it waits in the inbox: regatta allow, regatta deny";
             return Err(Fault::new(
                 BAD_PARAMS,
-                format!("{id} is not answered with the token that asks for it; {hint}"),
+                format!("{id} cannot be answered with the token of the attempt that asks; {hint}"),
             ));
         }
-        _ => return Err(Fault::new(BAD_PARAMS, "the answer is not of the kind that was asked for")),
+        _ => return Err(Fault::new(BAD_PARAMS, "the answer has the wrong type")),
     };
     calls::wrote_beside(shared, &guest.visitor, guest.origin, ("inbox.answer", id));
-    // Not the agent, which cannot answer itself, and no operator either: the person who runs it.
+    // The actor is the person who runs the agent: neither the agent, which cannot answer itself,
+    // nor an operator.
     let by = Actor::Person(format!("user-of-{agent}"));
     let command = Command::Decide { approval: found.id, answer, reach: Reach::Once, also: vec![] };
     match shared.engine.ask(Request { by, key: None, command }).await {
-        // Somebody was quicker: that answer counts, and is what the call gives.
+        // If another answer came first, that answer counts, and the call returns it.
         Ok(_) | Err(Failure::Refused { refusal: regatta_core::refusal::Refusal::AlreadyAnswered { .. }, .. }) => Ok(()),
         Err(Failure::Refused { refusal, .. }) => Err(Problem::from(&refusal).into()),
-        Err(other) => Err(Problem::new(503, "stopping", other.to_string(), "make the call again").into()),
+        Err(other) => Err(Problem::new(503, "stopping", other.to_string(), "repeat the call").into()),
     }
 }
 

@@ -1,13 +1,14 @@
-//! The Model Context Protocol: agents and people's own programs reach the verbs as tools.
+//! The Model Context Protocol: agents and people's own programs call the verbs as tools.
 //!
-//! Streamable HTTP without sessions: every request stands for itself, so that a daemon that is restarted is noticed by
-//! nobody. Both ways of the protocol are spoken: with `initialize` (up to 2025-11-25), and without (2026-07-28), where
-//! each request says what it is in its headers and its `_meta`. Answers are plain JSON. Who calls, and so which tools
-//! there are, is known from the token alone.
+//! It uses streamable HTTP without sessions: every request is independent, so that clients do not
+//! notice a restart of the daemon. Both forms of the protocol are supported: with `initialize` (up
+//! to 2025-11-25), and without (2026-07-28), where each request describes itself in its headers and
+//! its `_meta`. Answers are plain JSON. The caller, and thereby the list of tools, follows from the
+//! token alone.
 
-mod elicit; // asking the person at the client
-mod resources; // what can be read
-mod tools; // which tools there are, and carrying them out
+mod elicit; // questions to the person at the client
+mod resources; // resources
+mod tools; // the tools of a caller
 mod worker; // the tools of an attempt
 
 use std::sync::Arc;
@@ -23,11 +24,11 @@ use crate::entered::Entered;
 use crate::tokens::Visitor;
 use crate::{Shared, problem};
 
-/// The revisions that are spoken, newest first. The first has no handshake.
+/// The supported revisions, newest first. The first one has no handshake.
 const VERSIONS: [&str; 5] = [STATELESS, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// From here on there is no `initialize`, and each request says what it is.
+/// From this revision on there is no `initialize`, and each request describes itself.
 const STATELESS: &str = "2026-07-28";
-/// What is answered to who knows none of ours.
+/// The revision that is offered to a client that supports none of ours.
 const SHAKES_HANDS: &str = "2025-11-25";
 
 const PARSE: i64 = -32700;
@@ -58,35 +59,40 @@ impl From<Problem> for Fault {
     }
 }
 
-/// Whoever asks for a stream or the end of a session is told that there is none.
+/// Answers requests for a stream or for the end of a session, because there are neither.
 pub(crate) async fn no_stream() -> Response {
     let mut response = problem(&Problem::new(
         405,
         "no_stream",
-        "there are no sessions and no stream here: every request is answered by itself",
+        "there are no sessions and no streams; every request gets its own answer",
         "send JSON-RPC with POST",
     ));
     response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
     response
 }
 
-/// One message.
+/// Handles one message.
 pub(crate) async fn post(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Response {
     let Ok(message) = serde_json::from_slice::<Value>(&body) else {
         return failed(&Value::Null, Fault::new(PARSE, "the body is not JSON"), StatusCode::BAD_REQUEST);
     };
     let (Some(method), true) = (message["method"].as_str(), message["jsonrpc"] == "2.0") else {
-        // An answer to something: we ask nothing, so it is taken and forgotten.
+        // An answer to a request. The server sends no requests, so the answer is accepted and
+        // ignored.
         if message["jsonrpc"] == "2.0" && (message.get("result").is_some() || message.get("error").is_some()) {
             return StatusCode::ACCEPTED.into_response();
         }
-        return failed(&Value::Null, Fault::new(INVALID, "that is no JSON-RPC 2.0 request"), StatusCode::BAD_REQUEST);
+        return failed(
+            &Value::Null,
+            Fault::new(INVALID, "the body is not a JSON-RPC 2.0 request"),
+            StatusCode::BAD_REQUEST,
+        );
     };
     let id = match message.get("id") {
         None => return StatusCode::ACCEPTED.into_response(),
         Some(id @ (Value::String(_) | Value::Number(_))) => id.clone(),
         Some(_) => {
-            let fault = Fault::new(INVALID, "an id is a string or a number");
+            let fault = Fault::new(INVALID, "an id must be a string or a number");
             return failed(&Value::Null, fault, StatusCode::BAD_REQUEST);
         }
     };
@@ -99,7 +105,7 @@ pub(crate) async fn post(State(shared): State<Arc<Shared>>, entered: Entered, bo
         Ok(guest) => guest,
         Err(refused) => return problem(&refused),
     };
-    // A question goes to whoever sits at the client, if somebody does and the revision lets us ask.
+    // A question goes to the person at the client, if there is one and the revision allows it.
     let elicited = match (method, version.as_deref()) {
         ("tools/call", Some(STATELESS)) => elicit::call(&shared, &guest, params).await.transpose(),
         _ => None,
@@ -119,18 +125,18 @@ pub(crate) async fn post(State(shared): State<Arc<Shared>>, entered: Entered, bo
     }
 }
 
-/// Which revision a request is of, if it says so; what it says twice must agree.
+/// Returns the revision of a request, if it has one. The header and the body must agree.
 fn revision(method: &str, params: &Value, headers: &HeaderMap) -> Result<Option<String>, Fault> {
     let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).map(str::to_owned);
     let said = header("mcp-protocol-version");
     let meta = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str().map(str::to_owned);
     let unsupported = |version: &str| Fault {
         code: UNSUPPORTED,
-        message: format!("the protocol revision {version} is not spoken here"),
+        message: format!("the protocol revision {version} is not supported"),
         data: json!({ "supported": VERSIONS, "requested": version }),
     };
     if method == "initialize" {
-        return Ok(None); // what is spoken is settled there
+        return Ok(None); // initialize negotiates the revision
     }
     for version in said.iter().chain(&meta) {
         if !VERSIONS.contains(&version.as_str()) {
@@ -140,7 +146,7 @@ fn revision(method: &str, params: &Value, headers: &HeaderMap) -> Result<Option<
     if let (Some(said), Some(meta)) = (&said, &meta)
         && said != meta
     {
-        let text = format!("the header says revision {said} and the request {meta}");
+        let text = format!("the header has revision {said}, and the request {meta}");
         return Err(Fault::new(MISMATCH, text));
     }
     if said.as_deref() == Some(STATELESS) {
@@ -153,7 +159,7 @@ fn revision(method: &str, params: &Value, headers: &HeaderMap) -> Result<Option<
             return Err(Fault::new(MISMATCH, "the Mcp-Method header does not name the request's method"));
         }
         if named.is_some() && header("mcp-name").as_deref() != named {
-            return Err(Fault::new(MISMATCH, "the Mcp-Name header does not name what the request is about"));
+            return Err(Fault::new(MISMATCH, "the Mcp-Name header does not name the request's target"));
         }
     }
     Ok(meta.or(said))
@@ -181,7 +187,7 @@ async fn answer(shared: &Arc<Shared>, guest: Guest, method: &str, params: &Value
         "tools/list" => Ok(json!({ "tools": tools::list(&guest.visitor), "ttlMs": 0, "cacheScope": "private" })),
         "tools/call" => {
             let Some(name) = params["name"].as_str() else {
-                return Err(Fault::new(BAD_PARAMS, "a call names its tool"));
+                return Err(Fault::new(BAD_PARAMS, "a call must name its tool"));
             };
             tools::call(shared, guest, name, params.get("arguments")).await
         }

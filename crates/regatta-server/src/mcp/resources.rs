@@ -1,4 +1,5 @@
-//! What can be read: tasks, missions and finished work, by address. Who may read what is decided as for the verbs.
+//! MCP resources: tasks, missions, finished work and guides, by address. The permissions are those
+//! of the verbs.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::Shared;
 use crate::calls::Guest;
 use crate::tokens::Visitor;
 
-/// What a caller will want first.
+/// Returns the resources that a caller needs first.
 pub(super) fn list(visitor: &Visitor, board: &Board) -> Vec<Value> {
     let one = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
     let Visitor::Attempt { id, task, .. } = visitor else { return guides().collect() };
@@ -21,7 +22,7 @@ pub(super) fn list(visitor: &Visitor, board: &Board) -> Vec<Value> {
     std::iter::once(own).chain(mission).chain(guides()).collect()
 }
 
-/// How an agent's day goes.
+/// Returns the guides as resources.
 fn guides() -> impl Iterator<Item = Value> {
     let one = |it: &guide::Guide| {
         let uri = format!("regatta://guide/{}", it.name);
@@ -42,7 +43,7 @@ pub(super) fn templates() -> Vec<Value> {
     vec![
         one("task", "A task, with its attempts"),
         one("mission", "A mission, with its tasks"),
-        one("diff", "What a task's finished work changes"),
+        one("diff", "The change of a task's finished work"),
     ]
 }
 

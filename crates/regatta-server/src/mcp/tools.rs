@@ -1,8 +1,8 @@
-//! Which tools a caller has, and carrying them out.
+//! The tools of a caller, and their calls.
 //!
-//! An attempt has few, well described ones (`worker.rs`), into which its task and its fence are filled; a person or a
-//! runner has the verbs its token reaches, each as it is. Both end in the same place as a call over HTTP, with the same
-//! checks.
+//! An attempt has few tools with good descriptions (`worker.rs`), whose task and fencing token are
+//! filled in. A person or a runner has all verbs that the token allows, unchanged. Both end in the
+//! same function as a call over HTTP, with the same checks.
 
 use std::sync::Arc;
 
@@ -15,17 +15,18 @@ use crate::Shared;
 use crate::calls::{self, Guest};
 use crate::tokens::Visitor;
 
-/// Returns what a model reads of a problem. Some messages end with a full stop already, because older clients match them.
+/// Returns a problem as sentences for a model. Some messages already end with a full stop, because
+/// older clients match them.
 fn in_sentences(problem: &Problem) -> String {
     format!("{}: {}. {}", problem.code, problem.message.trim_end_matches('.'), problem.hint)
 }
 
-/// What a caller is told about the tools as a whole.
+/// Returns the instructions for all tools of a caller.
 pub(super) fn instructions(visitor: &Visitor) -> &'static str {
     match visitor {
         Visitor::Attempt { leads_mission: true, .. } => {
-            "You lead a mission. Give every piece of work to a worker with task_add: say what, which files, and how it is \
-             checked. Then end your turn; you are woken when something happened. When nothing is open any more, call \
+            "You lead a mission. Give every piece of work to a worker with task_add: name the goal, the files and the \
+             checks. Then end your turn; you are woken when something happens. When no task is open any more, call \
              mission_finish."
         }
         Visitor::Attempt { .. } => {
@@ -40,7 +41,7 @@ pub(super) fn instructions(visitor: &Visitor) -> &'static str {
     }
 }
 
-/// The tools of a caller.
+/// Returns the tools of a caller.
 pub(super) fn list(visitor: &Visitor) -> Vec<Value> {
     match visitor {
         Visitor::Attempt { lead, leads_mission, .. } => worker::list(worker::Toolset::new(*lead, *leads_mission)),
@@ -50,7 +51,7 @@ pub(super) fn list(visitor: &Visitor) -> Vec<Value> {
     }
 }
 
-/// Verbs that no model should have within reach, whoever's token it holds: they are for a person's own hands.
+/// Verbs that are never tools, whichever token a model has: only people should call them.
 const BY_HAND: [&str; 7] = ["down", "backup", "open", "token.add", "token.list", "token.rm", "limits.set"];
 
 fn tool_of(verb: &Verb) -> Option<Value> {
@@ -61,11 +62,11 @@ fn tool_of(verb: &Verb) -> Option<Value> {
     Some(tool(&verb.name.replace('.', "_"), verb.help, schema, verb.needs == regatta_api::verb::Needs::View))
 }
 
-/// A tool as it is listed.
+/// Returns a tool in the format of the list.
 pub(super) fn tool(name: &str, help: &str, mut schema: Value, reads: bool) -> Value {
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("title");
-        // A client may insist on these, also where nothing is taken.
+        // A client may require these fields, even if there are no arguments.
         schema.entry("properties").or_insert_with(|| json!({}));
         schema.insert("type".into(), json!("object"));
     }
@@ -77,7 +78,7 @@ pub(super) fn tool(name: &str, help: &str, mut schema: Value, reads: bool) -> Va
     })
 }
 
-/// Carries a tool out. What goes wrong with it is its result: the model must see it.
+/// Calls a tool. An error of the tool is part of its result, because the model must see it.
 pub(super) async fn call(
     shared: &Arc<Shared>,
     guest: Guest,
@@ -88,7 +89,7 @@ pub(super) async fn call(
     let arguments = match arguments {
         None | Some(Value::Null) => &none,
         Some(it @ Value::Object(_)) => it,
-        Some(_) => return Err(Fault::new(BAD_PARAMS, "the arguments of a tool are an object")),
+        Some(_) => return Err(Fault::new(BAD_PARAMS, "the arguments of a tool must be an object")),
     };
     let unknown = || Fault::new(BAD_PARAMS, format!("there is no tool {}", name.chars().take(60).collect::<String>()));
     let done = match &guest.visitor {
@@ -109,14 +110,15 @@ pub(super) async fn call(
     })
 }
 
-/// What a tool gave.
+/// The result of a tool.
 pub(super) struct Done {
     pub(super) data: Value,
-    /// What it says instead of the data, where a sentence is enough.
+    /// A sentence for the model instead of the data, if a sentence is enough.
     pub(super) said: Option<String>,
 }
 
-/// Some clients show their model the text alone, so it has the data too unless a sentence says it all.
+/// Builds the answer. Some clients show only the text to their model, so the text has the data
+/// unless a sentence is enough.
 fn result(done: &Done) -> Value {
     let text = done.said.clone().unwrap_or_else(|| done.data.to_string());
     let structured = match &done.data {
@@ -126,10 +128,10 @@ fn result(done: &Done) -> Value {
     json!({ "content": [{ "type": "text", "text": text }], "structuredContent": structured, "isError": false })
 }
 
-/// Carries out a verb; gives its data.
+/// Calls a verb, and returns its data.
 pub(super) async fn carry_out(shared: &Arc<Shared>, guest: Guest, verb: &str, input: &Value) -> Result<Value, Problem> {
     let answer = calls::perform(shared, guest, verb, input.to_string().as_bytes()).await?;
     let answer: Value = serde_json::from_slice(&answer)
-        .map_err(|it| Problem::new(500, "bug", format!("an answer could not be read: {it}"), "please report this"))?;
+        .map_err(|it| Problem::new(500, "bug", format!("an answer could not be parsed: {it}"), "please report this"))?;
     Ok(answer["data"].clone())
 }

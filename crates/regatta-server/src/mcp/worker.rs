@@ -1,8 +1,9 @@
 //! The tools of an attempt.
 //!
-//! Each tool is a verb; the attempt's task, number and agent come from its token. A model pays for every tool that it is
-//! shown and for every word that it reads, so `tools/list` has only what an agent of its role uses, and answers are
-//! short. The other tools of [`ON_REQUEST`] are served to every attempt that calls them by name.
+//! Each tool is a verb; the attempt's task, id and agent come from its token. A model pays for
+//! every tool that it is shown and for every word that it reads. So `tools/list` has only the tools
+//! that an agent of its role uses, and answers are short. The other tools of [`ON_REQUEST`] are
+//! available to every attempt that calls them by name.
 
 use std::sync::Arc;
 
@@ -15,9 +16,9 @@ use crate::Shared;
 use crate::calls::Guest;
 use crate::tokens::Visitor;
 
-/// How long a tool waits by itself: most clients give a tool a minute.
+/// Default wait of a tool. Most clients give a tool one minute.
 const WAIT_S: u64 = 45;
-/// The longest that may be asked for.
+/// Maximum wait that a model can ask for.
 const LONGEST_WAIT_S: u64 = 600;
 
 fn text(help: &str) -> Value {
@@ -72,7 +73,7 @@ const ON_TASK: [&str; 3] = ["finish", "give_up", "report_scope_escape"];
 pub(super) fn list(set: Toolset) -> Vec<Value> {
     let is_shown = |name: &str| match set {
         Toolset::Worker => !ON_REQUEST.contains(&name),
-        // A lead works with tasks of others: it adopts, cancels, retries and lands them.
+        // A lead works on tasks of others: it adopts, cancels, retries and lands them.
         Toolset::LeadOnTask => !ON_REQUEST.contains(&name) || matches!(name, "task_action" | "why"),
         Toolset::MissionLead => {
             !ON_TASK.contains(&name) && (!ON_REQUEST.contains(&name) || matches!(name, "task_action" | "why"))
@@ -86,13 +87,13 @@ pub(super) fn list(set: Toolset) -> Vec<Value> {
 /// Returns all tools that an attempt may call.
 fn all(lead: bool) -> Vec<Value> {
     let none = || object(json!({}), &[]);
-    let seconds = format!("How many seconds to wait; {WAIT_S} if not given");
+    let seconds = format!("Number of seconds to wait; {WAIT_S} if omitted");
     let mut tools = vec![
-        tool("join", "Show your name, your task and who else is at work", none(), true),
+        tool("join", "Show your name, your task and the other agents at work", none(), true),
         tool(
             "my_task",
-            "Show your task: what to do, which files you may change, which checks must pass, who else works here, and \
-             what landed last",
+            "Show your task: what to do, which files you may change, which checks must pass, the other agents at work, and \
+             the latest landings",
             none(),
             true,
         ),
@@ -109,7 +110,7 @@ fn all(lead: bool) -> Vec<Value> {
             object(
                 json!({
                     "detail": text("What you did, in a few sentences; or the whole answer, plan or report that was asked for"),
-                    "not_needed": { "type": "boolean", "description": "Nothing has to be changed; say why in detail" },
+                    "not_needed": { "type": "boolean", "description": "No change is needed; say why in detail" },
                     "learnings": list_of("Facts about the project that help later tasks"),
                 }),
                 &["detail"],
@@ -125,13 +126,13 @@ fn all(lead: bool) -> Vec<Value> {
         tool(
             "ask",
             "Ask a person, and wait for the answer. The question stays open until somebody answers. Call again with the \
-             id to go on waiting, or with assume to go on without",
+             id to continue waiting, or with assume to continue without an answer",
             object(
                 json!({
                     "question": text("What you need to know; say what you would do without an answer"),
-                    "choices": list_of("What may be answered; leave out for a free answer"),
-                    "id": text("An earlier question or request (Q7), to go on waiting for its answer"),
-                    "assume": text("Go on without waiting: what you assume. Your work may wait for the answer before it lands"),
+                    "choices": list_of("The possible answers; omit for a free answer"),
+                    "id": text("An earlier question or request (Q7), to continue waiting for its answer"),
+                    "assume": text("Your assumption, to continue without waiting. Your work may wait for the answer before it lands"),
                     "wait_seconds": wait(&seconds),
                 }),
                 &[],
@@ -157,19 +158,19 @@ fn all(lead: bool) -> Vec<Value> {
         ),
         tool(
             "why",
-            "Say why a task of your project waits; your own if not given",
+            "Explain why a task of your project waits; your own if omitted",
             object(json!({ "task": text("T7") }), &[]),
             true,
         ),
-        tool("siblings", "List who else works in this project now, on which files", none(), true),
+        tool("siblings", "List the other attempts in this project now, with their files", none(), true),
         tool(
             "report_scope_escape",
             "Report a change that is needed outside your file manifest, instead of making it: changes there do not land. \
              A person can make a task of the report",
             object(
                 json!({
-                    "files": list_of("The files it is about"),
-                    "reason": text("What is to be done there, and why"),
+                    "files": list_of("The files that need the change"),
+                    "reason": text("The change that is needed, and why"),
                 }),
                 &["files", "reason"],
             ),
@@ -181,28 +182,28 @@ fn all(lead: bool) -> Vec<Value> {
              them. Your manifest is claimed already",
             object(
                 json!({
-                    "uris": list_of("What to claim, all or nothing"),
+                    "uris": list_of("URIs to claim, all or none"),
                     "shared": { "type": "boolean", "description": "Let others share it" },
-                    "ttl_seconds": { "type": "integer", "minimum": 1, "maximum": 1800, "description": "It ends by itself after that; 300 if not given" },
-                    "wait_seconds": wait("How long to stand in line for it; 0 if not given"),
-                    "memo": text("What for"),
+                    "ttl_seconds": { "type": "integer", "minimum": 1, "maximum": 1800, "description": "Lifetime without renewal; 300 if omitted" },
+                    "wait_seconds": wait("Number of seconds to wait if it is held; 0 if omitted"),
+                    "memo": text("The purpose"),
                 }),
                 &["uris"],
             ),
             false,
         ),
-        tool("claim_renew", "Prolong a claim of yours", held(), false),
-        tool("claim_release", "End a claim of yours", held(), false),
+        tool("claim_renew", "Renew a claim of yours", held(), false),
+        tool("claim_release", "Release a claim of yours", held(), false),
         tool(
             "msg_send",
-            "Post a message. The channel is your project's if not given; @name in the text calls an agent, and @name as \
-             the channel tells it to that agent alone",
+            "Post a message. The channel is your project's if omitted; @name in the text mentions an agent, and @name as \
+             the channel sends it to that agent only",
             object(
                 json!({
-                    "text": text("What to say"),
+                    "text": text("The text"),
                     "channel": text("The channel"),
                     "labels": list_of("Such as coord:interface"),
-                    "reply_to": text("The message that you answer: B12"),
+                    "reply_to": text("The message to reply to: B12"),
                     "attach": list_of("Files of your workspace, at most 10 of 4 MiB each"),
                 }),
                 &["text"],
@@ -211,15 +212,15 @@ fn all(lead: bool) -> Vec<Value> {
         ),
         tool(
             "msg_read",
-            "Read what is new to you in a channel: your project's if not given, or your own mailbox, @YOUR-NAME. Or read \
-             a thread, search what was said, or read a file that came with a message",
+            "Read your unread messages of a channel: your project's if omitted, or your own mailbox, @YOUR-NAME. Or read \
+             a thread, search messages, or read an attachment",
             object(
                 json!({
                     "channel": text("The channel"),
-                    "thread": text("A message whose whole thread to read: B12"),
-                    "search": text("Words that a text must have, all of them"),
-                    "attachment_of": text("A message whose file to read: B12"),
-                    "nth": { "type": "integer", "minimum": 0, "description": "Which of its files; the first is 0" },
+                    "thread": text("A message of the thread to read: B12"),
+                    "search": text("Words that must all be in the text"),
+                    "attachment_of": text("A message with the attachment to read: B12"),
+                    "nth": { "type": "integer", "minimum": 0, "description": "Position of the attachment; the first is 0" },
                 }),
                 &[],
             ),
@@ -230,12 +231,12 @@ fn all(lead: bool) -> Vec<Value> {
             "Wait for the next message of a channel",
             object(
                 json!({
-                    "channel": text("The channel; your project's if not given"),
-                    "label": text("Only with this label"),
-                    "from": text("Only from this sender"),
-                    "mention": text("Only those that mention this agent"),
-                    "reply_to": text("Only answers to this message: B12"),
-                    "after": text("Count those after this message, not only new ones"),
+                    "channel": text("The channel; your project's if omitted"),
+                    "label": text("Only messages with this label"),
+                    "from": text("Only messages from this sender"),
+                    "mention": text("Only messages that mention this agent"),
+                    "reply_to": text("Only replies to this message: B12"),
+                    "after": text("Start after this message, instead of with new messages"),
                     "wait_seconds": wait(&seconds),
                 }),
                 &[],
@@ -252,12 +253,12 @@ fn all(lead: bool) -> Vec<Value> {
 }
 
 const WORKERS_ADD: &str =
-    "Propose a task for what you found and should not do yourself. It goes to the backlog, where a person takes it up";
-const LEADS_ADD: &str = "Add a task to the project: say what, which files, which checks, and after which other tasks";
+    "Propose a task for work that you found and should not do yourself. It goes to the backlog, for a person to decide";
+const LEADS_ADD: &str = "Add a task to the project: name its goal, its files, its checks, and the tasks it depends on";
 
 fn held() -> Value {
     object(
-        json!({ "claim": text("C7"), "token": { "type": "integer", "description": "What claim_acquire gave" } }),
+        json!({ "claim": text("C7"), "token": { "type": "integer", "description": "The token that claim_acquire returned" } }),
         &["claim", "token"],
     )
 }
@@ -265,32 +266,32 @@ fn held() -> Value {
 fn add(lead: bool) -> Value {
     let mut fields = json!({
         "subject": text("One line"),
-        "description": text("All that somebody needs who knows nothing of your work"),
+        "description": text("Everything that an agent needs who does not know your work"),
         "issue_type": { "enum": ["feature", "bug", "task", "docs", "chore", "ci"] },
         "files": list_of("The files it may change, as patterns: src/**"),
         "blocked_by": list_of("Tasks that must land first: T7"),
-        "priority": { "type": "integer", "minimum": 0, "maximum": 9, "description": "0 comes first" },
+        "priority": { "type": "integer", "minimum": 0, "maximum": 9, "description": "0 is the highest" },
         "expects": { "enum": ["changes", "report"] },
     });
     if lead {
         fields["tests"] = list_of("Commands that must exit with 0");
-        fields["assign"] = text("The agent to give it to");
-        fields["how"] = json!({ "enum": ["direct", "queue", "offer"], "description": "How it is given" });
+        fields["assign"] = text("The agent to assign it to");
+        fields["how"] = json!({ "enum": ["direct", "queue", "offer"], "description": "The way to assign it" });
     }
     object(fields, &["subject"])
 }
 
-/// What a worker does with tasks of others' making, and what a lead does besides.
+/// Actions of a worker on tasks, and the additional actions of a lead.
 const ACTIONS: [&str; 4] = ["claim", "release", "accept", "reject"];
 const LEADS_ACTIONS: [&str; 4] = ["adopt", "cancel", "retry", "land"];
 
 fn task_action(lead: bool) -> Value {
     let mut actions = ACTIONS.to_vec();
     let mut help =
-        "Take a task that nobody has for yourself, return one you have not begun, or answer an offer".to_owned();
+        "Take an unassigned task for yourself, return a task you have not begun, or answer an offer".to_owned();
     if lead {
         actions.extend(LEADS_ACTIONS);
-        help += "; adopt one into your mission for your workers; cancel one, try it again, or land its work";
+        help += "; adopt a task into your mission; cancel a task, retry it, or land its work";
     }
     let fields = json!({ "task": text("T7"), "action": { "enum": actions }, "reason": text("Why") });
     tool("task_action", &help, object(fields, &["task", "action"]), false)
@@ -302,33 +303,28 @@ fn leads() -> Vec<Value> {
         tool(
             "task_list",
             "List the open tasks of your project",
-            object(json!({ "all": { "type": "boolean", "description": "Ended ones too" } }), &[]),
+            object(json!({ "all": { "type": "boolean", "description": "Also ended tasks" } }), &[]),
             true,
         ),
         tool(
             "task_assign",
-            "Give a task to an agent, or offer it",
+            "Assign a task to an agent, or offer it",
             object(
-                json!({ "task": task(), "agent": text("The agent; nobody if not given"), "how": { "enum": ["direct", "queue", "offer"] } }),
+                json!({ "task": task(), "agent": text("The agent; omit it to unassign the task"), "how": { "enum": ["direct", "queue", "offer"] } }),
                 &["task"],
             ),
             false,
         ),
         tool(
             "tell",
-            "Say something to whoever works on a task of your mission, or to the next who will",
-            object(json!({ "task": task(), "text": text("What to say") }), &["task", "text"]),
+            "Send a message to the agent that works on a task of your mission, or to the next one that will",
+            object(json!({ "task": task(), "text": text("The text") }), &["task", "text"]),
             false,
         ),
-        tool("mission", "Show how your mission stands", object(json!({}), &[]), true),
+        tool("mission", "Show the state of your mission", object(json!({}), &[]), true),
         tool("queue", "Show the landing queue of your project", object(json!({}), &[]), true),
-        tool(
-            "leads",
-            "List the missions of your project: who leads them, and how they stand",
-            object(json!({}), &[]),
-            true,
-        ),
-        tool("inbox", "List what waits for an answer in your project", object(json!({}), &[]), true),
+        tool("leads", "List the missions of your project, with their leads and states", object(json!({}), &[]), true),
+        tool("inbox", "List the requests in your project that wait for an answer", object(json!({}), &[]), true),
         tool(
             "answer",
             "Answer a question of a worker of yours",
@@ -337,14 +333,14 @@ fn leads() -> Vec<Value> {
         ),
         tool(
             "mission_finish",
-            "Say that your mission is done, with a report of what was reached and what was not; then end your turn",
-            object(json!({ "report": text("For whoever asked for it") }), &["report"]),
+            "Finish your mission with a report of its results and of everything left undone; then end your turn",
+            object(json!({ "report": text("For the person who requested the mission") }), &["report"]),
             false,
         ),
     ]
 }
 
-/// Who calls, by the token.
+/// The calling attempt, from its token.
 struct Me {
     id: AttemptId,
     task: String,
@@ -352,7 +348,7 @@ struct Me {
     fence: u64,
 }
 
-/// Carries out a tool of an attempt; `None` when there is no such tool.
+/// Calls a tool of an attempt. Returns `None` if there is no such tool.
 pub(super) async fn call(
     shared: &Arc<Shared>,
     guest: Guest,
@@ -369,24 +365,28 @@ pub(super) async fn call(
     Some(carry(shared, guest, &me, name, given).await)
 }
 
-/// Whether what was given has the names and the must-haves of the tool; types are the verb's to check.
+/// Checks that the arguments have known names and that no required one is missing. The verb checks
+/// the types.
 fn check(tool: &Value, given: &Value) -> Result<(), Problem> {
     let (schema, name) = (&tool["inputSchema"], tool["name"].as_str().unwrap_or_default());
     let bad = |what: String| {
         let fields: Vec<&str> =
             schema["properties"].as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
-        let hint =
-            if fields.is_empty() { "it takes nothing".into() } else { format!("it takes: {}", fields.join(", ")) };
+        let hint = if fields.is_empty() {
+            "it has no arguments".into()
+        } else {
+            format!("its arguments: {}", fields.join(", "))
+        };
         Problem::new(400, "bad_input", what, hint)
     };
     for field in given.as_object().into_iter().flatten().map(|it| it.0) {
         if schema["properties"].get(field).is_none() {
-            return Err(bad(format!("{name} takes no {}", field.chars().take(40).collect::<String>())));
+            return Err(bad(format!("{name} has no argument {}", field.chars().take(40).collect::<String>())));
         }
     }
     for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if given.get(field).is_none_or(Value::is_null) {
-            return Err(bad(format!("{name} needs {field}")));
+            return Err(bad(format!("{name} needs the argument {field}")));
         }
     }
     Ok(())
@@ -396,7 +396,7 @@ fn seconds(given: &Value, field: &str, otherwise: u64) -> u64 {
     given[field].as_u64().unwrap_or(otherwise).min(LONGEST_WAIT_S) * 1_000
 }
 
-/// An object of those fields that were given.
+/// Returns an object of the given fields among `fields`.
 fn take(given: &Value, fields: &[&str]) -> Value {
     let found = fields.iter().filter_map(|it| Some(((*it).to_owned(), given.get(*it)?.clone())));
     Value::Object(found.filter(|it| !it.1.is_null()).collect())
@@ -406,7 +406,7 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
     let board = shared.engine.board();
     let project = board.attempts.get(&me.id).map(|it| it.project.to_string()).unwrap_or_default();
     let mission = board.attempts.get(&me.id).and_then(|it| it.mission);
-    drop(board); // a tool may wait for long
+    drop(board); // a tool may wait for a long time
     let own = || json!({ "task": me.task, "attempt": me.id, "token": me.fence });
     let with = |mut it: Value, more: Value| {
         for (name, value) in more.as_object().cloned().unwrap_or_default() {
@@ -484,13 +484,21 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
             ("inbox.answer", json!({ "id": given["id"], "answer": answer }))
         }
         "mission_finish" => ("mission.finish", with(own(), take(given, &["report"]))),
-        _ => return Err(Problem::new(500, "bug", format!("{name} is listed and not served"), "please report this")),
+        _ => {
+            return Err(Problem::new(
+                500,
+                "bug",
+                format!("{name} is listed but not implemented"),
+                "please report this",
+            ));
+        }
     };
     let data = carry_out(shared, guest, verb, &input).await?;
     Ok(shorten(name, data))
 }
 
-/// What is read: a file, a thread, what has some words, or what is new.
+/// Returns the verb and input of `msg_read`: for an attachment, a thread, a search, or unread
+/// messages.
 fn read(me: &Me, given: &Value, channel: &str) -> (&'static str, Value) {
     let there = |name: &str| given.get(name).is_some_and(|it| !it.is_null());
     if there("attachment_of") {
@@ -504,7 +512,8 @@ fn read(me: &Me, given: &Value, channel: &str) -> (&'static str, Value) {
     }
 }
 
-/// What is asked of a person: a new question, or an earlier one to go on waiting for.
+/// Returns the verb and input of `ask` and `request_approval`: a new request, or an earlier one to
+/// continue waiting for.
 fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Problem> {
     let wait_ms = seconds(given, "wait_seconds", WAIT_S);
     if let Some(id) = given["id"].as_str() {
@@ -519,7 +528,12 @@ fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Prob
         "request_approval" => input["permission"] = take(given, &["title", "kind", "command", "paths", "urls"]),
         _ => {
             if given["question"].as_str().is_none_or(|it| it.trim().is_empty()) {
-                return Err(Problem::new(400, "bad_input", "ask needs a question, or the id of one", "give question"));
+                return Err(Problem::new(
+                    400,
+                    "bad_input",
+                    "ask needs a question, or the id of an earlier one",
+                    "give question",
+                ));
             }
             input["question"] = given["question"].clone();
             if let Some(assumed) = given["assume"].as_str() {
@@ -533,7 +547,7 @@ fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Prob
     Ok(("attempt.ask", input))
 }
 
-/// What a model needs of an answer.
+/// Returns the part of an answer that a model needs.
 fn shorten(name: &str, data: Value) -> Done {
     let quiet = |data: Value, said: &str| Done { data, said: Some(said.to_owned()) };
     match name {
@@ -543,16 +557,15 @@ fn shorten(name: &str, data: Value) -> Done {
             who["task"] = task;
             Done { data: who, said: None }
         }
-        "report_scope_escape" => {
-            quiet(json!({ "noted": true }), "Noted. Leave those files alone; a person makes a task of it.")
-        }
+        "report_scope_escape" => quiet(
+            json!({ "noted": true }),
+            "Noted. Do not change those files; a person can make a task of your report.",
+        ),
         "my_task" | "briefing" => Done { data: with_task(data), said: None },
         "progress" => quiet(json!({ "noted": true }), "Noted."),
-        "finish" => {
-            quiet(json!({ "noted": true }), "Noted. End your turn now: the work is checked and landed for you.")
-        }
+        "finish" => quiet(json!({ "noted": true }), "Noted. End your turn now; Regatta checks the work and lands it."),
         "answer" => quiet(json!({ "answered": true }), "Answered."),
-        "mission_finish" => quiet(json!({ "noted": true }), "Noted. End your turn now: your mission ends with it."),
+        "mission_finish" => quiet(json!({ "noted": true }), "Noted. End your turn now; your mission ends with it."),
         "give_up" => quiet(json!({ "noted": true }), "Noted. Your work on this task ends here."),
         "claim_release" => quiet(json!({ "released": true }), "Released."),
         "ask" | "request_approval" => answered(data),
@@ -571,7 +584,7 @@ fn shorten(name: &str, data: Value) -> Done {
     }
 }
 
-/// A briefing whose task has only what whoever works on it needs.
+/// Returns a briefing whose task has only the fields that its agent needs.
 fn with_task(mut data: Value) -> Value {
     let fields = [
         "id",
@@ -610,10 +623,10 @@ fn answered(data: Value) -> Done {
             )
         }
         (false, false) => {
-            let told = if data["is_told"] == true { " You may end your turn: you are told the answer." } else { "" };
+            let told = if data["is_told"] == true { " You may end your turn; you will get the answer." } else { "" };
             format!(
-                "Nobody has answered yet, and {id} stays open.{told} Call ask with id {id} to go on waiting, or with id \
-                 {id} and assume to go on without."
+                "Nobody has answered yet, and {id} stays open.{told} Call ask with id {id} to continue waiting, or with id \
+                 {id} and assume to continue without an answer."
             )
         }
     };
@@ -668,6 +681,6 @@ mod tests {
         assert!(check(tool("progress"), &json!({ "text": "x" })).is_ok());
         assert_eq!(check(tool("progress"), &json!({})).unwrap_err().code, "bad_input");
         assert_eq!(check(tool("progress"), &json!({ "text": "x", "task": "T9" })).unwrap_err().code, "bad_input");
-        assert_eq!(check(tool("my_task"), &json!({ "x": 1 })).unwrap_err().hint, "it takes nothing");
+        assert_eq!(check(tool("my_task"), &json!({ "x": 1 })).unwrap_err().hint, "it has no arguments");
     }
 }

@@ -1,4 +1,4 @@
-//! What may be done about a thing: the buttons of the page, each with its line for a shell.
+//! Actions: the buttons of the page, each with its shell command.
 
 use regatta_api::page::{Action, Choice};
 use regatta_api::team::LiveView;
@@ -14,7 +14,7 @@ use regatta_core::shell::quoted;
 use regatta_core::task::{Status, Task};
 use serde_json::{Value, json};
 
-/// A button.
+/// Returns a button.
 fn act(label: &str, verb: &str, input: Value, cli: String) -> Action {
     Action {
         label: label.into(),
@@ -45,7 +45,7 @@ impl Do for Action {
     }
 }
 
-/// How a button is made up.
+/// Builder methods for buttons.
 trait Do {
     fn first(self) -> Action;
     fn grave(self) -> Action;
@@ -53,13 +53,13 @@ trait Do {
     fn words(self, pointer: &str) -> Action;
 }
 
-/// What may be said to an inbox item.
+/// Returns the actions on an inbox item.
 pub(super) fn item(it: &InboxView) -> Vec<Action> {
     let id = &it.id;
     let hour = json!({ "id": id, "ms": 3_600_000 });
     let later = act("Later: in 1 h", "inbox.snooze", hour, format!("regatta inbox snooze {id} 1h")).key('z');
     let mut all = answers(it);
-    // A stranger's request is answered or it waits; nobody waits for it.
+    // The request of a stranger is answered or stays. No work waits for it.
     if it.kind != "request" {
         all.push(later);
     }
@@ -114,7 +114,7 @@ fn answers(it: &InboxView) -> Vec<Action> {
     }
 }
 
-/// What is not an agent's request: each choice is a verb of its own.
+/// Returns the actions on an item that is not an agent's request. Each choice is a verb of its own.
 fn decisions(it: &InboxView) -> Vec<Action> {
     let button = |nth: usize, way: &Way| {
         let mut letters = way.choice.chars();
@@ -126,7 +126,7 @@ fn decisions(it: &InboxView) -> Vec<Action> {
     it.ways.iter().enumerate().map(|(nth, way)| button(nth, way)).collect()
 }
 
-/// What may be done about a task as it stands.
+/// Returns the actions on a task in its present state.
 pub(super) fn task(it: &Task, landing: Option<&Landing>) -> Vec<Action> {
     let id = it.id;
     let said = || json!({ "id": id, "text": "" });
@@ -168,7 +168,7 @@ pub(super) fn task(it: &Task, landing: Option<&Landing>) -> Vec<Action> {
     all
 }
 
-/// Who may be asked for a plan; nothing where there is nobody to choose from.
+/// Returns the choice of a planner; nothing if there is at most one agent to choose.
 pub(crate) fn who_plans(board: &Board, now: Option<&AgentName>) -> Option<Choice> {
     let of: Vec<String> = planning::planners(board).map(ToString::to_string).collect();
     let now = now.map(ToString::to_string).filter(|it| of.contains(it));
@@ -176,8 +176,8 @@ pub(crate) fn who_plans(board: &Board, now: Option<&AgentName>) -> Option<Choice
     (choice.of.len() > 1).then_some(choice)
 }
 
-/// What may become of words to the whole team: a plan where there is somebody to make it, a mission for a lead where
-/// there is one to lead it, and a task that waits to be taken up.
+/// Returns the actions for a text to the whole team: a plan if an agent can make one, a mission if
+/// an agent can lead it, and a task in the backlog.
 pub(super) fn composers(board: &Board, leads: bool) -> Vec<Action> {
     let mut all = Vec::new();
     if planning::planners(board).next().is_some() {
@@ -193,7 +193,7 @@ pub(super) fn composers(board: &Board, leads: bool) -> Vec<Action> {
     all
 }
 
-/// What may be done about a queue.
+/// Returns the actions on a queue.
 pub(super) fn queue(project: &regatta_core::ids::ProjectName, held: bool) -> Vec<Action> {
     let scope = json!({ "project": project });
     if held {
@@ -203,7 +203,7 @@ pub(super) fn queue(project: &regatta_core::ids::ProjectName, held: bool) -> Vec
     vec![hold.words("/reason")]
 }
 
-/// What may be done about a team.
+/// Returns the actions on a team.
 pub(super) fn team(name: &TeamName, up: bool) -> Vec<Action> {
     let of = json!({ "team": name });
     if up {
@@ -215,7 +215,7 @@ pub(super) fn team(name: &TeamName, up: bool) -> Vec<Action> {
     vec![act("Launch", "team.launch", of, format!("regatta team launch {name}")).first()]
 }
 
-/// What may be done about one member of a team: a lane that died is tried again.
+/// Returns the actions on a member of a team. Only a lane that has died can be retried.
 pub(super) fn member(name: &TeamName, it: &LiveView) -> Vec<Action> {
     let retry = || {
         let input = json!({ "team": name, "member": it.name });
@@ -224,7 +224,7 @@ pub(super) fn member(name: &TeamName, it: &LiveView) -> Vec<Action> {
     if it.live == Live::Dead { vec![retry()] } else { vec![] }
 }
 
-/// What may be done about a conversation in an outside service.
+/// Returns the actions on a conversation in an outside service.
 pub(super) fn conversation(it: &Conversation) -> Vec<Action> {
     let (id, of) = (it.id, json!({ "conversation": it.id }));
     let mut all = Vec::new();
@@ -242,7 +242,7 @@ pub(super) fn conversation(it: &Conversation) -> Vec<Action> {
     all
 }
 
-/// What may be done about an agent; a team's standing session is restarted and stopped with its team.
+/// Returns the actions on an agent. A team's session is restarted and stopped with its team.
 pub(super) fn agent(name: &regatta_core::ids::AgentName, held: bool, works: Option<bool>) -> Vec<Action> {
     let mut all = Vec::new();
     if held {
@@ -265,7 +265,7 @@ pub(super) fn agent(name: &regatta_core::ids::AgentName, held: bool, works: Opti
 mod tests {
     use super::*;
 
-    /// A board with two who can plan, and one whose program is not ours to start.
+    /// Returns a board with two agents that can plan, and an outside agent.
     fn planners() -> Board {
         use regatta_core::agent::{Register, Role, Runtime};
         use regatta_core::command::{Actor, Command, Request, decide};
@@ -285,18 +285,20 @@ mod tests {
         })
     }
 
-    /// Who plans can be chosen where there are several; whoever did it before is who does it if nobody chooses.
+    /// The planner can be chosen if there are several. Without a choice, the previous planner plans
+    /// again.
     #[test]
     fn who_plans_can_be_chosen() {
         let (board, ann, eve) = (planners(), AgentName::new("ann").unwrap(), AgentName::new("eve").unwrap());
         let all = who_plans(&board, Some(&ann)).unwrap();
         assert_eq!((all.of, all.now.as_deref()), (vec!["ann".to_owned(), "bob".into()], Some("ann")));
-        assert_eq!(who_plans(&board, Some(&eve)).unwrap().now, None, "it cannot be asked");
+        assert_eq!(who_plans(&board, Some(&eve)).unwrap().now, None, "an outside agent cannot plan");
         assert_eq!(who_plans(&Board::default(), None), None);
         assert!(composers(&Board::default(), false).iter().all(|it| it.verb != "plan.ask"));
     }
 
-    /// Every button calls a verb that is there, with an input that it takes; one that needs words says where they go.
+    /// Every button calls an existing verb with an input that it accepts. A button that needs a
+    /// text has a place for it.
     #[test]
     fn every_button_can_be_pressed() {
         let tool = json!({ "id": "1", "title": "x", "kind": "execute", "status": "pending" });
@@ -351,7 +353,7 @@ mod tests {
         let mut seen = 0;
         for mut it in all {
             if let Some(pointer) = &it.words {
-                *it.input.pointer_mut(pointer).expect("words have a place") = json!("some words");
+                *it.input.pointer_mut(pointer).expect("the text has a place") = json!("some words");
             }
             if let Some(choice) = &it.choice {
                 it.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);

@@ -1,7 +1,8 @@
-//! A change, file by file: the list first, then each file's lines as markup when somebody looks at it.
+//! Diffs, file by file: first the list of files, then the lines of a file as HTML when the page
+//! asks for it.
 //!
-//! The patch is git's; here it is cut into files and lines, the changed words of paired lines are marked, and everything
-//! is made harmless. Files outside the manifest come first.
+//! Git makes the patch. This module splits it into files and lines, marks the changed words in
+//! paired lines, and makes everything harmless. Files outside the manifest come first.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -21,31 +22,31 @@ use super::markup;
 use crate::entered::Entered;
 use crate::{Refused, Shared, bounds, calls};
 
-/// How many patches are kept.
+/// Number of patches in the cache.
 const KEPT: usize = 4;
-/// Files with more changed lines are closed at first.
+/// Number of changed lines above which a file is collapsed at first.
 const LARGE: usize = 2_000;
-/// How many rows a browser lays out at once.
+/// Number of rows that a browser lays out at once.
 const SHEET: usize = 100;
-/// How many lines of one file are sent at once.
+/// Maximum number of lines of one file that are sent.
 const MOST_LINES: usize = 20_000;
-/// Lines longer than this are not compared word by word.
+/// Length above which lines are not compared word by word.
 const LONG_LINE: usize = 1_000;
 
 /// One file of a patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Changed {
     path: String,
-    /// Its name before, if that was another.
+    /// Its previous name, if it was renamed.
     was: Option<String>,
     note: String,
     lines: Vec<(char, String)>,
 }
 
-/// A task's change, by the commits between which it is.
+/// A task's change, identified by the commits before and after it.
 type Known = (TaskId, (CommitId, CommitId), Arc<Vec<Changed>>);
 
-/// Patches that were looked at lately.
+/// Recently used patches.
 #[derive(Default)]
 pub(super) struct Patches {
     kept: Mutex<VecDeque<Known>>,
@@ -66,7 +67,7 @@ impl Patches {
     }
 }
 
-/// A file of the list.
+/// A file in the list.
 #[derive(Serialize)]
 struct FileLine<'a> {
     path: &'a str,
@@ -74,9 +75,9 @@ struct FileLine<'a> {
     note: &'a str,
     added: usize,
     removed: usize,
-    /// Not in the task's manifest.
+    /// Set if the file is outside the task's manifest.
     outside: bool,
-    /// Closed at first: large, or made by a program.
+    /// Set if the file is collapsed at first, because it is large or generated.
     closed: bool,
 }
 
@@ -84,15 +85,15 @@ struct FileLine<'a> {
 pub(super) struct Asked {
     #[serde(default)]
     split: bool,
-    /// Only what changed since it was last sent back.
+    /// Only what changed since the work was last sent back.
     #[serde(default)]
     since_review: bool,
-    /// Lines that differ in their spaces alone are the same.
+    /// Treat lines that differ only in whitespace as equal.
     #[serde(default)]
     spaces: bool,
 }
 
-/// A change, and what it is compared with.
+/// A change with the commit that it is compared with.
 struct Patch {
     task: Task,
     base: CommitId,
@@ -100,8 +101,8 @@ struct Patch {
 }
 
 async fn patch(shared: &Arc<Shared>, entered: &Entered, id: &str, since_review: bool) -> Result<Patch, Problem> {
-    calls::sees_all(&entered.visitor, "look at the pages", "use a token with the scope viewer or wider")?;
-    let bad = |_| Problem::new(400, "bad_id", "that is no task", "see what there is: regatta status");
+    calls::sees_all(&entered.visitor, "read the pages", "use a token with the scope viewer or wider")?;
+    let bad = |_| Problem::new(400, "bad_id", "this is not the id of a task", "see what there is: regatta status");
     let id: TaskId = id.parse().map_err(bad)?;
     let (board, history) = (shared.engine.board(), shared.engine.history().clone());
     let found = match board.tasks.get(&id) {
@@ -127,7 +128,7 @@ async fn patch(shared: &Arc<Shared>, entered: &Entered, id: &str, since_review: 
     let text = text.map_err(|it| Problem::new(422, it.code, it.what, it.hint))?;
     let mut files = read(&text);
     if since_review {
-        // What others landed meanwhile is between the two as well, and is not this task's.
+        // The range also has changes that others landed in the meantime, which are not this task's.
         files.retain(|it| work.changed.contains(&it.path) || task.files.iter().any(|file| file.matches(&it.path)));
     }
     files.sort_by_key(|it| !outside(&task, &it.path));
@@ -140,7 +141,7 @@ fn outside(task: &Task, path: &str) -> bool {
     !task.files.is_empty() && !task.files.iter().any(|it| it.matches(path))
 }
 
-/// `GET /api/v1/page/diff/T9`: the files.
+/// Handles `GET /api/v1/page/diff/T9`: returns the files.
 pub(super) async fn list(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
@@ -164,7 +165,7 @@ fn of(it: &Changed, outside: bool) -> FileLine<'_> {
     FileLine { path: &it.path, was: it.was.as_deref(), note: &it.note, added, removed, outside, closed }
 }
 
-/// `GET /api/v1/page/diff/T9/0`: one file's lines, as markup.
+/// Handles `GET /api/v1/page/diff/T9/0`: returns the lines of one file as HTML.
 pub(super) async fn one(
     State(shared): State<Arc<Shared>>,
     Path((id, nth)): Path<(String, usize)>,
@@ -179,7 +180,7 @@ pub(super) async fn one(
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
 }
 
-/// Reads a patch as git writes it.
+/// Parses a patch in git's format.
 fn read(patch: &str) -> Vec<Changed> {
     let mut files: Vec<Changed> = Vec::new();
     let mut inside = false;
@@ -217,28 +218,29 @@ fn read(patch: &str) -> Vec<Changed> {
     files
 }
 
-/// `a/x b/x`: both names are the same length, unless it was renamed, which is said later.
+/// Returns the name from `a/x b/x`. Both names have the same length, unless the file was renamed,
+/// which a later line says.
 fn name_in(both: &str) -> String {
     let half = both.len() / 2;
     let name = both.get(half..).unwrap_or(both).trim_start();
     plain_name(name.strip_prefix("b/").unwrap_or(name))
 }
 
-/// Git ends a name with a tab if it has spaces.
+/// Returns a name without the tab that git appends to names with spaces.
 fn plain_name(name: &str) -> String {
     name.trim_end_matches(['\t', '\r']).trim_matches('"').to_owned()
 }
 
-/// How a change is shown.
+/// The display options of a diff.
 #[derive(Clone, Copy, Default)]
 struct Shown {
-    /// Old and new side by side.
+    /// Show the old and the new version side by side.
     split: bool,
-    /// Spaces alone are no change.
+    /// Ignore changes in whitespace.
     spaces: bool,
 }
 
-/// Draws a file's lines as rows of a table.
+/// Renders a file's lines as rows of a table.
 fn draw(file: &Changed, Shown { split, spaces }: Shown) -> String {
     let bare = spaces.then(|| without_spaces(file));
     let file = bare.as_ref().unwrap_or(file);
@@ -282,8 +284,9 @@ fn draw(file: &Changed, Shown { split, spaces }: Shown) -> String {
     sheets(&out, split)
 }
 
-/// Puts rows into tables of a hundred each, in boxes that a browser does not lay out before they are seen. Their columns
-/// have known widths, so that no row has to be looked at for another's sake. Nothing in a row's text ends it.
+/// Puts rows into tables of a hundred each, in boxes that a browser does not lay out before they
+/// are visible. The columns have fixed widths, so that no row depends on another one. The text of a
+/// row cannot contain its end tag.
 fn sheets(rows: &str, split: bool) -> String {
     let head = if split {
         "<div class=\"part\"><table class=\"diff split\"><colgroup><col class=\"n\"><col><col class=\"n\"><col></colgroup>"
@@ -303,7 +306,8 @@ fn sheets(rows: &str, split: bool) -> String {
     out
 }
 
-/// A change in which lines that differ in their spaces alone stand as they are now.
+/// Returns a change in which lines that differ only in whitespace are unchanged lines in their new
+/// form.
 fn without_spaces(file: &Changed) -> Changed {
     let mut lines = Vec::with_capacity(file.lines.len());
     let mut at = 0;
@@ -330,8 +334,8 @@ fn without_spaces(file: &Changed) -> Changed {
     Changed { lines, ..file.clone() }
 }
 
-/// Pairs of lines, in order, that are the same but for their spaces: as many as there are, in blocks of a size that a
-/// person would compare.
+/// Returns pairs of lines, in order, that are equal except for whitespace: the maximum number of
+/// pairs, for blocks of a size that a person would compare.
 fn same_but_spaces(gone: &[&str], come: &[&str]) -> Vec<(usize, usize)> {
     const MOST: usize = 250_000;
     let bare = |it: &&str| it.chars().filter(|it| !it.is_whitespace()).collect::<String>();
@@ -364,7 +368,7 @@ fn same_but_spaces(gone: &[&str], come: &[&str]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// `@@ -41,7 +41,9 @@`
+/// Returns the two line numbers of a hunk header such as `@@ -41,7 +41,9 @@`.
 fn numbers(hunk: &str) -> (usize, usize) {
     let number = |sign: char| {
         let from = hunk.find(sign).map(|it| &hunk[it + 1..]).unwrap_or_default();
@@ -382,7 +386,7 @@ fn words(text: &str) -> String {
     out
 }
 
-/// Draws lines that went and lines that came in their place; what is the same in a pair is not marked.
+/// Renders removed lines and the added lines in their place, with the differences in a pair marked.
 fn change(out: &mut String, lines: &[(char, String)], at: (&mut usize, &mut usize), split: bool) {
     let gone: Vec<&str> = lines.iter().filter(|it| it.0 == '-').map(|it| it.1.as_str()).collect();
     let come: Vec<&str> = lines.iter().filter(|it| it.0 == '+').map(|it| it.1.as_str()).collect();
@@ -420,7 +424,8 @@ fn change(out: &mut String, lines: &[(char, String)], at: (&mut usize, &mut usiz
     *at.1 += come.len();
 }
 
-/// A line with what is not in the other one marked: what is between the beginning and the end they share.
+/// Renders a line with the part marked that differs from the other line: the part between the
+/// common beginning and the common end.
 fn marked(text: &str, other: &str, tag: &str) -> String {
     if text.len() > LONG_LINE || other.len() > LONG_LINE {
         return words(text);
@@ -429,7 +434,7 @@ fn marked(text: &str, other: &str, tag: &str) -> String {
     let head = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
     let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(|(a, b)| a == b).count();
     let (from, to) = (head, a.len() - tail);
-    // With nothing in common there is nothing to point at.
+    // Without a common part, nothing is marked.
     if from == to || (head == 0 && tail == 0) {
         return words(text);
     }
@@ -437,7 +442,7 @@ fn marked(text: &str, other: &str, tag: &str) -> String {
     format!("{}<{tag}>{}</{tag}>{}", part(&a[..from]), part(&a[from..to]), part(&a[to..]))
 }
 
-/// Words, and each other character by itself.
+/// Splits a text into words and single other characters.
 fn pieces(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -495,7 +500,7 @@ mod tests {
         assert!(split.contains("<td></td><td></td><td>43</td><td class=\"i\">"), "{split}");
     }
 
-    /// S12: a diff of markup shows markup.
+    /// S12: a diff of markup shows the markup.
     #[test]
     fn hostile_lines_and_names_are_harmless_s12() {
         let bad = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@ <script>\n-<b>\n+<script>alert('1')</script>\n+\u{202e}\u{1b}[31m\n";

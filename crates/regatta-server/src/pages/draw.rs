@@ -1,4 +1,4 @@
-//! One function for each topic: entities from the board and the history.
+//! Builds the entities of each topic from the board and the history.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -28,24 +28,25 @@ use crate::Shared;
 use crate::calls::{blocking, unread};
 use crate::spent::Ground;
 
-/// From how many agents on they are cells, and up to how many they are rows with words.
+/// Numbers of agents above which agents are shown as cells, and as thin rows.
 const MANY: usize = 60;
 const FEW: usize = 12;
-/// How many launches of a team are shown.
+/// Number of launches of a team that are shown.
 const LAUNCHES: usize = 6;
-/// How many ended landings a queue shows.
+/// Number of ended landings that a queue shows.
 const RECENT: usize = 20;
-/// How many tasks that ended are listed with the open ones, and how many open ones at most.
+/// Maximum numbers of ended and of open tasks in the list.
 const MOST_ENDED: usize = 300;
 const MOST_OPEN: usize = 3_000;
-/// How many changes git is asked about for one frame.
+/// Maximum number of changes that git is asked for per frame.
 const MEASURED_A_FRAME: usize = 8;
-/// How many paths the map of files shows, and how many landings its heat is taken from.
+/// Maximum numbers of paths in the map of files, and of landings that are counted for it.
 const MOST_PATHS: usize = 2_000;
 const MOST_HEAT: usize = 1_000;
 
-/// Returns how many tasks of a mission have landed, and how many it has. The task of a lead's own turns is not counted,
-/// because it lands nothing; a mission that is led has few tasks, so they are read one by one.
+/// Returns the numbers of landed tasks and of all tasks of a mission. The task of a lead's own
+/// turns does not count, because it lands nothing. A led mission has few tasks, so they are read
+/// one by one.
 pub(crate) fn landed_of(history: &dyn History, mission: MissionId, is_led: bool) -> Result<(u64, u64), StoreError> {
     let filter = |statuses| TaskFilter { mission: Some(mission), statuses, ..TaskFilter::default() };
     if !is_led {
@@ -57,7 +58,7 @@ pub(crate) fn landed_of(history: &dyn History, mission: MissionId, is_led: bool)
     Ok((landed as u64, tasks.len() as u64))
 }
 
-/// Draws topics from one board: at which revision, and what is in each.
+/// Builds topics from one board. Returns each topic's entities with the board's revision.
 pub(super) async fn topics(
     shared: &Arc<Shared>,
     topics: Vec<Topic>,
@@ -80,12 +81,13 @@ pub(super) async fn topics(
     }
 }
 
-/// Landings that ended, and how long one that landed usually took, in milliseconds.
+/// Ended landings, and the median time to land in milliseconds.
 pub(super) type Ended = (Vec<LandingView>, Option<u64>);
-/// The line, how many are finished, and the second: while these are the same, so is what ended.
+/// The queue, the number of ended tasks, and the second. While this key is unchanged, so are the
+/// ended landings.
 pub(super) type EndedKey = (Vec<LandingId>, usize, u64);
 
-/// What is drawn from.
+/// The sources of the entities.
 pub(super) struct Scene<'a> {
     pub(super) board: &'a Arc<Board>,
     pub(super) now: Now,
@@ -152,7 +154,8 @@ impl Scene<'_> {
 
     fn head(&self) -> Result<HeadView, StoreError> {
         let board = self.board;
-        // As the lanes and the list have it: who asks does not work meanwhile.
+        // Counted as in the lanes and in the list: an attempt that waits for an answer is not
+        // working.
         let counts = Counts::new(board, |_| true);
         let count = |at: At| counts.of(at);
         let needs_you = items(board, self.now).len();
@@ -285,8 +288,9 @@ impl Scene<'_> {
         (line, self.shared.hub.finished_after(0).len(), self.now.wall / 1_000)
     }
 
-    /// The landings of a project that ended lately, and how long one that landed usually took. Those change only when
-    /// one ends, and then the line or what is finished changes too; the second is for what does so between two looks.
+    /// Returns a project's ended landings and the median time to land, from a cache. They change
+    /// only when a landing ends, which also changes the queue or the ended tasks. The second in the
+    /// key covers changes between two requests.
     fn ended_landings(&self, project: &regatta_core::project::Project) -> Result<Ended, StoreError> {
         let key = self.ended_key(project);
         let mut kept = self.shared.pages.landings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -301,7 +305,7 @@ impl Scene<'_> {
         Ok(ended)
     }
 
-    /// The teams that were not put away, each with its last launches.
+    /// Returns the teams that are not deleted, each with its last launches.
     fn teams(&self) -> Result<Vec<TeamPage>, StoreError> {
         let (board, agents, wall) = (self.board, self.shared.engine.agents(), self.now.wall);
         let silent = |id| agents.last_word(id).map(|it| wall.saturating_sub(it));
@@ -309,7 +313,8 @@ impl Scene<'_> {
             let past = self.history.launches(&it.name, LAUNCHES)?;
             let history = past.into_iter().filter(|one| Some(one.id) != it.launch).collect();
             let mut team = TeamView { history, ..TeamView::of(board, it, silent) };
-            // How long ago it spoke is not a change, and would be one in every frame.
+            // The time since the last output is left out, because it would be a change in every
+            // frame.
             team.live.iter_mut().for_each(|it| it.silent_ms = None);
             let each = team.live.iter().map(|one| (one.name.clone(), act::member(&it.name, one))).collect();
             Ok(TeamPage { actions: act::team(&it.name, team.up), each, team })
@@ -340,7 +345,8 @@ impl Scene<'_> {
         Ground { board: self.board, now: self.now, history: self.history, git, measured: MEASURED_A_FRAME }
     }
 
-    /// A task that ended, read once: what ended stays as it is, until it is begun anew and ends another time.
+    /// Returns an ended task from a cache. An ended task does not change until it is started again
+    /// and ends again.
     fn ended_task(&self, id: TaskId, wall: u64) -> Result<Option<Arc<Task>>, StoreError> {
         let mut kept = self.shared.pages.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, task)) = kept.get(&id).filter(|it| it.0 == wall) {
@@ -358,7 +364,7 @@ impl Scene<'_> {
         Ok(self.shown()?.iter().map(|it| self.row(it)).collect())
     }
 
-    /// The tasks that are open, and those that ended lately.
+    /// Returns the open tasks, and the tasks that ended recently.
     pub(super) fn shown(&self) -> Result<Vec<Arc<Task>>, StoreError> {
         let mut shown: Vec<Arc<Task>> = self.board.tasks.values().take(MOST_OPEN).cloned().collect();
         for it in self.shared.hub.finished_after(0).into_iter().rev().take(MOST_ENDED) {
@@ -386,7 +392,8 @@ impl Scene<'_> {
         self.board.projects.values().map(draw).collect()
     }
 
-    /// How many changes of each file landed today. As with what ended, that changes only when something ends.
+    /// Returns the number of changes that landed today, per file, from a cache. It changes only
+    /// when a landing ends.
     fn landed_today(&self, project: &regatta_core::project::Project) -> Result<BTreeMap<String, u32>, StoreError> {
         let key = self.ended_key(project);
         let mut kept = self.shared.pages.heat.lock().unwrap_or_else(PoisonError::into_inner);
@@ -406,12 +413,12 @@ impl Scene<'_> {
     }
 }
 
-/// A task in a line, as a board has it.
+/// Builds the row of a task from a board.
 pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
     let reason = || schedule::wait_reasons(board, it, now).into_iter().next().map(|it| it.text);
     let at = at(board, it);
     let text = match it.attempt {
-        // What it asks says more than what it was at before.
+        // The request says more than the last progress report.
         Some(_) if at == At::Needs => regatta_core::life::doing(board, it, now).1,
         Some(_) => it.progress.lines().next().unwrap_or_default().to_owned(),
         None => reason().or_else(|| it.reason.clone()).unwrap_or_default(),
@@ -421,7 +428,7 @@ pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
         project: it.project.clone(),
         mission: it.mission,
         subject: it.subject.clone(),
-        // As it is drawn: who asks does not work meanwhile, and neither does a session that rests.
+        // As it is drawn: an attempt that waits for an answer, or an idle session, is not working.
         word: if at == At::Needs { Status::NeedsHuman.word() } else { view::word_on(board, it) }.into(),
         at,
         agent: it.agent.clone().or_else(|| it.assignee.clone()),
@@ -434,21 +441,21 @@ pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
     }
 }
 
-/// How full a project's map is, in words.
+/// Returns a summary of a project's files in words.
 fn files_text(spots: &[map::Spot], landed: u32) -> String {
     let count = |of: &dyn Fn(&map::Spot) -> bool| spots.iter().filter(|it| of(it)).count();
     let meet = count(&|it| !it.clash.is_empty());
-    let meet = if meet == 0 { String::new() } else { format!("two meet at {meet} · ") };
+    let meet = if meet == 0 { String::new() } else { format!("overlaps at {meet} · ") };
     let (held, wanted) = (count(&|it| !it.held.is_empty()), count(&|it| !it.wanted.is_empty()));
     format!("{meet}{held} held · {wanted} wanted · {landed} changes landed today")
 }
 
-/// How many open tasks are at what: the same numbers for the page and for `status`.
+/// Number of open tasks per state; the same numbers for the page and for `status`.
 pub(crate) struct Counts(BTreeMap<At, usize>);
 
 impl Counts {
-    /// Counts the tasks of the projects that are `wanted`. A team's standing sessions are no work: the team's page says
-    /// how they are.
+    /// Counts the tasks of the projects that are `wanted`. The sessions of teams are left out,
+    /// because the team's page shows them.
     pub(crate) fn new(board: &Board, wanted: impl Fn(&ProjectName) -> bool) -> Counts {
         let mut counts = BTreeMap::new();
         for task in board.tasks.values().filter(|task| task.standing.is_none() && wanted(&task.project)) {
@@ -462,7 +469,7 @@ impl Counts {
     }
 }
 
-/// What a task is at.
+/// Returns the state of a task.
 pub(super) fn at(board: &Board, it: &Task) -> At {
     let attempt = it.attempt.and_then(|id| board.attempts.get(&id));
     let asked = attempt.is_some_and(|it| approval::open_of(board, it).is_some());
@@ -473,21 +480,21 @@ pub(super) fn at(board: &Board, it: &Task) -> At {
         Status::NeedsHuman => At::Needs,
         Status::InReview => At::Review,
         Status::Landing => At::Landing,
-        // A member's session is in progress as long as it lives, whatever its member does.
+        // A member's session is in progress as long as it runs, even if the member is idle.
         _ if launch::at(board, it, None).is_some_and(|it| it == Live::Idle) => At::Idle,
         Status::InProgress | Status::Validating => At::Working,
         Status::Backlog | Status::Unassigned | Status::Offered | Status::Pending => At::Waiting,
     }
 }
 
-/// Everything that needs a person and that nobody put off, longest waiting first.
+/// Returns the inbox items that are not hidden, the longest waiting first.
 pub(super) fn items(board: &Board, now: Now) -> Vec<ItemView> {
     let all = InboxView::all(board, None, now).into_iter().filter(InboxView::is_awake);
     let drawn = |it: InboxView| ItemView { actions: act::item(&it), group: it.group(), item: it };
     all.map(drawn).collect()
 }
 
-/// How long the line is, in words, and how long one took of late.
+/// Returns the length of the queue and the usual time to land, in words.
 fn queue_text(many: usize, usual: Option<u64>) -> String {
     let text = match many {
         0 => "nothing waits to land".to_owned(),
@@ -500,7 +507,7 @@ fn queue_text(many: usize, usual: Option<u64>) -> String {
     }
 }
 
-/// What is spent, in words; what is not known is not called nothing.
+/// Returns the cost in words. An unknown cost is not shown as zero.
 fn spend_text(today: &Spend, cap: Option<u64>) -> String {
     let usd = |micro: u64| {
         let cents = (micro + 5_000) / 10_000;

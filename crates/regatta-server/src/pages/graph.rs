@@ -1,4 +1,4 @@
-//! What waits for what: which tasks are drawn. Where each is drawn, `regatta-api` says.
+//! Selects the tasks of a dependency graph. The layout comes from regatta-core.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -14,22 +14,22 @@ use super::draw::Scene;
 use crate::Shared;
 use crate::hub::Finish;
 
-/// Tasks of a mission that ended: how many, which one last, and they themselves. While the first two are the same, so
-/// is the rest.
+/// The ended tasks of a mission, with their number and the last one that ended. While those two are
+/// unchanged, so are the tasks.
 pub(super) type Over = ((u64, Option<Finish>), Vec<Arc<Task>>);
 
-/// What a graph is of.
+/// The scope of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Of {
-    /// What is open, and what ended lately.
+    /// Open tasks, and tasks that ended recently.
     All,
     Mission(MissionId),
-    /// A task, and those within two steps of it.
+    /// A task, and the tasks within two steps of it.
     Task(TaskId),
 }
 
 impl Of {
-    /// `M3` or `T9`, exactly as they are written.
+    /// Parses `M3` or `T9` in exactly this form.
     pub(super) fn parse(text: &str) -> Option<Of> {
         let mission = text.parse().ok().map(Of::Mission);
         mission.or_else(|| text.parse().ok().map(Of::Task)).filter(|it| it.to_string() == text)
@@ -46,7 +46,8 @@ impl std::fmt::Display for Of {
     }
 }
 
-/// Draws a graph from the board as it is now, of one project if that is asked; nothing if there is no such thing.
+/// Builds a graph from the present board, optionally of one project. Returns nothing if its mission
+/// or task does not exist.
 pub(crate) fn graph(
     shared: &Shared,
     of: Of,
@@ -60,7 +61,7 @@ pub(crate) fn graph(
 impl Scene<'_> {
     pub(super) fn graph(&self, of: Of, project: Option<&ProjectName>) -> Result<Option<GraphView>, StoreError> {
         let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<(RowView, Status)> {
-            // A team's standing sessions are no work.
+            // The sessions of a team are not tasks to show.
             tasks.values().filter(|it| it.standing.is_none()).map(|it| (self.row(it), it.status)).collect()
         };
         Ok(match of {
@@ -83,7 +84,7 @@ impl Scene<'_> {
         })
     }
 
-    /// What is open, and what ended lately.
+    /// Returns the open tasks, and the tasks that ended recently.
     fn listed(&self) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
         Ok(self.shown()?.into_iter().map(|it| (it.id, it)).collect())
     }
@@ -98,11 +99,11 @@ impl Scene<'_> {
     fn of_mission(&self, id: MissionId) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
         let over = self.over(id)?.into_iter().map(|it| (it.id, it));
         let open = self.board.tasks.values().filter(|it| it.mission == Some(id)).map(|it| (it.id, it.clone()));
-        // One that was begun anew is as the board has it.
+        // A task that was started again is shown as the board has it.
         Ok(over.chain(open).collect())
     }
 
-    /// The tasks of a mission that ended, read when another did.
+    /// Returns the ended tasks of a mission from a cache, which is renewed when another task ends.
     fn over(&self, id: MissionId) -> Result<Vec<Arc<Task>>, StoreError> {
         let statuses = Status::ALL.into_iter().filter(|it| it.is_terminal()).collect();
         let filter = TaskFilter { mission: Some(id), statuses, ..TaskFilter::default() };
@@ -119,8 +120,8 @@ impl Scene<'_> {
         Ok(tasks)
     }
 
-    /// Those among which a task's neighbours are: what is shown, its mission, and what it needed, however long ago that
-    /// ended.
+    /// Returns the candidates for a task's neighbours: the listed tasks, its mission's tasks, and
+    /// its blockers, however long ago those ended.
     fn near(&self, task: &Arc<Task>) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
         let mut found = match task.mission {
             Some(mission) => self.of_mission(mission)?,
@@ -147,5 +148,5 @@ impl Scene<'_> {
     }
 }
 
-/// Of how many missions it is kept what ended.
+/// Maximum number of missions whose ended tasks are cached.
 const MOST_KEPT: usize = 20;

@@ -1,7 +1,7 @@
-//! What the agents were at: looked at when the board changes, and kept as stretches of time.
+//! The states of agents over time, recorded when the board changes.
 //!
-//! A lane's state comes from the board alone, by [`now`]; a stretch lasts as long as that does not change. What was
-//! before this daemon began is taken from the attempts in the history: who worked on what, from when to when.
+//! A lane's state is derived from the board alone, by [`all`]. A bar lasts as long as the state
+//! does not change. The time before this daemon started is taken from the attempts in the history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,24 +19,24 @@ use regatta_core::{provider, schedule};
 
 use crate::Shared;
 
-/// How often the lanes are looked at, at most: while somebody looks at them, and while nobody does.
+/// Minimum interval between two records: while a browser is connected, and while none is.
 const PACE: Duration = Duration::from_millis(100);
 const PACE_ALONE: Duration = Duration::from_secs(1);
-/// Up to how many agents are told apart by why they wait.
+/// Number of agents up to which each waiting agent shows its own reason.
 const MOST_REASONS: usize = 60;
-/// How many stretches of a lane are kept, and for how long.
+/// Number of bars per lane that are kept, and for how long.
 const MOST_BARS: usize = 120;
 const KEPT_MS: u64 = 24 * 3_600_000;
-/// How many minutes of shares are kept.
+/// Number of minutes of shares that are kept.
 const MINUTES: usize = 60;
 const MINUTE_MS: u64 = 60_000;
-/// How many states there are to count.
+/// Number of states of [`At`].
 const STATES: usize = 9;
 
-/// How many lanes were at each state, by the minute.
+/// Number of lanes in each state, by the minute.
 pub(super) type Minutes = Vec<(u64, Vec<u32>)>;
 
-/// What a lane is at.
+/// The state of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stand {
     pub(super) at: At,
@@ -47,17 +47,18 @@ pub(super) struct Stand {
 #[derive(Default)]
 struct Kept {
     revision: u64,
-    /// What everybody was at then.
+    /// The states of all agents at that revision.
     stands: BTreeMap<AgentName, Stand>,
-    /// Since when everybody is at what they are at, also where no bar says so: resting is not drawn.
+    /// Since when each agent is in its state, also for states without a bar: idle time is not
+    /// drawn.
     since: BTreeMap<AgentName, (At, Option<TaskId>, u64)>,
     bars: BTreeMap<AgentName, VecDeque<Bar>>,
-    /// The task that failed last at an agent's hands, until it does something else.
+    /// The last task that each agent failed, until the agent does something else.
     failed: BTreeMap<AgentName, TaskId>,
     shares: BTreeMap<String, VecDeque<(u64, Vec<u32>)>>,
 }
 
-/// What is remembered.
+/// The recorded states.
 #[derive(Default)]
 pub(super) struct Lanes {
     kept: Mutex<Kept>,
@@ -72,7 +73,7 @@ impl Lanes {
         self.kept().bars.get(agent).map(|it| it.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// What each agent is at, and since when.
+    /// Returns the state of each agent, and since when it lasts.
     pub(super) fn stands(&self, board: &Board, now: Now) -> BTreeMap<AgentName, (Stand, u64)> {
         let kept = self.kept();
         let stands = if kept.revision == board.revision { kept.stands.clone() } else { all(board, &kept.failed, now) };
@@ -94,7 +95,7 @@ impl Lanes {
         kept.shares.iter().map(|(name, it)| (name.clone(), it.iter().cloned().collect())).collect()
     }
 
-    /// Takes in what the board shows now.
+    /// Records the states that the board shows now.
     pub(super) fn look(&self, board: &Board, now: Now) {
         let mut kept = self.kept();
         if kept.revision == board.revision {
@@ -132,20 +133,20 @@ impl Lanes {
         }
     }
 
-    /// Takes in what an event says that no board shows later.
+    /// Records a failed task, because no later board shows which agent failed it.
     fn note(&self, recorded: &Recorded, board: &Board) {
         if let Event::TaskFailed(it) = &recorded.event {
             let of = |attempt: &Arc<Attempt>| (attempt.task == *it.task()).then(|| attempt.agent.clone());
             let lane = board.attempts.values().find_map(of).or_else(|| self.last_at(*it.task()));
             if let Some(lane) = lane {
                 let mut kept = self.kept();
-                kept.revision = 0; // what was seen at this revision is not all that there is to see
+                kept.revision = 0; // the states at this revision must be computed again
                 kept.failed.insert(lane, *it.task());
             }
         }
     }
 
-    /// Who had a task last.
+    /// Returns the agent that last worked on a task.
     fn last_at(&self, task: TaskId) -> Option<AgentName> {
         let kept = self.kept();
         let last = kept.bars.iter().filter_map(|(name, it)| {
@@ -154,7 +155,7 @@ impl Lanes {
         last.max().map(|it| it.1.clone())
     }
 
-    /// Takes in who worked on what before this daemon looked.
+    /// Adds the work from before this daemon started.
     fn before(&self, past: &Past) {
         let mut kept = self.kept();
         for (name, bars) in &past.bars {
@@ -166,7 +167,7 @@ impl Lanes {
     }
 }
 
-/// A lane's stretches, oldest first.
+/// Appends a state to a lane's bars, which are kept oldest first.
 trait Stretches {
     fn note(&mut self, it: Stand, wall: u64);
 }
@@ -175,12 +176,12 @@ impl Stretches for VecDeque<Bar> {
     fn note(&mut self, it: Stand, wall: u64) {
         if let Some(last) = self.back_mut().filter(|bar| bar.to.is_none()) {
             if last.at == it.at && last.task == it.task {
-                last.text = it.text; // what it is at is the same; how that is said may be newer
+                last.text = it.text; // the state is unchanged, and its text may be newer
                 return;
             }
             last.to = Some(wall.max(last.from));
         }
-        // Resting is not drawn.
+        // Idle time is not drawn.
         if !matches!(it.at, At::Idle | At::Offline) {
             self.push_back(Bar { from: wall, to: None, at: it.at, task: it.task, text: it.text });
         }
@@ -191,16 +192,17 @@ impl Stretches for VecDeque<Bar> {
     }
 }
 
-/// The provider of an agent, or how it is driven where none is named.
+/// Returns the provider of an agent, or its runtime if no provider is named.
 pub(crate) fn family(agent: &Agent) -> String {
     agent.provider.clone().unwrap_or_else(|| agent.runtime.name().to_owned())
 }
 
-/// What everybody is at. An agent with nothing to do waits for what its mission waits for, if it is in one.
+/// Returns the states of all agents. An idle agent in a mission waits for the same as the mission's
+/// next task.
 fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMap<AgentName, Stand> {
     let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
-    // A session that stands is work only while it is in a turn; a task goes before it.
-    // An agent does nothing while a person works on its task.
+    // A team's session counts as work only during a turn, and a task counts before a session. While
+    // a person works on its task, an agent is idle.
     let own = board.attempts.values().filter(|attempt| !attempt.by_hand);
     let (stand, tasks): (Vec<_>, Vec<_>) = own.partition(|attempt| attempt.standing.is_some());
     for attempt in tasks.into_iter().chain(stand.into_iter().filter(|it| it.talk.in_turn)) {
@@ -216,7 +218,7 @@ fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMa
         let text = states.get(&landing.id).copied().unwrap_or("queued").to_owned();
         after.entry(&landing.agent).or_insert(Stand { at: At::Landing, task: Some(landing.task), text });
     }
-    // The first of a mission's waiting tasks, one for each of its agents that has nothing else.
+    // The waiting tasks of each mission; each idle agent of the mission takes the first one.
     let mut waiting: BTreeMap<regatta_core::ids::MissionId, Vec<TaskId>> = BTreeMap::new();
     for mission in board.missions.keys() {
         let open = board.open_tasks_of(*mission).map(|it| it.1).take(500);
@@ -234,7 +236,7 @@ fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMa
             },
             None => resting(board, agent, after.get(name), failed.get(name)).unwrap_or_else(|| {
                 let missions = board.missions.values().filter(|it| it.agents.contains(name));
-                // A task that was given to another agent waits for that one.
+                // A task that is assigned to another agent waits for that agent.
                 let may_take = |id: &TaskId| {
                     let assignee = board.tasks.get(id).and_then(|task| task.assignee.as_ref());
                     assignee.is_none_or(|assignee| assignee == name)
@@ -269,17 +271,17 @@ fn first_reason(board: &Board, task: &Task, now: Now) -> Option<String> {
     schedule::wait_reasons(board, task, now).into_iter().next().map(|it| it.text)
 }
 
-/// An agent that works on nothing: gone, kept from work, or what became of what it did last.
+/// Returns the state of an agent without work: offline, parked, or the result of its last task.
 fn resting(board: &Board, agent: &Agent, landing: Option<&Stand>, failed: Option<&TaskId>) -> Option<Stand> {
     if let Some(text) = agent.offline.clone().or_else(|| regatta_core::runner::away(board, agent)) {
         return Some(Stand { at: At::Offline, task: None, text });
     }
     if let Some(parked) = provider::parked(board, agent) {
-        // What does not end by itself is no wait.
+        // A park without an end is a failure and not a wait.
         let at = if parked.until_at.is_some() { At::Waiting } else { At::Failed };
         return Some(Stand { at, task: None, text: parked.reason.clone() });
     }
-    // A failed task that was tried again or dropped says nothing of its agent any more.
+    // A failed task that was retried or dropped no longer counts for its agent.
     if let Some(task) = failed.filter(|task| board.failed.contains_key(*task)) {
         return Some(Stand { at: At::Failed, task: Some(*task), text: "failed".into() });
     }
@@ -289,7 +291,7 @@ fn resting(board: &Board, agent: &Agent, landing: Option<&Stand>, failed: Option
     let own = |it: &&Arc<Task>| it.agent.as_ref() == Some(&agent.name) || it.assignee.as_ref() == Some(&agent.name);
     let of = |status: Status| board.tasks.values().filter(own).find(|it| it.status == status);
     if board.tasks.len() > 5_000 {
-        return None; // too many to look through ten times a second
+        return None; // too many to search ten times a second
     }
     if let Some(task) = of(Status::NeedsHuman) {
         let text = task.reason.clone().unwrap_or_default();
@@ -298,7 +300,7 @@ fn resting(board: &Board, agent: &Agent, landing: Option<&Stand>, failed: Option
     of(Status::InReview).map(|it| Stand { at: At::Review, task: Some(it.id), text: "in review".into() })
 }
 
-/// Who worked on what, from the history.
+/// Past work per agent, from the history.
 #[derive(Default)]
 struct Past {
     open: BTreeMap<AttemptId, (AgentName, TaskId, u64)>,
@@ -329,7 +331,7 @@ impl Past {
     }
 }
 
-/// How many events are looked back at.
+/// Number of past events that are read at the start.
 const LOOK_BACK: u64 = 20_000;
 
 pub(super) async fn watch(shared: Arc<Shared>) {
@@ -370,7 +372,7 @@ mod tests {
         Stand { at, task: Some(TaskId(task)), text: format!("{at:?}") }
     }
 
-    /// A stretch lasts until something else is so; one that goes on has no end; resting is not drawn.
+    /// A bar lasts until the state changes, a present state has no end, and idle time is not drawn.
     #[test]
     fn stretches_end_when_something_else_begins() {
         let mut lane = VecDeque::new();
@@ -400,8 +402,8 @@ mod tests {
         }
         assert_eq!(lane.len(), MOST_BARS);
         lane.note(stand(At::Working, 5), 2 * KEPT_MS);
-        assert!(lane.len() <= 2, "what is older than a day is gone: {}", lane.len());
-        // A clock that was set back makes no stretch that ends before it begins.
+        assert!(lane.len() <= 2, "bars older than a day are dropped: {}", lane.len());
+        // A clock that was set back creates no bar that ends before it begins.
         lane.note(stand(At::Working, 6), 7);
         assert!(lane.iter().all(|it| it.to.is_none_or(|to| to >= it.from)));
     }

@@ -1,9 +1,10 @@
-//! What changed, to browsers: one stream of frames for all the topics a browser looks at.
+//! The stream of changes to browsers: frames for all topics that a browser watches.
 //!
-//! A topic is a set of entities, each sent whole; the last one counts. It is drawn once for all who look, when somebody
-//! looks, at most once in a frame's time. Each entity keeps the revision at which it last changed, so a reader that comes
-//! back with the revision it saw gets what changed since; one that has seen more than is remembered gets a `reset` and
-//! everything.
+//! A topic is a set of entities. Each entity is sent whole, and the last version counts. A topic is
+//! built once for all its readers, only while it has readers, and at most once per frame interval.
+//! Each entity has the revision of its last change, so a reader that reconnects with its last
+//! revision gets the changes since then. If that revision is no longer remembered, the reader gets
+//! a `reset` and everything.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -25,8 +26,8 @@ use crate::{Refused, Shared, bounds};
 use super::draw;
 use super::graph::Of;
 
-/// How often frames come at most. One that took long to make is followed by a pause of four times that, so that a
-/// reader costs a fifth of a core at the very most, however large the fleet is and however busy the machine.
+/// Minimum interval of frames. After a slow frame the pause is four times its duration, so that a
+/// reader costs at most a fifth of a core, however large the fleet and however busy the machine is.
 const FRAME: Duration = Duration::from_millis(100);
 const FRAME_MOST: Duration = Duration::from_millis(1_000);
 
@@ -34,19 +35,20 @@ fn pace(took: Duration) -> Duration {
     (took * 4).clamp(FRAME, FRAME_MOST)
 }
 
-/// How often a reader is told that the daemon is there.
+/// Interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How many entities that are gone are remembered.
+/// Maximum number of removed entities that are remembered.
 const MOST_GONE: usize = 2_000;
-/// How many topics one reader may look at, and how many are kept.
+/// Maximum numbers of topics per reader, and of cached topics.
 const MOST_WANTED: usize = 40;
 const MOST_KEPT: usize = 200;
 
 #[derive(Deserialize)]
 pub(super) struct Asked {
-    /// `head,lanes@120,T9`: each from the revision that was seen, or whole.
+    /// Topics such as `head,lanes@120,T9`: each from the revision that the reader has seen, or
+    /// whole.
     topics: String,
-    /// `false` ends the stream with what there is.
+    /// `false` ends the stream after the present state.
     #[serde(default = "yes")]
     follow: bool,
 }
@@ -55,7 +57,7 @@ fn yes() -> bool {
     true
 }
 
-/// What a browser can look at.
+/// A topic that a browser can watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Topic {
     Head,
@@ -97,8 +99,8 @@ impl Topic {
         })
     }
 
-    /// Whether what it says changes with the clock alone: a rate, and when it reaches a cap. It is looked at again every
-    /// minute; everything else that ages is drawn by whoever reads.
+    /// Returns whether the topic changes with time alone, such as a rate and when it reaches a
+    /// ceiling. Such topics are rebuilt every minute; the page itself computes all other ages.
     fn ages(self) -> bool {
         matches!(self, Topic::Spend | Topic::Cost)
     }
@@ -113,39 +115,39 @@ impl Topic {
     }
 }
 
-/// An entity's name and how it is drawn.
+/// An entity's key and its JSON.
 pub(super) type Drawn = (String, Box<RawValue>);
 
 #[derive(Default)]
 struct Kept {
-    /// Where the board was when it was last drawn.
+    /// The board's revision when the topic was last built.
     revision: u64,
-    /// What is older cannot be resumed from.
+    /// The oldest revision from which a reader can continue.
     floor: u64,
-    /// In which minute it was last drawn, and how often it was.
+    /// The minute in which the topic was last built, and the number of times it was built.
     minute: u64,
     turn: u64,
     entities: BTreeMap<String, Entity>,
     gone: VecDeque<(u64, String)>,
 }
 
-/// An entity as it was last drawn, and when that became something else.
+/// An entity as it was last built, with its last change.
 struct Entity {
     value: Box<RawValue>,
-    /// The board's revision by then.
+    /// The board's revision at that change.
     changed: u64,
-    /// The turn of drawing; one that changed with the clock alone has the revision of before.
+    /// The build in which it changed. If it changed with time alone, the revision is unchanged.
     turn: u64,
     aged: bool,
 }
 
 impl Kept {
-    /// Whether it must be drawn again.
+    /// Returns whether the topic must be rebuilt.
     fn is_old(&self, topic: Topic, revision: u64, minute: u64) -> bool {
         self.revision != revision || (topic.ages() && self.minute != minute)
     }
 
-    /// Takes in how it is drawn now.
+    /// Stores the newly built entities.
     fn take(&mut self, revision: u64, drawn: Vec<Drawn>) {
         if self.revision == 0 {
             self.floor = revision;
@@ -155,7 +157,7 @@ impl Kept {
         let mut before = std::mem::take(&mut self.entities);
         for (key, value) in drawn {
             let same = before.remove(&key).filter(|it| it.value.get() == value.get());
-            // What came back is not gone.
+            // An entity that came back is no longer removed.
             self.gone.retain(|it| it.1 != key);
             self.entities.insert(key, same.unwrap_or(Entity { value, changed: revision, turn, aged }));
         }
@@ -168,8 +170,8 @@ impl Kept {
         self.revision = revision;
     }
 
-    /// What changed after a revision, and after the turn that was seen if it is known; whether that is everything, because
-    /// the revision is too old or of another time.
+    /// Returns the entities that changed after a revision and, if known, after a build; and whether
+    /// these are all entities, because the revision is too old or unknown.
     fn since(&self, after: Option<u64>, turn: Option<u64>) -> (Vec<(&str, Option<&RawValue>)>, bool) {
         let known = after.filter(|it| *it >= self.floor && *it <= self.revision);
         let Some(after) = known else {
@@ -183,7 +185,7 @@ impl Kept {
     }
 }
 
-/// Topics that somebody looks at, or looked at lately.
+/// Topics with readers, and topics that recently had some.
 #[derive(Default)]
 pub(super) struct Topics {
     kept: Mutex<BTreeMap<Topic, Arc<tokio::sync::Mutex<Kept>>>>,
@@ -204,7 +206,7 @@ pub(super) async fn live(
     bounds::Asked(asked): bounds::Asked<Asked>,
     entered: Entered,
 ) -> Result<Response, Refused> {
-    crate::calls::sees_all(&entered.visitor, "look at the pages", "use a token with the scope viewer or wider")?;
+    crate::calls::sees_all(&entered.visitor, "read the pages", "use a token with the scope viewer or wider")?;
     let mut wanted = Vec::new();
     for text in asked.topics.split(',').filter(|it| !it.is_empty()) {
         let (name, after) = text.split_once('@').map_or((text, None), |it| (it.0, it.1.parse().ok()));
@@ -218,11 +220,11 @@ pub(super) async fn live(
         })?;
         wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after, turn: None });
     }
-    // All readers lock in one order, and nothing twice.
+    // All readers lock the topics in the same order, and none twice.
     wanted.sort_by_key(|it| it.topic);
     wanted.dedup_by_key(|it| it.topic);
     if wanted.is_empty() || wanted.len() > MOST_WANTED {
-        let what = format!("a reader looks at 1 to {MOST_WANTED} topics");
+        let what = format!("a reader can watch 1 to {MOST_WANTED} topics");
         return Err(Problem::new(400, "bad_input", what, "name fewer").into());
     }
     let body = Body::from_stream(frames(shared, wanted, asked.follow));
@@ -233,12 +235,12 @@ pub(super) async fn live(
 struct Wanted {
     topic: Topic,
     kept: Arc<tokio::sync::Mutex<Kept>>,
-    /// What the reader has seen of it.
+    /// The revision and the build that the reader has seen.
     after: Option<u64>,
     turn: Option<u64>,
 }
 
-/// Somebody looks, until this is dropped.
+/// Counts a connected browser until it is dropped.
 struct Looking(Arc<Shared>);
 
 impl Looking {
@@ -284,7 +286,7 @@ fn frames(
                     }
                     () = tokio::time::sleep(HEARTBEAT) => {
                         yield Ok(": still here\n\n".into());
-                        // A quiet fleet commits nothing; what the clock alone changes is looked at all the same.
+                        // An idle fleet commits nothing, but some topics change with time alone.
                         if wanted.iter().any(|it| it.topic.ages()) { break }
                     }
                     _ = down.changed() => return,
@@ -294,14 +296,16 @@ fn frames(
     }
 }
 
-/// What changed since the reader last looked: a reset for what it must forget, then one frame.
+/// Returns the changes since the reader's last frame: a reset for topics that it must forget, then
+/// one frame.
 async fn frame(shared: &Arc<Shared>, wanted: &mut [Wanted]) -> Vec<Bytes> {
     let (mut parts, mut resets, mut revision) = (Vec::new(), Vec::new(), 0);
     let mut held = Vec::with_capacity(wanted.len());
     for it in wanted.iter() {
         held.push(it.kept.clone().lock_owned().await);
     }
-    // What is old is drawn in one go, from one board: another thread is asked once for a frame, not once for a topic.
+    // All outdated topics are built together from one board, so that a frame needs another thread
+    // only once.
     let (now, minute) = (shared.engine.board().revision, shared.engine.now().wall / 60_000);
     let old = wanted.iter().zip(&held).filter(|(it, kept)| kept.is_old(it.topic, now, minute)).map(|it| it.0.topic);
     let mut drawn = draw::topics(shared, old.collect()).await;
@@ -312,7 +316,7 @@ async fn frame(shared: &Arc<Shared>, wanted: &mut [Wanted]) -> Vec<Bytes> {
                 kept.minute = minute;
             }
             Some(Err(problem)) => {
-                tracing::error!("the topic {} could not be drawn: {}", it.topic.name(), problem.message)
+                tracing::error!("could not build the topic {}: {}", it.topic.name(), problem.message)
             }
             None => {}
         }
@@ -354,8 +358,9 @@ mod tests {
         (changed.into_iter().map(|(key, it)| (key.to_owned(), it.map(|it| it.get().to_owned()))).collect(), whole)
     }
 
-    /// A reader that comes back gets what changed since, whole, and hears of what is gone; one that was away for too
-    /// long, or saw another daemon's future, gets everything.
+    /// A reader that reconnects gets the entities that changed since, whole, and the removed ones.
+    /// A reader that was away too long, or saw a revision of another daemon's future, gets
+    /// everything.
     #[test]
     fn a_reader_goes_on_from_its_revision() {
         let mut kept = Kept::default();
@@ -374,8 +379,8 @@ mod tests {
         assert!(seen(&kept, Some(14)).1, "a revision that has not happened");
     }
 
-    /// What the clock alone changes is drawn again every minute and told once, though nothing was committed; whoever
-    /// comes back from that revision hears of it, too.
+    /// An entity that changes with time alone is rebuilt every minute and sent once, without a
+    /// commit. A reader that reconnects from that revision gets it, too.
     #[test]
     fn what_ages_is_told_without_a_commit() {
         let mut kept = Kept::default();
@@ -388,9 +393,9 @@ mod tests {
         kept.minute = 1;
         assert!(!kept.is_old(Topic::Spend, 10, 1) && kept.is_old(Topic::Cost, 10, 2));
         kept.take(10, drawn(&[("spend", 1)]));
-        assert_eq!(seen_at(&kept, 1), 0, "it is as it was");
+        assert_eq!(seen_at(&kept, 1), 0, "it is unchanged");
         kept.take(10, drawn(&[("spend", 2)]));
-        assert_eq!((seen_at(&kept, 2), seen_at(&kept, 3)), (1, 0), "and now it is not; once is enough");
+        assert_eq!((seen_at(&kept, 2), seen_at(&kept, 3)), (1, 0), "now it has changed, and is sent once");
         assert_eq!(seen(&kept, Some(10)), (vec![("spend".into(), Some("2".into()))], false));
         kept.take(11, drawn(&[("spend", 2)]));
         assert_eq!(seen(&kept, Some(11)), (vec![], false));
@@ -404,11 +409,11 @@ mod tests {
         kept.take(5, drawn(&many));
         kept.take(6, drawn(&[]));
         assert_eq!(kept.gone.len(), MOST_GONE);
-        assert!(seen(&kept, Some(5)).1, "not all that is gone since is remembered");
+        assert!(seen(&kept, Some(5)).1, "some removals since then are forgotten");
         assert!(!seen(&kept, Some(6)).1);
     }
 
-    /// Small fleets see nearly every event at once; a machine that is busy is not made busier.
+    /// Small fleets see nearly every event at once, and a busy machine is not made busier.
     #[test]
     fn frames_come_as_often_as_they_can_be_made() {
         assert_eq!(pace(Duration::from_millis(1)), FRAME);

@@ -1,4 +1,4 @@
-//! What a program said, as markup, a piece at a time: no page ever holds a whole log.
+//! Renders a transcript as HTML, a piece at a time, so that no page holds a whole transcript.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,32 +17,34 @@ use super::markup;
 use crate::entered::Entered;
 use crate::{Refused, Shared, bounds, calls};
 
-/// How many records are sent at once.
+/// Number of records in a piece.
 const PIECE: usize = 500;
-/// No piece has more markup than this and one row.
+/// Size of a piece's HTML at which the piece ends after the current row.
 const MAX_PIECE_BYTES: usize = 512 * 1024;
-/// How long one record's text may be, in characters.
+/// Maximum length of one record's text, in characters.
 const LONGEST_TEXT: usize = 20_000;
 
 #[derive(Deserialize)]
 pub(super) struct Asked {
-    /// The place in the journal to begin at.
+    /// Number of the journal record to start at.
     #[serde(default)]
     from: u64,
-    /// As it was said, without sense made of it.
+    /// Show the raw lines instead of their meaning.
     #[serde(default)]
     raw: bool,
 }
 
-/// `GET /api/v1/page/log/A5?from=0`: the next piece, and where the one after it begins.
+/// Handles `GET /api/v1/page/log/A5?from=0`. Returns the next piece, and the start of the piece
+/// after it.
 pub(super) async fn log(
     State(shared): State<Arc<Shared>>,
     Path(attempt): Path<String>,
     bounds::Asked(asked): bounds::Asked<Asked>,
     entered: Entered,
 ) -> Result<Response, Refused> {
-    calls::sees_all(&entered.visitor, "look at the pages", "use a token with the scope viewer or wider")?;
-    let bad = |_| Problem::new(400, "bad_id", "that is no attempt", "see a task's attempts: regatta show T1");
+    calls::sees_all(&entered.visitor, "read the pages", "use a token with the scope viewer or wider")?;
+    let bad =
+        |_| Problem::new(400, "bad_id", "this is not the id of an attempt", "see a task's attempts: regatta show T1");
     let attempt: AttemptId = attempt.parse().map_err(bad)?;
     let (agents, from) = (shared.engine.agents().clone(), asked.from);
     let drawn = calls::blocking(move || {
@@ -52,7 +54,7 @@ pub(super) async fn log(
     Ok(axum::Json(drawn.await??).into_response())
 }
 
-/// Draws as many lines as a page takes at once.
+/// Renders as many lines as fit into a piece.
 fn piece(lines: &[Line], from: u64, raw: bool) -> serde_json::Value {
     let mut rows = Rows::default();
     let mut next = from;
@@ -65,7 +67,7 @@ fn piece(lines: &[Line], from: u64, raw: bool) -> serde_json::Value {
         if raw {
             rows.push(row(wall, "", &text(&line.record.line)));
         } else if line.said.is_empty() {
-            // What a program printed and no driver made sense of is for people.
+            // Output that no driver understood is shown as it is.
             if matches!(line.record.stream, Stream::Err | Stream::Mark) {
                 rows.push(row(wall, "aside", &text(&line.record.line)));
             }
@@ -73,16 +75,16 @@ fn piece(lines: &[Line], from: u64, raw: bool) -> serde_json::Value {
             line.said.iter().for_each(|said| rows.draw(wall, said));
         }
     }
-    // A piece that is full by its bytes has fewer lines, so only an empty one is the end.
+    // A piece that is full by its size has fewer lines, so only an empty piece is the end.
     serde_json::json!({ "html": rows.html.concat(), "next": next, "more": !lines.is_empty() })
 }
 
-/// The rows of a piece. A tool call has one, which every update draws anew.
+/// The rows of a piece. A tool call has one row, which each update replaces.
 #[derive(Default)]
 struct Rows {
     html: Vec<String>,
     bytes: usize,
-    /// By its id: the row of a call, and when the call began.
+    /// By the id of a call: its row, and its start.
     calls: HashMap<String, (usize, u64)>,
 }
 
@@ -105,7 +107,7 @@ impl Rows {
                     self.push(call(wall, tool));
                 }
             },
-            // A program may count its calls anew in every turn.
+            // A program may number its calls anew in each turn.
             Said::TurnStarted { n } => {
                 self.calls.clear();
                 self.push(format!(
@@ -120,7 +122,7 @@ impl Rows {
     fn html_of(&self, wall: u64, said: &Said) -> Option<String> {
         Some(match said {
             Said::Started { model, .. } => {
-                // It is said again when another model answers.
+                // The program reports it again when another model answers.
                 let text = model.as_deref().map_or("session opened".to_owned(), |it| format!("session with {it}"));
                 row(wall, "note", &markup::text(&text))
             }
@@ -133,7 +135,7 @@ impl Rows {
             Said::Asked(it) => {
                 let what = match &it.want {
                     regatta_core::session::Want::Permission { tool, .. } => {
-                        format!("asks: may it {}", tool.describe())
+                        format!("asks for permission: {}", tool.describe())
                     }
                     regatta_core::session::Want::Question { text, .. } => format!("asks: {text}"),
                 };
@@ -152,7 +154,7 @@ impl Rows {
     }
 }
 
-/// Text of any length, as markup.
+/// Renders text of any length.
 fn text(it: &str) -> String {
     let (shown, left) = match it.char_indices().nth(LONGEST_TEXT) {
         Some((at, _)) => (&it[..at], it[at..].chars().count()),
@@ -179,8 +181,8 @@ fn row(wall: u64, class: &str, html: &str) -> String {
     format!("<div class=\"say {class}\" data-wall=\"{wall}\">{html}</div>")
 }
 
-/// Draws a tool call: a group that opens by itself while the call runs and when it failed. The page replaces the group
-/// that it has by its `data-tool`.
+/// Renders a tool call as a group, which is open while the call runs and after it failed. The page
+/// finds the group to replace by its `data-tool`.
 fn call(began: u64, tool: &Tool) -> String {
     let (mark, open) = match tool.status {
         ToolStatus::Failed => (" <b class=\"bad\">failed</b>", " open"),
@@ -190,7 +192,7 @@ fn call(began: u64, tool: &Tool) -> String {
     };
     let title = tool.describe();
     let title = markup::text(markup::cut(title.lines().next().unwrap_or_default()).0);
-    // An id is the program's text, of any length; the page only compares it.
+    // An id is text of the program, of any length. The page only compares it.
     let mut hasher = DefaultHasher::new();
     tool.id.hash(&mut hasher);
     let id = format!("{:016x}", hasher.finish());
@@ -206,7 +208,7 @@ mod tests {
     use super::*;
     use regatta_engine::ports::agents::Record;
 
-    /// S12: whatever a program says, in whichever field, no markup comes of it.
+    /// S12: a program cannot create markup, in any field.
     #[test]
     fn a_hostile_program_stays_text_s12() {
         let bad = "<script>alert(1)</script>\u{1b}]0;x\u{7}\u{202e}<a href=\"javascript:alert(1)\">x</a>";
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(html.matches("<details").count(), 1, "{html}");
         assert!(html.contains("<pre>a\nb\nc</pre>") && html.contains("data-wall=\"1\""), "{html}");
         assert_eq!(drawn["next"], 4);
-        // The same id in another turn is another call.
+        // The same id in another turn is a different call.
         let turn = Line { said: vec![Said::TurnStarted { n: 1 }], ..update(4, "", ToolStatus::Pending) };
         let lines = [lines, vec![turn, update(5, "x", ToolStatus::Failed)]].concat();
         let drawn = piece(&lines, 1, false);

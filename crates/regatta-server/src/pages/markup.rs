@@ -1,12 +1,13 @@
-//! Text of others, made harmless (S12): markup is shown, not obeyed; so are characters that nobody sees or that turn
-//! what is read around. Colours of terminals become classes; what else a terminal would obey is left out.
+//! Makes untrusted text harmless (S12): markup and invisible or direction-changing characters are
+//! shown instead of interpreted. Terminal colours become CSS classes; other terminal sequences are
+//! removed.
 
 use std::fmt::Write as _;
 
-/// The longest line that is shown whole, in characters.
+/// Maximum length of a line, in characters; the rest is cut.
 pub(super) const LONGEST: usize = 4_000;
 
-/// Characters that are not what they look like: directions, nothing at all, and control.
+/// Returns whether a character is invisible, changes the text direction, or is a control character.
 fn odd(it: char) -> bool {
     matches!(it,
         '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
@@ -14,7 +15,7 @@ fn odd(it: char) -> bool {
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Adds text as text.
+/// Appends text with all markup escaped.
 pub(super) fn push(out: &mut String, text: &str) {
     for it in text.chars() {
         match it {
@@ -32,14 +33,14 @@ pub(super) fn push(out: &mut String, text: &str) {
     }
 }
 
-/// Text as text.
+/// Returns text with all markup escaped.
 pub(super) fn text(it: &str) -> String {
     let mut out = String::with_capacity(it.len() + it.len() / 8);
     push(&mut out, it);
     out
 }
 
-/// The beginning of a line that may be of any length, and how many characters were left out.
+/// Returns the beginning of a line of any length, and the number of characters that were cut.
 pub(super) fn cut(line: &str) -> (&str, usize) {
     match line.char_indices().nth(LONGEST) {
         Some((at, _)) => (&line[..at], line[at..].chars().count()),
@@ -47,7 +48,7 @@ pub(super) fn cut(line: &str) -> (&str, usize) {
     }
 }
 
-/// How a terminal would write.
+/// The style in which a terminal would write.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Pen {
     colour: Option<u8>,
@@ -70,7 +71,7 @@ impl Pen {
         names.join(" ")
     }
 
-    /// `ESC [ codes m`.
+    /// Applies the codes of `ESC [ codes m`.
     fn obey(&mut self, codes: &str) {
         let mut codes = codes.split([';', ':']).map(|it| it.parse::<u16>().unwrap_or(0));
         while let Some(code) = codes.next() {
@@ -88,7 +89,8 @@ impl Pen {
                 100..=107 => self.back = u8::try_from(code - 100 + 8).ok(),
                 49 => self.back = None,
                 38 | 48 => {
-                    // 256 colours or a colour of its own: the first sixteen are ours, the rest is plain.
+                    // 256 colours or RGB. The first sixteen colours are kept, all others become
+                    // plain.
                     let picked = match codes.next() {
                         Some(5) => codes.next().and_then(|it| u8::try_from(it).ok()).filter(|it| *it < 16),
                         Some(2) => {
@@ -105,8 +107,8 @@ impl Pen {
     }
 }
 
-/// What a program wrote for a terminal, as spans. Cursor moves, titles, links and whatever else a terminal obeys are
-/// left out; the work is linear in the text whatever it is.
+/// Renders terminal output as spans. Cursor movements, titles, links and all other sequences are
+/// removed. The work is linear in the length of the text.
 pub(super) fn terminal(it: &str) -> String {
     let mut out = String::with_capacity(it.len() + it.len() / 8);
     let (mut pen, mut rest) = (Pen::default(), it);
@@ -119,7 +121,7 @@ pub(super) fn terminal(it: &str) -> String {
 }
 
 fn written(out: &mut String, text: &str, pen: Pen) {
-    // A line that is written over is what stands there in the end.
+    // After a carriage return, only the last version of a line is shown.
     let mut lines = text.split('\n').peekable();
     while let Some(line) = lines.next() {
         let line = line.trim_end_matches('\r');
@@ -139,7 +141,7 @@ fn written(out: &mut String, text: &str, pen: Pen) {
     }
 }
 
-/// What is behind an escape sequence.
+/// Applies an escape sequence, and returns the text after it.
 fn after_escape<'a>(rest: &'a str, pen: &mut Pen) -> &'a str {
     let bytes = rest.as_bytes();
     match bytes.first() {
@@ -153,7 +155,7 @@ fn after_escape<'a>(rest: &'a str, pen: &mut Pen) -> &'a str {
             }
             &rest[end + 1..]
         }
-        // Titles and links, up to their end.
+        // Skip titles and links to their end.
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             let end = rest.find(['\u{7}', '\u{1b}', '\n']);
             match end {
@@ -172,7 +174,7 @@ fn after_escape<'a>(rest: &'a str, pen: &mut Pen) -> &'a str {
 mod tests {
     use super::*;
 
-    /// S12: nothing that an agent writes becomes markup.
+    /// S12: no text of an agent becomes markup.
     #[test]
     fn markup_of_agents_is_shown_and_not_obeyed_s12() {
         let hostile = "<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) \"' &lt;";
@@ -182,11 +184,11 @@ mod tests {
         }
         let inside = terminal("\u{1b}[31m<b onclick=x>\u{1b}[0m");
         assert_eq!(inside, "<span class=\"f1\">&lt;b onclick=x&gt;</span>");
-        // A sequence cannot smuggle anything into the class.
+        // A sequence cannot insert anything into the class.
         assert_eq!(terminal("\u{1b}[31;\"onclick=x m<i>"), "nclick=x m&lt;i&gt;");
     }
 
-    /// S12: characters that turn text around or hide it are seen.
+    /// S12: characters that hide text or change its direction are visible.
     #[test]
     fn hidden_characters_are_seen_s12() {
         assert_eq!(text("a\u{202e}b"), "a<span class=\"ctl\">\u{27e8}202E\u{27e9}</span>b");
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(terminal("\u{1b}]no end"), "");
     }
 
-    /// Work and output stay in proportion, whatever comes (an ANSI bomb).
+    /// S12: work and output are proportional to the input, even for an ANSI bomb.
     #[test]
     fn a_bomb_of_sequences_stays_small_s12() {
         let bomb = "\u{1b}[31m\u{1b}[42m\u{1b}[1m".repeat(100_000);

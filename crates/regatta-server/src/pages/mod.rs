@@ -1,18 +1,19 @@
-//! What the web page is given: topics of whole entities, drawn from the board and the history.
+//! The data of the web page: topics, each a set of whole entities, built from the board and the
+//! history.
 //!
-//! [`live`] sends what changed of the topics a browser looks at; [`lanes`] remembers what the agents were at; [`markup`]
-//! makes agents' text harmless; [`diff`] and [`log`] draw what is long. Every status comes from the views of
-//! `regatta-api`.
+//! [`live`] sends the changes of the topics that a browser watches. [`lanes`] records the states of
+//! agents over time. [`markup`] makes agents' text harmless. [`diff`] and [`log`] render long
+//! texts. Every status comes from the views of `regatta-api`.
 
-mod act; // what may be done, and how it is typed
-mod diff; // a change, file by file
-mod draw; // one function for each topic
-mod graph; // what waits for what
-mod lanes; // what the agents were at
-mod live; // what changed, to browsers
-mod log; // what a program said
-mod markup; // text of others, made harmless
-mod task; // one task
+mod act; // actions and their shell commands
+mod diff; // diffs, file by file
+mod draw; // the entities of each topic
+mod graph; // dependency graphs
+mod lanes; // the states of agents over time
+mod live; // the stream of changes to browsers
+mod log; // transcripts as HTML
+mod markup; // makes untrusted text harmless
+mod task; // the page of one task
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
@@ -30,27 +31,27 @@ pub(crate) use draw::{Counts, landed_of, row};
 pub(crate) use graph::{Of, graph};
 pub(crate) use lanes::family;
 
-/// How many changes of each file landed.
+/// Number of landed changes per file.
 type Heat = BTreeMap<String, u32>;
 
-/// What is kept for the pages.
+/// Caches of the pages.
 #[derive(Default)]
 pub(crate) struct Pages {
     lanes: lanes::Lanes,
     topics: live::Topics,
     patches: diff::Patches,
-    /// Tasks that ended, by when.
+    /// Ended tasks with the date of their end.
     ended: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
-    /// The tasks of missions that ended.
+    /// Tasks of missions that have ended.
     over: Mutex<BTreeMap<MissionId, graph::Over>>,
     landings: Mutex<BTreeMap<ProjectName, (draw::EndedKey, draw::Ended)>>,
-    /// How many changes of each file landed today.
+    /// Number of changes that landed today, per file.
     heat: Mutex<BTreeMap<ProjectName, (draw::EndedKey, Heat)>>,
-    /// How many browsers look.
+    /// Number of connected browsers.
     looking: AtomicUsize,
 }
 
-/// The addresses of the pages' own data.
+/// Returns the routes of the page's own data.
 pub(crate) fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/api/v1/live", get(live::live))
@@ -59,7 +60,7 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
         .route("/api/v1/page/log/{attempt}", get(log::log))
 }
 
-/// Looks at the lanes whenever the board changes, as long as the daemon is up.
+/// Records the states of the lanes when the board changes, until the daemon ends.
 pub(crate) async fn watch(shared: Arc<Shared>) {
     lanes::watch(shared).await;
 }

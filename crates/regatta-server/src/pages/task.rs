@@ -1,4 +1,5 @@
-//! One task: what must be so before it lands, where its time went, and what may be done about it.
+//! The page of one task: the conditions for landing, its activities over time, and the actions on
+//! it.
 
 use regatta_api::page::{At, Bar, Check, TaskPage};
 use regatta_api::view::{TaskView, without_token};
@@ -41,7 +42,7 @@ pub(super) fn page(scene: &Scene<'_>, id: TaskId) -> Result<Option<TaskPage>, St
     }))
 }
 
-/// What must be so before its work lands.
+/// Returns the conditions that must hold before the task's work lands.
 fn checklist(board: &Board, task: &Task) -> Vec<Check> {
     let mut all = Vec::new();
     let mut say = |good: Option<bool>, text: String| all.push(Check { good, text });
@@ -86,7 +87,7 @@ fn checklist(board: &Board, task: &Task) -> Vec<Check> {
     all
 }
 
-/// Where the time went: its life, stretch by stretch; an attempt that came to nothing is drawn as one.
+/// Returns the task's activities over time. The activities of a failed attempt are drawn as failed.
 fn time(board: &Board, task: &Task, tries: &[Attempt], life: &Life) -> Vec<Bar> {
     let bar = |it: &Stretch| {
         let tried = it.attempt.and_then(|id| tries.iter().find(|one| one.id == id)).and_then(|it| it.ended.as_ref());

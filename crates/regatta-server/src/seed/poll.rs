@@ -1,4 +1,4 @@
-//! The poll of older clients: a task if there is one, else what else happened, else nothing.
+//! The poll of older clients: a task if there is one, otherwise other news, otherwise nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,39 +25,39 @@ use crate::stream::rfc3339;
 use crate::tokens::speaks;
 use crate::{Shared, bounds};
 
-/// The longest a poll waits.
+/// Maximum wait of a poll.
 const LONGEST: Duration = Duration::from_secs(300);
-/// How many finished tasks and mentions are told of at once.
+/// Maximum number of finished tasks or mentions in one answer.
 const MOST: usize = 50;
 
 #[derive(Default, Deserialize)]
 pub(crate) struct Asked {
-    /// How long to wait for something to do: `30s`.
+    /// Time to wait for a trigger: `30s`.
     #[serde(default)]
     wait: Option<String>,
-    /// A lead is told of tasks that finished after this date (RFC 3339).
+    /// Date (RFC 3339) after which finished tasks are reported to a lead.
     #[serde(default)]
     since: Option<String>,
-    /// Which of its slots the runner asks for. A poll whose answer was lost is answered again while that slot's attempt
-    /// is at work.
+    /// The runner's slot that the poll is for. A poll whose answer was lost gets the same answer
+    /// again while that slot's attempt is running.
     #[serde(default)]
     slot: Option<String>,
-    /// `false` when no workspace is to be made for what is only to be reported.
+    /// `false` to get tasks that only report without a workspace.
     #[serde(default)]
     workspace: Option<bool>,
 }
 
-/// Who asks, and for what besides tasks.
+/// The caller of a poll, and its parameters.
 struct Poller<'a> {
     shared: &'a Arc<Shared>,
     agent: AgentName,
     guest: Guest,
     workspace: bool,
-    /// A lead hears of what finished after this date.
+    /// The date after which finished tasks are reported, if the agent is a lead.
     since: Option<u64>,
 }
 
-/// Takes the next task, or tells what else there is: its trigger, or none.
+/// Takes the next task, or returns another trigger, or none.
 pub(crate) async fn poll(
     State(shared): State<Arc<Shared>>,
     bounds::Asked(asked): bounds::Asked<Asked>,
@@ -67,7 +67,7 @@ pub(crate) async fn poll(
     let wait = asked.wait.as_deref().map(Span::parse).transpose().map_err(|it| bad(it, "write it as 30s"))?;
     let wait = Duration::from_millis(wait.map_or(0, Span::ms)).min(LONGEST);
     let since = asked.since.as_deref().map(str::parse::<jiff::Timestamp>).transpose();
-    let since = since.map_err(|it| bad(format!("since is no date: {it}"), "write it as 2026-11-15T20:00:00Z"))?;
+    let since = since.map_err(|it| bad(format!("since is not a date: {it}"), "write it as 2026-11-15T20:00:00Z"))?;
     let since = since.map(|it| u64::try_from(it.as_millisecond()).unwrap_or(0));
     let mut guest = entered.guest()?;
     let agent = agent_of(&entered)?;
@@ -83,14 +83,15 @@ pub(crate) async fn poll(
     Ok(Said(StatusCode::OK, json!({ "trigger": trigger, "capacity": capacity, "date": date })))
 }
 
-/// The key of a slot's next grant, known from the board alone: it changes when the attempt it was given is no longer at
-/// work. Two polls at once, and one before and one after a restart, have the same.
+/// Returns the idempotency key of a slot's next grant, derived from the board alone. It changes
+/// when the granted attempt is no longer running. Two simultaneous polls, or polls before and after
+/// a restart, get the same key.
 fn key_of(board: &Board, agent: &AgentName, runner: &str, slot: &str) -> Result<RequestKey, Problem> {
     let bad = |_| Problem::new(400, "bad_input", "a slot is 1 to 20 letters and digits", "number them: slot=0");
     if slot.is_empty() || slot.len() > 20 || !slot.bytes().all(|it| it.is_ascii_alphanumeric()) {
         return Err(bad(()));
     }
-    // No token is called so: nobody else's keys are met.
+    // No token can have such a name, so no other caller has these keys.
     let beginning = format!("*slot/{agent}/{runner}/{slot}/");
     let first = RequestKey::new(&beginning).map_err(|_| bad(()))?;
     let given = board.answers.range(first..).take_while(|it| it.0.as_str().starts_with(&beginning));
@@ -136,7 +137,7 @@ impl Poller<'_> {
         }
     }
 
-    /// A task that is this agent's now, with the attempt's own token.
+    /// Returns a task for this agent, with the attempt's own token.
     async fn task(&self) -> Result<Option<Value>, Problem> {
         let offered = offered_to(&self.shared.engine.board(), &self.agent);
         let input = json!({ "agent": self.agent, "workspace": self.workspace }).to_string();
@@ -163,7 +164,7 @@ impl Poller<'_> {
         }
     }
 
-    /// What finished, for a lead that says since when it has heard nothing.
+    /// Returns the finished tasks, for a lead that says since when.
     async fn finished(&self) -> Result<Option<Value>, Problem> {
         let finished = self.finished_since(&self.shared.engine.board());
         if finished.is_empty() {
@@ -184,7 +185,7 @@ impl Poller<'_> {
         Ok(Some(json!({ "type": "tasks_finished", "count": count, "tasks": tasks })))
     }
 
-    /// Messages that name the agent and that it has not read.
+    /// Returns messages that mention the agent and that it has not read.
     async fn mentions(&self) -> Result<Option<Value>, Problem> {
         let filter = MessageFilter { mention: Some(self.agent.clone()), limit: MOST, ..MessageFilter::default() };
         let history = self.shared.engine.history().clone();
@@ -200,7 +201,7 @@ impl Poller<'_> {
         Ok((!unread.is_empty()).then(trigger))
     }
 
-    /// Why a task that waits is not given: somebody's money is spent.
+    /// Returns the reason if an exhausted budget holds back a waiting task.
     fn kept_by_budget(&self) -> Option<Value> {
         let (task, reason) =
             schedule::kept_by_budget(&self.shared.engine.board(), &self.agent, self.shared.engine.now())?;

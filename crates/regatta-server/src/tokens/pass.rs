@@ -1,26 +1,28 @@
-//! Passes: how a browser shows whose token it came in with.
+//! Browser sessions: the proof with which a browser acts for the token it signed in with.
 //!
-//! A pass has two halves. The cookie is kept from scripts, but a browser sends it to every port of this machine's
-//! address: to whatever an agent serves there, too. The key stays with the page's own origin, and a script could read
-//! it. Neither opens anything without the other. Nothing is kept for a pass: it is signed, and it ends with its time,
-//! with the token that it stands for, or with the daemon's own.
+//! A session has two halves. Scripts cannot read the cookie, but a browser sends it to every port
+//! of this machine's address, including servers that an agent runs there. The key stays with the
+//! page's own origin, and a script could read it. Neither half is valid without the other. Nothing
+//! is stored for a session: it is signed, and it ends with its lifetime, with the token behind it,
+//! or with the daemon's own token.
 
 use regatta_api::Problem;
 use subtle::ConstantTimeEq;
 
 use super::{Keyring, Visitor, hex, mac, no_token};
 
-/// How long a browser stays in.
+/// Lifetime of a session.
 pub(crate) const LASTS_MS: u64 = 30 * 24 * 3_600_000;
 
-/// Both halves.
+/// Both halves of a session.
 pub(crate) struct Pass {
     pub(crate) cookie: String,
     pub(crate) key: String,
 }
 
 impl Keyring {
-    /// Makes a pass for who came in; `person` is who that is, where only the machine's owner is known.
+    /// Creates a session for a caller. `person` names the person if the caller is the machine's
+    /// owner.
     pub(crate) fn pass(&self, visitor: &Visitor, person: &str, wall: u64) -> Option<Pass> {
         let who = match visitor {
             Visitor::Owner => format!("o{person}"),
@@ -33,7 +35,7 @@ impl Keyring {
         Some(Pass { cookie, key })
     }
 
-    /// Who shows a pass, and which person that is.
+    /// Returns the caller of a session, and the person's name for the owner.
     pub(crate) fn who_passes(&self, cookie: &str, key: &str, wall: u64) -> Result<(Visitor, Option<String>), Problem> {
         let mut parts = cookie.strip_prefix("rc_").unwrap_or_default().splitn(3, '_');
         let (until, seal, who) = (parts.next(), parts.next(), parts.next());
@@ -57,7 +59,8 @@ impl Keyring {
         }
     }
 
-    /// Over what a pass says, and over the token it stands for: a name that is given anew opens nothing by it.
+    /// Signs the contents of a session and the hash of the token behind it, so that a new token
+    /// with the same name does not revive it.
     fn seal(&self, until: u64, who: &str) -> Option<[u8; 32]> {
         let behind = match who.get(..1)? {
             "o" => String::new(),
@@ -77,7 +80,7 @@ impl Keyring {
 }
 
 fn over() -> Problem {
-    Problem::new(401, "pass_over", "this browser's time is up", "open the page again: regatta open")
+    Problem::new(401, "pass_over", "this browser's session has ended", "open the page again: regatta open")
 }
 
 #[cfg(test)]
@@ -86,7 +89,8 @@ mod tests {
 
     use super::*;
 
-    /// S1: a pass opens what its token opens, for its time, and neither half opens anything alone.
+    /// S1: a session allows what its token allows, for its lifetime, and neither half is valid
+    /// alone.
     #[test]
     fn a_pass_is_its_tokens_and_needs_both_halves_s1() {
         let dir = tempfile::tempdir().unwrap();
@@ -113,7 +117,7 @@ mod tests {
         assert!(elsewhere.who_passes(&pass.cookie, &pass.key, 2_000).is_err());
     }
 
-    /// A pass ends with the token that it stands for, also when the name is given again.
+    /// A session ends with its token, even if the token's name is used again.
     #[test]
     fn a_pass_ends_with_its_token_s1() {
         let dir = tempfile::tempdir().unwrap();

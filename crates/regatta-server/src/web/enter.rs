@@ -1,7 +1,8 @@
-//! The way in for a browser: a code that works once becomes a pass.
+//! Sign-in of a browser: a one-time code is exchanged for a session.
 //!
-//! Who has a token asks for a code (`regatta open`) and opens the page with it behind the `#`, which no browser sends
-//! to anybody. The page posts it here and gets the two halves of a pass that is worth what the token is worth.
+//! The holder of a token asks for a code (`regatta open`) and opens the page with the code behind
+//! the `#`, which no browser sends to a server. The page posts the code here and gets the two
+//! halves of a session with the rights of the token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,11 +19,11 @@ use crate::tokens::pass::{LASTS_MS, Pass};
 use crate::tokens::{self, Visitor};
 use crate::{Refused, Shared};
 
-/// How long a code works.
+/// Lifetime of a code.
 pub(crate) const WORKS: Duration = Duration::from_secs(600);
-/// How many codes may be out at once.
+/// Maximum number of unused codes.
 const MOST: usize = 64;
-/// Letters that look like nothing else.
+/// Letters that cannot be confused with each other.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
 struct Code {
@@ -32,14 +33,14 @@ struct Code {
     until: Instant,
 }
 
-/// The codes that were given and not used.
+/// The unused codes.
 #[derive(Default)]
 pub(crate) struct Codes {
     given: Mutex<Vec<Code>>,
 }
 
 impl Codes {
-    /// Makes a code. It is short enough to be typed, and nobody guesses 80 bits in ten minutes.
+    /// Creates a code. It is short enough to be typed, and nobody can guess 80 bits in ten minutes.
     pub(crate) fn give(&self, visitor: Visitor, person: String, now: Instant) -> std::io::Result<String> {
         let text: String =
             tokens::dice()?[..16].iter().map(|it| char::from(LETTERS[usize::from(*it) % LETTERS.len()])).collect();
@@ -52,7 +53,7 @@ impl Codes {
         Ok(text)
     }
 
-    /// Who was given a code. It works once.
+    /// Returns the holder of a code and removes the code, because it works only once.
     fn take(&self, text: &str, now: Instant) -> Option<(Visitor, String)> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         given.retain(|it| it.until > now);
@@ -67,11 +68,11 @@ struct Shown {
     code: String,
 }
 
-/// `POST /enter {"code": …}`: a cookie, and the key that goes with it.
+/// Handles `POST /enter {"code": …}`: sets a cookie, and returns the key that belongs to it.
 pub(crate) async fn enter(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let origin = request.extensions().get::<Origin>().copied().ok_or_else(tokens::no_token)?;
     let secure = is_secure(origin, request.headers());
-    // The body is whole and small by now.
+    // The router has already limited the body.
     let body = axum::body::to_bytes(request.into_body(), 4_096).await.unwrap_or_default();
     let shown: Option<Shown> = serde_json::from_slice(&body).ok();
     let found = shown.and_then(|it| shared.codes.take(it.code.trim(), Instant::now()));
@@ -80,7 +81,7 @@ pub(crate) async fn enter(State(shared): State<Arc<Shared>>, request: Request) -
         return Err(Problem::new(
             401,
             "bad_code",
-            "that code was used already, or its ten minutes are over",
+            "the code was already used, or has expired after ten minutes",
             "ask for a new one: regatta open",
         )
         .into());
@@ -101,13 +102,14 @@ pub(crate) async fn enter(State(shared): State<Arc<Shared>>, request: Request) -
     Ok(response)
 }
 
-/// Whether the browser speaks TLS to us, or to what stands before us.
+/// Returns whether the browser uses TLS, to us or to a proxy in front of us.
 fn is_secure(origin: Origin, headers: &HeaderMap) -> bool {
     let said = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok()).unwrap_or_default();
     matches!(origin, Origin::Address { secure: true, .. }) || said.starts_with("https://")
 }
 
-/// The cookie's name: cookies know no ports, and each daemon of a machine has its own.
+/// Returns the name of the cookie. Cookies ignore ports, and each daemon on a machine needs its
+/// own.
 fn name(origin: Origin) -> String {
     match origin {
         Origin::Address { at, .. } => format!("regatta-{}", at.port()),
@@ -115,7 +117,7 @@ fn name(origin: Origin) -> String {
     }
 }
 
-/// The two halves of a pass, as a request shows them.
+/// Returns the two halves of a session in a request.
 pub(crate) fn shown(origin: Origin, headers: &HeaderMap) -> Option<(String, String)> {
     let key = headers.get("x-regatta-page")?.to_str().ok()?;
     let name = name(origin);
@@ -143,7 +145,7 @@ mod tests {
         for _ in 0..MOST {
             codes.give(Visitor::Owner, "x".into(), now).unwrap();
         }
-        assert_eq!(codes.take(&first, now), None, "of too many the oldest goes");
+        assert_eq!(codes.take(&first, now), None, "the oldest of too many codes is dropped");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The web page: its files, served as they were built, and the way in for a browser.
+//! The web page: serves its built files, and signs browsers in.
 //!
-//! The files are the same for everybody and tell nothing of the fleet, so they need no token; Host and Origin are
-//! checked as everywhere. All the page shows comes over the API, with a pass ([`enter`]). No script runs but the page's
-//! own (S12): nothing inline, nothing from elsewhere, no markup made of strings but by the one place that may.
+//! The files are the same for everybody and reveal nothing about the fleet, so they need no token;
+//! Host and Origin are checked as everywhere. All data of the page comes over the API, with a
+//! session ([`enter`]). Only the page's own scripts run (S12): nothing inline, nothing from other
+//! sites, and only one place that may turn strings into markup.
 
-pub(crate) mod enter; // a one-time code becomes a pass
+pub(crate) mod enter; // exchanges a one-time code for a session
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::{Shared, problem};
 
 include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
 
-/// The index of a directory of `--web-dir` that has none.
+/// The index for a `--web-dir` without one.
 const UNBUILT: &str = include_str!("unbuilt.html");
 
-/// The addresses of pages; each is the same file, which reads its own address.
+/// The addresses of pages. All serve the same file, which reads its own address.
 const PAGES: [&str; 12] = [
     "/",
     "/tasks",
@@ -38,17 +39,17 @@ const PAGES: [&str; 12] = [
     "/inbox",
     "/replay",
 ];
-/// Pages of one thing each.
+/// Prefixes of the pages of a single thing.
 const OF_ONE: [&str; 3] = ["/t/", "/plan/", "/agents/"];
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types regatta";
 
-/// Where the page's files come from.
+/// The source of the page's files.
 pub(crate) enum Source {
     Built,
-    /// A directory, while somebody works on the page.
+    /// A directory, during development of the page.
     Dir(PathBuf),
 }
 
@@ -57,7 +58,7 @@ impl Source {
         dir.map_or(Source::Built, Source::Dir)
     }
 
-    /// A file by its path from the page's root, if there is one.
+    /// Returns a file by its path from the page's root, if it exists.
     fn read(&self, name: &str) -> Option<Vec<u8>> {
         match self {
             Source::Built => FILES.iter().find(|it| it.0 == name).map(|it| it.1.to_vec()),
@@ -65,13 +66,14 @@ impl Source {
         }
     }
 
-    /// Returns the page's index. The index of a directory without a page says how to build one.
+    /// Returns the page's index. For a directory without a page, the index explains how to build
+    /// one.
     fn index(&self) -> Vec<u8> {
         self.read("index.html").unwrap_or_else(|| UNBUILT.into())
     }
 }
 
-/// A part of a path that leads nowhere else (S6).
+/// Returns whether a part of a path is a plain name that cannot lead elsewhere (S6).
 fn plain(part: &str) -> bool {
     !part.is_empty()
         && !part.starts_with('.')
@@ -87,7 +89,7 @@ fn is_file(path: &str) -> bool {
     path.starts_with("/assets/")
 }
 
-/// What needs no token: the page's files, and the way in.
+/// Returns whether a request needs no token: the page's files, and the sign-in.
 pub(crate) fn is_open(method: &Method, path: &str) -> bool {
     match *method {
         Method::GET | Method::HEAD => is_page(path) || is_file(path),
@@ -96,7 +98,7 @@ pub(crate) fn is_open(method: &Method, path: &str) -> bool {
     }
 }
 
-/// Gives the page's files; what is no address of the page goes on to the API.
+/// Serves the page's files; all other requests go on to the API.
 pub(crate) async fn serve(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     if ![Method::GET, Method::HEAD].contains(request.method()) || !(is_page(path) || is_file(path)) {
@@ -106,14 +108,19 @@ pub(crate) async fn serve(State(shared): State<Arc<Shared>>, request: Request, n
     let headers = request.headers().clone();
     let read = tokio::task::spawn_blocking(move || {
         let found = if page { Some(shared.web.index()) } else { shared.web.read(&name) };
-        // A name with the content's hash in it never means anything else.
+        // A file name with a hash of the content never gets other content.
         let lasting = !page && matches!(shared.web, Source::Built) && name.starts_with("assets/");
         found.map(|it| (it, kind(if page { "index.html" } else { &name }), lasting))
     });
     match read.await {
         Ok(Some((bytes, kind, lasting))) => file(bytes, kind, lasting, &headers),
         Ok(None) => problem(&Problem::new(404, "no_such_page", "the page has no such file", "load the page again")),
-        Err(error) => problem(&Problem::new(500, "bug", format!("a file broke down: {error}"), "please report this")),
+        Err(error) => problem(&Problem::new(
+            500,
+            "bug",
+            format!("the task that reads a file panicked: {error}"),
+            "please report this",
+        )),
     }
 }
 
@@ -186,11 +193,12 @@ mod tests {
         {
             assert_eq!(source.read(bad), None, "{bad}");
         }
-        // Without an index the page says how to make one.
+        // Without an index, the page explains how to build one.
         assert!(String::from_utf8(source.index()).unwrap().contains("npm run build"));
     }
 
-    /// S12: no inline script, nothing from elsewhere; and what is not built in is not found.
+    /// S12: no inline script and nothing from other sites. A file that is not built in is not
+    /// found.
     #[test]
     fn files_carry_a_strict_policy_s12() {
         let asked = HeaderMap::new();

@@ -56,7 +56,7 @@ fn a_message_to_a_person_is_left_alone_and_the_notice_goes() {
     assert!(until(LONG, || shown(&space, &root).contains("I will get to this next")), "{}", shown(&space, &root));
     quay.open("go");
     space.hears(&space.claude, &root, "second");
-    assert!(until(LONG, || shown(&space, &root).contains("had its turn")), "{}", shown(&space, &root));
+    assert!(until(LONG, || shown(&space, &root).contains("no longer in the queue")), "{}", shown(&space, &root));
     assert!(!shown(&space, &root).contains("I will get to this next"), "{}", shown(&space, &root));
     assert_eq!(quay.show("claude")["turn_count"], 2, "what was for eve is a prompt");
     space.slack.assert_well_behaved();

@@ -167,7 +167,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             // What is wrong is a result that says what to do, not an error of the protocol.
             let wrong = call(&client, "progress", json!({ "words": "x" })).await;
             assert_eq!(
-                (wrong.is_error, said(&wrong).contains("it takes: text")),
+                (wrong.is_error, said(&wrong).contains("its arguments: text")),
                 (Some(true), true),
                 "{}",
                 said(&wrong)
@@ -493,7 +493,10 @@ fn an_attempts_token_permits_itself_nothing() {
     };
     let mine = mine["bearer"].as_str().unwrap();
     let foreign = call(mine, open["id"].as_str());
-    assert!(foreign["error"]["message"].as_str().is_some_and(|it| it.contains("none of yours")), "{foreign}");
+    assert!(
+        foreign["error"]["message"].as_str().is_some_and(|it| it.contains("does not belong to this attempt")),
+        "{foreign}"
+    );
     assert_eq!(call(mine, None)["result"]["resultType"], "input_required");
 
     // What asks for a permission is in the inbox alone, and answered from there alone.
@@ -513,7 +516,10 @@ fn an_attempts_token_permits_itself_nothing() {
     assert_eq!(asked["result"]["resultType"], "complete", "its client is not shown it: {asked}");
     let wanted = asked["result"]["structuredContent"]["id"].as_str().unwrap().to_owned();
     let refused = approve("ask", Some(&wanted));
-    assert!(refused["error"]["message"].as_str().is_some_and(|it| it.contains("token that asks for it")), "{refused}");
+    assert!(
+        refused["error"]["message"].as_str().is_some_and(|it| it.contains("token of the attempt that asks")),
+        "{refused}"
+    );
     approve("request_approval", Some(&wanted));
     assert!(world.ok(&["inbox"]).contains("npm i zod"), "it still waits for a person");
 
