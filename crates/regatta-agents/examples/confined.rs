@@ -1,5 +1,6 @@
-//! Runs a program confined, to try things by hand: `cargo run --example confined -- LEVEL MECHANISM EXE PROGRAM…`.
-//! EXE is a program that has the `confine` step, such as `regatta`.
+//! Runs a program in a sandbox, for experiments: `cargo run --example confined -- LEVEL MECHANISM
+//! EXE PROGRAM…`.
+//! EXE is a program with the `confine` command, such as `regatta`.
 #![allow(clippy::print_stderr, clippy::unwrap_used)]
 
 use std::path::PathBuf;

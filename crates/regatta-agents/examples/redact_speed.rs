@@ -1,4 +1,5 @@
-//! How quickly lines are cleaned: `cargo run --release -p regatta-agents --example redact_speed`.
+//! Measures the speed of the redactor: `cargo run --release -p regatta-agents --example
+//! redact_speed`.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;

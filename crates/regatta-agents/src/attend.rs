@@ -1,10 +1,12 @@
-//! Attends one program: shows its journal to its driver, tells the desk what that means, and says to the program
-//! what the driver makes of the desk's wishes.
+//! The session loop of one program.
 //!
-//! An attendant keeps nothing that is not in the run directory. One that starts in mid-turn, in a new daemon, reads
-//! the journal from its first record and then is where the old one was. What it says carries its ordinal, so that
-//! what the old one said last is never said again; and it asks the driver for more only when that has come back
-//! through the journal.
+//! It replays the journal to the program's driver, passes the driver's events to the session sink,
+//! and sends the driver's next input to the program.
+//!
+//! The loop keeps no state outside the run directory. A loop that starts in the middle of a turn,
+//! in a new daemon, reads the journal from its first record and then has the state of the old one.
+//! Every input carries a number, so the last input of the old loop is never sent twice. The loop
+//! asks the driver for more input only after the last input has come back through the journal.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,16 +27,16 @@ use crate::socket::{self, Command, Reply};
 use crate::supervise::{AgentsAdapter, Phase};
 use crate::words;
 
-/// How often an attendant looks up from a program that says nothing.
+/// The interval at which the session loop checks its other tasks while the program prints nothing.
 const LOOK_UP: Duration = Duration::from_millis(250);
 
-/// How long a shim may take to answer before its line is given up, and a new one tried.
+/// The time that a shim may take to reply before the loop drops the connection and opens a new one.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How soon a shim that could not be reached is tried again.
+/// The delay before the loop connects again to a shim that it could not reach.
 const RECONNECT: Duration = Duration::from_millis(20);
 
-/// After so many records the desk is asked whether to go on.
+/// The number of records after which the loop asks the sink whether to go on.
 const STRETCH: u64 = 1000;
 
 pub(crate) struct Attendant<'a> {
@@ -45,17 +47,17 @@ pub(crate) struct Attendant<'a> {
     reader: Reader,
     bell: &'a Bell,
     line: Option<ShimLine>,
-    /// The place of the last record that was read.
+    /// The number of the last record that was read.
     seen: u64,
-    /// How much was said to the program, as the journal has it.
+    /// The number of inputs that were sent to the program, according to the journal.
     said: u64,
     input_ended: bool,
-    /// What was said last and has not come back yet.
+    /// The number of the last input that was sent and has not come back yet.
     pending: Option<u64>,
     spoke: Instant,
-    /// When its silence was last told of.
+    /// The time at which the program's silence was last reported.
     silent: Option<Instant>,
-    /// The last line on its standard error.
+    /// The last line on the program's standard error.
     last_error: String,
 }
 
@@ -80,26 +82,29 @@ impl<'a> Attendant<'a> {
             said: 0,
             input_ended: false,
             pending: None,
-            // A restart gives it the whole time anew: dates of files and records may have been changed since (L12).
+            // After a restart the full time counts again, because the dates of files and records
+            // may have changed (L12).
             spoke: Instant::now(),
             silent: None,
             last_error: String::new(),
         }
     }
 
-    /// Attends until the program has ended, or the desk no longer wants to.
+    /// Runs until the program has ended, or until the sink ends the loop.
     pub(crate) fn run(mut self) -> Result<Option<Verdict>, AgentError> {
         loop {
             if !self.desk.goes_on() {
                 return Ok(None);
             }
-            // Looked at before the journal is read: what is there when it has ended is all there is.
+            // The exit is checked before the journal is read, so the journal is complete when there
+            // is an exit.
             let ended = if self.line.is_none() { self.reach()? } else { None };
             if !self.read()? {
                 return Ok(None);
             }
             if let Some(exit) = ended {
-                // Shut in, it is our own stage that finds out that the program cannot be started.
+                // In a sandbox, Regatta's own init process finds out that the program cannot be
+                // started.
                 let exit = match &exit {
                     Exit::Code(code) => match confine::failure(*code, &self.last_error) {
                         Some(reason) => Exit::NotStarted(reason),
@@ -116,28 +121,29 @@ impl<'a> Attendant<'a> {
         }
     }
 
-    /// Connects to the shim; without one, how the program ended.
+    /// Connects to the shim. Without a shim, returns how the program ended.
     fn reach(&mut self) -> Result<Option<Exit>, AgentError> {
         match self.adapter.settled(&self.dir)? {
             Phase::Ended(exit) => Ok(Some(exit)),
             Phase::Vanished => self.adapter.conclude(&self.dir, Duration::ZERO).map(Some),
             Phase::Untouched => Err(words::shim_silent(&self.dir.shim_log(), "was not there")),
             Phase::Alive(..) => {
-                // Refused by one that is just ending: the next look sees its record.
+                // A shim that is just ending refuses the connection; the next round reads its
+                // record.
                 self.line = ShimLine::open(&self.dir).ok();
                 Ok(None)
             }
         }
     }
 
-    /// Reads everything that is there; returns whether the desk still goes on.
+    /// Reads all available records. Returns whether the sink wants to go on.
     fn read(&mut self) -> Result<bool, AgentError> {
         while let Some(record) =
             self.reader.read().map_err(|error| words::file("read the journal in", &self.dir.0, error))?
         {
             self.seen = record.n;
             match record.stream {
-                // Whoever was just spoken to has not been silent since.
+                // The silence of a program counts from its last input or output.
                 Stream::In => {
                     self.said += 1;
                     self.spoke = Instant::now();
@@ -164,7 +170,7 @@ impl<'a> Attendant<'a> {
         Ok(true)
     }
 
-    /// Says the next thing, once the last has come back.
+    /// Sends the driver's next input, once the last input has come back through the journal.
     fn speak(&mut self) -> Result<(), AgentError> {
         if self.pending.is_some_and(|it| it <= self.said) {
             self.pending = None;
@@ -181,25 +187,29 @@ impl<'a> Attendant<'a> {
         };
         match line.ask(&command) {
             Ok(Reply::Ok) => self.pending = Some(k),
-            // It does not read; or the journal is about to tell that its input is closed.
+            // The program does not read its input, or the journal is about to report that the input
+            // is closed.
             Ok(Reply::Busy | Reply::Closed | Reply::Grew { .. }) => {}
             Ok(Reply::Refused { why }) => return Err(words::not_said(&why)),
-            // Whether it was heard is unknown: the ordinal makes it safe to say it again.
+            // The shim may or may not have received the input. The number makes it safe to send the
+            // input again.
             Err(_) => self.line = None,
         }
         Ok(())
     }
 
+    /// Reports to the sink when the program has been silent for too long.
     fn watch_silence(&mut self) {
         let (since, most) = (self.spoke.elapsed(), self.adapter.silence.min(self.desk.silence()));
-        // Told again now and then: what excused it the first time may be over.
+        // The silence is reported repeatedly, because the reason that excused the first report may
+        // be gone.
         if since >= most && self.silent.is_none_or(|it| it.elapsed() >= most / 4) {
             self.silent = Some(Instant::now());
             self.desk.silent(Some(since));
         }
     }
 
-    /// Waits for the journal to grow, the program to end, a nudge, or the next look.
+    /// Waits for the journal to grow, the program to end, a wake-up, or the next check.
     fn wait(&mut self) {
         let attached = self.line.as_mut().map(|it| it.attach(self.seen));
         if matches!(attached, Some(Err(_))) {
@@ -208,7 +218,7 @@ impl<'a> Attendant<'a> {
         let patience = if self.line.is_some() { LOOK_UP } else { RECONNECT };
         let mut fds = vec![PollFd::new(&self.bell.0, PollFlags::IN)];
         fds.extend(self.line.as_ref().map(|it| PollFd::new(&it.stream, PollFlags::IN)));
-        // Interrupted or not, the next round looks at everything again.
+        // The result does not matter, because the next round checks everything again.
         let _ = ready_until(&mut fds, Some(Instant::now() + patience));
         let heard = fds.get(1).is_some_and(|it| !it.revents().is_empty());
         self.bell.silence();
@@ -218,7 +228,7 @@ impl<'a> Attendant<'a> {
     }
 }
 
-/// The verdict on a program of which nothing is known but how it ended.
+/// Returns the verdict on a program of which only the exit is known.
 pub(crate) fn unknown(exit: Exit) -> Verdict {
     let class = (exit != Exit::Code(0)).then_some(Class::Crashed);
     Verdict { exit, class, detail: String::new(), usage: vec![] }
@@ -228,7 +238,7 @@ pub(crate) fn unknown(exit: Exit) -> Verdict {
 struct ShimLine {
     stream: UnixStream,
     heard: Vec<u8>,
-    /// The shim will tell when the journal grows.
+    /// Set while the shim still has to report the next growth of the journal.
     attached: bool,
 }
 
@@ -265,7 +275,7 @@ impl ShimLine {
         Ok(())
     }
 
-    /// Asks and waits for the answer. A word about the journal may come first.
+    /// Sends a command and waits for its reply. A reply about the journal's growth may come first.
     fn ask(&mut self, command: &Command) -> io::Result<Reply> {
         self.send(command)?;
         let deadline = Instant::now() + ANSWER_PATIENCE;
@@ -280,7 +290,7 @@ impl ShimLine {
         }
     }
 
-    /// Reads what came unasked.
+    /// Reads replies that came without a command.
     fn hear(&mut self) -> io::Result<()> {
         self.read_more()?;
         while self.next_reply()?.is_some() {}
@@ -300,7 +310,7 @@ impl ShimLine {
         }
     }
 
-    /// The next answer that is not about the journal.
+    /// Returns the next reply that is not about the journal's growth.
     fn next_reply(&mut self) -> io::Result<Option<Reply>> {
         while let Some(at) = self.heard.iter().position(|it| *it == b'\n') {
             let reply = serde_json::from_slice(&self.heard[..at])?;
@@ -314,12 +324,13 @@ impl ShimLine {
     }
 }
 
-/// A transcript that is being read: who reads it in order does not begin again each time.
+/// A position in a transcript, so that a reader who pages through it does not start from the
+/// beginning each time.
 pub(crate) struct Cursor {
     attempt: AttemptId,
-    /// The place of the record to come.
+    /// The number of the next record.
     next: u64,
-    /// Only the records are read, and nobody asks what they mean.
+    /// Set if the reader wants only the records and not the events of a driver.
     plain: bool,
     reader: Reader,
     driver: Option<Box<dyn Driver>>,
@@ -330,19 +341,19 @@ impl Cursor {
     pub(crate) fn is_of(&self, attempt: AttemptId) -> bool {
         self.attempt == attempt
     }
-    /// What [`AgentsAdapter::restarts`] was when it was taken up.
+    /// Returns the value of [`AgentsAdapter::restarts`] from the time when the cursor was taken.
     pub(crate) fn restarts(&self) -> u64 {
         self.restarts
     }
 }
 
-/// So many transcripts are being read at once; the one that was not read for longest begins again.
+/// The number of cursors that are kept. Beyond it the least recently used cursor is dropped.
 pub(crate) const CURSORS: usize = 16;
 
-/// How much of a journal is read at once.
+/// The number of bytes of a journal that are read at once.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Who stopped at this place before, if anybody did.
+/// Takes the kept cursor that stopped at this record, if there is one.
 fn known(adapter: &AgentsAdapter, attempt: AttemptId, from: u64, plain: bool) -> Option<Cursor> {
     let mut cursors = adapter.cursors();
     let fits = |it: &Cursor| it.attempt == attempt && it.next == from && it.plain == plain;
@@ -350,7 +361,7 @@ fn known(adapter: &AgentsAdapter, attempt: AttemptId, from: u64, plain: bool) ->
     found.map(|it| Cursor { restarts: adapter.restarts(), ..it })
 }
 
-/// Reads a part of a transcript by showing the journal to a fresh driver.
+/// Reads a part of a transcript by replaying the journal to a new driver.
 pub(crate) fn transcript(
     adapter: &AgentsAdapter,
     attempt: AttemptId,
@@ -379,14 +390,15 @@ pub(crate) fn transcript(
             lines.push(Line { record, said });
         }
     }
-    // Who looks before the program has begun does not know yet how it speaks, and must not remember that.
+    // A cursor from before the program began has no driver yet and must not be kept.
     if cursor.next > 1 {
         adapter.keep_cursor(cursor);
     }
     Ok(lines)
 }
 
-/// Reads records as they are, from a place on, and not too much at once.
+/// Reads plain records from number `from`, without a driver's events and up to a limited number of
+/// bytes.
 pub(crate) fn records(
     adapter: &AgentsAdapter,
     attempt: AttemptId,
@@ -416,7 +428,7 @@ pub(crate) fn records(
     Ok(records)
 }
 
-/// Reads records as they are, from a place on.
+/// Reads plain records from number `from`, without a driver's events and without a limit of bytes.
 pub(crate) fn all_records(dir: &RunDir, from: u64, limit: usize) -> io::Result<Vec<Record>> {
     let mut reader = Reader::at(&dir.0, from)?;
     let mut records = Vec::new();

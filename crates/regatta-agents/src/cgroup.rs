@@ -1,8 +1,9 @@
-//! A control group of its own for an attempt, where the machine has cgroup2 and lets us make one.
+//! A control group for each attempt, on machines with cgroup2 where this process may create one.
 //!
-//! Nothing leaves it by forking, detaching or wiping its environment, and `cgroup.kill` ends all of it at once, forks
-//! under way included. It is on top of the subreaper, never instead: a program that may write cgroups can move itself
-//! out, but not away from its ancestors.
+//! A process cannot leave the group by forking, detaching or clearing its environment, and
+//! `cgroup.kill` ends all members at once, including forks that are under way. The group
+//! complements the subreaper and never replaces it: a program that may write to cgroups can move
+//! itself out of the group, but not away from its ancestors.
 
 use std::fs;
 use std::io;
@@ -11,15 +12,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What holds the processes of a launch together.
+/// The mechanism that holds the processes of a launch together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Containment {
-    /// A control group of its own.
+    /// A control group of the launch's own.
     Cgroup,
-    /// A PID namespace of its own: with its first process all of it ends.
+    /// A PID namespace of the launch's own, which ends with its first process.
     PidNamespace,
-    /// The shim is their subreaper, and their environment carries a mark.
+    /// The shim as subreaper, and a mark in each process's environment.
     #[default]
     Subreaper,
 }
@@ -34,10 +35,10 @@ impl Containment {
     }
 }
 
-/// How the names of launches' control groups begin; the launch's mark follows.
+/// The prefix of the names of control groups. The launch's mark follows.
 const PREFIX: &str = "regatta-";
 
-/// How often a group is tried to be removed.
+/// The number of attempts to remove a group.
 const REMOVALS: u32 = 50;
 
 /// The control group of one launch.
@@ -45,7 +46,7 @@ const REMOVALS: u32 = 50;
 #[serde(transparent)]
 pub(crate) struct Cgroup(PathBuf);
 
-/// The control group that this process is in.
+/// Returns the control group of this process.
 fn home() -> Option<PathBuf> {
     let mount = mount(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -53,30 +54,31 @@ fn home() -> Option<PathBuf> {
     Some(mount.join(path.trim_start_matches('/')))
 }
 
-/// Where cgroup2 is mounted as a whole, from `/proc/self/mountinfo`.
+/// Returns the directory where cgroup2 is mounted as a whole, according to `/proc/self/mountinfo`.
 fn mount(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
-        // A part of it that is mounted elsewhere has other paths than `/proc/self/cgroup` tells.
+        // A partial mount has other paths than `/proc/self/cgroup` states.
         (kind.starts_with("cgroup2 ") && fields.next() == Some("/")).then(|| fields.next().map(PathBuf::from))?
     })
 }
 
 impl Cgroup {
-    /// Makes one below our own, if that can be done.
+    /// Creates a group below this process's own group. Returns `None` if that is not possible.
     pub(crate) fn create(mark: &str) -> Option<Cgroup> {
         let home = home()?;
-        // A supervisor that could not come back would be killed with its tree.
+        // The shim enters the group to start the program. If it could not leave again, it would be
+        // killed with its tree.
         rustix::fs::access(home.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
         let cgroup = Cgroup(home.join(format!("{PREFIX}{mark}")));
         match fs::create_dir(&cgroup.0) {
             Ok(()) => {}
-            // Of a start that was cut short before it had begun.
+            // An interrupted start may have left the group.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
             Err(_) => return None,
         }
-        // Without this file (before Linux 5.14) it would be no better than the subreaper.
+        // Without this file (before Linux 5.14) the group has no advantage over the subreaper.
         if cgroup.0.join("cgroup.kill").exists() {
             return Some(cgroup);
         }
@@ -84,15 +86,16 @@ impl Cgroup {
         None
     }
 
-    /// Moves this process into it, so that a child is born here; there is no other way without code between fork and
-    /// exec. The kernel takes some milliseconds for the first move after a while, so this is done beside other things.
+    /// Moves this process into the group, so that a child is born there. The alternative would be
+    /// code between fork and exec. After a pause the first move takes the kernel some milliseconds,
+    /// so the caller does it in parallel with other work.
     pub(crate) fn enter(&self) -> io::Result<Inside> {
         let home = home().ok_or(io::ErrorKind::NotFound)?.join("cgroup.procs");
         fs::write(self.0.join("cgroup.procs"), std::process::id().to_string())?;
         Ok(Inside { home })
     }
 
-    /// Moves another process into it; one that has ended meanwhile is passed over.
+    /// Moves another process into the group. A process that has ended meanwhile is ignored.
     pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
         match fs::write(self.0.join("cgroup.procs"), pid.to_string()) {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
@@ -100,7 +103,7 @@ impl Cgroup {
         }
     }
 
-    /// The processes in it and below it; nothing when it is gone.
+    /// Returns the processes in the group and in groups below it; none if the group is gone.
     pub(crate) fn members(&self) -> Vec<u32> {
         let mut found = Vec::new();
         self.visit(&self.0, &mut |dir| {
@@ -110,15 +113,16 @@ impl Cgroup {
         found
     }
 
-    /// Kills everything in it, at once.
+    /// Kills everything in the group at once.
     pub(crate) fn kill(&self) {
-        // It is gone when nobody is left; whoever is left otherwise is found by walking.
+        // The write fails if the group is gone, which means that it is empty. Any other remaining
+        // process is found by walking the tree.
         drop(fs::write(self.0.join("cgroup.kill"), "1"));
     }
 
-    /// Removes it, with what a program may have made below it. One that is not empty stays; but whoever was killed
-    /// a moment ago may still be on the way out.
-    /// Returns whether it is gone.
+    /// Removes the group and the groups that a program may have created below it. Retries for a
+    /// moment, because a killed process may still be exiting; a group that stays non-empty is kept.
+    /// Returns whether the group is gone.
     pub(crate) fn remove(&self) -> bool {
         for _ in 0..REMOVALS {
             self.visit(&self.0, &mut |dir| drop(fs::remove_dir(dir)));
@@ -130,8 +134,8 @@ impl Cgroup {
         false
     }
 
-    /// Lists the control groups of launches anywhere on this machine, each with its launch's mark: a shim makes its group
-    /// wherever it is itself, which may be another session of the user's.
+    /// Lists the control groups of launches anywhere on this machine, each with its launch's mark.
+    /// A shim creates its group below its own, which may belong to another session of the user.
     pub(crate) fn all() -> Vec<(String, Cgroup)> {
         let mount = fs::read_to_string("/proc/self/mountinfo").ok().and_then(|text| mount(&text));
         let mut found = Vec::new();
@@ -150,7 +154,7 @@ impl Cgroup {
         found
     }
 
-    /// Visits it and those below it, the deepest first.
+    /// Visits `dir` and the groups below it, the deepest first.
     fn visit(&self, dir: &Path, act: &mut impl FnMut(&Path)) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|it| it.is_dir()) {
@@ -168,7 +172,7 @@ fn mark_of(name: &str) -> Option<String> {
     is_mark.then(|| mark.to_owned())
 }
 
-/// The way back.
+/// A stay in a launch's control group, with the group to return to.
 pub(crate) struct Inside {
     home: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Runs a check: one command line to its end, and the beginning and the end of what it printed.
+//! Runs a check: a command line, from whose output the beginning and the end are kept.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,35 +20,36 @@ use crate::supervise::{AgentsAdapter, Phase, end_over_the_head_of, finish, phase
 use crate::tree::Tree;
 use crate::{shut_in, words};
 
-/// How much of the output is kept.
+/// The number of bytes of the output that are kept.
 pub(crate) const TAIL: usize = 16 * 1024;
 
-/// How much of that is from the output's beginning.
+/// The part of [`TAIL`] that is kept from the output's beginning.
 const HEAD: usize = 4 * 1024;
 
-/// How long a check whose time is up may take to end by itself.
+/// The time that a check may take to end by itself after its timeout.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// How long its shim may take on top of that.
+/// The time that the shim may take beyond the grace period.
 const SHIM_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How often it is asked whether a check is still wanted.
+/// The interval at which the caller is asked whether it still needs the check.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Whether a check is still wanted; one that nobody is asked about is.
+/// A function that reports whether a check is still needed. Without a function the check is always
+/// needed.
 pub(crate) type Wanted<'a> = Option<&'a dyn Fn() -> bool>;
 
-/// Why no more of a check's output is read.
+/// The reason for reading no more of a check's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// There is no more.
+    /// The output has ended.
     Ended,
     TimeIsUp,
     Unwanted,
 }
 
-/// Runs a check under a shim of its own, so that its time limit holds for whatever it starts. Nothing is said of one that
-/// was no longer wanted.
+/// Runs a check under a shim of its own, so that its time limit holds for every process that it
+/// starts. Returns `None` if the check was no longer needed.
 pub(crate) fn run(
     adapter: &AgentsAdapter,
     check: &Check,
@@ -122,12 +123,13 @@ fn run_in(
         return Ok(None);
     }
     let timed_out = over == Over::TimeIsUp;
-    // It is kept in the store and shown to people and agents (S4).
+    // The store keeps the output, and people and agents read it (S4).
     let output = redact_text(&kept.into_text());
     engaged(CheckResult { exit, timed_out, output, sandbox: shut.description() }).map(Some)
 }
 
-/// What a check said, if it was started: one that could not be shut in as it should has said nothing of what it judges.
+/// Returns the result of a check, or an error if its sandbox could not be set up. In that case the
+/// check did not run and its output says nothing about the work.
 pub(crate) fn engaged(result: CheckResult) -> Result<CheckResult, AgentError> {
     let Exit::Code(code) = result.exit else { return Ok(result) };
     let last = result.output.trim_end().lines().next_back().unwrap_or_default();
@@ -137,7 +139,8 @@ pub(crate) fn engaged(result: CheckResult) -> Result<CheckResult, AgentError> {
     }
 }
 
-/// Reads the check's output to its end, and ends the check when its time is up or nobody wants it any more.
+/// Reads the check's output to its end. Ends the check when its time is up or the caller no longer
+/// needs it.
 fn run_out(
     shim: &mut Child,
     dir: &RunDir,
@@ -149,29 +152,30 @@ fn run_out(
         return Ok(over);
     }
     if let Some(control) = &mut shim.stdin {
-        // A shim that has just ended does not read it, and need not.
+        // A shim that has just ended does not read the command and does not need it.
         drop(Command::stop(GRACE).to_line().and_then(|it| control.write_all(&it)));
     }
     if drain(shim, kept, Some(Instant::now() + GRACE + SHIM_PATIENCE), None)? != Over::Ended {
         match phase(dir)? {
             Phase::Alive(identity, handle) => end_over_the_head_of(&handle, identity, dir)?,
-            // It is our own child, not yet reaped, so its number is surely its.
+            // The shim is this process's child and not yet reaped, so the number still belongs to
+            // it.
             _ => drop(shim.kill()),
         }
     }
     Ok(over)
 }
 
-/// Reads what the check prints until nobody can print any more, or the deadline, or nobody wants it.
+/// Reads the output until it ends, the deadline passes or the caller no longer needs the check.
 ///
-/// The shim holds the pipe too, so its end is also the shim's: a process that the check left behind
-/// delays it only until the shim has ended that process.
+/// The shim holds the pipe too, so the output ends when the shim ends. A process that the check
+/// left behind delays that only until the shim has ended the process.
 fn drain(shim: &mut Child, kept: &mut Kept, deadline: Option<Instant>, wanted: Wanted<'_>) -> Result<Over, AgentError> {
     let Some(output) = &mut shim.stdout else { return Ok(Over::Ended) };
     let mut buffer = [0; 64 * 1024];
     let mut look_at = wanted.map(|_| Instant::now() + LOOK);
     loop {
-        // A flood is always ready: the clock must be asked, not only the pipe.
+        // A flood of output is always ready, so the clock is checked in every round.
         let now = Instant::now();
         if deadline.is_some_and(|it| it <= now) {
             return Ok(Over::TimeIsUp);
@@ -196,12 +200,13 @@ fn drain(shim: &mut Child, kept: &mut Kept, deadline: Option<Instant>, wanted: W
     }
 }
 
-/// The beginning and the end of a stream of any length. A first error is at the beginning, totals are at the end.
+/// The beginning and the end of a stream of any length. A first error is at the beginning and
+/// totals are at the end.
 #[derive(Default)]
 struct Kept {
     head: Vec<u8>,
     tail: Vec<u8>,
-    /// How many bytes went to the tail in all.
+    /// The number of bytes after the head.
     after_head: usize,
 }
 
@@ -211,7 +216,8 @@ impl Kept {
         self.head.extend_from_slice(head);
         self.after_head += rest.len();
         self.tail.extend_from_slice(&rest[rest.len().saturating_sub(TAIL)..]);
-        // Moved only when twice too long, so that many small writes cost little.
+        // Bytes are moved only when the tail is twice as long as needed, so that many small writes
+        // cost little.
         if self.tail.len() > 2 * TAIL {
             self.tail.drain(..self.tail.len() - TAIL);
         }
@@ -232,13 +238,13 @@ impl Kept {
 
 /// Returns the beginning of some bytes as text of at most `max` bytes.
 fn first_text(bytes: &[u8], max: usize) -> String {
-    // The cut may have split a character: what is left of it goes.
+    // The cut may have split a character, whose remaining bytes are dropped.
     let cut = match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
         _ => bytes.len(),
     };
     let text = String::from_utf8_lossy(&bytes[..cut]);
-    // A byte that is no text becomes three: cut again.
+    // An invalid byte becomes three bytes of text, so the text is cut again.
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;

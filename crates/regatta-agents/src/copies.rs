@@ -1,11 +1,12 @@
 //! Copies of the journals of programs that run on other machines.
 //!
-//! A copy lies where the journal of a program of this machine would, in the same form, so that whoever reads one reads
-//! the other. `copy.json` says that it is one: then no program is ever started here for that attempt. It holds the
-//! heading too, without which a reader sees lines and not what they mean.
+//! A copy has the path and the format of a local journal, so the same code reads both. `copy.json`
+//! marks it as a copy, and with that mark no program is ever started here for the attempt. The file
+//! also holds the heading, without which a reader sees lines but not their meaning.
 //!
-//! A copy grows only by what follows on, so the place of its last record is all that two machines must agree on after a
-//! cut. What is answered is on the disk. A crash in the midst leaves a torn end, which goes before anything is added.
+//! Only the next record can be added to a copy. Two machines therefore need to agree only on the
+//! number of its last record after an interruption. Acknowledged records are on the disk. A crash
+//! may leave a torn end, which is removed before anything is added.
 
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,32 +20,34 @@ use crate::rundir::{Attended, RunDir, lock, lock_until, read_json, write_atomic}
 use crate::supervise::AgentsAdapter;
 use crate::words;
 
-/// So many copies are open for more; the one that was not added to for longest is opened anew.
+/// The number of copies that stay open. Beyond it the least recently used copy is closed.
 const OPEN: usize = 200;
 
-/// How long somebody may be busy with a journal that nobody of this machine writes.
+/// The time for which another user of the journal may hold its lock. No shim of this machine writes
+/// this journal.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// No heading is longer.
+/// The maximum length of a heading in bytes.
 const LONGEST_HEADING: usize = 1 << 20;
 
-/// What is known of a program that runs elsewhere.
+/// The facts about a program that runs on another machine.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct CopyRecord {
     v: u32,
     pub(crate) attended: Option<Attended>,
 }
 
-/// A copy that is open for more.
+/// A copy that is open for appending.
 pub(crate) struct OpenCopy {
     attempt: AttemptId,
     writer: Writer,
-    /// How much it holds.
+    /// The number of bytes in the copy.
     kept: u64,
 }
 
 impl RunDir {
-    /// Reads what is known of a program that runs elsewhere, if this is a copy. A torn record tells only that it is.
+    /// Reads the facts about a program that runs elsewhere, if this directory holds a copy. A torn
+    /// record shows only that the directory holds a copy.
     pub(crate) fn copy(&self) -> io::Result<Option<CopyRecord>> {
         match read_json(&self.copy_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(CopyRecord::default())),
@@ -57,7 +60,9 @@ impl AgentsAdapter {
     pub(crate) fn heading_of(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let dir = self.attempt_dir(attempt);
         let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
-        Ok(launch.and_then(|it| it.attended).map(|it| serde_json::to_string(&it).expect("it is plain data")))
+        Ok(launch
+            .and_then(|it| it.attended)
+            .map(|it| serde_json::to_string(&it).expect("the session setup is plain data")))
     }
 
     pub(crate) fn keep_heading(&self, attempt: AttemptId, heading: &str) -> Result<(), AgentError> {
@@ -100,13 +105,14 @@ impl AgentsAdapter {
                 self.put_back(copy);
                 return Ok(Err(words::gap(attempt, expected, found.n)));
             }
-            // The shim lets its last line pass, and its marks: it keeps a little more than its limit.
+            // A shim lets its last line and its marks exceed the limit, so a copy may be a little
+            // larger too.
             let adds: u64 = new.iter().map(|it| it.line.len() as u64).sum();
             if copy.kept + adds > self.limits.journal_bytes + journal::LONGEST as u64 {
                 self.put_back(copy);
                 return Ok(Err(words::copy_full(attempt)));
             }
-            // After an error it is opened anew, and what is torn goes.
+            // After an error the copy is opened anew, which removes a torn end.
             for record in new {
                 copy.kept += copy.writer.append(record.at, record.stream, &record.line)?;
             }
@@ -117,7 +123,8 @@ impl AgentsAdapter {
         })
     }
 
-    /// Works on a copy while nobody else does: no program is being started here, and nobody clears up.
+    /// Runs `work` on a copy under its locks, so that no program is started here and no cleanup
+    /// runs meanwhile.
     fn with_copy<T>(
         &self,
         attempt: AttemptId,
@@ -138,7 +145,7 @@ impl AgentsAdapter {
         work(&dir).map_err(failed)?
     }
 
-    /// The copy as it was left, or opened anew.
+    /// Takes the open copy, or opens it.
     fn open_copy(&self, attempt: AttemptId, dir: &RunDir) -> io::Result<OpenCopy> {
         let known = {
             let mut copies = self.copies();
@@ -149,7 +156,7 @@ impl AgentsAdapter {
         }
         let Resumed { writer, kept, mended } = Writer::resume(dir.0.clone(), self.limits.segment_bytes)?;
         if mended {
-            // Whoever has read what was torn begins again.
+            // Readers of the removed part start again.
             self.forget_readers(attempt);
         }
         Ok(OpenCopy { attempt, writer, kept })
@@ -168,7 +175,8 @@ fn write_copy(dir: &RunDir, attended: Option<Attended>) -> io::Result<()> {
     write_atomic(&dir.copy_file(), &serde_json::to_vec(&CopyRecord { v: 1, attended })?)
 }
 
-/// When a copy was last added to, if this is one and has anything. Nobody tells us that its program has ended.
+/// Returns the time of the last record of a copy, if the directory holds a copy with records. No
+/// exit record tells when its program ended.
 pub(crate) fn last_added(dir: &RunDir) -> Option<SystemTime> {
     let written = dir.copy_file().exists().then(|| journal::written(&dir.0)).flatten()?;
     Some(UNIX_EPOCH + Duration::from_millis(written))

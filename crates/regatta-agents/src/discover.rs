@@ -1,7 +1,8 @@
-//! What of all the presets is on this machine: where, which version, whether somebody is signed in, and what to do.
+//! Finds the programs of the presets on this machine, with their versions and sign-ins, and the
+//! commands that fix problems.
 //!
-//! Nothing is installed, nothing is asked of a network, and no secret is read: a key is a variable that is set, a
-//! sign-in is a file that is there.
+//! It installs nothing, uses no network and reads no secret. A key counts as present if its
+//! variable is set, and a sign-in if its file exists.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,27 +15,28 @@ use std::time::{Duration, Instant};
 
 use crate::presets::{Preset, Version};
 
-/// How long a program may take to say its version: some take six seconds on a busy machine.
+/// The time that a program may take to print its version. Some programs take six seconds on a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How much of what it prints is read.
+/// The maximum number of bytes that are read from a program.
 const MOST_SAID: u64 = 1024 * 1024;
 
-/// How long it may take to end when it has said all.
+/// The time that a program may take to end after its answer.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The machine, as far as it matters here; a test brings its own.
+/// The facts about the machine that matter here. Tests provide their own.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// PATH.
+    /// The value of `PATH`.
     pub path: OsString,
     pub home: PathBuf,
-    /// The variables that are set; their values are nobody's business.
+    /// The names of the variables that are set. Their values may be secret and are not kept.
     pub variables: Vec<String>,
 }
 
 impl Machine {
-    /// This one.
+    /// Returns the facts about this machine.
     pub fn here() -> Machine {
         let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
         Machine {
@@ -50,35 +52,35 @@ impl Machine {
     }
 }
 
-/// Whether somebody is signed in, by the signs there are.
+/// The sign-in of a program, as far as it can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignIn {
     /// This variable is set.
     Key(String),
-    /// This file is there.
+    /// This file exists.
     File(PathBuf),
-    /// It has no sign-in of its own.
+    /// The program has no sign-in of its own.
     NotNeeded,
-    /// No sign of one. The program may know better.
+    /// No sign-in was found. The program may still have one.
     None,
 }
 
-/// What was found of one preset.
+/// The findings about one preset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub preset: &'static Preset,
-    /// The program, if it is there.
+    /// The program, if it was found.
     pub program: Option<PathBuf>,
     pub version: Option<String>,
     pub sign_in: SignIn,
-    /// An old program that does the same is there.
+    /// The old program of the same purpose that was found, if any.
     pub old: Option<String>,
-    /// What to do so that it works, as a command or a sentence; nothing if it should.
+    /// The command or sentence that fixes the installation; `None` if it should work.
     pub fix: Option<String>,
 }
 
-/// Looks for several presets, in their order. The programs are asked for their versions at the same time, because each
-/// of them takes up to seconds to start.
+/// Looks for several presets and returns the findings in the same order. The programs print their
+/// versions in parallel, because each takes up to seconds to start.
 pub fn find_all(presets: &[&'static Preset], machine: &Machine) -> Vec<Found> {
     std::thread::scope(|scope| {
         let asked: Vec<_> = presets.iter().map(|preset| scope.spawn(|| find(preset, machine))).collect();
@@ -92,7 +94,7 @@ pub fn find(preset: &'static Preset, machine: &Machine) -> Found {
     let program = preset.programs.iter().find_map(|it| machine.find(it));
     let missing = preset.needs.filter(|it| machine.find(it).is_none());
     let version = program.as_ref().and_then(|it| match preset.version {
-        // Who is too slow to say it was still installed from something.
+        // When the program takes too long, the version of its package is used.
         Version::Flag(flag) => ask_version(it, flag, machine).or_else(|| package(it).and_then(|it| it.1)),
         Version::Package => package(it).and_then(|it| it.1),
     });
@@ -123,18 +125,19 @@ fn sign_in(preset: &Preset, machine: &Machine) -> SignIn {
     file.map_or(SignIn::None, SignIn::File)
 }
 
-/// An old program in the new one's place, or beside it.
+/// Returns the old program that hides the new one or lies beside it.
 fn old(preset: &Preset, program: Option<&Path>, machine: &Machine) -> Option<String> {
     preset.old.iter().find_map(|(name, old_package)| {
         let there = machine.find(name)?;
         let (from, _) = package(&there)?;
-        // Another program of that name counts only if none of the new ones is there.
+        // A program of that name counts only if the new program is missing or hidden by it.
         let hides = program.is_none_or(|it| it == there) || preset.needs == Some(*name);
         (from == *old_package && hides).then(|| format!("{name} of {old_package}"))
     })
 }
 
-/// The package a program was installed from: its name and version, from the `package.json` above the file it leads to.
+/// Returns the name and version of the package of a program, from the `package.json` above the
+/// resolved path.
 fn package(program: &Path) -> Option<(String, Option<String>)> {
     let real = program.canonicalize().ok()?;
     let file = real.ancestors().skip(1).take(5).map(|it| it.join("package.json")).find(|it| it.is_file())?;
@@ -147,20 +150,23 @@ fn ask_version(program: &Path, flag: &str, machine: &Machine) -> Option<String> 
     question.ask(program, machine).and_then(|it| number(&it))
 }
 
-/// What a program is asked, with nothing in its environment but what it needs to run and what keeps it from updating.
+/// A question to a program. Its environment contains only the variables that it needs to run and
+/// those that keep it from updating.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Question<'a> {
     pub args: &'a [&'a str],
-    /// Said to it; its input stays open until it has answered.
+    /// The input for the program. It stays open until the program has answered.
     pub told: &'a str,
-    /// By which line its answer is known; without this it has answered when it has ended well.
+    /// A test for the line of the answer. Without it the whole output of a successful program is
+    /// the answer.
     pub answer: Option<fn(&str) -> bool>,
-    /// More variables.
+    /// Additional variables.
     pub env: &'a [(String, String)],
 }
 
 impl Question<'_> {
-    /// All that it printed, or with `answer` only that line. Nothing when it failed, or was too slow.
+    /// Runs the program. Returns its whole output, or with `answer` only the matching line. Returns
+    /// `None` if the program failed or took too long.
     pub(crate) fn ask(&self, program: &Path, machine: &Machine) -> Option<String> {
         let mut child = Command::new(program)
             .args(self.args)
@@ -176,7 +182,7 @@ impl Question<'_> {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        // Who does not listen is found by the silence that follows.
+        // A program that does not read its input is found by the timeout.
         let mut input = child.stdin.take();
         let _unheard = input.as_mut().map(|it| it.write_all(self.told.as_bytes()));
         let output = BufReader::new(child.stdout.take()?.take(MOST_SAID));
@@ -198,7 +204,8 @@ impl Question<'_> {
     }
 }
 
-/// Waits a moment for a program that has said all, and not at all for another; then ends it and whoever it started.
+/// Ends a program and its children. A program that has answered may first end by itself within
+/// [`FAREWELL`].
 fn end(child: &mut Child, done: bool) -> Option<ExitStatus> {
     let deadline = Instant::now() + if done { FAREWELL } else { Duration::ZERO };
     loop {
@@ -208,13 +215,13 @@ fn end(child: &mut Child, done: bool) -> Option<ExitStatus> {
             _ => break,
         }
     }
-    // It is not reaped, so the number is still its own.
+    // The child is not reaped yet, so the number still belongs to it.
     let group = rustix::process::Pid::from_raw(i32::try_from(child.id()).ok()?)?;
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     child.wait().ok()
 }
 
-/// The first word of a text that looks like a version.
+/// Returns the first word of a text that looks like a version.
 fn number(text: &str) -> Option<String> {
     let words = text.split(|it: char| it.is_whitespace() || it == '(' || it == ')' || it == ',');
     let plain = words.map(|it| it.trim_start_matches('v'));
@@ -222,7 +229,7 @@ fn number(text: &str) -> Option<String> {
     plain.take(200).find(version).map(str::to_owned)
 }
 
-/// The first place on PATH of a program, for those who only want to know that.
+/// Returns the first program of this name on PATH.
 pub fn on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
     Machine { path: path.to_owned(), home: PathBuf::new(), variables: vec![] }.find(name)
 }
@@ -249,7 +256,7 @@ mod tests {
         }
 
         fn machine(&self, variables: &[&str]) -> Machine {
-            // The stand-ins are shell scripts, which need a shell.
+            // The stand-in programs are shell scripts and need a shell.
             let path = std::env::join_paths([self.0.path().join("bin"), "/bin".into(), "/usr/bin".into()]).unwrap();
             let variables = variables.iter().map(|it| (*it).to_owned()).collect();
             Machine { path, home: self.0.path().join("home"), variables }

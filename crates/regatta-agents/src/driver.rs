@@ -1,8 +1,9 @@
-//! What drives a program: a translator without IO, one for each protocol.
+//! The interface of a driver: a translator without IO, one for each program protocol.
 //!
-//! A driver learns everything from the journal: what was said to the program and what it said, in the order in
-//! which the shim wrote them down. What to say next is computed from that and from what is wished. So a daemon that
-//! starts anew makes a fresh driver, shows it the journal, and goes on in mid-turn as if nothing had happened.
+//! A driver learns everything from the journal, which holds the program's input and output in the
+//! order in which the shim wrote them. It computes the next input from the journal and from the
+//! requested session input. A daemon that restarts therefore creates a new driver, replays the
+//! journal to it, and continues in the middle of a turn.
 
 use std::time::Duration;
 
@@ -10,39 +11,41 @@ use regatta_core::session::{Class, Said, Usage};
 use regatta_engine::ports::agents::{Exit, Wishes};
 pub use regatta_engine::ports::agents::{Record, Stream};
 
-/// What to do with the program's input.
+/// An action on the program's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Say {
-    /// Write this line, with a newline.
+    /// Writes this line, with a newline.
     Line(String),
-    /// Close its input: most programs end then.
+    /// Closes the input, upon which most programs end.
     Close,
 }
 
-/// How a program ended, as its driver judges it.
+/// A driver's judgement of how a program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// `None` when it did what it was asked.
+    /// The class of the failure, or `None` when the program did its work.
     pub class: Option<Class>,
-    /// What it said last, or what went wrong.
+    /// The program's last message, or the error.
     pub detail: String,
-    /// Cumulative by native session.
+    /// Cumulative usage per native session of the program.
     pub usage: Vec<(Option<String>, Usage)>,
 }
 
-/// Translates one program's stream.
+/// The translator of one program's stream.
 pub trait Driver: Send {
-    /// Takes the next record of the journal, also those of [`Stream::In`], and says what it means.
+    /// Processes the next record of the journal, including records of [`Stream::In`], and returns
+    /// the events that follow from it.
     fn saw(&mut self, record: &Record) -> Vec<Said>;
 
-    /// The next thing to say, or nothing for now. It is called again after what was said has come back through
-    /// [`Driver::saw`], never twice for one thing; it changes nothing by itself.
+    /// Returns the next input to send, or `None` if there is none for now. The session loop calls
+    /// it again only after the last input has come back through [`Driver::saw`], so it never
+    /// returns the same input twice. It changes no state.
     fn next(&self, wishes: &Wishes) -> Option<Say>;
 
-    /// What the program's end means.
+    /// Judges how the program ended.
     fn judge(&self, exit: &Exit) -> Judgement;
 
-    /// How long the program may take to open its session.
+    /// Returns how long the program may take to open its session.
     fn start_patience(&self) -> Duration {
         Duration::from_secs(60)
     }

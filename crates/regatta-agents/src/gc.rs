@@ -1,8 +1,9 @@
-//! A worker of a pool that `gc` manages, as a program of the `command` runtime.
+//! Runs one worker of a pool that the program `gc` manages, as a program of the `command` runtime.
 //!
-//! gc starts, scales and ends its workers itself, and their sessions persist. So what runs for an attempt is this: it
-//! nudges the worker with the prompt, shows what peeking at it shows, and ends when the worker is idle again. The worker
-//! commits nothing and keeps to the workspace it is told; what it did is found from the changes, as with everyone.
+//! gc starts, scales and ends its workers itself, and their sessions persist. An attempt therefore
+//! runs this program: it nudges the worker with the prompt, prints the worker's output, and ends
+//! when the worker is idle again. The worker commits nothing and stays in the workspace that the
+//! nudge names. Regatta finds its work from the changed files, as with every agent.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,20 +12,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How often the worker is looked at.
+/// The interval at which the worker's state is read.
 const ROUND: Duration = Duration::from_secs(2);
 
-/// How many rounds a worker may look idle after a nudge before it is nudged again, and then given up.
+/// The number of rounds for which a worker may be idle after a nudge. Then it is nudged again, and
+/// after the same number it is given up.
 const IDLE_ROUNDS: u32 = 15;
 
-/// What a pool says of one worker.
+/// The state of one worker, as the pool reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Worker {
     state: String,
     last_activity: String,
 }
 
-/// Whether a controller runs, by what `gc status --json` prints: how a pool is detected.
+/// Returns whether the output of `gc status --json` shows a running controller, by which a pool is
+/// detected.
 pub fn controller_runs(status: &str) -> bool {
     serde_json::from_str::<Value>(status).is_ok_and(|it| it["controller"]["state"] == "running")
 }
@@ -40,7 +43,7 @@ fn worker(status: &str, alias: &str) -> Option<Worker> {
     Some(Worker { state: word("state"), last_activity: word("last_activity") })
 }
 
-/// What to do after a look at the worker.
+/// The next action after reading the worker's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum Verdict {
@@ -50,7 +53,7 @@ enum Verdict {
     Failed(&'static str),
 }
 
-/// Follows one worker through its task.
+/// The progress of one worker on its task.
 #[derive(Debug)]
 struct Watch {
     before: Worker,
@@ -77,10 +80,11 @@ impl Watch {
                 return Verdict::GoOn;
             }
         }
-        // A task that took less than a round shows only by the time of the last activity.
+        // If a task took less than a round, only the time of the last activity shows it.
         if self.worked || now.last_activity != self.before.last_activity {
             self.idle += 1;
-            // Twice idle in a row: between two steps it may look idle once.
+            // The worker must be idle twice in a row, because it may look idle once between two
+            // steps.
             return if self.idle >= 2 { Verdict::Done } else { Verdict::GoOn };
         }
         self.idle += 1;
@@ -90,22 +94,22 @@ impl Watch {
                 self.idle = 0;
                 Verdict::NudgeAgain
             }
-            (IDLE_ROUNDS.., true) => Verdict::Failed("The worker takes no notice of its nudges."),
+            (IDLE_ROUNDS.., true) => Verdict::Failed("The worker does not react to nudges."),
             _ => Verdict::GoOn,
         }
     }
 }
 
-/// The lines of a peek that were not in the last one.
+/// Returns the lines of a peek that were not in the last peek.
 fn news<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     let new: Vec<&str> = new.lines().collect();
     let old: Vec<&str> = old.lines().collect();
-    // The longest end of the old that begins the new.
+    // The overlap is the longest end of the old lines with which the new lines begin.
     let overlap = (0..=old.len().min(new.len())).rev().find(|it| old[old.len() - it..] == new[..*it]).unwrap_or(0);
     new[overlap..].to_vec()
 }
 
-/// Nudges the worker `alias` with the prompt on the input and watches it to the end.
+/// Nudges the worker `alias` with the prompt from `input` and watches it until it is done.
 pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) -> ExitCode {
     let mut prompt = String::new();
     let done = input
@@ -121,7 +125,8 @@ pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) ->
     }
 }
 
-/// Returns what the worker is told. Its session has none of the attempt's variables, so the place of the result is named.
+/// Returns the text of the nudge. The worker's session has none of the attempt's variables, so the
+/// text names the path of the result.
 fn nudge(dir: &Path, result: Option<&str>, prompt: &str) -> String {
     let result = result.map(|path| format!(" REGATTA_RESULT is the file {path}.")).unwrap_or_default();
     format!("Work in the directory {} and nowhere else; do not commit.{result}\n\n{prompt}", dir.display())
@@ -156,11 +161,12 @@ impl Pool<'_> {
     fn work(&self, prompt: &str, out: &mut dyn Write) -> Result<(), String> {
         let status = self.status()?;
         if !controller_runs(&status) {
-            return Err("gc's controller does not run; start it, then try again.".to_owned());
+            return Err("The controller of gc is not running; start it, then try again.".to_owned());
         }
         let before = worker(&status, self.alias)
             .ok_or_else(|| format!("The pool has no worker {}; see `gc status --json`.", self.alias))?;
-        let dir = std::env::current_dir().map_err(|error| format!("There is no directory to work in: {error}."))?;
+        let dir =
+            std::env::current_dir().map_err(|error| format!("The working directory could not be read: {error}."))?;
         let result = std::env::var("REGATTA_RESULT").ok();
         let prompt = nudge(&dir, result.as_deref(), prompt);
         self.call(&["session", "nudge", self.alias, &prompt])?;
@@ -168,7 +174,7 @@ impl Pool<'_> {
         let mut seen = String::new();
         loop {
             std::thread::sleep(self.round);
-            // A peek that fails once is no reason to give up: the status decides.
+            // A failed peek is ignored, because the status decides.
             if let Ok(view) = self.call(&["session", "peek", self.alias, "--lines", "50"]) {
                 for line in news(&seen, &view) {
                     writeln!(out, "{line}").map_err(|error| format!("Could not print: {error}."))?;
@@ -245,7 +251,7 @@ mod tests {
     fn a_pool_is_nudged_watched_and_left() {
         let dir = tempfile::tempdir().unwrap();
         let gc = dir.path().join("gc");
-        // A pool of one worker, who is at work for one look and idle ever after.
+        // The pool has one worker, which works for one round and is idle afterwards.
         let script = r#"#!/bin/sh
 cd "$(dirname "$0")"
 case "$1 $2" in

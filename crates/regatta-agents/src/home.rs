@@ -1,4 +1,4 @@
-//! The home-like directory that each agent has, and what of the user's own it is shown there.
+//! The home directory that each agent has, and the links in it to paths of the user's own home.
 
 use std::fs;
 use std::io;
@@ -13,26 +13,27 @@ use crate::keys::expand;
 use crate::rundir::RunDir;
 use crate::words;
 
-/// An agent's home, and the real paths that its profile lists.
+/// An agent's home, and the real paths that its profile lists and that exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// Kept between attempts, so that logins and sessions survive.
+    /// The directory, which is kept between attempts so that logins and sessions survive.
     pub path: PathBuf,
-    /// Listed to be read, and there.
+    /// The listed paths that the program may read.
     pub read: Vec<PathBuf>,
-    /// Listed to be written, and there.
+    /// The listed paths that the program may write.
     pub write: Vec<PathBuf>,
-    /// What is listed and not shown, in sentences.
+    /// Sentences about listed paths that are not shown to the program.
     pub warnings: Vec<String>,
 }
 
-/// Makes the agent's home, `homes/AGENT` under the data directory, with a link in it to each listed path of the user's
-/// own home: `~/.claude` is then the same directory for the program as it is for the user.
+/// Creates the agent's home, `homes/AGENT` under the data directory, and links every listed path of
+/// the user's home into it. `~/.claude` is then the same directory for the program as for the user.
 pub fn furnish(data_dir: &Path, agent: &AgentName, profile: &Profile, user_home: &Path) -> Result<Home, AgentError> {
     furnish_at(place(data_dir, agent), (&profile.read, &profile.write), user_home)
 }
 
-/// Makes a home at `path` in which listed paths are linked, some to be read and some to be written.
+/// Creates a home at `path` and links the listed paths into it: the first list read-only, the
+/// second writable.
 pub(crate) fn furnish_at(
     path: PathBuf,
     (read, write): (&[String], &[String]),
@@ -44,11 +45,11 @@ pub(crate) fn furnish_at(
         let real = expand(listed, user_home);
         if !real.is_absolute() {
             home.warnings.push(format!(
-                "`{listed}` on the agent's lists is no absolute path and not under `~`, so it is not shown."
+                "`{listed}` in the agent's profile is neither an absolute path nor under `~`, so the program does not see it."
             ));
             continue;
         }
-        // Presets list what a program may have; this user may not have it.
+        // Presets list every path that a program may have; this user may not have it.
         if !real.exists() {
             continue;
         }
@@ -58,12 +59,14 @@ pub(crate) fn furnish_at(
     Ok(home)
 }
 
-/// Where an agent's home is. The agent's name may have slashes; no two names make one directory.
+/// Returns the path of an agent's home. Slashes in the agent's name are replaced, and no two names
+/// share a directory.
 pub fn place(data_dir: &Path, agent: &AgentName) -> PathBuf {
     data_dir.join("homes").join(agent.as_str().replace('/', "+"))
 }
 
 impl Home {
+    /// Links `real` into this home if it lies in the user's home.
     fn link(&mut self, real: &Path, user_home: &Path) -> io::Result<()> {
         let Ok(name) = real.strip_prefix(user_home) else { return Ok(()) };
         let own = self.path.join(name);
@@ -79,9 +82,10 @@ impl Home {
                 if fs::read_link(&own).is_ok_and(|it| it == real) {
                     return Ok(());
                 }
-                // The program made one of its own, or replaced the link with a file: that may be its login.
+                // The program created this path, or replaced the link with a file that may be its
+                // login.
                 self.warnings.push(format!(
-                    "{} is the agent's own and stays; {} is not shown there. Remove the first to link them.",
+                    "{} belongs to the agent and stays, so {} is not linked there. To link it, remove the agent's path first.",
                     own.display(),
                     real.display()
                 ));
@@ -119,7 +123,7 @@ mod tests {
         );
         assert!(home.warnings.len() == 1 && home.warnings[0].contains("relative"), "{:?}", home.warnings);
 
-        // Again, with something of the program's own in the way.
+        // The second run finds a path of the program's own where the link would go.
         fs::write(home.path.join("session"), "kept").unwrap();
         fs::remove_file(home.path.join(".claude")).unwrap();
         fs::create_dir(home.path.join(".claude")).unwrap();

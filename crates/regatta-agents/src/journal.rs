@@ -1,13 +1,15 @@
-//! The journal of one attempt: every line its program said or was told, in the order in which the shim saw them.
+//! The journal of one attempt: every line of the program's input and output, in the order in which
+//! the shim saw them.
 //!
-//! It lies in the run directory in segments, `journal-0000000001.jsonl`, each named by the place of its first record.
-//! A record is one line of JSON whose last field is a checksum of the bytes before it. A power cut may leave a torn
-//! line, a hole of zeros or a block of some other file at the end: a reader takes only whole lines whose sum fits and
-//! whose place follows on, and stops for good at the first that is not so (D8).
+//! The journal lies in the run directory in segments such as `journal-0000000001.jsonl`, named by
+//! the number of their first record. A record is one line of JSON whose last field is a checksum of
+//! the bytes before it. A power cut may leave a torn line, a hole of zeros or a block of another
+//! file at the end. A reader therefore accepts only whole lines with a matching checksum and the
+//! next number, and stops for good at the first other line (D8).
 //!
-//! A record is visible to readers at once and outlives the shim; it is synced to the disk at most a second later
-//! (by the scribe), when a segment is full, and before the exit is recorded. So a power cut, which ends the
-//! program too, may take the last second; nothing else takes anything (P2).
+//! Readers see a record at once, and it outlives the shim. It is synced to the disk at most a
+//! second later, when a segment is full, and before the exit is recorded. A power cut ends the
+//! program too and may lose the last second; nothing else loses records (P2).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -21,33 +23,39 @@ use serde::{Deserialize, Serialize};
 use crate::driver::{Record, Stream};
 use crate::rundir::{sync_parent, write_beside};
 
-/// How much is written at once. Lines longer than this are written in pieces, so that they are held only once.
+/// The number of bytes that are written at once. A longer line is written in pieces, so that it is
+/// in memory only once.
 const PIECE: usize = 16 * 1024;
 
-/// What a record ends with: the checksum in eight hexadecimal digits.
+/// The field at the end of a record: the checksum in eight hexadecimal digits.
 const SUM: &[u8] = b",\"sum\":\"";
 const SUM_LENGTH: usize = SUM.len() + 8 + 2;
 
-/// No line of a journal is longer: it would be one of the longest that the shim lets pass, all of it escaped.
+/// The maximum length of an encoded line. It has room for the longest line of a shim with every
+/// byte escaped.
 pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 
-/// The shim's own words, as the line of a [`Stream::Mark`] record.
+/// A remark of the shim itself, as the line of a [`Stream::Mark`] record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mark")]
 pub(crate) enum Mark {
-    /// The line before this was longer than allowed; so many bytes of it are not there.
+    /// The previous line was too long, and this many bytes of it are missing.
     Cut { stream: Stream, bytes: u64 },
-    /// The journal has its full size; from here lines of the program are counted and not kept.
+    /// The journal has reached its limit. From here on, lines of the program are counted and not
+    /// kept.
     Full { bytes: u64 },
-    /// So much was not kept since.
+    /// The number of lines and bytes that were not kept.
     Dropped { lines: u64, bytes: u64 },
-    /// This much of a tool call's output, in so many updates, is more than the journal stores of one call.
+    /// The number of bytes of a tool call's output, and of updates with them, that exceeded the
+    /// limit for one call.
     LeftOut { call: String, updates: u64, bytes: u64 },
-    /// So many lines were accepted for its input when it closed it, and were never said.
+    /// The number of lines that were accepted for the program's input but not sent before the input
+    /// was closed.
     Unsaid { lines: u64 },
-    /// It wanted to reach this host and port and was not let; for the so manieth time.
+    /// The proxy refused the program a connection to this host and port. `times` counts the
+    /// refusals.
     Refused { to: String, why: String, times: u64 },
-    /// Its ways out do not work, and why.
+    /// The program's egress routes do not work, for this reason.
     Shut { why: String },
 }
 
@@ -56,11 +64,13 @@ impl Mark {
         serde_json::to_string(self).expect("a mark is plain data")
     }
 
-    /// Reads a mark and says it to a person.
+    /// Returns the sentence for a person that explains a mark.
     pub(crate) fn explain(line: &str) -> Option<String> {
         Some(match serde_json::from_str(line).ok()? {
             Mark::Cut { bytes, .. } => format!("[{bytes} more bytes of this line were cut]"),
-            Mark::Full { bytes } => format!("[{bytes} bytes are kept of an attempt: from here on lines are dropped]"),
+            Mark::Full { bytes } => {
+                format!("[the limit of {bytes} bytes per attempt is reached: the following lines are dropped]")
+            }
             Mark::Dropped { lines, bytes } => format!("[{lines} lines, {bytes} bytes, were dropped]"),
             Mark::LeftOut { call, updates: 1, bytes } => {
                 format!("[{bytes} bytes of the output of {call} were left out]")
@@ -68,10 +78,10 @@ impl Mark {
             Mark::LeftOut { call, updates, bytes } => {
                 format!("[{bytes} bytes of the output of {call}, in {updates} updates, were left out]")
             }
-            Mark::Unsaid { lines } => format!("[it closed its input before {lines} lines were said to it]"),
+            Mark::Unsaid { lines } => format!("[the program closed its input before {lines} lines were sent]"),
             Mark::Refused { to, why, times: 1 } => format!("[{to} was refused: {why}]"),
             Mark::Refused { to, why, times } => format!("[{to} was refused {times} times: {why}]"),
-            Mark::Shut { why } => format!("[its ways out do not work: {why}]"),
+            Mark::Shut { why } => format!("[the program's network access does not work: {why}]"),
         })
     }
 }
@@ -80,7 +90,8 @@ fn segment_name(first: u64) -> String {
     format!("journal-{first:010}.jsonl")
 }
 
-/// The segments of a directory, by the place of their first records: plain, or else compressed.
+/// Returns the segments in a directory with the numbers of their first records. If a segment exists
+/// both plain and compressed, the plain file is returned.
 fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -96,20 +107,21 @@ fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         });
         found.extend(first.map(|it| (it, dir.join(&name))));
     }
-    // Of two of the same place the plain one sorts first: the other may be half made.
+    // The plain file of a segment sorts first. The compressed one may be incomplete.
     found.sort();
     found.dedup_by_key(|it| it.0);
     Ok(found)
 }
 
-/// When a journal was last written to, as a date in milliseconds; nothing when there is none.
+/// Returns the time of the last write to a journal in Unix milliseconds, or `None` if there is no
+/// journal.
 pub(crate) fn written(dir: &Path) -> Option<u64> {
     let (_, last) = segments(dir).ok()?.pop()?;
     let since = fs::metadata(last).ok()?.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
     u64::try_from(since.as_millis()).ok()
 }
 
-/// The place of the last record of a journal, 0 before the first.
+/// Returns the number of the last record of a journal, or 0 if there is none.
 pub(crate) fn last(dir: &Path) -> io::Result<u64> {
     let Some((first, _)) = segments(dir)?.pop() else { return Ok(0) };
     let mut reader = Reader { next: first, ..Reader::new(dir) };
@@ -117,39 +129,41 @@ pub(crate) fn last(dir: &Path) -> io::Result<u64> {
     Ok(reader.next - 1)
 }
 
-/// Whether a line is one that a journal can hold: encoded it must not be longer than any.
+/// Returns whether a line fits into a journal when it is encoded.
 pub(crate) fn fits(line: &str) -> bool {
     const AROUND: usize = 256;
     let encoded = |it: u8| if it < 0x20 { 6 } else { 1 + usize::from(matches!(it, b'"' | b'\\')) };
     line.len() < LONGEST && line.bytes().map(encoded).sum::<usize>() + AROUND < LONGEST
 }
 
-/// A journal that is gone on with.
+/// A journal that was opened for appending.
 pub(crate) struct Resumed {
     pub(crate) writer: Writer,
-    /// How much it holds.
+    /// The number of bytes in the journal.
     pub(crate) kept: u64,
-    /// Something was torn, and is gone.
+    /// Set if a torn end was removed.
     pub(crate) mended: bool,
 }
 
-/// Appends to a journal. There is one for an attempt, ever: the shim's, or whoever keeps a copy.
+/// The writer of a journal. An attempt's journal has only one writer: its shim, or the process that
+/// keeps the copy.
 pub(crate) struct Writer {
     dir: PathBuf,
     file: Option<File>,
-    /// The place of the file's first record.
+    /// The number of the file's first record.
     first: u64,
-    /// Encoded and not yet in the file.
+    /// Encoded bytes that are not yet in the file.
     buffer: Vec<u8>,
-    /// What the file surely holds.
+    /// The number of bytes that are certainly in the file.
     length: u64,
-    /// The segment gives way to a new one at this length.
+    /// The length at which a new segment is started.
     rotate_at: u64,
     next: u64,
     unsynced: bool,
-    /// The segment's name is not on the disk yet.
+    /// Set while the segment's name is not synced to the disk.
     unnamed: bool,
-    /// Asked when the disk refuses (full, mostly): whether to try again. It naps.
+    /// A function that decides whether to retry when the disk refuses a write, usually because it
+    /// is full. It also waits.
     again: Box<dyn FnMut(&io::Error) -> bool + Send>,
 }
 
@@ -170,8 +184,8 @@ impl Writer {
         }
     }
 
-    /// Goes on where a journal ends, or begins one. What no reader would come to goes first: a torn end, and whatever
-    /// stands behind it.
+    /// Opens a journal to continue it, or begins one. Everything that no reader would reach is
+    /// removed first: a torn end and whatever follows it.
     pub(crate) fn resume(dir: PathBuf, rotate_at: u64) -> io::Result<Resumed> {
         let mut writer = Writer::new(dir, rotate_at, |_| false);
         let (mut kept, mut mended) = (0, false);
@@ -193,7 +207,7 @@ impl Writer {
             kept += whole;
             writer.file = None;
             if path.extension().is_some_and(|it| it == "gz") {
-                continue; // it was made as a whole
+                continue; // compressed segments are written as a whole
             }
             let file = OpenOptions::new().append(true).open(&path)?;
             let torn = file.metadata()?.len() > whole;
@@ -207,14 +221,14 @@ impl Writer {
                 break;
             }
         }
-        // From the end: what a crash leaves is then still a journal.
+        // Files are removed from the end, so that a crash leaves a valid journal.
         for (_, path) in found.rev() {
             fs::remove_file(path)?;
         }
         Ok(Resumed { writer, kept, mended })
     }
 
-    /// Whether the journal still ends where this left it.
+    /// Returns whether the journal still ends where this writer left it.
     pub(crate) fn is_current(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let there = fs::metadata(self.dir.join(segment_name(self.first)));
@@ -222,7 +236,7 @@ impl Writer {
         (ours.dev(), ours.ino(), self.length) == (there.dev(), there.ino(), there.len()) && self.buffer.is_empty()
     }
 
-    /// The place of the last record, 0 before the first.
+    /// Returns the number of the last record, or 0 if there is none.
     pub(crate) fn last(&self) -> u64 {
         self.next - 1
     }
@@ -231,7 +245,8 @@ impl Writer {
         self.unsynced
     }
 
-    /// Appends a record; returns its length. It is in the file after [`Writer::flush`] at the latest.
+    /// Appends a record and returns its length. The record is in the file after [`Writer::flush`]
+    /// at the latest.
     pub(crate) fn append(&mut self, at: u64, stream: Stream, line: &str) -> io::Result<u64> {
         if self.file.is_none() || self.length + self.buffer.len() as u64 >= self.rotate_at {
             self.rotate()?;
@@ -275,14 +290,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts everything into the file, where readers see it.
+    /// Writes all buffered bytes to the file, where readers see them.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if self.buffer.is_empty() {
             return Ok(());
         }
         while let Err(error) = file.write_all(&self.buffer) {
-            // What came through in part goes first, or it would be there twice.
+            // A partial write is removed first, or its bytes would be in the file twice.
             if !(self.again)(&error) || file.set_len(self.length).is_err() {
                 return Err(error);
             }
@@ -293,14 +308,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts everything onto the disk.
+    /// Writes all buffered bytes and syncs the file to the disk.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         if let Some(file) = &self.file
             && self.unsynced
         {
             file.sync_data()?;
-            // Its name too; not when it is made, since a program's first byte waits for that.
+            // The directory is synced here and not when the file is created, because the program's
+            // first byte waits for the creation.
             if std::mem::take(&mut self.unnamed) {
                 File::open(&self.dir)?.sync_all()?;
             }
@@ -325,40 +341,40 @@ impl Writer {
     }
 }
 
-/// Reads a journal from a place on, also while it grows.
+/// A reader of a journal from any record on. It can follow a journal that grows.
 pub(crate) struct Reader {
     dir: PathBuf,
     next: u64,
-    /// Records before this are passed over.
+    /// The number of the first record to return. Earlier records are skipped.
     from: u64,
     segment: Option<Segment>,
     torn: bool,
 }
 
 struct Segment {
-    /// The place of its first record.
+    /// The number of the segment's first record.
     first: u64,
     source: Box<dyn Read + Send>,
     buffer: Vec<u8>,
-    /// What of the buffer was taken.
+    /// The number of bytes of the buffer that were consumed.
     taken: usize,
-    /// How far a newline was looked for.
+    /// The number of bytes that were searched for a newline.
     looked: usize,
 }
 
 impl Reader {
-    /// Reads from the first record on.
+    /// Creates a reader that starts at the first record.
     pub(crate) fn new(dir: &Path) -> Reader {
         Reader { dir: dir.to_owned(), next: 1, from: 1, segment: None, torn: false }
     }
 
-    /// Reads from the record at place `from` on.
+    /// Creates a reader that starts at record number `from`.
     pub(crate) fn at(dir: &Path, from: u64) -> io::Result<Reader> {
         let next = segments(dir)?.iter().map(|it| it.0).filter(|it| *it <= from.max(1)).max().unwrap_or(1);
         Ok(Reader { next, from, ..Reader::new(dir) })
     }
 
-    /// The next record; `None` when there is none yet, or, of an attempt that has ended, none any more.
+    /// Returns the next record, or `None` if there is none yet.
     pub(crate) fn read(&mut self) -> io::Result<Option<Record>> {
         while !self.torn {
             let Some(segment) = &mut self.segment else {
@@ -389,10 +405,11 @@ impl Reader {
         Ok(None)
     }
 
-    /// Goes to the segment that begins with the next record, if there is one. Lines that were put behind the old
-    /// one's end since we saw it make that another record, and so are not passed over.
+    /// Opens the segment that begins with the next record, if there is one. If the old segment has
+    /// grown since, its new lines are the next records, so no segment begins there and none is
+    /// skipped.
     fn open_next(&mut self) -> io::Result<bool> {
-        // One that is empty still is its own successor.
+        // The segment that begins with the next record may be this one while it is empty.
         if self.segment.as_ref().is_some_and(|it| it.first == self.next) {
             return Ok(false);
         }
@@ -413,7 +430,7 @@ impl Reader {
 
 enum Found {
     Line(std::ops::Range<usize>),
-    /// The beginning of a line.
+    /// An incomplete line.
     Part,
     /// Nothing after the last line.
     End,
@@ -442,7 +459,7 @@ impl Segment {
                 return Ok(Found::TooLong);
             }
             if self.buffer.is_empty() && self.buffer.capacity() > 4 * PIECE {
-                self.buffer = Vec::new(); // one long line must not be paid for ever after
+                self.buffer = Vec::new(); // the memory of one long line is returned
             }
             let read = (&mut self.source).take(PIECE as u64).read_to_end(&mut self.buffer)?;
             if read == 0 {
@@ -452,7 +469,8 @@ impl Segment {
     }
 }
 
-/// Reads one line of a journal; `None` when it is torn, or not the record of this place.
+/// Decodes one line of a journal. Returns `None` if the line is torn or has another number than
+/// `n`.
 fn decode(line: &[u8], n: u64) -> Option<Record> {
     let (body, sum) = line.split_at_checked(line.len().checked_sub(SUM_LENGTH)?)?;
     let sum = sum.strip_prefix(SUM)?.strip_suffix(b"\"}")?;
@@ -464,9 +482,9 @@ fn decode(line: &[u8], n: u64) -> Option<Record> {
     (record.n == n).then_some(record)
 }
 
-/// The text of the last records of the program's own streams, at most that many bytes.
+/// Returns the end of the program's output as text of at most `bytes` bytes.
 pub(crate) fn tail(dir: &Path, bytes: usize) -> io::Result<String> {
-    // The last segment may just have begun.
+    // The last segment may have just begun, so reading starts one segment earlier.
     let first = segments(dir)?.iter().rev().nth(1).map_or(1, |it| it.0);
     let mut reader = Reader { next: first, ..Reader::new(dir) };
     let mut text = String::new();
@@ -474,7 +492,7 @@ pub(crate) fn tail(dir: &Path, bytes: usize) -> io::Result<String> {
         if matches!(record.stream, Stream::Out | Stream::Err) {
             text += &record.line;
             text.push('\n');
-            // Cut only when twice too long, so that many short lines cost little.
+            // The text is cut only when it is twice too long, so that many short lines cost little.
             if text.len() > 2 * bytes.max(PIECE) {
                 cut_front(&mut text, bytes);
             }
@@ -492,8 +510,8 @@ fn cut_front(text: &mut String, bytes: usize) {
     text.drain(..start);
 }
 
-/// Compresses a journal that nobody writes any more; returns whether there was something to do. A crash in the midst
-/// leaves it readable, and to be done again.
+/// Compresses a journal that nobody writes any more. Returns whether there was anything to do.
+/// After a crash the journal is still readable and can be compressed again.
 pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     let mut done = false;
     for (_, path) in segments(dir)? {
@@ -504,7 +522,7 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
         io::copy(&mut File::open(&path)?, &mut encoder)?;
         let packed = path.with_extension("jsonl.gz");
         let temporary = write_beside(&packed, &encoder.finish()?)?;
-        // It tells when the last word was.
+        // The modification time is kept, because it tells when the last record was written.
         File::options().append(true).open(&temporary)?.set_modified(fs::metadata(&path)?.modified()?)?;
         fs::rename(&temporary, &packed)?;
         sync_parent(&packed)?;
@@ -514,10 +532,10 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     Ok(done)
 }
 
-/// Removes a journal; returns whether there was one.
+/// Removes a journal. Returns whether there was one.
 pub(crate) fn remove(dir: &Path) -> io::Result<bool> {
     let found = segments(dir)?;
-    // From its end: what is left after a crash is then still a journal.
+    // Files are removed from the end, so that a crash leaves a valid journal.
     for first in found.iter().rev().map(|it| it.0) {
         for name in [segment_name(first), segment_name(first) + ".gz"] {
             match fs::remove_file(dir.join(name)) {
@@ -593,7 +611,8 @@ mod tests {
         }
     }
 
-    /// Every way to tear the last segment: whatever is left is a beginning of what was written.
+    /// Damages the last segment in every possible way. A reader must return a prefix of the written
+    /// lines.
     #[test]
     fn d8_a_torn_end_is_never_read_as_truth() {
         let directory = tempfile::tempdir().unwrap();
@@ -602,7 +621,8 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         let other = fs::read(directory.path().join(segment_name(1))).unwrap();
         let mut torn: Vec<Vec<u8>> = (0..whole.len()).map(|it| whole[..it].to_vec()).collect();
-        // A hole of zeros, a block of an older file of the same kind, a flipped bit.
+        // The damages are a hole of zeros, a block of an older file of the same kind, and a flipped
+        // bit.
         for at in 0..whole.len() {
             let mut zeros = whole.clone();
             zeros[at..].fill(0);
@@ -623,7 +643,7 @@ mod tests {
     #[test]
     fn p9_a_disk_that_refuses_for_a_while_loses_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        // A directory that is not there yet refuses too.
+        // A missing directory also refuses writes.
         let dir = directory.path().join("later");
         let (made, mut asked) = (dir.clone(), 0);
         let mut writer = Writer::new(dir.clone(), SMALL, move |_| {
@@ -658,11 +678,11 @@ mod tests {
         let dir = directory.path();
         let lines = written(dir);
         let before: u64 = segments(dir).unwrap().iter().map(|it| it.1.metadata().unwrap().len()).sum();
-        // A crash in the midst: both are there, and the packed one is half.
+        // A crash during compression leaves both files, and the compressed one is incomplete.
         fs::write(dir.join(segment_name(1) + ".gz"), "half").unwrap();
         assert_eq!(all(dir).len(), lines.len());
         assert!(compress(dir).unwrap());
-        assert!(!compress(dir).unwrap(), "it is done");
+        assert!(!compress(dir).unwrap(), "it is compressed already");
         let after: u64 = segments(dir).unwrap().iter().map(|it| it.1.metadata().unwrap().len()).sum();
         assert!(after < before / 2, "{before} became {after}");
         assert_eq!(all(dir).into_iter().map(|it| it.line).collect::<Vec<_>>(), lines);

@@ -1,7 +1,7 @@
-//! Where an agent's secrets come from, at the moment its program starts.
+//! Fetches an agent's secrets when its program starts.
 //!
-//! A value goes into the child's environment and into the redactor, and nowhere else: not into a file, not into the
-//! database, not into an error.
+//! A secret's value goes into the child's environment and into the redactor, and nowhere else: not
+//! into a file, the database or an error.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,18 +18,18 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::process::ready_until;
 
-/// How long a command may take: a person may have to unlock a store meanwhile.
+/// The time that a command may take. A person may have to unlock a password store meanwhile.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// No key is longer; a command that prints more prints something else.
+/// The maximum length of a secret in bytes. A command that prints more prints something else.
 const LONGEST: u64 = 64 * 1024;
 
-/// Secrets with their values.
+/// Secrets with their values, and warnings about their sources.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// The variable and its value.
+    /// Pairs of variable and value.
     pub values: Vec<(String, String)>,
-    /// What a person should mend, in sentences.
+    /// Problems that a person should fix, as sentences.
     pub warnings: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// Fetches every key from where it is. `variable` looks into the daemon's own environment.
+/// Fetches every secret from its source. `variable` reads the daemon's own environment.
 pub fn resolve(
     keys: &[Key],
     variable: impl Fn(&str) -> Option<String>,
@@ -56,12 +56,12 @@ pub fn resolve(
         };
         let value = value.trim_end_matches(['\r', '\n']);
         if value.is_empty() {
-            return Err(failed(key, format!("{} gives nothing", source(key)), "Put the key there, then start again."));
+            return Err(failed(key, format!("{} is empty", source(key)), "Put the key there, then start again."));
         }
         if value.contains('\0') {
             return Err(failed(
                 key,
-                format!("{} gives bytes that no variable can hold", source(key)),
+                format!("{} contains a NUL byte, which no variable can hold", source(key)),
                 "Store it as text.",
             ));
         }
@@ -70,7 +70,7 @@ pub fn resolve(
     Ok(found)
 }
 
-/// A path that may begin with `~`.
+/// Expands a leading `~` of a path to `home`.
 pub fn expand(path: &str, home: &Path) -> PathBuf {
     match path.strip_prefix('~') {
         Some("") => home.to_owned(),
@@ -83,7 +83,7 @@ fn from_env(name: &str) -> String {
     format!("Start the daemon with it: {name}=… regatta up --restart.")
 }
 
-/// Says that the daemon's environment lacks the variable a key comes from.
+/// Returns the error for a secret whose source variable is not set in the daemon's environment.
 pub(crate) fn not_set(key: &Key, name: &str) -> AgentError {
     failed(key, format!("the daemon's environment has no {name}"), from_env(name))
 }
@@ -119,7 +119,8 @@ fn from_file(key: &Key, path: &Path, warnings: &mut Vec<String>) -> Result<Strin
     Ok(text)
 }
 
-/// Runs the user's own command line, in the daemon's own environment: it may need an agent or a store of the session.
+/// Runs the user's own command line in the daemon's own environment, because it may need the user's
+/// key agent or an unlocked password store.
 fn from_command(key: &Key, line: &str, patience: Duration) -> Result<String, AgentError> {
     let by_hand = format!("Run it by hand to see what is wrong: {line}");
     let wrong = |why: String| failed(key, format!("the command `{line}` {why}"), by_hand.clone());
@@ -127,7 +128,7 @@ fn from_command(key: &Key, line: &str, patience: Duration) -> Result<String, Age
         .args(["-c", line])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // What it says there may be the secret itself.
+        // The standard error may contain the secret itself.
         .stderr(Stdio::null())
         .process_group(0)
         .spawn()
@@ -137,20 +138,21 @@ fn from_command(key: &Key, line: &str, patience: Duration) -> Result<String, Age
     if !matches!(text, Ok(Some(_)))
         && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
     {
-        // It is not reaped yet, so the number is still its own. If it has ended there is nobody to end.
+        // The child is not reaped yet, so the process number still belongs to it. The call fails
+        // only if the group has ended, which is fine.
         let _ = kill_process_group(group, Signal::KILL);
     }
-    let status = child.wait().map_err(|error| wrong(format!("was lost: {error}")))?;
+    let status = child.wait().map_err(|error| wrong(format!("could not be waited for: {error}")))?;
     match text {
         Err(error) => Err(wrong(format!("could not be read: {error}"))),
-        Ok(None) => Err(wrong(format!("gave no answer in {} s", patience.as_secs()))),
+        Ok(None) => Err(wrong(format!("did not answer within {} s", patience.as_secs()))),
         Ok(Some(_)) if !status.success() => Err(wrong(format!("failed ({status})"))),
         Ok(Some(bytes)) => String::from_utf8(bytes)
             .map_err(|_| failed(key, format!("the command `{line}` printed no text"), by_hand.clone())),
     }
 }
 
-/// Reads to the end; `None` when time ran out first.
+/// Reads to the end, or returns `None` when the deadline passed first.
 fn read_until(mut from: impl Read + std::os::fd::AsFd, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![];
     let mut buffer = [0; 4096];
@@ -213,7 +215,7 @@ mod tests {
         let said = failed.what.replace("`echo s3cret; echo s3cret >&2; exit 3`", "");
         assert!(said.contains("API_KEY") && said.contains('3') && !said.contains("s3cret"), "{failed:?}");
         let empty = one(KeySource::Command("true".to_owned()), PATIENCE).unwrap_err();
-        assert!(empty.what.contains("gives nothing"), "{empty:?}");
+        assert!(empty.what.contains("is empty"), "{empty:?}");
         let keys = one(KeySource::Env("THEIR_KEY".to_owned()), PATIENCE).unwrap();
         assert!(!format!("{keys:?}").contains("from-the-environment"));
     }
@@ -226,7 +228,7 @@ mod tests {
         let before = Instant::now();
         let patience = Duration::from_millis(300);
         let failed = one(KeySource::Command(line), patience).unwrap_err();
-        assert!(failed.what.contains("gave no answer"), "{failed:?}");
+        assert!(failed.what.contains("did not answer"), "{failed:?}");
         assert!(before.elapsed() >= patience);
         if let Ok(pid) = std::fs::read_to_string(&file) {
             let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));

@@ -1,7 +1,8 @@
-//! What is settled before a program starts: its home, its keys, its sandbox, its command line and its environment.
+//! Prepares a program's start: its home, its secrets, its sandbox, its command line and its
+//! environment.
 //!
-//! All but the environment is written to `launch.json`; the environment may hold a secret and goes to the shim as its
-//! own.
+//! Everything but the environment is written to `launch.json`. The environment can hold secrets, so
+//! the shim receives it as its own environment and it is never on disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ use crate::scripted::SESSIONS_HOME;
 use crate::supervise::AgentsAdapter;
 use crate::{keys, words};
 
-/// Writes down what the shim is to run, and finds out with what.
+/// Writes the prompt, the script and `launch.json` for the shim. Returns the shim's environment,
+/// and the sandbox and warnings of the start.
 pub(crate) fn write(
     adapter: &AgentsAdapter,
     dir: &RunDir,
@@ -32,7 +34,8 @@ pub(crate) fn write(
     if launch.runtime == Runtime::Outside {
         return Err(words::not_ours(&launch.agent));
     }
-    // A start that was cut short may have left a shim on its way: it carries the old mark.
+    // An interrupted start may have left a shim that is still starting. It carries the old mark, so
+    // the mark is kept.
     let mark = match dir.launch().ok().flatten() {
         Some(record) => record.mark,
         None => fresh_mark().map_err(file("make a mark for", dir.0.clone()))?,
@@ -73,7 +76,7 @@ pub(crate) fn write(
         extra.push((drivers::TOKEN_VARIABLE.to_owned(), mcp.token.clone()));
         secrets.push(drivers::TOKEN_VARIABLE.to_owned());
     }
-    // Who is not shut in by a person's wish has the user's own home, logins and all.
+    // Without a sandbox the program gets the user's own home with all its logins.
     let own_home = (level(launch) != Level::Off).then_some(home.path.as_path());
     if own_home.is_some() {
         extra.retain(|it| it.0 != "HOME");
@@ -104,7 +107,7 @@ pub(crate) fn write(
     Ok((environment, Started { sandbox: prepared.mechanism.map(|_| prepared.description), warnings }))
 }
 
-/// What identifies the launch to the program.
+/// Returns the variables that identify the launch to the program.
 fn ours(
     dir: &RunDir,
     launch: &Launch,
@@ -127,17 +130,18 @@ fn ours(
     ours
 }
 
-/// The directory in which the program begins: in the workspace, whatever links there are, and there.
+/// Returns the directory in which the program starts. It must be an existing directory inside the
+/// workspace after all symbolic links are resolved.
 fn begins(setup: &Setup, agent: &AgentName) -> Result<PathBuf, AgentError> {
     let Some(asked) = &setup.profile.cwd else { return Ok(setup.workspace.clone()) };
     let inside = |it: PathBuf| setup.workspace.canonicalize().is_ok_and(|root| it.starts_with(root)) && it.is_dir();
-    match setup.begins().canonicalize().is_ok_and(inside) {
-        true => Ok(setup.begins()),
-        false => Err(words::no_cwd(agent, asked)),
+    if !setup.begins().canonicalize().is_ok_and(inside) {
+        return Err(words::no_cwd(agent, asked));
     }
+    Ok(setup.begins())
 }
 
-/// Puts the files in the agent's home that its program wants there, where it has none of its own.
+/// Writes the files that the program needs into the agent's home, unless they exist there.
 fn furnish_files(setup: &Setup, home: &Path) -> Result<(), AgentError> {
     for (name, content) in drivers::files(setup) {
         let path = home.join(name);
@@ -150,7 +154,8 @@ fn furnish_files(setup: &Setup, home: &Path) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// How far the program is to be shut in. The scripted agent is this program, and its steps are the user's own.
+/// Returns how strictly the program is sandboxed. The scripted agent is Regatta itself and the user
+/// wrote its steps, so by default it runs without a sandbox.
 fn level(launch: &Launch) -> Level {
     match (launch.profile.confine, &launch.runtime) {
         (None, Runtime::Scripted) if launch.profile.egress.is_empty() => Level::Off,
@@ -158,12 +163,13 @@ fn level(launch: &Launch) -> Level {
     }
 }
 
-/// Files that the user named in the command itself: a script that is given to an interpreter must be seen by it.
+/// Returns the existing files that the command names with absolute paths. The sandbox must show
+/// them, for example a script that is given to an interpreter.
 fn named_files(command: &[String]) -> impl Iterator<Item = PathBuf> {
     command.iter().skip(1).map(PathBuf::from).filter(|it| it.is_absolute() && it.is_file())
 }
 
-/// Finds how the program is shut in.
+/// Chooses and prepares the program's sandbox.
 fn shut_in(
     (adapter, dir): (&AgentsAdapter, &RunDir),
     launch: &Launch,

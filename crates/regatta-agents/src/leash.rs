@@ -1,7 +1,9 @@
-//! A program's leash: it goes on only as long as a runner hears of its daemon.
+//! Ends a runner's program when the runner has not heard from its daemon for too long (L5).
 //!
-//! The runner notes each time on the machine's boot clock, which no change of the date moves and which goes on while the
-//! machine sleeps. The shim looks at it by itself, so that a runner that was killed, or frozen, holds nothing up.
+//! By then the daemon may have given the task to another agent. The runner writes the time of each
+//! contact to a file, by the machine's boot clock: no change of the date moves that clock, and it
+//! counts while the machine sleeps. The shim reads the file itself, so the deadline also holds when
+//! the runner was killed or is frozen.
 
 use std::fs;
 use std::io;
@@ -13,12 +15,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::rundir::Leash;
 use crate::tree::Tree;
 
-/// How long a program may take to end by itself.
+/// The time that a program may take to end by itself after the deadline.
 const GRACE: Duration = Duration::from_secs(3);
-/// And all of it to be gone, before it is tried again.
+/// The time that killed processes may take to disappear before they are killed again.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Notes that the daemon was heard of just now.
+/// Records that the daemon was in contact just now.
 pub fn note(file: &Path) -> io::Result<()> {
     let beside = file.with_extension("new");
     fs::write(&beside, now_ms().to_string())?;
@@ -30,8 +32,8 @@ fn now_ms() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
-/// Whether what the file says is too old. One that is not there, or cannot be read, says nothing: its age counts from
-/// when it was first missed.
+/// Returns whether the last contact is too long ago. When the file is missing or unreadable, the
+/// time counts from the first call that found no contact time; `missed` holds that moment.
 fn is_over(leash: &Leash, missed: &mut Option<u64>, now: u64) -> bool {
     let noted = fs::read_to_string(&leash.file).ok().and_then(|it| it.trim().parse::<u64>().ok());
     let since = match noted {
@@ -44,14 +46,15 @@ fn is_over(leash: &Leash, missed: &mut Option<u64>, now: u64) -> bool {
     now.saturating_sub(since) > leash.ms
 }
 
-/// Watches the leash for as long as the shim lives, and ends the tree when it is over.
+/// Watches the contact file for as long as the shim lives, and ends the process tree when the
+/// deadline has passed.
 pub(crate) fn hold(leash: &Leash, tree: &Tree) {
     let round = Duration::from_millis((leash.ms / 8).clamp(50, 2_000));
     let mut missed = None;
     loop {
         std::thread::sleep(round);
         if is_over(leash, &mut missed, now_ms()) {
-            // What does not end now is tried again.
+            // Processes that survive are ended again in the next round.
             drop(tree.end(GRACE, Instant::now() + GRACE + PATIENCE));
         }
     }
@@ -72,7 +75,7 @@ mod tests {
         let noted: u64 = fs::read_to_string(&leash.file).unwrap().parse().unwrap();
         assert!(!is_over(&leash, &mut missed, noted + 1_000) && missed.is_none());
         assert!(is_over(&leash, &mut missed, noted + 1_001));
-        // A torn note is none.
+        // A torn file counts as a missing one.
         fs::write(&leash.file, "x").unwrap();
         assert!(!is_over(&leash, &mut missed, noted + 9_000));
         assert!(is_over(&leash, &mut missed, noted + 10_001));

@@ -1,25 +1,28 @@
-//! Starts, watches and stops any agent program, and the checks that judge its work.
+//! Starts, supervises and stops agent programs, and runs the checks that judge their work.
 //!
 //! ```text
-//! daemon                          shim (one per attempt, outlives the daemon)        program and its tree
-//! supervise::AgentsAdapter  ───→  main: lock, subreaper, spawn, reap, exit record ─→ starts, ends
-//! attend: journal → driver  ←───  scribe: stdin, stdout, stderr ⇄ journal        ←─→ its pipes
-//!   its wishes → socket     ───→  porter: shim.sock; ender: signals
+//! daemon                          shim (one per attempt, outlives the daemon)        program and its children
+//! AgentsAdapter             ───→  main thread: lock, subreaper, reap, exit record ─→ starts, ends
+//! session loop: journal → driver ← journal writer: stdin, stdout, stderr ⇄ journal ←→ its pipes
+//!   input for the program   ───→  control socket: shim.sock, signals
 //! ```
-//! Layout, in reading order: [`supervise`] is the port as the daemon sees it; `launch` settles what a program is started
-//! with: its [`home`], its [`keys`], its sandbox ([`confine`]), its `environment`; [`egress`] is the only way out of a program that
-//! has no network; `attend` follows one program with its
-//! driver; [`driver`] is what a driver is and [`drivers`] are they; `journal` is what was said, for good, and [`redact`]
-//! what is not; `socket` is what a daemon can ask of a shim; [`shim`] is the supervisor process; `check` runs a command
-//! to its end under the same shim, `once` one that is never repeated; `tree` finds and ends processes; `cgroup` holds them together where the machine can;
-//! `process` is one process as nobody can mistake it; `rundir` is the directory the daemon and the shim share;
-//! `copies` are journals of programs elsewhere; `retention` clears it up; [`strays`] finds what nobody looks after; `relay` is
-//! the address by which a program reaches its daemon; [`presets`] are the programs known by name and [`discover`] finds them; `script` and
-//! [`scripted`] are the agent that follows a script; [`gc`] is a worker of a foreign pool; `words` is everything said
-//! to people.
 //!
-//! Deliberately absent: async, signal handlers, `pre_exec`, signals to a bare process number, and output held in
-//! memory.
+//! The daemon and the shim share nothing but a run directory per attempt, so either side may die at
+//! any moment. [`supervise`] implements the engine's port. A start resolves the agent's [`home`],
+//! its secrets ([`keys`]), its sandbox ([`confine`]) and its environment; a program without a
+//! network reaches the outside only through [`egress`]. One thread per attempt reads the journal,
+//! shows it to the program's driver ([`driver`], [`drivers`]) and sends input back through the
+//! shim's socket. [`shim`] is the supervisor process. It writes the journal, and [`redact`] removes
+//! secrets from it.
+//!
+//! Checks and commands run under the same shim. Other modules find and end processes, keep copies
+//! of journals from other machines, and remove old data; [`strays`] finds processes and directories
+//! whose owner is gone. [`presets`] lists the programs known by name and [`discover`] finds them on
+//! this machine. [`scripted`] is the built-in agent that follows a script. [`gc`] drives one worker
+//! of a pool that a foreign program named gc manages.
+//!
+//! This crate has no async code, no signal handlers and no `pre_exec`. It never sends a signal to a
+//! bare process number and never holds a program's whole output in memory.
 
 mod attend;
 mod cgroup;
@@ -36,7 +39,7 @@ pub mod home;
 mod journal;
 pub mod keys;
 mod launch;
-pub mod leash; // a runner's programs end when it hears of nobody
+pub mod leash; // ends a runner's programs when the daemon is out of contact
 mod memory;
 pub mod models;
 mod named_secrets;
@@ -54,7 +57,7 @@ pub mod scripted;
 mod shapes;
 pub mod shim;
 mod shut_in;
-pub mod sign_in; // what a known program signs in with
+pub mod sign_in; // the sign-in methods of a known program
 mod socket;
 pub mod strays;
 pub mod supervise;
@@ -68,7 +71,8 @@ pub use supervise::AgentsAdapter;
 
 use regatta_engine::ports::agents::{Record, Stream};
 
-/// What a person who follows a program's output sees of a record: its lines, and marks in words.
+/// Returns the text of a record for a person who follows a program's output: a printed line as it
+/// is, a mark as a sentence, and nothing for input.
 pub fn printed(record: &Record) -> Option<String> {
     match record.stream {
         Stream::Out | Stream::Err => Some(record.line.clone()),

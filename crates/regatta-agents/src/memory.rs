@@ -1,9 +1,10 @@
-//! How much memory there is for more programs.
+//! Measures the memory that is free for more programs.
 
 use std::fs;
 use std::path::Path;
 
-/// Free mebibytes: what the kernel says is available, or what our control group may still take, if that is less.
+/// Returns the free mebibytes: the memory that the kernel calls available, or the room in this
+/// process's control group if that is less.
 pub(crate) fn free_mb() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|it| available(&it));
     let group = in_group(Path::new("/sys/fs/cgroup"));
@@ -16,11 +17,12 @@ fn available(meminfo: &str) -> Option<u64> {
     Some(kib >> 10)
 }
 
-/// The room below the limit of the group we see as the root: a container's own.
+/// Returns the room below the memory limit of the control group at `root`, which in a container is
+/// the container's own group.
 fn in_group(root: &Path) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(root.join(name)).ok()?.trim().parse::<u64>().ok();
     let (most, used) = (number("memory.max")?, number("memory.current")?);
-    // What is only cached is given back before anything is refused.
+    // The kernel frees cached pages before it refuses memory.
     let cached = fs::read_to_string(root.join("memory.stat")).ok().and_then(|it| {
         it.lines().find_map(|it| it.strip_prefix("inactive_file ")).and_then(|it| it.trim().parse::<u64>().ok())
     });

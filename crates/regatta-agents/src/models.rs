@@ -1,5 +1,7 @@
-//! Which models a program has, by its own word: asked for once in a while, for a few seconds at most, and only of those
-//! that can say so without a session.
+//! Asks a program which models it has.
+//!
+//! Only programs that can list their models without a session are asked, for a few seconds at most,
+//! and their answers are cached.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,19 +13,21 @@ use serde_json::Value;
 use crate::discover::{Machine, Question};
 use crate::presets::{Models, Preset};
 
-/// How long an answer is believed: somebody may sign in, or edit the program's settings.
+/// The time for which an answer stays cached. A user may sign in or edit the program's settings
+/// meanwhile.
 const FRESH: Duration = Duration::from_secs(300);
 
-/// How many answers are kept.
+/// The number of cached answers.
 const MOST: usize = 64;
 
-/// What was asked: the program, the home it reads, and the variables it was given.
+/// The key of a cached answer: the program, the home it reads, and the variables it is given.
 type Asked = (PathBuf, PathBuf, Vec<(String, String)>);
 type Known = BTreeMap<Asked, (Instant, Option<Vec<String>>)>;
 
 static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
 
-/// What a program says it has; nothing when it cannot say so, or did not answer.
+/// Returns the models that a program lists. Returns `None` if it cannot list them or did not
+/// answer.
 pub fn of(preset: &Preset, program: &Path, machine: &Machine, env: &[(String, String)]) -> Option<Vec<String>> {
     if preset.models == Models::Unknown {
         return None;
@@ -49,7 +53,8 @@ fn ask(preset: &Preset, program: &Path, machine: &Machine, env: &[(String, Strin
         Models::Unknown => None,
         Models::Lines(args) => {
             let text = Question { args, env, ..Question::default() }.ask(program, machine)?;
-            // A name has no blank in it: a sentence about something else is none.
+            // The name of a model contains no blank, so a line with a blank is a message about
+            // something else.
             let names = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.contains(char::is_whitespace));
             Some(names.map(str::to_owned).collect())
         }
@@ -102,7 +107,7 @@ mod tests {
             assert_eq!(said, ["a/one", "b/two"]);
         }
         assert_eq!(fs::read_to_string(dir.path().join("asked")).unwrap(), "asked\n");
-        // Other variables are another question.
+        // A program with other variables is asked again.
         assert_eq!(of(preset("opencode"), &path, &machine, &[]).unwrap(), ["a/one"]);
     }
 

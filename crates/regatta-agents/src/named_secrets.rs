@@ -1,33 +1,39 @@
-//! Secrets that their names give away: `password=…`, `"api_key": "…"`, `--token …`, `postgres://u:…@host`.
+//! Finds secrets by their names: `password=…`, `"api_key": "…"`, `--token …`,
+//! `postgres://u:…@host`.
 //!
-//! A key of a known maker is recognised by its own shape (`shapes`). Most secrets have none: a password is any word. What
-//! tells is the name before it. [`find_at`] is asked at every place where such a name may begin, looks for a separator and
-//! a value behind it, and judges the value: a type, a variable, a call or a placeholder is no secret.
+//! The module `shapes` recognises keys of known makers by their shape. Most secrets have no shape,
+//! because a password can be any word; only the name before it shows that it is one. The caller
+//! runs [`find_at`] at every position where such a name may begin. The function looks for a
+//! separator and a value after the name, and judges the value: a type, a variable, a call or a
+//! placeholder is not a secret.
 //!
-//! Every function looks at a bounded number of bytes, so a line is cleaned in linear time.
+//! Every function reads a bounded number of bytes, so a line is redacted in linear time.
 
 use crate::shapes::Shape;
 
-/// How many bytes of a value are judged. A longer secret is taken out whole; see [`whole_value`].
+/// The number of bytes of a value that are judged. A longer secret is still redacted whole; see
+/// [`whole_value`].
 const MAX_VALUE: usize = 4_096;
-/// A host with its port is shorter: 253 bytes, a colon, five digits, and both percent-encoded at worst.
+/// The maximum length of a host with its port: 253 bytes, a colon and five digits, with every byte
+/// percent-encoded.
 const MAX_HOST: usize = 1_024;
-/// How far a name may reach to the left of its last word: `spring.datasource.primary.password`.
+/// The number of bytes that a name may have before its last word, as in
+/// `spring.datasource.primary.password`.
 const MAX_NAME: usize = 120;
 
-/// Every pair of bytes with which the last word of a name, or a URL's `://`, may begin.
+/// The pairs of bytes with which the last word of a name, or the `://` of a URL, may begin.
 pub(crate) const BEGINS: &[[u8; 2]] = &[
     *b"pa", *b"PA", *b"Pa", *b"pw", *b"PW", *b"Pw", *b"se", *b"SE", *b"Se", *b"to", *b"TO", *b"To", *b"ke", *b"KE",
     *b"Ke", *b"cr", *b"CR", *b"Cr", *b"co", *b"CO", *b"Co", *b"si", *b"SI", *b"Si", *b"au", *b"AU", *b"Au", *b"ds",
     *b"DS", *b":/", *b"3A", *b"3a", *b"-u", *b"--", *b"/s",
 ];
 
-/// How much a name says about the value behind it.
+/// The kind of value that a name announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strength {
-    /// The value is chosen by a person, and may be a plain word: a password.
+    /// A value that a person chose, such as a password. It may be a plain word.
     Chosen,
-    /// The value is made by a machine: a token or a key.
+    /// A value that a machine generated, such as a token or a key.
     Made,
 }
 
@@ -51,7 +57,7 @@ const WORDS: &[(&str, Strength)] = &[
     ("authorization", Strength::Made),
 ];
 
-/// A name that ends in `key` is a secret's if one of these stands before that.
+/// The words before `key` that make a name a secret's name.
 const KEYS: &[&str] = &[
     "api",
     "access",
@@ -86,7 +92,8 @@ const KEYS: &[&str] = &[
     "server",
 ];
 
-/// Finds a secret whose name has its last word here, or a URL's user part, or a login given to curl.
+/// Returns the secret whose name has its last word at this position, or the user part of a URL or
+/// the login of a curl command that begins here.
 pub(crate) fn find_at(bytes: &[u8], at: usize) -> Option<Shape> {
     let shape = |(start, end)| Shape { start, end, goes_on: false };
     match bytes.get(at)? {
@@ -107,7 +114,8 @@ fn starts_with_word(text: &[u8], word: &str) -> bool {
 
 fn named(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
-    // The third letter tells nearly every other word: `secure`, `total`, `path`, `cost`.
+    // The third letter excludes nearly every other word, such as `secure`, `total`, `path` and
+    // `cost`.
     let third = lower(*text.get(2)?);
     let may_be = match lower(text[0]) {
         b'p' => third == b's' || third == b'd',
@@ -130,19 +138,19 @@ fn named(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         }
     };
     let name = Name::around(bytes, at, at + length)?;
-    // The short ones are parts of other words: compass, author, bypass.
+    // Short words are also parts of other words, such as compass, author and bypass.
     let is_short = length <= 4 || starts_with_word(text, "cookie");
     if is_short && !name.begins_word(bytes, at) && !name.text(bytes).eq_ignore_ascii_case(b"requirepass") {
         return None;
     }
     if starts_with_word(text, "authorization") || (starts_with_word(text, "auth") && !name.is_setting(bytes)) {
-        return None; // the header has a scheme before its value, which `shapes` knows
+        return None; // the header has a scheme before its value, which `shapes` handles
     }
     let (start, style) = value_start(bytes, &name)?;
     let limit = bytes.len().min(start + MAX_VALUE);
     let (start, mut end, is_quoted) = value(bytes, start, style);
     if style == Style::Colon && !is_quoted && starts_with_word(text, "cookie") {
-        // A header has all of its cookies in one line.
+        // A header has all of its cookies on one line.
         let rest = &bytes[start..bytes.len().min(start + MAX_VALUE)];
         end = start + rest.iter().position(|byte| b"\"'\\<>`".contains(byte)).unwrap_or(rest.len());
         let is_cookies = rest[..end - start].contains(&b'=') && end - start >= 8;
@@ -154,8 +162,9 @@ fn named(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         .then(|| (start, whole_value(bytes, end, limit)))
 }
 
-/// Returns the end of a value that was cut at `limit`, so that nothing of a long secret stays. The end is before an ASCII
-/// byte or at the end of the text, so it never splits a character.
+/// Returns the end of the whole value if the value was cut at `limit`, so that nothing of a long
+/// secret is left. The end is before an ASCII byte or at the end of the text, so it never splits a
+/// character.
 fn whole_value(bytes: &[u8], end: usize, limit: usize) -> usize {
     if end < limit {
         return end;
@@ -164,7 +173,7 @@ fn whole_value(bytes: &[u8], end: usize, limit: usize) -> usize {
     bytes[end..].iter().position(ends).map_or(bytes.len(), |length| end + length)
 }
 
-/// Whether `key` at this place is the end of the name of a secret key.
+/// Returns whether `key` at this position ends the name of a secret key.
 fn is_key_name(bytes: &[u8], at: usize) -> bool {
     if !starts_with_word(&bytes[at..], "key") {
         return false;
@@ -184,17 +193,17 @@ fn is_key_name(bytes: &[u8], at: usize) -> bool {
     })
 }
 
-/// The name that a value is given.
+/// The name of a value.
 struct Name {
     start: usize,
     end: usize,
 }
 
 impl Name {
-    /// Returns the whole name whose last word ends at `end`; nothing if the word goes on there.
+    /// Returns the whole name whose last word ends at `end`, or `None` if the word continues there.
     fn around(bytes: &[u8], at: usize, end: usize) -> Option<Name> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.$".contains(&byte) || byte >= 0x80;
-        // `DB_PASSWORD_2` and `password1` are names of passwords, `token_count` is none.
+        // `DB_PASSWORD_2` and `password1` are names of passwords; `token_count` is not.
         let digits = |from: usize| bytes[from..].iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
         let mut end = end + if bytes.get(end) == Some(&b'_') { 0 } else { digits(end) };
         if bytes.get(end) == Some(&b'_') && digits(end + 1) > 0 {
@@ -215,13 +224,14 @@ impl Name {
         &bytes[self.start..self.end]
     }
 
-    /// Whether a new word of the name begins at `at`: `db_pass`, `dbPass`, but not `bypass`.
+    /// Returns whether a word of the name begins at `at`, as in `db_pass` and `dbPass` but not in
+    /// `bypass`.
     fn begins_word(&self, bytes: &[u8], at: usize) -> bool {
         let Some(last) = at.checked_sub(1).filter(|last| *last >= self.start) else { return true };
         !bytes[last].is_ascii_alphanumeric() || (bytes[last].is_ascii_lowercase() && bytes[at].is_ascii_uppercase())
     }
 
-    /// Whether it is written as environment variables are.
+    /// Returns whether the name is written like an environment variable.
     fn is_capitals(&self, bytes: &[u8]) -> bool {
         let text = self.text(bytes);
         text.iter().any(u8::is_ascii_uppercase) && !text.iter().any(u8::is_ascii_lowercase)
@@ -232,7 +242,7 @@ impl Name {
     }
 }
 
-/// How a value is given to its name.
+/// The notation that connects a value with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     /// `name=value`
@@ -249,7 +259,7 @@ enum Style {
     Percent,
 }
 
-/// Returns where the value begins.
+/// Returns the start of the value and the notation.
 fn value_start(bytes: &[u8], name: &Name) -> Option<(usize, Style)> {
     let mut at = name.end;
     let skip = |at: usize, set: &[u8], most: usize| {
@@ -261,7 +271,7 @@ fn value_start(bytes: &[u8], name: &Name) -> Option<(usize, Style)> {
     if bytes[at..].len() >= 3 && bytes[at..at + 3].eq_ignore_ascii_case(b"%3D") {
         return Some((at + 3, Style::Percent));
     }
-    // A quoted name, percent-encoded: %22password%22%3A%22…%22
+    // A percent-encoded quoted name: %22password%22%3A%22…%22
     let rest = &bytes[at..bytes.len().min(at + 12)];
     if rest.len() >= 6
         && (rest.starts_with(b"%22") || rest.starts_with(b"%27"))
@@ -270,7 +280,7 @@ fn value_start(bytes: &[u8], name: &Name) -> Option<(usize, Style)> {
         let gap = if rest[6..].starts_with(b"%20") { 3 } else { 0 };
         return Some((at + 6 + gap, Style::Percent));
     }
-    // Quotes, brackets and escapes that close the name.
+    // The quotes, brackets and escapes that close the name.
     let closed = skip(at, b"\"'`\\])}", 6);
     let spaced = skip(closed, b" \t", 40);
     let separator = bytes.get(spaced)?;
@@ -290,17 +300,18 @@ fn value_start(bytes: &[u8], name: &Name) -> Option<(usize, Style)> {
             let rest = &bytes[at..bytes.len().min(at + 60)];
             let length = rest.iter().take_while(|byte| is_type(**byte)).count();
             let is_declared = length > 1 && rest[length..].starts_with(b"= ") && rest[length - 1] == b' ';
-            match is_declared && rest.get(length + 2).is_some_and(|byte| b"\"'`br".contains(byte)) {
-                true => Some((at + length + 2, Style::Spaced)),
-                false => Some((at, Style::Colon)),
+            if is_declared && rest.get(length + 2).is_some_and(|byte| b"\"'`br".contains(byte)) {
+                return Some((at + length + 2, Style::Spaced));
             }
+            Some((at, Style::Colon))
         }
         _ if spaced > name.end && closed == name.end => space_separated(bytes, name).then_some((spaced, Style::Space)),
         _ => None,
     }
 }
 
-/// Whether a name and its value are parted by a space alone: a flag, a Dockerfile's `ENV`, a line of a `.netrc`.
+/// Returns whether only a space separates the name from its value, as for a flag, a Dockerfile's
+/// `ENV` or a line of a `.netrc`.
 fn space_separated(bytes: &[u8], name: &Name) -> bool {
     if bytes[name.start..].starts_with(b"--") {
         return name.start == 0 || !bytes[name.start - 1].is_ascii_alphanumeric();
@@ -314,7 +325,7 @@ fn space_separated(bytes: &[u8], name: &Name) -> bool {
         || (bytes[name.start..].starts_with(b"requirepass") && before.is_empty())
 }
 
-/// Returns where the value begins and ends, and whether it is quoted.
+/// Returns the start and the end of the value, and whether it is quoted.
 fn value(bytes: &[u8], start: usize, style: Style) -> (usize, usize, bool) {
     let limit = bytes.len().min(start + MAX_VALUE);
     let text = &bytes[start.min(limit)..limit];
@@ -322,7 +333,7 @@ fn value(bytes: &[u8], start: usize, style: Style) -> (usize, usize, bool) {
         let length = text.iter().position(|byte| *byte == b'<').unwrap_or(text.len());
         return (start, start + length, true);
     }
-    // A prefix of a string: b"…", r'…', f"…", @"…".
+    // The prefix of a string literal: b"…", r'…', f"…", @"…".
     let prefix = match text {
         [b'b' | b'r' | b'f' | b'u' | b'@' | b'$', b'"' | b'\'', ..] => 1,
         _ => 0,
@@ -340,7 +351,8 @@ fn value(bytes: &[u8], start: usize, style: Style) -> (usize, usize, bool) {
             at += (slashes + 1).min(text.len() - at);
         }
         if at >= text.len() {
-            // The quote is never closed: it closes something, or the text was cut. A cut value has no code behind it.
+            // The quote has no counterpart, because it closes another text or because the line was
+            // cut. A cut value has no code after it.
             let ends = |byte: u8| byte.is_ascii_whitespace() || b"(),;{}".contains(&byte);
             let length = text[open..].iter().position(|byte| ends(*byte)).unwrap_or(text.len() - open);
             return (start + open, start + open + length, false);
@@ -360,7 +372,7 @@ fn value(bytes: &[u8], start: usize, style: Style) -> (usize, usize, bool) {
     (start, start + cut.unwrap_or(length), false)
 }
 
-/// Judges whether a value is a secret.
+/// The context in which a value is judged.
 struct Judge<'a> {
     bytes: &'a [u8],
     name: &'a Name,
@@ -382,7 +394,8 @@ impl Judge<'_> {
             return if is_chosen { value.len() >= 4 } else { value.len() >= 16 };
         }
         if has(|byte| *byte == b' ') {
-            // A passphrase has spaces; what else has them is a sentence about the secret.
+            // Of the values with spaces only a passphrase is a secret. Others are sentences about
+            // the secret.
             return self.is_quoted
                 && is_chosen
                 && starts_with_word(last_word(self.name.text(self.bytes)), "passphrase");
@@ -409,8 +422,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether the place is one where a bare word is the value itself: an environment variable, a query, a connection
-    /// string, a flag. In code a bare word is a variable.
+    /// Returns whether a bare word at this position is a value, as in an environment variable, a
+    /// query, a connection string or a flag. In code a bare word is a variable.
     fn is_plain_setting(&self) -> bool {
         let before = self.name.start.checked_sub(1).map(|last| self.bytes[last]);
         let is_query = matches!(before, Some(b'?' | b'&' | b';')) && self.style == Style::Equals;
@@ -440,7 +453,7 @@ fn last_word(name: &[u8]) -> &[u8] {
     name.rsplit(|byte| b"_-.".contains(byte)).next().unwrap_or(name)
 }
 
-/// Values that stand for a secret, or say where it is.
+/// Returns whether a value is a placeholder for a secret or names its source.
 fn is_placeholder(value: &[u8]) -> bool {
     const BEGINNINGS: &[&str] = &[
         "$",
@@ -566,7 +579,7 @@ fn is_placeholder(value: &[u8]) -> bool {
     BEGINNINGS.iter().any(|word| starts(word) && !is_long_random(text)) || WORDS.iter().any(is_word)
 }
 
-/// Whether a value is too long and too mixed to be a placeholder, whatever it begins with.
+/// Returns whether a value is too long and too mixed to be a placeholder, whatever it begins with.
 fn is_long_random(value: &[u8]) -> bool {
     let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
     let first_is_open = value.first().is_some_and(|byte| b"$<{[%(".contains(byte));
@@ -577,7 +590,8 @@ fn is_type_name(value: &[u8]) -> bool {
     matches!(value, b"String" | b"Secret" | b"Password" | b"SecretString" | b"Option" | b"SecretStr")
 }
 
-/// Whether a bare value is code: a call, a path, a variable of the same name, a number with a unit.
+/// Returns whether a bare value is code: a call, a path, a variable of the same name, or a number
+/// with a unit.
 fn is_expression(value: &[u8], bytes: &[u8], name: &Name) -> bool {
     let own = last_word(name.text(bytes));
     value.contains(&b'(')
@@ -622,12 +636,14 @@ fn is_primitive(value: &[u8]) -> bool {
     )
 }
 
-/// Whether a text has the form of a word in a program: letters and underscores, no digits.
+/// Returns whether a text looks like a word in a program: letters, underscores and hyphens, and no
+/// digits.
 fn is_identifier(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| byte.is_ascii_alphabetic() || b"_-".contains(byte))
 }
 
-/// Whether a text is an identifier with one number: `token2`, `sha256`, `OAUTH2_CLIENT`, `T21`.
+/// Returns whether a text is an identifier with one number, such as `token2`, `sha256`,
+/// `OAUTH2_CLIENT` or `T21`.
 fn is_identifier_with_number(text: &[u8]) -> bool {
     let plain = text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte));
     let runs = text.split(|byte| !byte.is_ascii_digit()).filter(|run| !run.is_empty()).count();
@@ -637,7 +653,8 @@ fn is_identifier_with_number(text: &[u8]) -> bool {
     plain && is_word && runs == 1 && digits <= 3 && !has_both && text.len() <= 24 && text.len() < 9 + digits * 4
 }
 
-/// The password of `scheme://user:password@host`, also percent-encoded; or a user part that is a token by itself.
+/// Returns the password of `scheme://user:password@host`, also percent-encoded, or a user part that
+/// is itself a token.
 fn user_info(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let (open, colon, end_mark): (usize, &[u8], &[u8]) = if text.starts_with(b"://") {
@@ -648,7 +665,8 @@ fn user_info(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         return None;
     };
     let scheme = bytes[..at].last().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'%');
-    // The whole of it, however long: the slashes of the next URL end it, so no byte is looked at for two URLs.
+    // The authority is read to its end, however long it is. The slashes of the next URL end it, so
+    // no byte is read for two URLs.
     let rest = &text[open..];
     let stops = |byte: u8| byte.is_ascii_whitespace() || b"\"'<>`\\/?#,(){}|".contains(&byte);
     let is_slash = |at: usize| open == 8 && rest[at..].len() >= 3 && rest[at..at + 3].eq_ignore_ascii_case(b"%2F");
@@ -659,7 +677,8 @@ fn user_info(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         let mut found = authority.windows(mark.len());
         if last { found.rposition(same) } else { found.position(same) }
     };
-    // The host of a line that was cut is missing. What is too long to be a host and a port is a password then.
+    // A line that was cut has no host. A part that is too long for a host and a port is then a
+    // password.
     let is_cut = length == rest.len() && length >= MAX_HOST;
     let end = find(end_mark, true).or(is_cut.then_some(length)).filter(|_| scheme)?;
     let start = find(colon, false).filter(|start| *start < end).map(|start| start + colon.len());
@@ -681,7 +700,7 @@ fn user_info(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     (!is_known).then_some((at + open + start, at + open + end))
 }
 
-/// The password of `curl -u user:password`.
+/// Returns the password of `curl -u user:password`.
 fn curl_login(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let flag = ["-u ", "--user ", "--user=", "--proxy-user ", "-u\t"]
@@ -701,7 +720,8 @@ fn curl_login(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     is_secret.then(|| (start + colon + 1, whole_value(bytes, end, from + MAX_VALUE)))
 }
 
-/// The secret part of an address that is a secret: an incoming webhook.
+/// Returns the secret part of an incoming webhook's address, where the address itself is the
+/// secret.
 fn webhook(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let before = &bytes[at.saturating_sub(40)..at];
@@ -710,21 +730,21 @@ fn webhook(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     (length >= 20).then_some((at + 10, at + 10 + length))
 }
 
-/// How the lines behind a line hold a secret.
+/// The form in which the lines after a line hold a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opens {
-    /// The lines that are indented are the value: YAML's `password: |`.
+    /// The indented lines are the value, as in YAML's `password: |`.
     Block,
     /// All lines up to the closing quotes are the value.
     Quotes,
-    /// The next line has the value of a variable that this line names: `- name: DB_PASSWORD`.
+    /// The next line has the value of the variable that this line names: `- name: DB_PASSWORD`.
     Variable,
 }
 
 /// The quotes around a text of several lines.
 pub(crate) const LONG_QUOTES: [&str; 2] = ["\"\"\"", "'''"];
 
-/// Returns how the lines behind this one hold a secret, if they do.
+/// Returns the form in which the following lines hold a secret, if they do.
 pub(crate) fn opens(line: &str) -> Option<Opens> {
     let text = line.trim();
     let last = *text.as_bytes().last()?;
@@ -744,7 +764,7 @@ pub(crate) fn opens(line: &str) -> Option<Opens> {
     ends_in_secret_name(name.as_bytes()).then_some(Opens::Variable)
 }
 
-/// Returns the value of a line `value: …` behind one that names a variable.
+/// Returns the value in a line `value: …` that follows a line with a variable's name.
 pub(crate) fn variable_value(line: &str) -> Option<(usize, usize)> {
     let trimmed = line.trim_start();
     let start = line.len() - trimmed.len();
@@ -758,7 +778,7 @@ pub(crate) fn variable_value(line: &str) -> Option<(usize, usize)> {
     is_secret.then(|| (start, whole_value(bytes, end, from + gap + MAX_VALUE)))
 }
 
-/// Whether a text ends in a name that secrets have, quoted or not.
+/// Returns whether a text ends in the name of a secret, quoted or not.
 fn ends_in_secret_name(text: &[u8]) -> bool {
     let quotes = text.iter().rev().take_while(|byte| b"\"' ".contains(byte)).count();
     let text = &text[..text.len() - quotes];

@@ -1,7 +1,9 @@
-//! Runs a command of the user's once in the life of the fleet, whatever happens to the daemon meanwhile.
+//! Runs a command of the user's once in the life of the fleet, whatever happens to the daemon
+//! meanwhile.
 //!
-//! Such a command cannot be made idempotent by us. So it runs under a shim that outlives the daemon, in a directory named
-//! after what it is for: who asks again joins it while it runs, and reads its exit record afterwards.
+//! Regatta cannot make such a command idempotent. The command therefore runs under a shim that
+//! outlives the daemon, in a directory named after its purpose. A repeated request joins the
+//! command while it runs, and reads its exit record afterwards.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -17,16 +19,17 @@ use crate::rundir::{Input, LaunchRecord, Mode, RunDir, fresh_mark, lock, write_a
 use crate::supervise::{AgentsAdapter, Phase, phase};
 use crate::{environment, journal, shut_in, words};
 
-/// Says that its time was up, beside the exit record.
+/// The file beside the exit record that marks a command whose time was up.
 const TIMED_OUT: &str = "timed_out";
-/// Says how it was shut in.
+/// The file with the description of the command's sandbox.
 const SANDBOX: &str = "sandbox";
 
-/// How often it is asked whether it is still wanted.
+/// The interval at which the caller is asked whether it still needs the command.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs it, joins it, or reads how it ended. One that is no longer wanted is not begun, and nothing is said of it; if it
-/// runs, it is ended, and that is how it ended for good.
+/// Runs the command, joins it while it runs, or reads how it ended. Returns `None` if the command
+/// had not begun and is no longer needed. A running command that is no longer needed is ended, and
+/// its exit is then final.
 pub(crate) fn run(
     adapter: &AgentsAdapter,
     name: &str,
@@ -43,7 +46,8 @@ pub(crate) fn run(
         Phase::Alive(_, shim) => {
             let now = Instant::now();
             let deadline = now.checked_add(check.timeout).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-            // Looked at once each time: whoever changes their mind meanwhile does not make it a question of time.
+            // Each round asks `unwanted` once and keeps the answer, so a caller that changes its
+            // mind afterwards cannot turn a break-off into a timeout.
             let (mut gone, mut broken_off) = (false, false);
             while !gone && !broken_off && Instant::now() < deadline {
                 let until = if wanted.is_some() { deadline.min(Instant::now() + LOOK) } else { deadline };
@@ -55,7 +59,8 @@ pub(crate) fn run(
             } else if broken_off {
                 adapter.end(&dir, GRACE)?
             } else {
-                // Said first: whoever reads the record after a crash must not take its end for its own word.
+                // The file is written first. After a crash a reader must not mistake this end for
+                // the command's own exit.
                 write_atomic(&dir.path(TIMED_OUT), b"").map_err(|error| words::file("write", &dir.0, error))?;
                 adapter.end(&dir, GRACE)?
             }
@@ -69,7 +74,8 @@ pub(crate) fn run(
     engaged(CheckResult { exit, timed_out: dir.path(TIMED_OUT).exists(), output, sandbox }).map(Some)
 }
 
-/// Ends the commands that run for an attempt: those that have its id as one of the parts of their name.
+/// Ends the commands that run for an attempt. Their names contain the attempt's id as one of the
+/// parts.
 pub(crate) fn end_all(adapter: &AgentsAdapter, attempt: AttemptId) -> Result<(), AgentError> {
     let (commands, id) = (adapter.commands_path(), attempt.to_string());
     let entries = match std::fs::read_dir(&commands) {
@@ -82,7 +88,7 @@ pub(crate) fn end_all(adapter: &AgentsAdapter, attempt: AttemptId) -> Result<(),
             continue;
         }
         let dir = RunDir(entry.path());
-        // A command that never began has no process; its caller does not begin it any more.
+        // A command that never began has no process, and its caller no longer starts it.
         if !matches!(adapter.settled(&dir)?, Phase::Untouched) {
             adapter.end(&dir, GRACE)?;
         }
@@ -90,7 +96,7 @@ pub(crate) fn end_all(adapter: &AgentsAdapter, attempt: AttemptId) -> Result<(),
     Ok(())
 }
 
-/// Ends a command that runs, and removes its record. The record of one that has ended stays.
+/// Ends a command that runs and removes its record. The record of a command that has ended stays.
 pub(crate) fn break_off(adapter: &AgentsAdapter, name: &str) -> Result<(), AgentError> {
     let dir = RunDir(path(adapter, name)?);
     if matches!(phase(&dir)?, Phase::Untouched | Phase::Ended(_)) {
@@ -112,7 +118,7 @@ pub(crate) fn forget(adapter: &AgentsAdapter, name: &str) -> Result<(), AgentErr
     }
 }
 
-/// Returns the directory of a command, if its name is a plain word.
+/// Returns the directory of a command, if its name is valid.
 fn path(adapter: &AgentsAdapter, name: &str) -> Result<PathBuf, AgentError> {
     let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
     if !plain || name.is_empty() || name.starts_with('.') || name.len() > 200 {
@@ -121,7 +127,7 @@ fn path(adapter: &AgentsAdapter, name: &str) -> Result<PathBuf, AgentError> {
     Ok(adapter.commands_path().join(name))
 }
 
-/// Starts it, unless it was ever started.
+/// Starts the command unless it was ever started.
 fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), AgentError> {
     let _start = lock(&dir.start_lock()).map_err(|error| words::file("lock", &dir.start_lock(), error))?;
     if !matches!(phase(dir)?, Phase::Untouched) {
@@ -141,7 +147,7 @@ fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), Age
             dir: std::path::absolute(&check.dir)?,
             mark: mark.clone(),
             input: Input::Prompt,
-            // A command may print its environment; its token is not to be read there.
+            // A command may print its environment, so its token is redacted from the journal.
             secrets: check.env.iter().map(|it| it.0.clone()).filter(|it| it == TOKEN_VARIABLE).collect(),
             limits: adapter.limits.clone(),
             without_cgroup: true,

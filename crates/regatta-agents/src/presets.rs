@@ -1,12 +1,13 @@
-//! The programs Regatta knows by name: how each is started, installed and signed in to. State of 2026-11-15.
+//! The programs that Regatta knows by name, with the ways to start, install and sign in to each.
+//! State of 2026-11-15.
 //!
-//! A preset is advice, not a limit: any program that speaks ACP, or takes a prompt, can be registered by its command.
-//! Nothing here is ever downloaded by Regatta itself.
+//! A preset is a suggestion, not a limit: any program that speaks ACP or takes a prompt can be
+//! registered by its command. Regatta itself never downloads a program.
 
 use regatta_core::agent::{Agent, Runtime};
 use regatta_core::provider_name;
 
-/// How a program is driven.
+/// The protocol or interface through which a program is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
     Acp,
@@ -16,23 +17,23 @@ pub enum Drive {
     Command,
 }
 
-/// Where a program's version is found.
+/// The source of a program's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// The program prints it when it is given this argument.
+    /// The program prints its version when it gets this argument.
     Flag(&'static str),
-    /// In the package it was installed from: started, it would wait for a client.
+    /// The package that the program was installed from. The program itself would wait for a client.
     Package,
 }
 
-/// Which models a program has, as far as it can say so without a session.
+/// The way to list a program's models without a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Models {
-    /// It prints them, one to a line, when it is given these arguments.
+    /// The program prints one model per line when it gets these arguments.
     Lines(&'static [&'static str]),
-    /// Codex's `app-server` lists them.
+    /// Codex's `app-server` lists the models.
     CodexServer,
-    /// It cannot say.
+    /// The program cannot list its models.
     Unknown,
 }
 
@@ -40,36 +41,38 @@ pub enum Models {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     pub name: &'static str,
-    /// Who makes the model program.
+    /// The provider of the model program.
     pub provider: &'static str,
     pub drive: Drive,
-    /// What it is called on PATH; the first is its usual name.
+    /// The program's names on PATH, the usual name first.
     pub programs: &'static [&'static str],
-    /// Arguments behind the program.
+    /// The arguments after the program.
     pub args: &'static [&'static str],
-    /// A program that must be there as well.
+    /// Another program that must be installed.
     pub needs: Option<&'static str>,
-    /// Other names people use, among them those of packages that have a new name.
+    /// Other names that people use, including old names of renamed packages.
     pub aliases: &'static [&'static str],
-    /// Old programs that do the same, and no longer get better: program and package.
+    /// Old programs for the same purpose that are no longer developed, as pairs of program and
+    /// package.
     pub old: &'static [(&'static str, &'static str)],
-    /// The command that installs it.
+    /// The command that installs the program.
     pub install: &'static str,
     pub version: Version,
     pub models: Models,
-    /// It has a fast mode, and a switch for it that we know.
+    /// Set if the program has a fast mode that Regatta can switch on.
     pub fast_mode: bool,
-    /// How a person takes up a session of it in a terminal; `{session}` stands for the session. Empty when it cannot.
+    /// The command with which a person resumes a session in a terminal. `{session}` is replaced by
+    /// the session. Empty if the program cannot do that.
     pub interactive: &'static [&'static str],
-    /// The command by which a person signs in.
+    /// The command with which a person signs in.
     pub sign_in: &'static str,
-    /// Variables that hold a key it takes.
+    /// The variables that hold the keys that the program accepts.
     pub keys: &'static [&'static str],
-    /// Files under the user's home that show a sign-in, and that the program must be able to read for it.
+    /// The files under the user's home that show a sign-in. The program must be able to read them.
     pub credentials: &'static [&'static str],
-    /// What else one should know.
+    /// A remark for people.
     pub note: &'static str,
-    /// It was run by us; the others are from the ACP registry.
+    /// Set if this project has run the program. The other presets come from the ACP registry.
     pub tried: bool,
 }
 
@@ -100,7 +103,7 @@ const CODEX_KEYS: &[&str] = &["OPENAI_API_KEY", "CODEX_API_KEY"];
 const CODEX_FILES: &[&str] = &[".codex/auth.json"];
 const ANY_KEY: &[&str] = &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"];
 
-/// All of them, the usual ones first.
+/// All presets, the usual ones first.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "claude",
@@ -171,7 +174,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "codex login",
         keys: CODEX_KEYS,
         credentials: CODEX_FILES,
-        note: "One prompt for each process: it asks nothing and takes no messages.",
+        note: "It runs one prompt per process, asks no questions and takes no messages.",
         ..PLAIN
     },
     Preset {
@@ -253,7 +256,7 @@ pub const PRESETS: &[Preset] = &[
         aliases: &["aider-chat"],
         install: "pipx install aider-chat",
         keys: ANY_KEY,
-        note: "It exits with 0 even when its model fails: only the changes tell.",
+        note: "It exits with 0 even when its model fails, so only the changed files show success.",
         ..PLAIN
     },
     Preset {
@@ -355,19 +358,20 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset of that name, and whether the name is its own; old and other names are known too.
+/// Returns the preset of a name, and whether the name is the preset's own. Old and other names are
+/// accepted too.
 pub fn find(name: &str) -> Option<(&'static Preset, bool)> {
     let exact = PRESETS.iter().find(|preset| preset.name == name).map(|preset| (preset, true));
-    // A package's name counts without its scope and version.
+    // The scope and the version of a package's name are ignored.
     let plain = name.rsplit('/').next().unwrap_or(name);
     let plain = plain.split('@').next().unwrap_or(plain).to_lowercase();
     let by_name = || PRESETS.iter().find(|preset| preset.name == plain || preset.aliases.contains(&plain.as_str()));
-    // Any name of a provider stands for its usual program.
+    // Every name of a provider selects the provider's usual program.
     let by_provider = || PRESETS.iter().find(|preset| preset.provider == provider_name::canonical(&plain));
     exact.or_else(|| by_name().or_else(by_provider).map(|preset| (preset, false)))
 }
 
-/// The preset that an agent was made with, or whose program it runs.
+/// Returns the preset that an agent was made with, or else the preset whose program the agent runs.
 pub fn of(agent: &Agent) -> Option<&'static Preset> {
     let named = agent.profile.preset.as_deref().and_then(find).map(|it| it.0);
     named.or_else(|| agent.runtime.argv().and_then(|argv| argv.first()).and_then(|program| of_program(program)))
@@ -380,13 +384,14 @@ pub fn of_program(path: &str) -> Option<&'static Preset> {
 }
 
 impl Preset {
-    /// How a person takes up this session in a terminal; `None` when the program cannot.
+    /// Returns the command with which a person resumes this session in a terminal, or `None` if the
+    /// program cannot do that.
     pub fn takes_up(&self, session: &str) -> Option<Vec<String>> {
         let line: Vec<String> = self.interactive.iter().map(|it| it.replace("{session}", session)).collect();
         (!line.is_empty()).then_some(line)
     }
 
-    /// How it is driven, with `program` in place of its usual one.
+    /// Returns the runtime of this preset, with `program` in place of its usual program.
     pub fn runtime(&self, program: Option<&str>) -> Runtime {
         let program = program.unwrap_or(self.programs[0]).to_owned();
         let mut argv = vec![program];
@@ -396,7 +401,8 @@ impl Preset {
             Drive::Claude => Runtime::Claude { argv },
             Drive::CodexServer => Runtime::Codex { argv, app_server: true },
             Drive::CodexExec => Runtime::Codex { argv, app_server: false },
-            // The pool's workers are gc's; what runs for us is the one who nudges and watches.
+            // gc runs the workers of its pool. The attempt runs a helper that nudges a worker and
+            // watches it.
             Drive::Command if self.name == "gc" => {
                 let argv = ["{regatta}".to_owned(), "gc-worker".to_owned(), "--gc".to_owned(), argv.swap_remove(0)];
                 Runtime::Command { argv: argv.to_vec() }
@@ -416,7 +422,7 @@ mod tests {
         names.sort_unstable();
         let all = names.len();
         names.dedup();
-        // `claude-agent-acp` and `codex-acp` are both a preset's alias and its program, once each.
+        // `claude-agent-acp` and `codex-acp` are programs and also aliases of a preset, once each.
         assert_eq!(names.len(), all, "a name stands for two presets");
         for preset in PRESETS {
             assert!(!preset.programs.is_empty() && !preset.install.is_empty(), "{}", preset.name);
@@ -428,7 +434,8 @@ mod tests {
         }
     }
 
-    /// Every name of a program is a name of its provider, so that a team may say `provider = "claude"`.
+    /// Every name of a program is also accepted as a provider's name, so a team can have `provider
+    /// = "claude"`.
     #[test]
     fn every_name_of_a_preset_is_a_name_of_its_provider() {
         for preset in PRESETS {

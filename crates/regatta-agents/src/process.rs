@@ -1,8 +1,9 @@
-//! One process, as no other can be mistaken for it.
+//! The identity of one process, which no other process can be mistaken for.
 //!
-//! A process number alone names whoever has it now. So a process is its number and its start time,
-//! and a signal goes through a pidfd that was opened before the start time was compared (P5): if the
-//! number passed to another process in between, the pidfd still means the old one, which is gone.
+//! The kernel reuses process numbers. A process is therefore identified by its number and its start
+//! time, and a signal goes through a pidfd that was opened before the start time was compared (P5).
+//! If the number passes to another process in between, the pidfd still refers to the old process,
+//! which is gone.
 
 use std::fs;
 use std::io;
@@ -17,27 +18,28 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// The variable that marks every process of a launch.
 pub(crate) const MARK: &str = "REGATTA_ATTEMPT_MARK";
 
-/// How often, a millisecond apart, a process in the midst of exec is looked at again.
+/// The number of times that a process in the middle of an exec is read again, one millisecond
+/// apart.
 const EXEC_LOOKS: u32 = 200;
 
-/// What `/proc/PID/stat` says about a process.
+/// The fields of `/proc/PID/stat` that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// The program it runs, as the kernel shortens it.
+    /// The name of its program, as the kernel shortens it.
     pub(crate) name: String,
     pub(crate) parent: u32,
     /// Its process group.
     pub(crate) group: u32,
     pub(crate) start_ticks: u64,
-    /// It has ended and only waits to be reaped.
+    /// Set if it has ended and waits to be reaped.
     pub(crate) zombie: bool,
-    /// It was stopped by a signal, and so is in the midst of nothing, not of a fork either.
+    /// Set if a signal has stopped it, so that it is not in the middle of a fork either.
     pub(crate) stopped: bool,
 }
 
 impl Process {
-    /// Reads a process that is there now.
+    /// Reads a process, or returns `None` if there is none with this number.
     pub(crate) fn read(pid: u32) -> Option<Process> {
         // The name may hold any byte, so the file need not be UTF-8.
         Process::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
@@ -51,10 +53,11 @@ impl Process {
         let state = fields.next()?;
         let parent = fields.next()?.parse().ok()?;
         let group = fields.next()?.parse().ok()?;
-        // Fields 20 and 22 of the line; five are behind us.
+        // Fields 20 and 22 of the line. Five fields are already read.
         let threads: u32 = fields.nth(14)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
-        // A process whose first thread has ended looks like a zombie while its other threads go on.
+        // A process whose first thread has ended looks like a zombie while its other threads still
+        // run.
         let zombie = matches!(state, "Z" | "X") && threads <= 1;
         let stopped = matches!(state, "T" | "t");
         Some(Process {
@@ -68,7 +71,7 @@ impl Process {
         })
     }
 
-    /// Reads every process of the machine that we may see.
+    /// Reads every process of the machine that this user may see.
     pub(crate) fn all() -> io::Result<Vec<Process>> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")? {
@@ -78,8 +81,8 @@ impl Process {
         Ok(found)
     }
 
-    /// The numbers of its children; `None` when this kernel does not tell. One that is born or ends meanwhile may be
-    /// missing.
+    /// Returns the numbers of a process's children, or `None` if the kernel does not list them. A
+    /// child that is born or ends meanwhile may be missing.
     pub(crate) fn children(pid: u32) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -89,7 +92,7 @@ impl Process {
         Some(found)
     }
 
-    /// Whether its environment at its start carries this mark.
+    /// Returns whether the environment with which the process started carries this mark.
     pub(crate) fn carries(&self, mark: &str) -> bool {
         for _ in 0..EXEC_LOOKS {
             let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else { return false };
@@ -105,24 +108,26 @@ impl Process {
         false
     }
 
-    /// Whether it is between two programs: it has a new memory and nothing in it yet.
+    /// Returns whether the process is in the middle of an exec, with a new memory that is still
+    /// empty.
     ///
-    /// Seen on a busy machine: a process that is not looked at again in this instant escapes a kill.
+    /// This was seen on a busy machine: a process that is not read again in this moment escapes a
+    /// kill.
     fn is_in_exec(&self) -> bool {
         let Ok(stat) = fs::read(format!("/proc/{}/stat", self.pid)) else { return false };
         let stat = String::from_utf8_lossy(&stat);
-        // Fields 23, the size of its memory (a thread of the kernel has none), and 48, where its
-        // arguments begin.
+        // Field 23 is the size of its memory, which is 0 for a kernel thread. Field 48 is the
+        // address of its arguments.
         let field = |number: usize| stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3);
         field(23).is_some_and(|size| size != "0") && field(48) == Some("0")
     }
 
-    /// Names it for good.
+    /// Returns the identity under which the process can be recorded.
     pub(crate) fn identity(&self) -> io::Result<ProcessIdentity> {
         Ok(ProcessIdentity { pid: self.pid, start_ticks: self.start_ticks, boot_id: boot_id()? })
     }
 
-    /// Sends a signal to this very process; one that has ended in the meantime is passed over.
+    /// Sends a signal to exactly this process. A process that has ended meanwhile is ignored.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Ok(Some(handle)) = Handle::open(self.pid, self.start_ticks) {
             handle.signal(signal);
@@ -130,16 +135,16 @@ impl Process {
     }
 }
 
-/// Reads which boot of the machine this is.
+/// Returns the id of the machine's current boot.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// A hold on one live process.
+/// A pidfd of one live process.
 pub(crate) struct Handle(OwnedFd);
 
 impl Handle {
-    /// Takes hold of the process of this identity if it is alive.
+    /// Opens the process with this identity, if it is alive.
     pub(crate) fn of(identity: &ProcessIdentity) -> io::Result<Option<Handle>> {
         if boot_id()? != identity.boot_id {
             return Ok(None);
@@ -151,7 +156,7 @@ impl Handle {
         let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         let fd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => fd,
-            // Gone, or the number is now that of another process's thread.
+            // The process is gone, or its number now belongs to another process's thread.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -159,18 +164,19 @@ impl Handle {
         Ok(same.then_some(Handle(fd)))
     }
 
-    /// Sends it a signal; one that has ended in the meantime is passed over.
+    /// Sends a signal to the process. A process that has ended meanwhile is ignored.
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.0, signal);
     }
 
-    /// Waits until it has ended; returns whether it has.
+    /// Waits until the process has ended or the deadline has passed. Returns whether it has ended.
     pub(crate) fn wait_until(&self, deadline: Instant) -> io::Result<bool> {
         Ok(ready_until(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(deadline))?)
     }
 }
 
-/// Waits until one of the descriptors is ready; returns whether one is.
+/// Waits until one of the descriptors is ready or the deadline has passed. Returns whether one is
+/// ready.
 pub(crate) fn ready_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     loop {
         let left = deadline.map(|it| timespec(it.saturating_duration_since(Instant::now())));
@@ -183,7 +189,7 @@ pub(crate) fn ready_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> 
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // A patience of years is for ever; the cap only keeps the conversion honest.
+    // A timeout of years is as good as forever; the cap only keeps the conversion exact.
     let duration = duration.min(Duration::from_secs(u64::from(u32::MAX)));
     Timespec { tv_sec: duration.as_secs().cast_signed(), tv_nsec: duration.subsec_nanos().into() }
 }

@@ -1,6 +1,7 @@
-//! One thread that reaps the shims this process has started, so that none stays as a zombie of ours (P7).
+//! Reaps the shims that this process has started, so that none stays a zombie (P7).
 //!
-//! One for all: a daemon with hundreds of agents has better uses for a thread, and its memory, than to wait for one.
+//! One thread serves all shims, because a daemon with hundreds of agents cannot afford a thread and
+//! its memory for each.
 
 use std::os::fd::OwnedFd;
 use std::process::Child;
@@ -19,7 +20,8 @@ struct Reaper {
 
 static REAPER: OnceLock<Option<Reaper>> = OnceLock::new();
 
-/// Reaps a child when it ends. Without a thread to spare it stays a zombie until this process ends: ugly, not wrong.
+/// Reaps a child when it ends. If no thread can be started, the child stays a zombie until this
+/// process ends, which is ugly but harmless.
 pub(crate) fn reap(child: Child) {
     let reaper = REAPER.get_or_init(|| {
         let bell = Bell::new().ok()?;
@@ -34,12 +36,12 @@ pub(crate) fn reap(child: Child) {
 }
 
 fn run() {
-    // Waits until it is made; whoever makes it has just started this.
+    // The caller of `get_or_init` started this thread and is about to set the value.
     let Some(reaper) = REAPER.wait() else { return };
     let mut children: Vec<(Child, OwnedFd)> = Vec::new();
     loop {
         for mut child in reaper.newcomers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // Not reaped yet, its number is surely its.
+            // The child is not reaped yet, so the number still belongs to it.
             match i32::try_from(child.id()).ok().and_then(Pid::from_raw).map(|it| pidfd_open(it, PidfdFlags::empty())) {
                 Some(Ok(handle)) => children.push((child, handle)),
                 _ => drop(child.try_wait()),

@@ -1,12 +1,13 @@
-//! Takes secrets out of a line before anybody writes it (S4).
+//! Removes secrets from a line before the line is written anywhere (S4).
 //!
-//! Two kinds of thing are taken out: the values that the program was given, in every spelling that a
-//! program may print them in, and whatever looks like a key of a known maker. The first is certain;
-//! the second is a net for keys that were never ours, such as one found in a repository.
+//! It removes two kinds of text. The first are the values that the program was given, in every
+//! spelling in which a program may print them. The second is everything that looks like a secret,
+//! such as a key of a known maker or a value with a secret's name. The first kind is reliable. The
+//! second is a safety net for secrets that Regatta never had, such as a key in a repository.
 //!
-//! A line is scanned once for pairs of bytes with which something may begin. Only a line in which
-//! something is really found is copied. No regular expressions: their tables would be larger than the
-//! whole shim is allowed to be.
+//! A line is scanned once for the pairs of bytes with which a secret may begin, and only a line
+//! with a secret is copied. There are no regular expressions, because their tables would exceed the
+//! memory of a shim.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,27 +19,28 @@ use serde::de::IgnoredAny;
 use crate::named_secrets::{self, Opens};
 use crate::shapes;
 
-/// Values shorter than this are words, not secrets: taking them out would spoil ordinary lines.
+/// The minimum number of characters of a secret. A shorter value is a word, and removing it would
+/// spoil ordinary lines.
 const SHORTEST: usize = 8;
-/// A line of a secret of several lines counts by itself from this length on.
+/// The minimum length at which a single line of a multi-line secret is also removed.
 const SHORTEST_LINE: usize = 12;
-/// What stands for a line that could not be cleaned and stay what it was.
+/// The replacement of a JSON line that would not be JSON after the redaction.
 const WHOLE: &str = r#"{"redacted":"[redacted]"}"#;
 
-/// Knows what to take out, and says so nowhere.
+/// The secrets to remove. Its `Debug` output shows only their names.
 pub struct Redactor {
-    /// What stands for each secret.
+    /// The replacement text of each secret.
     marks: Vec<String>,
     /// The spellings, longest first, each with the number of its mark.
     spellings: Vec<(Vec<char>, usize)>,
     /// The pairs of bytes with which a spelling may begin.
     begins: Box<Pairs>,
-    /// The same, and those with which anything that looks like a key may begin.
+    /// The same pairs, and the pairs with which a text that looks like a secret may begin.
     either: Box<Pairs>,
     warnings: Vec<String>,
-    /// Whether the last line left a private key open, whose body comes in the lines that follow.
+    /// Set if the last line was inside a private key, whose body continues on the next lines.
     inside_key: AtomicBool,
-    /// How the line before this one said that a value follows.
+    /// The form in which the previous line announced a value on the next lines.
     opened: Mutex<Option<Opens>>,
 }
 
@@ -55,7 +57,8 @@ impl Default for Redactor {
 }
 
 impl Redactor {
-    /// Takes names and values. Values of fewer than eight characters are left alone, with a warning.
+    /// Creates a redactor for pairs of name and value. Values of fewer than eight characters are
+    /// not redacted and cause a warning.
     pub fn new(secrets: Vec<(String, String)>) -> Redactor {
         let mut it = Redactor {
             marks: vec![],
@@ -81,17 +84,19 @@ impl Redactor {
         it
     }
 
-    /// What could not be promised, in sentences. They name variables, never values.
+    /// Returns sentences about values that cannot be redacted. They name variables, never values.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// How many bytes of a line's end may be the beginning of a secret that goes on behind it.
+    /// Returns how many bytes at a line's end may be the beginning of a secret that continues after
+    /// it.
     ///
-    /// Whoever cuts an overlong line must keep this much of it for the next piece, or the two halves
-    /// of a secret would pass.
+    /// A caller that cuts an overlong line must keep this many bytes for the next piece. Otherwise
+    /// the two halves of a secret would not be recognised.
     pub fn longest(&self) -> usize {
-        // Six bytes is the longest spelling of one character: `\u0041`; two of them beyond the first 65536.
+        // The longest spelling of a character is `\u0041` with six bytes, or two of these for a
+        // character beyond the first 65536.
         self.spellings.first().map_or(0, |(it, _)| it.len() * 12).max(512)
     }
 
@@ -99,7 +104,7 @@ impl Redactor {
         let value = value.trim_end_matches(['\r', '\n']);
         if value.chars().count() < SHORTEST {
             self.warnings.push(format!(
-                "The value of {name} is shorter than {SHORTEST} characters, so it is not taken out of what the program prints; give a longer one."
+                "The value of {name} is shorter than {SHORTEST} characters, so it is not removed from the program's output; use a longer value."
             ));
             return;
         }
@@ -108,7 +113,7 @@ impl Redactor {
         self.marks.push(if name.is_empty() { "[redacted]".to_owned() } else { format!("[redacted {name}]") });
         self.learn_spellings(value, number);
         if value.contains('\n') {
-            // Printed as it is, such a value arrives line by line.
+            // A program that prints the value unescaped prints it line by line.
             for line in value.lines().map(str::trim).filter(|it| it.len() >= SHORTEST_LINE) {
                 self.learn_spellings(line, number);
             }
@@ -118,7 +123,8 @@ impl Redactor {
     fn learn_spellings(&mut self, value: &str, number: usize) {
         self.spellings.push((value.chars().collect(), number));
         for alphabet in [STANDARD, URL_SAFE] {
-            // As it is on its own, and as it is somewhere inside a longer text: a third of all places each.
+            // A whole base64 text, and the value inside a longer text. Three alignments cover all
+            // positions.
             self.spellings.push((base64(value.as_bytes(), alphabet), number));
             for ahead in 0..3 {
                 self.spellings.push((base64_core(value.as_bytes(), ahead, alphabet), number));
@@ -150,7 +156,8 @@ impl Redactor {
         Cow::Borrowed(line)
     }
 
-    /// Cleans a line that holds the value that an earlier line named; nothing where it holds none.
+    /// Redacts a line with a value that an earlier line announced. Returns `None` if there is no
+    /// such value.
     fn clean_opened<'a>(&self, line: &'a str) -> Option<Cow<'a, str>> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         match *opened {
@@ -174,13 +181,13 @@ impl Redactor {
         None
     }
 
-    /// Finds a secret that begins here; returns where it ends and which it is.
+    /// Returns the end and the number of the known secret that begins at this position.
     fn secret_at(&self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         if !self.begins.has(bytes, at) {
             return None;
         }
         self.spellings.iter().find_map(|(it, number)| {
-            // What looks percent-encoded is that, or else it is the secret's own percent sign.
+            // A percent sign is first read as an encoding, then as a character of the secret.
             let end = end_of(it, bytes, at, true).or_else(|| end_of(it, bytes, at, false))?;
             Some((end, *number))
         })
@@ -189,7 +196,8 @@ impl Redactor {
     #[cold]
     fn rewrite(&self, line: &str) -> String {
         let bytes = line.as_bytes();
-        // Known values go first, over the whole line: what only looks like a key may end inside of one.
+        // Known values come first, over the whole line, because the end of a match by shape may lie
+        // inside a known value.
         let mut found: Vec<(usize, usize, &str)> = vec![];
         let mut at = 0;
         while let Some(hit) = self.begins.next_in(bytes, at) {
@@ -231,7 +239,7 @@ impl Redactor {
             from = end;
         }
         cleaned.push_str(&line[from..]);
-        // A value that spans quotes, or a number that is a secret, leaves no JSON behind.
+        // A redacted value that spans quotes, or a number, may have broken the JSON.
         let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
         if line.trim_start().starts_with(['{', '[', '"']) && !is_json(&cleaned) && is_json(line) {
             return WHOLE.to_owned();
@@ -240,17 +248,18 @@ impl Redactor {
     }
 }
 
-/// Takes everything that looks like a secret out of a text of any number of lines.
+/// Removes everything that looks like a secret from a text of any number of lines.
 ///
-/// This is what everything passes that Regatta writes or sends, and that no shim has cleaned before: prompts, briefings,
-/// messages, notices, logs, traces, the audit log, the output of checks, and what is shown in other services.
+/// Regatta applies this to everything that it writes or sends and that no shim has redacted before:
+/// prompts, briefings, messages, notices, logs, traces, the audit log, the output of checks, and
+/// posts to other services.
 pub fn redact_text(text: &str) -> String {
-    // A redactor remembers that it is within a key, so each text has its own.
+    // A redactor remembers that it is inside a private key, so each text has its own.
     let redactor = Redactor::default();
     text.split('\n').map(|line| redactor.clean(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// A set of pairs of bytes: 8 KiB, whatever is in it.
+/// A set of pairs of bytes with a fixed size of 8 KiB.
 #[derive(Clone, Copy)]
 struct Pairs([u64; 1024]);
 
@@ -272,7 +281,7 @@ impl Pairs {
         self.0[pair >> 6] >> (pair & 63) & 1 != 0
     }
 
-    /// The first place from `at` on where one of the pairs stands.
+    /// Returns the first position from `at` with one of the pairs.
     fn next_in(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let rest = bytes.get(at..)?;
         let hit = rest.windows(2).position(|it| {
@@ -290,7 +299,7 @@ impl Pairs {
         for digit in [hex(raw[0] >> 4), hex(raw[0] >> 4).to_ascii_uppercase()] {
             self.add(b'%', digit);
         }
-        // An escape, and a backslash, which may be anything's.
+        // A unicode escape begins with these bytes. A backslash may begin other spellings too.
         self.add(b'\\', b'u');
         if let Some(letter) = escape_letter(*first) {
             self.add(b'\\', letter);
@@ -313,14 +322,14 @@ impl Pairs {
     }
 }
 
-/// Matches a secret as a program may have printed it: as it is, with JSON's escapes (once or nested),
-/// percent-encoded in whole or in part. Returns where it ends.
+/// Matches a secret in any spelling: as it is, with JSON escapes (once or nested), or
+/// percent-encoded in whole or in part. Returns the end of the match.
 fn end_of(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option<usize> {
     let mut at = start;
     let mut rest = spelling;
     loop {
-        // Backslashes of the secret, then as many or more in the text: each nesting doubles them, and
-        // puts one before what follows.
+        // The secret's backslashes match as many or more backslashes of the text. Each level of
+        // nesting doubles them and puts one before the next character.
         let wanted = rest.iter().take_while(|it| **it == '\\').count();
         rest = &rest[wanted..];
         let mut seen = 0;
@@ -340,7 +349,7 @@ fn end_of(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option
     }
 }
 
-/// The length of a backslash in one of its spellings.
+/// Returns the length of a backslash in one of its spellings.
 fn backslash(text: &[u8], decode: bool) -> Option<usize> {
     match text {
         [b'%', b'5', b'c' | b'C', ..] if decode => Some(3),
@@ -350,7 +359,7 @@ fn backslash(text: &[u8], decode: bool) -> Option<usize> {
     }
 }
 
-/// The length of this character as spelled at the text's beginning.
+/// Returns the length of this character as spelled at the text's beginning.
 fn length_of(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Option<usize> {
     let mut buffer = [0; 4];
     let raw = wanted.encode_utf8(&mut buffer).as_bytes();
@@ -404,14 +413,14 @@ fn is_hex(digits: &[u8], wanted: u32) -> bool {
     value == Some(wanted)
 }
 
-/// Widens a range that cuts through an escape, so that what is left is still well formed.
+/// Widens a range that cuts through an escape, so that the rest is still well formed.
 fn whole_escapes(line: &str, start: usize, end: usize) -> (usize, usize) {
     let start = escape_around(line, start).map_or(start, |it| it.0);
     let end = escape_around(line, end).map_or(end, |it| it.1);
     (start, end)
 }
 
-/// The escape that begins before this place and ends behind it.
+/// Returns the escape that begins before this position and ends after it.
 fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
     let bytes = line.as_bytes();
     for back in 1..=5.min(at) {
@@ -447,7 +456,8 @@ fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
     text
 }
 
-/// The characters that are the same whatever stands around the value, with `ahead` bytes before it.
+/// Returns the base64 characters of a value that do not depend on the text around it, with `ahead`
+/// bytes before it.
 fn base64_core(value: &[u8], ahead: usize, alphabet: &[u8; 64]) -> Vec<char> {
     let shifted = [&vec![0; ahead][..], value].concat();
     let text = base64(&shifted, alphabet);

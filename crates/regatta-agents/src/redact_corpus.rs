@@ -1,6 +1,7 @@
-//! A corpus of secrets as people and programs write them, made from tables: values, names and syntaxes.
+//! A corpus of secrets as people and programs write them, generated from tables of values, names
+//! and syntaxes.
 
-/// A value that nobody may see, and whether people choose such a value themselves.
+/// Values that people choose, such as passwords.
 const CHOSEN: &[&str] = &["hunter2secret", "Tr0ub4dor&3", "s3cretPass", "p@ss-w0rd!", "swordfish", "geheim123"];
 const MADE: &[&str] = &[
     "abcd1234efgh5678ijkl",
@@ -29,7 +30,7 @@ const MADE_NAMES: &[&str] = &[
     "secretKey",
 ];
 
-/// Ways to write a name and its value. `N` stands for the name, `V` for the value.
+/// The ways to write a name and its value. `N` stands for the name, `V` for the value.
 const SYNTAXES: &[&str] = &[
     "N=V",
     "export N=V",
@@ -62,7 +63,8 @@ const SYNTAXES: &[&str] = &[
     "| N | N=V |",
 ];
 
-/// Secrets that need no name, or a syntax of their own: the text, and the part that must be gone.
+/// Secrets that need no name or have a syntax of their own, as pairs of a text and the part that
+/// must be removed.
 const OWN: &[(&str, &str)] = &[
     ("postgres://admin:s3cretPass@db.example.com/x", "s3cretPass"),
     ("DATABASE_URL=postgresql://app:Tr0ub4dor@10.0.0.5:5432/app?sslmode=require", "Tr0ub4dor"),
@@ -122,7 +124,8 @@ const OWN: &[(&str, &str)] = &[
     ("-----BEGIN PGP PRIVATE KEY BLOCK-----", "-----BEGIN PGP PRIVATE KEY BLOCK"),
 ];
 
-/// Prefixes of makers, and what follows: `h` is hexadecimal, `a` letters and digits.
+/// The prefixes of makers, and the kind and number of characters after them: `h` is hexadecimal,
+/// `a` letters and digits, `U` capitals and digits.
 const MAKERS: &[(&str, char, usize)] = &[
     ("sk-ant-api03-", 'a', 40),
     ("sk-proj-", 'a', 40),
@@ -192,7 +195,7 @@ fn tail(kind: char, length: usize) -> String {
     (0..length).map(|nth| char::from(alphabet[(nth * 7 + 3) % alphabet.len()])).collect()
 }
 
-/// Returns every case: a line, and the part of it that must be gone.
+/// Returns every case as a line and the part of it that must be removed.
 pub(crate) fn secrets() -> Vec<(String, String)> {
     let mut all = Vec::new();
     let named = CHOSEN_NAMES
@@ -201,13 +204,13 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
         .chain(MADE_NAMES.iter().flat_map(|name| MADE.iter().map(move |value| (*name, *value))));
     for (nth, (name, value)) in named.enumerate() {
         for (at, syntax) in SYNTAXES.iter().enumerate() {
-            // A value that a syntax cannot hold is not written in it.
+            // A value that a syntax cannot hold is left out.
             let is_bare = syntax.contains("=V") || syntax.contains(": V") || syntax.contains(" V ");
             let odd = value.bytes().any(|byte| b"&!@".contains(&byte));
             if odd && (is_bare || syntax.starts_with('<')) {
                 continue;
             }
-            // A bare word in the middle of prose is a word, unless the name is written as a variable's is.
+            // In prose a bare word counts as a word, unless the name is written like a variable.
             let is_prose = at >= 21 && is_bare && !value.bytes().any(|byte| byte.is_ascii_digit());
             if is_prose && !name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_') {
                 continue;

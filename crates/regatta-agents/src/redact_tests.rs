@@ -31,7 +31,7 @@ fn utf16_escapes(value: &str) -> String {
     value.encode_utf16().map(|it| format!("\\u{it:04x}")).collect()
 }
 
-/// Every spelling in which a secret must not pass.
+/// Returns every spelling in which a secret must be recognised.
 fn spellings(value: &str) -> Vec<String> {
     let json = serde_json::to_string(value).unwrap();
     let nested = serde_json::to_string(&json).unwrap();
@@ -161,7 +161,7 @@ fn a_line_of_json_stays_json_whatever_the_secret_is() {
     }
 }
 
-/// A corpus made of tables of providers, names and syntaxes: none is missed.
+/// No secret of a corpus of providers, names and syntaxes is missed.
 #[test]
 fn s4_no_secret_of_the_corpus_is_missed() {
     let all = corpus::secrets();
@@ -176,7 +176,7 @@ fn s4_no_secret_of_the_corpus_is_missed() {
     assert!(missed.is_empty(), "{} of {}: {:#?}", missed.len(), all.len(), &missed[..missed.len().min(20)]);
 }
 
-/// The mark stands where the value stood: what is around it stays, and JSON stays JSON.
+/// Only the value is replaced. The text around it stays, and JSON stays JSON.
 #[test]
 fn s4_only_the_value_goes() {
     for (line, cleaned) in [
@@ -192,7 +192,7 @@ fn s4_only_the_value_goes() {
     }
 }
 
-/// A value that stands in other lines than its name.
+/// A value on another line than its name is found.
 #[test]
 fn s4_a_value_in_the_lines_behind_its_name_is_found() {
     for text in [
@@ -223,8 +223,7 @@ fn what_only_looks_like_a_named_secret_is_left_alone() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Every source and every page of this repository: what is taken out of them is counted, and is nearly all made up for
-/// tests of secrets.
+/// In the sources and pages of this repository, almost only made-up secrets of tests are redacted.
 #[test]
 fn false_positives_in_this_repository_are_few() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -251,7 +250,7 @@ fn false_positives_in_this_repository_are_few() {
     assert!(changed.len() * 4_000 <= lines, "{} of {lines}: {changed:#?}", changed.len());
 }
 
-/// A line is put together before it is cleaned, wherever the program's output was cut into pieces.
+/// A line is assembled before it is redacted, wherever the program's output was cut into pieces.
 #[test]
 fn s4_a_secret_is_found_wherever_its_line_was_cut_into_pieces() {
     let text = "log: password=hunter2secret and postgres://u:s3cretPass@h/x\nnext\n";
@@ -270,12 +269,13 @@ fn s4_a_secret_is_found_wherever_its_line_was_cut_into_pieces() {
     }
 }
 
-/// Twice the text takes about twice the steps, whatever is in it: no place is looked at again and again.
+/// Twice the text takes about twice the steps, because no position is read again and again.
 #[test]
 fn a_long_line_of_names_is_cleaned_in_time_that_grows_with_its_length() {
     for piece in ["password=", "secret:\"", "://a:", "curl -u a:", "token = ", "eyJ.", "-----BEGIN "] {
         let line = piece.repeat(200_000 / piece.len());
-        // A quadratic search would look at 40,000,000,000 bytes here, and would not end within the test's patience.
+        // A quadratic search would read 40,000,000,000 bytes here and would exceed the test's time
+        // limit.
         let _cleaned = Redactor::default().clean(&line);
     }
 }
@@ -292,7 +292,8 @@ proptest! {
         let it = redactor(secret);
         for spelling in spellings(secret) {
             let clean = it.clean(&format!("{before}{spelling}{after}")).into_owned();
-            // What is around it may have completed another copy; that one must be gone too.
+            // The surrounding text may complete another copy of the secret, which must be removed
+            // too.
             prop_assert!(!clean.contains(secret), "{spelling:?} left {clean:?}");
             prop_assert!(clean.contains("[redacted"), "{spelling:?} left {clean:?}");
             prop_assert!(spelling.len() < 12 || !clean.contains(&spelling), "{spelling:?} left {clean:?}");
@@ -322,7 +323,8 @@ proptest! {
     }
 }
 
-/// S4: a secret is taken out whole, however long it is and whatever letters stand where its judging ends.
+/// S4: a secret is removed whole, however long it is and whichever characters are where the
+/// judgement stops.
 #[test]
 fn s4_a_long_secret_leaves_no_tail() {
     let long = "q7Zk2Lx9".repeat(1_000);
@@ -344,8 +346,8 @@ fn s4_a_long_secret_leaves_no_tail() {
     }
 }
 
-/// S4: a password in a URL is taken out whatever its length, also in a line that was cut before the host, and so is the
-/// password of a login given to curl, or one in the line behind its name.
+/// S4: a password in a URL is removed whatever its length, also in a line that was cut before the
+/// host. The same holds for the login of a curl command and for a value on the line after its name.
 #[test]
 fn s4_a_long_password_in_a_url_leaves_nothing() {
     for times in [511, 512, 513, 625, 5_000] {
@@ -365,13 +367,14 @@ fn s4_a_long_password_in_a_url_leaves_nothing() {
             assert!(clean.ends_with(" end") && clean.contains("[redacted]"), "{clean:.200}");
         }
     }
-    // A port and a host stay what they are, however long the text behind them is.
+    // A port and a host stay unchanged, however long the text after them is.
     for line in [format!("http://localhost:8080/{}", "x/".repeat(4_000)), format!("http://host:{}", "8".repeat(5))] {
         assert_eq!(redact_text(&line), line);
     }
 }
 
-/// S4: the pieces of a long URL come in any size, and a line that is too long is cut within the password.
+/// S4: the pieces of a long URL may have any size, and an overlong line may be cut inside the
+/// password.
 #[test]
 fn s4_a_long_password_in_a_url_is_found_wherever_it_was_cut() {
     let long = "q7Zk2Lx9".repeat(1_000);

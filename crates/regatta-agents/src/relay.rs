@@ -1,11 +1,13 @@
-//! The address by which a program reaches its daemon, for as long as the program lives (P13).
+//! The address at which a program reaches its daemon for as long as the program lives (P13).
 //!
-//! A program is told a port of this machine's loopback once, at its start. The daemon may be killed and come back, and
-//! somebody else may have taken its port by then. So the port belongs to the shim, which outlives the daemon: it passes
-//! each connection on to the daemon's unix socket, whose path never changes. While no daemon is there, a connection
-//! waits a little for the next one.
+//! A program learns a loopback port of this machine once, at its start. The daemon may be killed
+//! and restarted, and another process may have taken the daemon's port by then. The port therefore
+//! belongs to the shim, which outlives the daemon. The shim passes each connection on to the
+//! daemon's unix socket, whose path never changes. While no daemon runs, a connection waits for a
+//! limited time for the next daemon.
 //!
-//! The relay grants nothing: each request through it needs a token, as on the daemon's own port.
+//! The relay grants no access by itself: each request through it needs a token, as on the daemon's
+//! own port.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,22 +20,23 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// How long a connection waits for a daemon that is not there.
+/// The time that a connection waits for a daemon that is not running.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How soon the daemon's socket is tried again.
+/// The interval at which the daemon's socket is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long to wait when the machine has no room for a connection.
+/// The pause after the machine has refused a connection for lack of resources.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many connections are passed on at once; more are closed at once.
+/// The maximum number of connections. Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 64;
 
-/// The stack of a thread that copies bytes.
+/// The stack size of a thread that copies bytes.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// Where a shim listens for its program, and where it passes connections on to.
+/// The address at which a shim listens for its program, and the socket to which it passes
+/// connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RelayRecord {
     pub(crate) address: SocketAddr,
@@ -41,13 +44,14 @@ pub(crate) struct RelayRecord {
     pub(crate) socket: PathBuf,
 }
 
-/// Takes a free port of loopback.
+/// Binds a free loopback port.
 pub(crate) fn listen() -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
 }
 
-/// Starts to serve in a thread of its own. The listener is the shim's standard input; a shim that was started twice may
-/// have another one there than its record says, and then listens anew.
+/// Starts to serve in a new thread. The shim's standard input is the listener. A shim that was
+/// started twice may have another listener there than its record states, and then binds the
+/// recorded address itself.
 pub(crate) fn serve(relay: RelayRecord) -> io::Result<()> {
     let given = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     let listener = match given.local_addr() {
@@ -74,7 +78,7 @@ fn accept_all(listener: &TcpListener, socket: &Path) {
         }
         let (socket, counted) = (socket.to_owned(), Arc::clone(&open));
         let begun = spawn(move || {
-            // A connection that breaks is the program's to make again.
+            // If a connection breaks, the program has to open a new one.
             let _ended = pass_on(&client, &socket);
             counted.fetch_sub(1, Ordering::SeqCst);
         });
@@ -84,7 +88,7 @@ fn accept_all(listener: &TcpListener, socket: &Path) {
     }
 }
 
-/// Passes bytes both ways until both sides have ended.
+/// Passes bytes in both directions until both sides have ended.
 fn pass_on(client: &TcpStream, socket: &Path) -> io::Result<()> {
     client.set_nodelay(true)?;
     let daemon = connect(socket)?;
@@ -94,13 +98,13 @@ fn pass_on(client: &TcpStream, socket: &Path) -> io::Result<()> {
         let _gone = to_daemon.shutdown(Shutdown::Write);
     })?;
     let copied = io::copy(&mut &daemon, &mut &*client);
-    // The other direction ends with this one: a daemon that has gone answers nothing more.
+    // The other direction ends too, because a daemon that is gone sends no more replies.
     let _gone = client.shutdown(Shutdown::Both);
     let _gone = daemon.shutdown(Shutdown::Both);
     copied.map(drop)
 }
 
-/// Connects to the daemon, or to the next one if it is just being replaced.
+/// Connects to the daemon, or to the next daemon if the old one is being replaced.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     let deadline = Instant::now() + DAEMON_PATIENCE;
     loop {
@@ -112,7 +116,8 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// Connects by a path that is short however deep the data directory lies: a socket's address holds 107 bytes.
+/// Connects by a path that is short however deep the data directory lies, because a socket's
+/// address holds only 107 bytes.
 fn connect_once(socket: &Path) -> io::Result<UnixStream> {
     let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -128,7 +133,8 @@ mod tests {
 
     use super::*;
 
-    /// P13: a connection that is made while no daemon is there reaches the next one; each daemon answers for itself.
+    /// P13: a connection that is made while no daemon runs reaches the next daemon, and each daemon
+    /// answers its own connection.
     #[test]
     fn p13_the_relay_reaches_each_daemon_in_turn() {
         let dir = tempfile::tempdir().unwrap();
@@ -141,7 +147,7 @@ mod tests {
             let mut client = TcpStream::connect(address).unwrap();
             client.write_all(b"ask").unwrap();
             client.shutdown(Shutdown::Write).unwrap();
-            // Only now is there a daemon.
+            // The daemon starts only now.
             let daemon = UnixListener::bind(&socket).unwrap();
             let (mut guest, _) = daemon.accept().unwrap();
             let mut asked = String::new();

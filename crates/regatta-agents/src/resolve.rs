@@ -1,4 +1,7 @@
-//! Whether an agent that somebody wants can be started here, by what [`crate::discover`] finds. It starts no session.
+//! Decides whether a requested agent can be started on this machine, from the findings of
+//! [`crate::discover`].
+//!
+//! It starts no session.
 
 use regatta_core::agent::{KeySource, Profile, Runtime};
 use regatta_engine::ports::agents::{AgentError, Problem, Resolved, Wanted};
@@ -10,12 +13,13 @@ use crate::presets::{self, Drive, Models, PRESETS, Preset};
 use crate::sign_in;
 use crate::words;
 
-/// The provider whose agent is this program itself.
+/// The provider of the scripted agent, whose program is Regatta itself.
 const SCRIPTED: &str = "scripted";
 
-/// Finds the program for what is wanted, and what stands against starting it.
+/// Finds the program for the requested agent, and the problems that prevent its start.
 pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
-    // As a backend it stands in for any provider's program: a team can be tried before anything is installed.
+    // As a backend the scripted agent replaces any provider's program, so a team can be tried
+    // before anything is installed.
     if wanted.provider == SCRIPTED || wanted.backend.as_deref() == Some(SCRIPTED) {
         let sign_in = Some("no sign-in is needed".to_owned());
         let program = std::env::current_exe().ok();
@@ -31,7 +35,7 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
     let found = discover::find(preset, machine);
     let given = preset.keys.iter().find(|it| wanted.keys.iter().any(|key| key == *it));
     let sign_in = match (given, &found.sign_in) {
-        (Some(key), _) => Some(format!("a key of its own in {key}")),
+        (Some(key), _) => Some(format!("its own key in {key}")),
         (None, SignIn::Key(key)) => Some(format!("a key in {key}")),
         (None, SignIn::File(path)) => Some(format!("signed in ({})", path.display())),
         (None, SignIn::NotNeeded) => Some("no sign-in is needed".to_owned()),
@@ -43,14 +47,15 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
     let problem = match (&found.program, missing, &sign_in) {
         (None, ..) => Some((Problem::Missing, words::not_installed(preset.name, preset.programs[0], preset.install))),
         (_, Some(needed), _) => Some((Problem::Missing, words::not_installed(preset.name, needed, preset.install))),
-        // The program may know better than the signs do: nobody is kept from trying, but it is said.
+        // The sign-in may exist without a visible sign, so a missing one is a note and not a
+        // problem.
         _ => None,
     };
     let (fast_mode, mut notes) = fast_mode(wanted, preset.name, preset.fast_mode);
     if sign_in.is_none() && problem.is_none() {
-        notes.extend(found.fix.as_ref().map(|it| format!("there is no sign of a sign-in: {it}")));
+        notes.extend(found.fix.as_ref().map(|it| format!("no sign-in was found: {it}")));
     }
-    notes.extend(found.old.iter().map(|it| format!("an old program is there: {it}")));
+    notes.extend(found.old.iter().map(|it| format!("an old program is installed: {it}")));
     let asked = wanted.model.as_ref().zip(found.program.as_ref()).filter(|_| problem.is_none());
     let models = asked.and_then(|(_, program)| models::of(preset, program, machine, &wanted.env));
     notes.extend(asked.and_then(|(model, _)| about_model(preset, model, models.as_deref())));
@@ -70,8 +75,9 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
     }
 }
 
-/// Returns what keeps an agent from being started on this machine: keys that the environment lacks, and a program that
-/// is not there. A program that is named by a path may lie in the workspace, so it is not looked for.
+/// Returns the problems that prevent an agent's start on this machine: missing environment
+/// variables of its keys, and a missing program. A program with a path may lie in the workspace, so
+/// it is not looked for.
 pub fn problems(runtime: &Runtime, profile: &Profile, machine: &Machine) -> Vec<(Problem, AgentError)> {
     let missing = profile.keys.iter().filter_map(|key| match &key.from {
         KeySource::Env(name) if !machine.variables.iter().any(|known| known == name) => {
@@ -94,8 +100,8 @@ pub fn problems(runtime: &Runtime, profile: &Profile, machine: &Machine) -> Vec<
     found
 }
 
-/// Adds what would work now: a preset whose program is installed, of the same provider if possible, or a rehearsal.
-/// Each way is a line of its own; `NAME` stands for the agent.
+/// Adds alternatives that work now to the hint, each on its own line: a preset whose program is
+/// installed, of the same provider if possible, or else a rehearsal. `NAME` stands for the agent.
 fn with_other_way(error: AgentError, preset: &Preset, machine: &Machine) -> AgentError {
     let is_there = |other: &&Preset| other.programs.iter().any(|it| discover::on_path(it, &machine.path).is_some());
     let others = || PRESETS.iter().filter(|other| other.name != preset.name && is_there(other));
@@ -107,24 +113,24 @@ fn with_other_way(error: AgentError, preset: &Preset, machine: &Machine) -> Agen
     AgentError { hint: format!("{}\n{now}", error.hint), ..error }
 }
 
-/// Whether the program has the fast mode that is asked for, and what is said if not.
+/// Returns whether the requested fast mode will be on, and a note if the program has none.
 fn fast_mode(wanted: &Wanted, name: &str, has: bool) -> (Option<bool>, Vec<String>) {
     match (wanted.fast_mode, has) {
         (false, _) => (None, vec![]),
         (true, true) => (Some(true), vec![]),
-        (true, false) => {
-            (Some(false), vec![format!("{name} has no fast mode that could be switched on, so it is off")])
-        }
+        (true, false) => (Some(false), vec![format!("{name} has no fast mode, so it is off")]),
     }
 }
 
-/// What is to be said of the model that is asked for. What a program lists may depend on keys that it has only when it
-/// runs: so nobody is kept from trying.
+/// Returns a note about the requested model. The models that a program lists may depend on keys
+/// that it gets only when it runs, so a model that is not listed is not a problem.
 fn about_model(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option<String> {
     let name = preset.name;
     match (preset.models, listed) {
-        (Models::Unknown, _) => Some(format!("{name} cannot say before it runs whether it has the model {model}")),
-        (_, None) => Some(format!("{name} was asked which models it has, and did not say")),
+        (Models::Unknown, _) => {
+            Some(format!("{name} cannot list its models before it runs, so the model {model} was not checked"))
+        }
+        (_, None) => Some(format!("{name} did not list its models when asked")),
         (_, Some(listed)) if listed.iter().any(|it| it == model) => None,
         (_, Some(listed)) => {
             let some: Vec<&str> = listed.iter().take(5).map(String::as_str).collect();
@@ -134,7 +140,8 @@ fn about_model(preset: &Preset, model: &str, listed: Option<&[String]>) -> Optio
     }
 }
 
-/// The preset that is named, or its provider's first that is there and can hold a session.
+/// Returns the named preset, or else the provider's first preset that is installed and can hold a
+/// session.
 fn choose(wanted: &Wanted, machine: &Machine) -> Result<&'static Preset, regatta_engine::ports::agents::AgentError> {
     if let Some(backend) = &wanted.backend {
         let found = presets::find(backend).map(|it| it.0);
@@ -185,8 +192,8 @@ mod tests {
         assert!(error.hint.contains("npm install -g opencode-ai"), "{error:?}");
     }
 
-    /// A missing program comes with its install line and with the preset whose program is there; a key that the
-    /// environment lacks comes with the command that sets it.
+    /// The problem of a missing program names its install line and a preset whose program is
+    /// installed. The problem of a missing key names the command that sets it.
     #[test]
     fn the_problems_of_an_agent_are_named_with_their_fixes() {
         let agent = |preset: &str, argv: &[&str]| {
@@ -238,9 +245,9 @@ mod tests {
     fn a_key_of_its_own_is_a_sign_in_and_a_missing_one_is_said() {
         let (_dir, machine) = machine(&["gemini"], &[]);
         let none = resolve(&wanted("gemini", None), &machine);
-        assert!(none.sign_in.is_none() && none.notes[0].contains("no sign of a sign-in"), "{:?}", none.notes);
+        assert!(none.sign_in.is_none() && none.notes[0].contains("no sign-in was found"), "{:?}", none.notes);
         let own = Wanted { keys: vec!["GEMINI_API_KEY".into()], ..wanted("gemini", None) };
-        assert_eq!(resolve(&own, &machine).sign_in.as_deref(), Some("a key of its own in GEMINI_API_KEY"));
+        assert_eq!(resolve(&own, &machine).sign_in.as_deref(), Some("its own key in GEMINI_API_KEY"));
     }
 
     #[test]
@@ -251,7 +258,7 @@ mod tests {
         let gemini = resolve(&fast("gemini"), &machine);
         assert_eq!(gemini.fast_mode, Some(false));
         assert!(gemini.notes.iter().any(|it| it.contains("no fast mode")), "{:?}", gemini.notes);
-        assert_eq!(resolve(&wanted("codex", None), &machine).fast_mode, None, "nobody asked");
+        assert_eq!(resolve(&wanted("codex", None), &machine).fast_mode, None, "no fast mode was requested");
     }
 
     #[test]
@@ -264,7 +271,7 @@ mod tests {
         let other = resolve(&model("opencode", "a/b"), &machine);
         assert!(other.problem.is_none() && other.notes.iter().any(|it| it.contains("does not list the model a/b")));
         let cannot = resolve(&model("gemini", "g"), &machine);
-        assert!(cannot.notes.iter().any(|it| it.contains("cannot say")), "{:?}", cannot.notes);
+        assert!(cannot.notes.iter().any(|it| it.contains("cannot list its models")), "{:?}", cannot.notes);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What becomes of attempts and commands that have ended: journals are compressed after a while, and later go.
+//! Compresses the journals of ended attempts after a while, and removes them and the records of
+//! commands later.
 
 use std::fs;
 use std::io;
@@ -11,7 +12,7 @@ use crate::rundir::{RunDir, try_lock};
 use crate::supervise::AgentsAdapter;
 use crate::{copies, journal, words};
 
-/// What was done.
+/// The attempts whose journals were compressed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub compressed: Vec<AttemptId>,
@@ -19,10 +20,12 @@ pub struct Pruned {
 }
 
 impl AgentsAdapter {
-    /// Compresses the journals of attempts that ended at least `compress_after` before `today`, and removes what those left
-    /// that ended at least `older_than` before it. Of these the records of their launch and end stay: they are small, and as long
-    /// as they are there nothing is ever started twice. An attempt that has not ended is not touched.
-    /// Of a program that runs elsewhere counts when it was last heard of; what comes later is added all the same.
+    /// Compresses the journals of attempts that ended at least `compress_after` before `today`, and
+    /// removes the journals and files of those that ended at least `older_than` before it.
+    ///
+    /// The small records of an attempt's launch and end stay, because they ensure that nothing is
+    /// ever started twice. An attempt that has not ended is not changed. For a program that runs
+    /// elsewhere the time of the last copied record counts, and later records can still be added.
     pub fn prune(
         &self,
         older_than: Duration,
@@ -47,16 +50,19 @@ impl AgentsAdapter {
                 Done::Removed => pruned.removed.push(attempt),
             }
         }
-        // Whoever was in the midst of one of them begins again.
+        // Readers of these journals start again.
         self.cursors().clear();
         Ok(pruned)
     }
 }
 
 impl AgentsAdapter {
-    /// Removes the records of commands that run once and ended at least `older_than` before `today`, and says how many. Nobody asks
-    /// for such a record again once the effect it belongs to is settled, which a daemon that has been up for a while has
-    /// done: it is called only then. One that has not ended is not touched.
+    /// Removes the records of one-time commands that ended at least `older_than` before `today`,
+    /// and returns their number.
+    ///
+    /// A record is not read again once its effect is completed. The caller is a daemon that has
+    /// been up for a while and has therefore completed such effects. A command that has not ended
+    /// is not changed.
     pub fn prune_commands(&self, older_than: Duration, today: SystemTime) -> Result<usize, AgentError> {
         let root = self.commands_path();
         let entries = match fs::read_dir(&root) {
@@ -104,12 +110,12 @@ fn prune_one(dir: &RunDir, (older_than, compress_after): (Duration, Duration), t
         },
         Err(error) => return Err(error),
     };
-    // A date that lies ahead of us is no age.
+    // A date in the future counts as an age of zero.
     let age = today.duration_since(ended).unwrap_or_default();
     if age < older_than.min(compress_after) {
         return Ok(Done::Nothing);
     }
-    // A shim writes its last record a moment before it lets go.
+    // A shim holds its lock for a moment after it has written its last record.
     let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(Done::Nothing) };
     if age >= older_than {
         let had_some = journal::remove(&dir.0)?;

@@ -1,10 +1,18 @@
-//! The directory that the daemon and one shim share, and how files in it are written.
+//! The directory that the daemon and one shim share, and the way in which its files are written.
 //!
-//! The files are the protocol, so that either side may die at any moment:
-//! `launch.json` what to run · `start.lock` held by whoever starts or concludes · `shim.lock` held by
-//! the shim for its life · `shim.json` a shim has begun, so no other ever may · `program.json` the
-//! program's identity · `shim.sock` takes commands (see `socket`) · `journal-*.jsonl` what was said (see
-//! `journal`) · `copy.json` that is a copy, of a program elsewhere (see `copies`) · `exit.json` how it ended, written when no process of it is left and the journal is synced.
+//! The files are the protocol, so either side may die at any moment:
+//!
+//! - `launch.json`: the program to run and its settings.
+//! - `start.lock`: locked while a process starts the launch or records its end.
+//! - `shim.lock`: locked by the shim for its whole life.
+//! - `shim.json`: the identity of the shim that has begun. Once it exists, no other shim ever
+//!   begins.
+//! - `program.json`: the program's identity.
+//! - `shim.sock`: the socket that takes commands (see `socket`).
+//! - `journal-*.jsonl`: the program's input and output (see `journal`).
+//! - `copy.json`: present if the directory holds a copy from another machine (see `copies`).
+//! - `exit.json`: the exit, written when no process of the launch is left and the journal is
+//!   synced.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -24,95 +32,100 @@ use crate::egress::Ways;
 use crate::relay::RelayRecord;
 use crate::shim::Limits;
 
-/// What the shim does with the program's streams, and whom it serves.
+/// The kind of a launch, which decides where its streams go and when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// An attempt: its streams are kept in the journal, and it outlives the daemon.
+    /// An attempt. The journal keeps its streams, and it outlives the daemon.
     Attempt,
-    /// A check: nothing in, the shim's standard output out, and it ends with the daemon, because only
-    /// the daemon that asked can use the answer.
+    /// A check. It gets no input and prints to the shim's standard output. It ends with the daemon,
+    /// because only the daemon that asked can use the answer.
     Check,
 }
 
-/// Where the program's input comes from.
+/// The source of the program's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Input {
-    /// The prompt, as it is, and then its end.
+    /// The unchanged prompt, followed by the end of the input.
     #[default]
     Prompt,
-    /// Line by line, as its attendant says.
+    /// Single lines, which the daemon's session loop sends.
     Said,
 }
 
-/// What whoever attends the program must know of its launch; a daemon that starts anew has nothing else.
+/// The facts that the session loop needs about a launch. A daemon that restarts has no other source
+/// for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attended {
     pub(crate) attempt: AttemptId,
     pub(crate) agent: AgentName,
-    /// It names where secrets come from, never a secret.
+    /// The settings, which name the sources of secrets but contain no secret.
     pub(crate) setup: Setup,
 }
 
-/// What the shim is to run.
+/// The launch that a shim performs.
 ///
-/// The environment is not here: it may hold an agent's key, so it travels as the shim's own
-/// environment and is never at rest on a disk.
+/// The environment is not part of it. It may hold an agent's key, so the shim receives it as its
+/// own environment and it is never on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRecord {
     pub(crate) v: u32,
     pub(crate) mode: Mode,
     pub(crate) argv: Vec<String>,
     pub(crate) dir: PathBuf,
-    /// The value of `REGATTA_ATTEMPT_MARK` in every process of this launch and in no other.
+    /// The value of `REGATTA_ATTEMPT_MARK`, which every process of this launch carries and no other
+    /// process does.
     pub(crate) mark: String,
     #[serde(default)]
     pub(crate) input: Input,
-    /// The variables of the shim's environment that are secrets. Their values are redacted from all that is written.
+    /// The variables of the shim's environment that hold secrets. Their values are redacted from
+    /// everything that the shim writes.
     #[serde(default)]
     pub(crate) secrets: Vec<String>,
     #[serde(default)]
     pub(crate) limits: Limits,
-    /// No control group is to be made for it.
+    /// Tells the shim to create no control group.
     #[serde(default)]
     pub(crate) without_cgroup: bool,
-    /// The ways out of a program that has no network.
+    /// The egress routes of a program that has no network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ways: Option<Ways>,
-    /// The program's command puts it into a PID namespace of its own, and waits there for the shim's word.
+    /// Set if the program's command enters a PID namespace of its own and waits there until the
+    /// shim lets it continue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) held: bool,
-    /// What must go on being written for the program to go on.
+    /// The deadline after which the program ends without contact to the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) leash: Option<Leash>,
-    /// Where the program reaches its daemon.
+    /// The address at which the program reaches its daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relay: Option<RelayRecord>,
-    /// `None` for a check.
+    /// The facts for the session loop; `None` for a check.
     #[serde(default)]
     pub(crate) attended: Option<Attended>,
 }
 
-/// A file in which a runner notes when it last heard of the daemon, and for how long a program goes on after that: by
-/// then its task may be given to somebody else, and the runner may not be there to end it.
+/// The file in which a runner records its last contact with the daemon, and how many milliseconds a
+/// program may run without contact. After that time the daemon may give the task to another agent,
+/// and the runner may not be alive to end the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Leash {
     pub(crate) file: PathBuf,
     pub(crate) ms: u64,
 }
 
-/// A shim that has begun.
+/// The record of a shim that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShimRecord {
     #[serde(flatten)]
     pub(crate) identity: ProcessIdentity,
-    /// Where it means to start the program.
+    /// The control group in which the shim will start the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cgroup: Option<Cgroup>,
 }
 
-/// The program that a shim has started.
+/// The record of a program that a shim has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProgramRecord {
     #[serde(flatten)]
@@ -127,12 +140,12 @@ struct ExitRecord {
     exit: Exit,
 }
 
-/// The directory of one launch.
+/// The run directory of one launch.
 #[derive(Clone, Debug)]
 pub(crate) struct RunDir(pub(crate) PathBuf);
 
 impl RunDir {
-    /// Makes the directory, for its owner's eyes only.
+    /// Creates the directory with access for its owner only.
     pub(crate) fn create(path: PathBuf) -> io::Result<RunDir> {
         DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         Ok(RunDir(path))
@@ -175,8 +188,8 @@ impl RunDir {
         self.path("outbox").join("result.json")
     }
 
-    /// Reads what was launched, if anything was. A torn record is none: only a power cut leaves one, and nothing that
-    /// was launched outlives it.
+    /// Reads the launch record, if there is one. A torn record counts as missing: only a power cut
+    /// leaves one, and no process of the launch survives a power cut.
     pub(crate) fn launch(&self) -> io::Result<Option<LaunchRecord>> {
         match read_json(&self.launch_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
@@ -184,22 +197,22 @@ impl RunDir {
         }
     }
 
-    /// Reads who the shim is, if one has begun.
+    /// Reads the shim's record, if a shim has begun.
     pub(crate) fn shim(&self) -> io::Result<Option<ShimRecord>> {
         read_json(&self.shim_file())
     }
 
-    /// Reads who the program is, if it was recorded.
+    /// Reads the program's record, if there is one.
     pub(crate) fn program(&self) -> io::Result<Option<ProgramRecord>> {
         read_json(&self.program_file())
     }
 
-    /// Reads how it ended, if it has.
+    /// Reads the exit, if the launch has ended.
     pub(crate) fn exit(&self) -> io::Result<Option<Exit>> {
         Ok(read_json::<ExitRecord>(&self.exit_file())?.map(|record| record.exit))
     }
 
-    /// Records how it ended, unless that is already recorded (P6); returns what the record says.
+    /// Records the exit unless one is already recorded (P6), and returns the recorded exit.
     pub(crate) fn record_exit(&self, exit: &Exit) -> io::Result<Exit> {
         let record = serde_json::to_vec(&ExitRecord { v: 1, exit: exit.clone() })?;
         if write_once(&self.exit_file(), &record)? {
@@ -209,26 +222,27 @@ impl RunDir {
     }
 }
 
-/// Opens a file to append to, for its owner's eyes only.
+/// Opens a file for appending, with access for its owner only.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// Replaces a file as a whole: a reader sees the old or the new, also after a power cut.
+/// Replaces a file as a whole and syncs it. A reader sees the old or the new content, also after a
+/// power cut.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = write_beside(path, bytes)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     sync_parent(path)
 }
 
-/// Replaces a file as a whole, but does not wait for the disk: a power cut may leave it torn. For what is of no use once
-/// the machine, and every process with it, has gone down.
+/// Replaces a file as a whole without waiting for the disk, so a power cut may leave it torn. It is
+/// for files that are useless once the machine and its processes are down.
 pub(crate) fn write_soon(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (temporary, _) = make_beside(path, bytes)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Writes a file that must not exist yet, as a whole; returns whether it was this call that wrote it.
+/// Writes a whole file that must not exist yet. Returns whether this call wrote it.
 fn write_once(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let temporary = write_beside(path, bytes)?;
     // A hard link, unlike a rename, refuses to replace.
@@ -241,6 +255,7 @@ fn write_once(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
+/// Writes and syncs a temporary file beside `path`, and returns its path.
 pub(crate) fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let (temporary, file) = make_beside(path, bytes)?;
     file.sync_all().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
@@ -261,7 +276,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
-/// Reads a JSON file; a missing one is `None`, a torn one an error.
+/// Reads a JSON file. A missing file is `None`, a torn file is an error.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs::read(path) {
         Ok(bytes) => {
@@ -277,7 +292,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
-/// Takes a lock that lasts as long as the returned file, if nobody has it.
+/// Locks a file if no other process has locked it. The lock lasts as long as the returned file.
 pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let file = open_lock(path)?;
     match file.try_lock() {
@@ -287,14 +302,14 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Takes a lock, waiting for it; only for locks whose holders are known to be quick.
+/// Locks a file, waiting as long as necessary. It is only for locks that are held briefly.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = open_lock(path)?;
     file.lock()?;
     Ok(file)
 }
 
-/// Takes a lock, waiting until a deadline. The kernel has no such wait, hence the short naps.
+/// Locks a file, waiting until a deadline. The kernel has no lock with a timeout, so this polls.
 pub(crate) fn lock_until(path: &Path, deadline: Instant) -> io::Result<Option<File>> {
     loop {
         if let Some(file) = try_lock(path)? {
@@ -307,7 +322,7 @@ pub(crate) fn lock_until(path: &Path, deadline: Instant) -> io::Result<Option<Fi
     }
 }
 
-/// Makes a word that no other launch has.
+/// Returns a random mark that no other launch has.
 pub(crate) fn fresh_mark() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

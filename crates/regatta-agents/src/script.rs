@@ -1,4 +1,4 @@
-//! The steps of the scripted agent, and how they are read.
+//! The steps of the scripted agent, and the parser of its scripts.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -8,56 +8,56 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A step of a script, written `{say = "hello"}` in a plan and `{"say": "hello"}` in JSON.
+/// A step of a script, written as `{say = "hello"}` in a plan and as `{"say": "hello"}` in JSON.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Step {
-    /// Says something.
+    /// Prints a message.
     Say(String),
-    /// Thinks something, aloud where its protocol knows thoughts.
+    /// Reports a thought, if the protocol knows thoughts.
     Think(String),
-    /// Tells what it is going to do, line by line.
+    /// Reports a plan, line by line.
     Plan(Vec<String>),
-    /// Tells of a tool that it used; nothing really happens.
+    /// Reports a tool call without doing anything.
     Tool {
-        /// What it is called.
+        /// The title of the tool call.
         title: String,
-        /// What it does.
+        /// The kind of the tool.
         #[serde(default)]
         kind: ToolKind,
     },
-    /// Calls one of Regatta's own tools, and says what it answers.
+    /// Calls one of Regatta's own tools and prints its answer.
     Call {
-        /// Its name: `my_task`.
+        /// The tool's name, such as `my_task`.
         tool: String,
-        /// What it is given.
+        /// The tool's input.
         #[serde(default)]
         input: serde_json::Value,
-        /// It is expected to fail.
+        /// Set if the call is expected to fail.
         #[serde(default)]
         fails: bool,
     },
-    /// Writes a file, and the directories it is in.
+    /// Writes a file and creates its directories.
     Write {
         /// The file, inside the workspace.
         path: RelativePath,
         /// Its new content.
         text: String,
     },
-    /// Adds to the end of a file, which may be new.
+    /// Appends to a file, which may be new.
     Append {
         /// The file, inside the workspace.
         path: RelativePath,
-        /// What is added.
+        /// The text to append.
         text: String,
     },
-    /// Replaces the first place in a file where a text stands; it must stand there.
+    /// Replaces the first occurrence of a text in a file. The text must occur.
     Replace {
         /// The file, inside the workspace.
         path: RelativePath,
-        /// What is looked for.
+        /// The text to look for.
         from: String,
-        /// What stands there afterwards.
+        /// The text in its place.
         to: String,
     },
     /// Removes a file, a link or a directory.
@@ -68,17 +68,17 @@ pub enum Step {
     Ask {
         /// The question.
         question: String,
-        /// What may be answered.
+        /// The possible answers.
         #[serde(default)]
         choices: Vec<String>,
-        /// What is answered where nobody can be asked; one of the choices if there are any.
+        /// The answer if nobody can be asked. It must be one of the choices if there are any.
         default: Option<String>,
     },
-    /// Asks a person to allow something.
+    /// Asks a person for permission.
     Permission(Permission),
-    /// Does nothing for a while.
+    /// Waits.
     Sleep(Pause),
-    /// Reports what a model would have used.
+    /// Reports the usage of a model.
     Usage {
         /// Tokens read.
         #[serde(default)]
@@ -89,34 +89,35 @@ pub enum Step {
         /// Tokens read from a cache.
         #[serde(default)]
         cached: u64,
-        /// Money spent, in dollars; absent where no price is known.
+        /// The cost in dollars; absent if the price is unknown.
         cost: Option<f64>,
-        /// Tokens in the model's context now.
+        /// Tokens in the model's context.
         used: Option<u64>,
-        /// Tokens that its context can hold.
+        /// The size of the model's context in tokens.
         size: Option<u64>,
     },
-    /// Prints this much.
+    /// Prints a large amount of text.
     Flood {
-        /// How many bytes at least.
+        /// The minimum number of bytes.
         bytes: u64,
     },
-    /// Never ends, if true, and does not listen either: a `sleep` can be cancelled, this cannot.
+    /// Hangs forever if true and ignores cancellation, unlike `sleep`.
     Hang(bool),
-    /// Ends the turn; the steps that follow are for the next prompt. Where there are no turns it does nothing.
+    /// Ends the turn if true. The following steps belong to the next prompt. Without turns it does
+    /// nothing.
     EndTurn(bool),
-    /// The provider's limit is used up.
+    /// Fails because the provider's limit is exhausted.
     RateLimit {
-        /// When it is over, from now.
+        /// The time until the limit is reset.
         reset_in: Option<Pause>,
     },
-    /// Gives up.
+    /// Fails.
     Fail(Failure),
-    /// Dies at once, if true, and leaves no result.
+    /// Crashes at once if true, without a result.
     Crash(bool),
 }
 
-/// The names of all steps, as a script writes them.
+/// The names of all steps as in a script.
 pub const STEPS: [&str; 20] = [
     "say",
     "write",
@@ -140,7 +141,7 @@ pub const STEPS: [&str; 20] = [
     "call",
 ];
 
-/// Every step with an example of it, written as in a plan.
+/// An example of every step, as written in a plan.
 pub const EXAMPLES: [(&str, &str); STEPS.len()] = [
     ("say", r#"say = "hello""#),
     ("write", r#"write = { path = "src/a.rs", text = "…" }"#),
@@ -164,19 +165,19 @@ pub const EXAMPLES: [(&str, &str); STEPS.len()] = [
     ("call", r#"call = { tool = "my_task", input = {} }"#),
 ];
 
-/// The steps that are always a table.
+/// The steps that are always written as a table.
 const TABLE_STEPS: [&str; 9] = ["write", "append", "replace", "ask", "usage", "flood", "tool", "rate_limit", "call"];
 
-/// A step that is written as a text, or as a table for more settings.
+/// A step that is written as a text, or as a table with more settings.
 ///
-/// An untagged enum would not say which field of the table is wrong.
+/// An untagged enum would not tell which field of the table is wrong.
 trait TextOrTable: Sized {
-    /// The table.
+    /// The type of the table.
     type Table: serde::de::DeserializeOwned + Into<Self>;
-    /// What an error says was expected.
+    /// The expected forms, for error messages.
     const EXPECTED: &'static str;
 
-    /// Reads the short form.
+    /// Parses the text form.
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
@@ -197,12 +198,12 @@ fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(deserializer: D) -> 
     deserializer.deserialize_any(Reader(std::marker::PhantomData))
 }
 
-/// What a `remove` step removes: `"path"` or `{path = "path"}`.
+/// The argument of a `remove` step: `"path"` or `{path = "path"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// The path alone.
     Short(RelativePath),
-    /// The path by name, like the other steps.
+    /// The path as a field, as in the other steps.
     Long {
         /// The path, inside the workspace.
         path: RelativePath,
@@ -210,7 +211,7 @@ pub enum Removal {
 }
 
 impl Removal {
-    /// What is removed.
+    /// Returns the path to remove.
     pub fn path(&self) -> &RelativePath {
         match self {
             Removal::Short(path) | Removal::Long { path } => path,
@@ -244,26 +245,26 @@ impl<'de> Deserialize<'de> for Removal {
     }
 }
 
-/// What a `permission` step asks for: `"what"` or `{what = "what", default = "allow"}`.
+/// The argument of a `permission` step: `"what"` or `{what = "what", default = "allow"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// A person must decide.
+    /// A permission that a person must grant.
     Short(String),
-    /// The script says what is decided where nobody can be asked.
+    /// A permission with a decision for the case that nobody can be asked.
     Long {
-        /// What is to be allowed.
+        /// The action that needs permission.
         what: String,
-        /// What is decided.
+        /// The default decision.
         default: Option<Decision>,
-        /// What the tool does; a command, if it is not said.
+        /// The kind of the tool; a command if it is missing.
         kind: Option<ToolKind>,
-        /// The file it is about.
+        /// The file that the action changes.
         path: Option<String>,
     },
 }
 
 impl Permission {
-    /// What is to be allowed.
+    /// Returns the action that needs permission.
     pub fn what(&self) -> &str {
         match self {
             Permission::Short(what) | Permission::Long { what, .. } => what,
@@ -301,18 +302,18 @@ impl<'de> Deserialize<'de> for Permission {
     }
 }
 
-/// How a `fail` step gives up: `"reason"` or `{class = "overloaded", reason = "…"}`.
+/// The argument of a `fail` step: `"reason"` or `{class = "overloaded", reason = "…"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The reason alone.
     Short(String),
-    /// What a provider would have done.
+    /// A failure as a provider would report it.
     Long {
-        /// Which class of error it is.
+        /// The class of the failure.
         class: Class,
-        /// What is said about it.
+        /// The error message.
         reason: String,
-        /// When a limit is over, from now.
+        /// The time until a limit is reset.
         reset_in: Option<Pause>,
     },
 }
@@ -346,18 +347,18 @@ impl<'de> Deserialize<'de> for Failure {
     }
 }
 
-/// An answer to a permission.
+/// A decision about a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It may.
+    /// The action is allowed.
     Allow,
-    /// It may not: the agent gives up.
+    /// The action is denied, and the agent fails.
     Deny,
 }
 
-/// A path that cannot leave the directory it is taken from, as far as its words go; links are looked
-/// at when it is used.
+/// A path that cannot leave its base directory by its components. Symbolic links are checked when
+/// the path is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelativePath(PathBuf);
 
@@ -367,7 +368,7 @@ impl RelativePath {
         &self.0
     }
 
-    /// Reads a path; the error says why it cannot be used.
+    /// Parses a path. The error tells why it cannot be used.
     fn new(text: &str) -> Result<RelativePath, String> {
         let inside = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
         let path: PathBuf = Path::new(text).components().filter(|part| *part != Component::CurDir).collect();
@@ -385,7 +386,8 @@ impl<'de> Deserialize<'de> for RelativePath {
     }
 }
 
-/// How long a `sleep` step takes: seconds as a number, or `"500ms"`, `"2s"`, `"1m"`.
+/// The duration of a `sleep` step: seconds as a number, or a text such as `"500ms"`, `"2s"` or
+/// `"1m"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause(pub Duration);
 
@@ -398,7 +400,7 @@ impl<'de> Deserialize<'de> for Pause {
             _ => None,
         };
         seconds.filter(|it| (0.0..=86_400.0).contains(it)).map(|it| Pause(Duration::from_secs_f64(it))).ok_or_else(
-            || serde::de::Error::custom(format!("{value} is no time; write seconds or \"500ms\", up to a day")),
+            || serde::de::Error::custom(format!("{value} is not a duration; write seconds or \"500ms\", up to a day")),
         )
     }
 }
@@ -409,41 +411,41 @@ fn parse_pause(text: &str) -> Option<f64> {
     Some(number.trim().parse::<f64>().ok()? * unit)
 }
 
-/// A script that cannot be followed, found before any step of it is.
+/// An error in a script, which is found before any step runs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// It is no list.
+    /// The script is not a list.
     #[error("The script is not a list of steps: {0}.")]
     NotAList(String),
-    /// A step is no table of one entry.
+    /// A step is not a table with one entry.
     #[error("Step {step} of the script must have exactly one name, like {{say = \"hello\"}}.")]
     NotAStep {
-        /// Which, from 1.
+        /// The number of the step, from 1.
         step: usize,
     },
-    /// A step's name means nothing.
-    #[error("Step {step} of the script is `{name}`, which is no step; known are {}.", STEPS.join(", "))]
+    /// The name of a step is unknown.
+    #[error("Step {step} of the script is `{name}`, which is not a step; the steps are {}.", STEPS.join(", "))]
     Unknown {
-        /// Which, from 1.
+        /// The number of the step, from 1.
         step: usize,
-        /// What it is called.
+        /// The name of the step.
         name: String,
     },
-    /// A step's content does not fit its name.
+    /// The content of a step does not fit its name.
     #[error("Step {step} of the script, `{name}`, cannot be read: {why}; write it like {{ {example} }}.")]
     Malformed {
-        /// Which, from 1.
+        /// The number of the step, from 1.
         step: usize,
-        /// What it is called.
+        /// The name of the step.
         name: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
-        /// How such a step is written.
+        /// An example of such a step.
         example: &'static str,
     },
 }
 
-/// Reads a script: a JSON array of steps.
+/// Parses a script, which is a JSON array of steps.
 pub fn parse(script: &str) -> Result<Vec<Step>, ScriptError> {
     let list: Vec<serde_json::Value> =
         serde_json::from_str(script).map_err(|error| ScriptError::NotAList(error.to_string()))?;
@@ -456,12 +458,12 @@ fn parse_step(step: usize, value: serde_json::Value) -> Result<Step, ScriptError
         _ => return Err(ScriptError::NotAStep { step }),
     };
     if !STEPS.contains(&name.as_str()) {
-        // A hostile name must not flood an error message.
+        // A long name must not flood the error message.
         return Err(ScriptError::Unknown { step, name: name.chars().take(40).collect() });
     }
     let example = EXAMPLES.iter().find(|(step, _)| *step == name).map_or("", |(_, example)| *example);
     let malformed = |why: String| ScriptError::Malformed { step, name: name.clone(), why, example };
-    // Serde would name a Rust type here.
+    // Serde's own error would name a Rust type.
     if TABLE_STEPS.contains(&name.as_str()) && !value[&name].is_object() {
         return Err(malformed("it must be a table".into()));
     }
@@ -470,7 +472,7 @@ fn parse_step(step: usize, value: serde_json::Value) -> Result<Step, ScriptError
         && !choices.is_empty()
         && !choices.contains(default)
     {
-        let why = format!("its default {default:?} is none of its choices");
+        let why = format!("its default {default:?} is not one of its choices");
         return Err(malformed(why));
     }
     Ok(parsed)
@@ -505,7 +507,7 @@ mod tests {
             (r#"{"say":"a"}"#, "not a list"),
             (
                 r#"[{"say":"a"},{"dance":true}]"#,
-                "Step 2 of the script is `dance`, which is no step; known are say, write",
+                "Step 2 of the script is `dance`, which is not a step; the steps are say, write",
             ),
             (r#"[{"say":"a","run":"b"}]"#, "Step 1 of the script must have exactly one name"),
             (r#"["say"]"#, "exactly one name"),
@@ -515,10 +517,10 @@ mod tests {
             (r#"[{"append":{"path":"a/../../b","text":""}}]"#, "not inside the workspace"),
             (r#"[{"remove":".."}]"#, "not inside the workspace"),
             (r#"[{"remove":{"path":"."}}]"#, "not inside the workspace"),
-            (r#"[{"sleep":-1}]"#, "is no time"),
-            (r#"[{"sleep":"soon"}]"#, "is no time"),
-            (r#"[{"sleep":1e300}]"#, "is no time"),
-            (r#"[{"ask":{"question":"q","choices":["a"],"default":"b"}}]"#, "none of its choices"),
+            (r#"[{"sleep":-1}]"#, "is not a duration"),
+            (r#"[{"sleep":"soon"}]"#, "is not a duration"),
+            (r#"[{"sleep":1e300}]"#, "is not a duration"),
+            (r#"[{"ask":{"question":"q","choices":["a"],"default":"b"}}]"#, "not one of its choices"),
             (r#"[{"permission":5}]"#, "integer `5`, expected a text, or a table with what, default"),
             (r#"[{"permission":{"default":"allow"}}]"#, "missing field `what`"),
             (r#"[{"permission":{"what":"p","deflt":"allow"}}]"#, "unknown field `deflt`"),

@@ -1,12 +1,13 @@
-//! The scripted agent: it does what its script says, with no model and no key.
+//! The scripted agent: it follows a script, without a model and without a key.
 //!
-//! It is a real program in a real workspace, so that a newcomer sees everything work and every test has an agent that
-//! does as it is told. Here is what it does; how it speaks is a [`Voice`]: `plain` prints one JSON object per line and
-//! reads nothing, `acp` speaks the Agent Client Protocol, so that it can be asked, answered and cancelled.
+//! It is a real program in a real workspace, so a newcomer can see everything work and every test
+//! has a predictable agent. This file performs the steps. A [`Voice`] handles the communication:
+//! `plain` prints one JSON object per line and reads nothing, and `acp` uses the Agent Client
+//! Protocol, so the agent can ask questions and be cancelled.
 
 mod acp;
 mod plain;
-mod tools; // calling Regatta's tools
+mod tools; // calls of Regatta's tools
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -25,37 +26,39 @@ use tools::Tools;
 pub(crate) use acp::SESSIONS_HOME;
 pub use acp::main as acp;
 
-/// The exit code when there is no script that can be followed.
+/// The exit code if there is no valid script.
 const BAD_SCRIPT: u8 = 2;
 
-/// The exit code of a crash that the script asks for.
+/// The exit code of a `crash` step.
 const CRASH: i32 = 101;
 
-/// The longest piece of a command's output that is one line of ours.
+/// The maximum length in bytes of one line of a command's output.
 const LONGEST_LINE: usize = 8 * 1024;
 
-/// How long a command's output is waited for when the command has ended but someone holds its pipe.
+/// The time for which output is awaited after a command has ended, because a background process may
+/// hold the pipe.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(200);
 
-/// How often a running command and the agent's orders are looked at.
+/// The interval at which a running command and incoming messages are checked.
 const ROUND: Duration = Duration::from_millis(5);
 
-/// Follows the script in `script_file`, or in the file that `REGATTA_SCRIPT_FILE` names, in the current directory.
+/// Follows the script in `script_file`, or in the file that `REGATTA_SCRIPT_FILE` names, in the
+/// current directory.
 pub fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
     plain::main(script_file, out)
 }
 
-/// Why a script was not followed to its end.
+/// The reason why a script was not followed to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Halt {
     Failed(String),
-    /// What a provider would have done.
+    /// A failure as a provider would report it.
     Trouble {
         class: Class,
         reason: String,
         reset_in: Option<Duration>,
     },
-    /// It was asked to stop.
+    /// The script was cancelled.
     Cancelled,
 }
 
@@ -63,35 +66,35 @@ impl Halt {
     fn reason(&self) -> &str {
         match self {
             Halt::Failed(reason) | Halt::Trouble { reason, .. } => reason,
-            Halt::Cancelled => "It was cancelled.",
+            Halt::Cancelled => "The script was cancelled.",
         }
     }
 }
 
-/// A change to a file fails in words.
+/// Turns an error message about a file into a failure.
 impl From<String> for Halt {
     fn from(why: String) -> Halt {
         Halt::Failed(why)
     }
 }
 
-/// How the agent speaks and is spoken to.
+/// The communication of the agent with its client.
 trait Voice {
-    /// Tells what happens at a step.
+    /// Reports an event of a step.
     fn tell(&mut self, step: usize, kind: &str, content: Value);
     /// Asks a person.
     fn ask(&mut self, question: &str, choices: &[String], default: Option<&str>) -> Result<String, Halt>;
-    /// Asks a person to allow something.
+    /// Asks a person for permission.
     fn permit(&mut self, permission: &Permission) -> Result<bool, Halt>;
-    /// Prints a lot.
+    /// Prints a large amount of text.
     fn flood(&mut self, step: usize, bytes: u64) -> Result<(), Halt>;
-    /// Does nothing for a while, unless it is cancelled.
+    /// Waits, unless the script is cancelled.
     fn pause(&mut self, time: Duration) -> Result<(), Halt>;
-    /// Whether it may go on.
+    /// Returns an error if the script was cancelled.
     fn check(&mut self) -> Result<(), Halt>;
 }
 
-/// Reads the script.
+/// Reads and parses the script.
 fn steps(script_file: Option<PathBuf>) -> Result<Vec<Step>, String> {
     let named = || std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
     let Some(file) = script_file.or_else(named) else {
@@ -102,10 +105,10 @@ fn steps(script_file: Option<PathBuf>) -> Result<Vec<Step>, String> {
     parse(&script).map_err(|error| error.to_string())
 }
 
-/// The part of the agent that works.
+/// The part of the agent that performs the steps.
 struct Agent {
     root: PathBuf,
-    /// The step being followed, from 1.
+    /// The current step, from 1.
     step: usize,
     said: Option<String>,
     changed: Vec<String>,
@@ -206,31 +209,32 @@ impl Agent {
         Ok(())
     }
 
-    /// Calls a tool of Regatta's and says what came of it.
+    /// Calls one of Regatta's tools and prints the result.
     fn call(&mut self, tool: &str, input: &Value, fails: bool, voice: &mut dyn Voice) -> Result<(), Halt> {
         voice.tell(self.step, "tool", json!({ "title": tool, "tool": "other" }));
         let Some(tools) = &self.tools else {
-            return Err(format!("It was given no tools, so it cannot call {tool}.").into());
+            return Err(format!("The agent has no tools, so it cannot call {tool}.").into());
         };
         let input = if input.is_null() { &json!({}) } else { input };
         match (tools.call(tool, input), fails) {
             (Ok(text), false) | (Err(text), true) => voice.tell(self.step, "say", json!({ "text": text })),
-            (Ok(text), true) => return Err(format!("{tool} should have failed, and said: {text}").into()),
+            (Ok(text), true) => return Err(format!("{tool} should have failed, but it answered: {text}").into()),
             (Err(why), false) => return Err(why.into()),
         }
         Ok(())
     }
 
     fn answered(&self, answer: &str, voice: &mut dyn Voice) {
-        // Where a person answered, the protocol has told it already and nobody prints this.
+        // If a person answered, the client knows the answer already and this event is not printed.
         voice.tell(self.step, "answer", json!({ "text": answer, "by": "the script's default" }));
     }
 
-    /// Finds where a path leads and refuses one that a link takes out of the workspace (S6).
+    /// Returns the path in the workspace. Refuses a path that a link leads out of the workspace
+    /// (S6).
     fn inside(&self, path: &RelativePath) -> Result<PathBuf, String> {
         let target = self.root.join(path.as_path());
-        let escape = || format!("Refused {}: a link on its way leads out of the workspace.", path.as_path().display());
-        // A link at the very end counts too, and so does one that leads nowhere yet.
+        let escape = || format!("Refused {}: a link in the path leads out of the workspace.", path.as_path().display());
+        // A link as the last component counts too, and so does a dangling link.
         let there = target.ancestors().find(|it| it.symlink_metadata().is_ok()).ok_or_else(escape)?;
         let real = there.canonicalize().map_err(|_| escape())?;
         if real.starts_with(&self.root) { Ok(target) } else { Err(escape()) }
@@ -248,7 +252,7 @@ impl Agent {
     }
 
     fn remove(&mut self, path: &RelativePath, voice: &mut dyn Voice) -> Result<(), String> {
-        // The link itself goes, not what it leads to, so only the way to it counts.
+        // The link itself is removed and not its target, so only the parent directory counts.
         let target = self.root.join(path.as_path());
         let parent = target.parent().and_then(|it| it.canonicalize().ok());
         if !parent.is_some_and(|it| it.starts_with(&self.root)) {
@@ -278,7 +282,7 @@ impl Agent {
             match output.recv_timeout(ROUND) {
                 Ok(text) => voice.tell(self.step, "output", json!({ "text": text })),
                 Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
-                // Someone in the background may hold the pipe for ever.
+                // A background process may hold the pipe forever.
                 Err(_) if ended.as_ref().is_some_and(|it| it.0.elapsed() >= OUTPUT_PATIENCE) => break,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(ROUND),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -287,7 +291,8 @@ impl Agent {
                 ended = child.try_wait().transpose().map(|it| (Instant::now(), it));
             }
             if let (None, Err(halt)) = (&ended, voice.check()) {
-                // Ours to end, ours to reap; whoever it left behind is its supervisor's.
+                // The agent ends and reaps its own child. The shim ends the processes that the
+                // child left behind.
                 drop(child.kill().and_then(|()| child.wait()));
                 return Err(halt);
             }
@@ -299,14 +304,15 @@ impl Agent {
             }
             Some((_, Ok(status))) => Err(format!("`{command}` failed: {status}.").into()),
             Some((_, Err(error))) => Err(format!("`{command}` could not be waited for: {error}.").into()),
-            None => Err(format!("`{command}` vanished.").into()),
+            None => Err(format!("`{command}` ended without an exit status.").into()),
         }
     }
 
-    /// Leaves the result where it is looked for.
+    /// Writes the result file.
     fn leave_result(&self, done: bool, detail: &str) -> Result<(), String> {
         let Some(file) = std::env::var_os("REGATTA_RESULT").map(PathBuf::from) else { return Ok(()) };
-        // A result that a step of the script left is its word; only ours is replaced.
+        // A result that a step of the script has written stays; only the agent's own result is
+        // replaced.
         let others = fs::read(&file).ok().and_then(|it| serde_json::from_slice::<serde_json::Value>(&it).ok());
         if done && others.is_some_and(|it| it.get("scripted").is_none()) {
             return Ok(());
@@ -324,7 +330,8 @@ fn trouble(doing: &str, path: &RelativePath, error: &io::Error) -> String {
     format!("Could not {doing} {}: {error}.", path.as_path().display())
 }
 
-/// Starts a shell command; its output comes as lines, apart from its end, so that neither waits for the other.
+/// Starts a shell command. Its output comes through a channel, so that the output and the exit do
+/// not wait for each other.
 fn start(command: &str, dir: &Path) -> io::Result<(Child, Receiver<String>)> {
     let (reader, writer) = io::pipe()?;
     let child = Command::new("sh")
@@ -339,8 +346,8 @@ fn start(command: &str, dir: &Path) -> io::Result<(Child, Receiver<String>)> {
     Ok((child, output))
 }
 
-/// Sends lines while someone listens, and then reads on, so that a command left in the background is
-/// not ended by its own output.
+/// Sends the lines of the output. It keeps reading when the receiver is gone, so that a command in
+/// the background is not ended by its own output.
 fn forward(mut reader: impl Read, output: &SyncSender<String>) {
     let mut buffer = [0; LONGEST_LINE];
     let mut line = Vec::new();

@@ -1,30 +1,31 @@
-//! What looks like a key, whoever's it is.
+//! Recognises keys and tokens by their shape, whoever issued them.
 
 use crate::named_secrets;
 
-/// Every pair of bytes with which one of the shapes below may begin.
+/// Returns every pair of bytes with which one of the shapes below may begin.
 pub(crate) fn begins() -> impl Iterator<Item = [u8; 2]> {
     const OTHERS: &[[u8; 2]] = &[*b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey", *b":A"];
     let makers = MAKERS.iter().map(|Maker(prefix, ..)| [prefix.as_bytes()[0], prefix.as_bytes()[1]]);
     makers.chain(OTHERS.iter().copied()).chain(named_secrets::BEGINS.iter().copied())
 }
 
-/// Something that looks like a key, from where to where.
+/// The position of a text that looks like a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Whether the lines that follow belong to it.
+    /// Set if the secret continues on the following lines.
     pub(crate) goes_on: bool,
 }
 
-/// A maker's prefix, how many characters of which kind follow it at least, and whether a digit must be among them.
+/// A maker's prefix, the minimum number of characters after it, their kind, and whether one must be
+/// a digit.
 struct Maker(&'static str, usize, fn(u8) -> bool, bool);
 
 const MAKERS: &[Maker] = &[
     Maker("sk-ant-", 8, is_word, false),
     Maker("sk-proj-", 8, is_word, false),
-    // Style sheets have classes of this name, but they are short or have no digits.
+    // Style sheets have classes with this prefix, but they are short or have no digits.
     Maker("sk-", 12, is_word, true),
     Maker("sk_live_", 12, is_word, false),
     Maker("sk_test_", 12, is_word, false),
@@ -122,7 +123,7 @@ const MAKERS: &[Maker] = &[
     Maker("fo1_", 30, is_word, true),
 ];
 
-/// Whether a maker's prefix begins with these two bytes.
+/// For each pair of bytes, whether a maker's prefix begins with it.
 static MAY_BE_MAKER: [[bool; 256]; 256] = {
     let mut table = [[false; 256]; 256];
     let mut nth = 0;
@@ -152,16 +153,16 @@ fn is_base64(byte: u8) -> bool {
 fn is_hexadecimal(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
-/// What a bearer token may consist of.
+/// Returns whether a bearer token may contain this byte.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
 }
 
-/// Finds what looks like a key and begins here.
+/// Returns the text at this position that looks like a secret, if there is one.
 pub(crate) fn find_at(bytes: &[u8], at: usize) -> Option<Shape> {
     let text = bytes.get(at..)?;
     let shape = |(skip, length)| Shape { start: at + skip, end: at + skip + length, goes_on: false };
-    // A few bytes tell nearly everything that is no key, which is nearly everything.
+    // A few bytes exclude nearly every text that is not a key.
     match text {
         [b'-', b'-', b'-', ..] => {
             private_key(text).map(|(length, goes_on)| Shape { start: at, end: at + length, goes_on })
@@ -176,10 +177,12 @@ pub(crate) fn find_at(bytes: &[u8], at: usize) -> Option<Shape> {
     .or_else(|| named_secrets::find_at(bytes, at))
 }
 
+/// Returns how many bytes at the start of `text` are of this kind.
 fn run(text: &[u8], is: fn(u8) -> bool) -> usize {
     text.iter().take_while(|it| is(**it)).count()
 }
 
+/// Returns the key of a known maker that begins at this position.
 fn maker(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let (first, second) = (*text.first()?, *text.get(1)?);
@@ -195,7 +198,7 @@ fn maker(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     })
 }
 
-/// A bot's token: its number, a colon and 35 characters that begin with `AA`.
+/// Returns the token of a Telegram bot: a number, a colon and 35 characters that begin with `AA`.
 fn telegram(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let digits = bytes[..at].iter().rev().take(12).take_while(|byte| byte.is_ascii_digit()).count();
     let length = run(&bytes[at + 1..], is_word);
@@ -203,7 +206,7 @@ fn telegram(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     (fits && !bytes[..at - digits].last().is_some_and(u8::is_ascii_alphanumeric)).then_some((1, length))
 }
 
-/// Three words of base64, of which the first two are JSON objects.
+/// Returns a JSON web token: three words of base64, of which the first two are JSON objects.
 fn json_web_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     if !text.starts_with(b"eyJ") || !begins_a_word(bytes, at) {
@@ -215,7 +218,8 @@ fn json_web_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     (head >= 10 && body >= 10 && seal >= 8).then_some((0, head + body + seal + 2))
 }
 
-/// The token of `Authorization: Bearer …`, or of `Bearer …` anywhere if it does not look like a word.
+/// Returns the token of `Authorization: Bearer …`, or of `Bearer …` anywhere if the token does not
+/// look like a word.
 fn authorization(text: &[u8]) -> Option<(usize, usize)> {
     let starts =
         |text: &[u8], word: &str| text.len() >= word.len() && text[..word.len()].eq_ignore_ascii_case(word.as_bytes());
@@ -232,7 +236,7 @@ fn authorization(text: &[u8]) -> Option<(usize, usize)> {
     let scheme = SCHEMES.into_iter().find(|it| starts(&text[at..], it));
     match scheme {
         Some(scheme) if header || scheme == "bearer" => at += scheme.len(),
-        // The value itself, without a scheme.
+        // The value without a scheme.
         _ if header => {
             let length = run(&text[at..], is_token);
             let odd = length >= 16 && text[at..at + length].iter().any(u8::is_ascii_digit);
@@ -250,7 +254,7 @@ fn authorization(text: &[u8]) -> Option<(usize, usize)> {
     ((header && length >= 6) || odd).then_some((at, length))
 }
 
-/// The length of a private key in its armour, and whether it ends in a later line.
+/// Returns the length of an armoured private key, and whether it ends on a later line.
 fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     let behind = text.strip_prefix(b"-----BEGIN ")?;
     let label = run(behind, |it| is_upper(it) || it == b' ');
@@ -261,7 +265,8 @@ fn private_key(text: &[u8]) -> Option<(usize, bool)> {
         return None;
     }
     let head = b"-----BEGIN ".len() + label + 5;
-    // The body, with the line ends that a string has and the dashes of its headers; then its end, if it is here.
+    // The body with the escaped line ends of a string and the dashes of its headers, and then its
+    // end if it is on this line.
     let body = run(&text[head..], |it| it.is_ascii_alphanumeric() || b"+/=\\: ,\t-".contains(&it));
     let Some(end) = text[head..head + body].windows(9).position(|it| it == b"-----END ") else {
         return Some((head + body, true));
@@ -272,18 +277,18 @@ fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     Some((if whole { end + label + 5 } else { end }, false))
 }
 
-/// Whether a line may be part of a private key that an earlier line began.
+/// Returns whether a line may be part of a private key that began on an earlier line.
 pub(crate) fn is_key_body(line: &str) -> bool {
     let line = line.trim();
     let base64 = |word: &str| word.bytes().all(|it| it.is_ascii_alphanumeric() || b"+/=".contains(&it));
-    // A number or a mark may stand before it, as `cat -n` and `diff` print.
+    // A number or a mark may precede it, as `cat -n` and `diff` print.
     let mut words = line.split_ascii_whitespace().rev();
     line.starts_with("Proc-Type:")
         || line.starts_with("DEK-Info:")
         || (words.next().is_none_or(base64) && words.next().is_none_or(|it| it.len() <= 8) && words.next().is_none())
 }
 
-/// Whether nothing stands before this place that would make it the middle of a word.
+/// Returns whether the text before this position does not make it the middle of a word.
 fn begins_a_word(bytes: &[u8], at: usize) -> bool {
     let Some(last) = at.checked_sub(1) else { return true };
     if !bytes[last].is_ascii_alphanumeric() {
@@ -295,7 +300,7 @@ fn begins_a_word(bytes: &[u8], at: usize) -> bool {
         || (at >= 6 && bytes[at - 5] == b'u' && is_escaped(bytes, at - 5) && hex(at - 4))
 }
 
-/// Whether an odd number of backslashes stands before this place.
+/// Returns whether an odd number of backslashes precedes this position.
 pub(crate) fn is_escaped(bytes: &[u8], at: usize) -> bool {
     bytes[..at].iter().rev().take_while(|it| **it == b'\\').count() % 2 == 1
 }

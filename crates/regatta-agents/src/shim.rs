@@ -1,23 +1,25 @@
-//! The supervisor of one launch: a process of its own that outlives the daemon.
+//! The supervisor of one launch: a separate process that outlives the daemon.
 //!
-//! The main thread spawns the program and then only reaps. It is a subreaper, so whatever the program
-//! starts, however it detaches, falls back to it: when it has no child left, no process of the launch
-//! is left. Two more threads do the rest: the `scribe` owns the program's pipes and the journal, the
-//! `porter` listens on the socket and, with the `ender`, does the signalling. When everybody is reaped
-//! the scribe reads what is left in the pipes, and only then is the exit recorded. There is no signal
-//! handler: a signal to the shim itself is the same as its death, which the daemon's side must survive
-//! anyway.
+//! The main thread spawns the program and then only reaps. It is a subreaper, so every process that
+//! the program starts becomes its child in the end, however the process detaches. When it has no
+//! child left, no process of the launch is left. Two more threads do the rest. The journal writer
+//! owns the program's pipes and the journal. The control socket thread receives commands and sends
+//! the signals. When all children are reaped, the journal writer reads the rest of the pipes, and
+//! only then is the exit recorded.
 //!
-//! There is one of these for every agent, so it is small: three threads with small stacks, no async, and
-//! no line held longer than it takes to write it.
+//! There is no signal handler. A signal to the shim itself is the same as its death, which the
+//! daemon must survive anyway.
+//!
+//! Every agent has a shim, so a shim is small: three threads with small stacks, no async, and no
+//! line held longer than it takes to write it.
 
-mod ender; // ends the tree
-pub(crate) mod flow; // limits
-mod held; // waits for our word
-mod porter; // listens
-mod scribe; // writes
-mod shared; // what the threads share
-pub(crate) mod tool_output; // stores what is sent again once
+mod ender; // ends the process tree
+pub(crate) mod flow; // limits of lines and rates
+mod held; // a program that waits for the shim before it starts
+mod porter; // the control socket thread
+mod scribe; // the journal writer
+mod shared; // the state that the threads share
+pub(crate) mod tool_output; // stores repeated output of tool calls once
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -54,10 +56,10 @@ use porter::{Door, Porter};
 use scribe::{Pipes, Scribe, Secrets};
 use shared::Shared;
 
-/// What the shim's standard output says once the program runs or cannot run.
+/// The line on the shim's standard output that reports that the program runs, or cannot run.
 pub(crate) const READY: &[u8] = b"ready\n";
 
-/// The shim's own exit code when another has this launch, or had it.
+/// The shim's exit code when another shim performs or performed this launch.
 pub(crate) const NOT_MINE: u8 = 3;
 
 /// Supervises the launch that `dir` describes, to its end.
@@ -76,11 +78,12 @@ pub fn main(dir: &Path) -> ExitCode {
 fn supervise(dir: &RunDir) -> io::Result<bool> {
     let launch = dir.launch()?.ok_or_else(|| io::Error::other("there is no launch.json"))?;
     let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(false) };
-    // A shim that has begun may have started the program: from then on nobody starts it again.
+    // A shim that has begun may have started the program, so no other shim may start it again.
     if dir.exit_file().exists() || dir.shim_file().exists() {
         return Ok(false);
     }
-    // Fails only for a group leader, as when started by hand from a shell: then it has its own group.
+    // This fails only for a group leader, for example when the shim is started by hand from a
+    // shell. It then has its own group already.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
     let orphaned = Arc::new(AtomicBool::new(false));
@@ -91,14 +94,16 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         }
     };
     if let Some(relay) = launch.relay.clone() {
-        // Without it the program does its work, and cannot call Regatta's tools.
+        // Without the relay the program can work, but it cannot call Regatta's tools.
         noted("listen for the program's calls to the daemon", relay::serve(relay));
     }
     let me = Process::read(std::process::id()).ok_or_else(|| io::Error::other("/proc is not mounted"))?.identity()?;
     let cgroup = if launch.without_cgroup { None } else { Cgroup::create(&launch.mark) };
     let record = ShimRecord { identity: me.clone(), cgroup: cgroup.clone() };
-    // The disk and the control group take some milliseconds each, and to be shut in takes some more. So a program that
-    // is held is started first, and one that is not last. Should we fail before our word is given, it never starts.
+    // The disk, the control group and the sandbox take some milliseconds each. A program that waits
+    // inside its sandbox is therefore started before the disk is written, and any other program
+    // after it. If the shim fails before it lets the waiting program continue, that program never
+    // starts.
     let (give, pipes) = mpsc::channel();
     let held = match (&launch.ways, launch.held) {
         (None, false) => None,
@@ -111,7 +116,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let entering = entering.transpose()?;
     write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
-    // Ready before the program is, so that nothing that can fail is left between its start and its reaping.
+    // All of this is ready before the program starts, so that nothing that can fail lies between
+    // its start and its reaping.
     let shared = Arc::new(Shared::new(launch.limits.input_bytes, launch.input == Input::Prompt)?);
     let own = me.clone();
     let tree = Tree { shim: Some(me), ..Tree::default() };
@@ -144,7 +150,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
             started.map(|program| (program, Some(contained_in)))
         }
     };
-    // The scribe of a program that is not there, or prints elsewhere, must not wait for its pipes.
+    // The journal writer must not wait for the pipes of a program that did not start or that prints
+    // elsewhere.
     drop(give);
     let (program, contained_in) = match started {
         Ok(it) => it,
@@ -168,7 +175,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     }
 
     let exit = reap_all(program, &shared)?;
-    // Nothing descends from us any more; the mark may still find someone who was adopted elsewhere.
+    // This process has no descendants any more. The mark may still find a process that another
+    // subreaper adopted.
     let strays = Tree { mark: Some(launch.mark), cgroup: contained, ..Tree::default() };
     if strays.living().is_ok_and(|it| !it.is_empty()) {
         drop(strays.end(Duration::ZERO, Instant::now() + Duration::from_secs(2)));
@@ -179,7 +187,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     shared.finish();
     match scribe.join() {
         Ok(Ok(())) => {}
-        // What is there of the journal is whole; how it ended must be told all the same.
+        // The journal on disk is whole up to there. The exit must be recorded all the same.
         Ok(Err(error)) => say(&format!("the end of the journal could not be written: {error}")),
         Err(_) => say("the journal's thread panicked"),
     }
@@ -190,7 +198,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Records who the program is. Best effort: the mark finds it too.
+/// Records the program's identity. The record may be missing, because the mark finds the program
+/// too.
 fn record_program(dir: &RunDir, program: u32, containment: Containment) {
     if let Some(identity) = Process::read(program).and_then(|it| it.identity().ok()) {
         let record = ProgramRecord { identity, containment };
@@ -198,12 +207,12 @@ fn record_program(dir: &RunDir, program: u32, containment: Containment) {
     }
 }
 
-/// Writes into the shim's own log.
+/// Writes a line to the shim's own log.
 fn say(text: &str) {
     drop(writeln!(io::stderr(), "regatta shim: {text}"));
 }
 
-/// What came of something that can be done without; why not is noted.
+/// Returns the value of an optional step; a failure is logged.
 fn noted<T>(what: &str, done: io::Result<T>) -> Option<T> {
     done.inspect_err(|error| say(&format!("could not {what}: {error}"))).ok()
 }
@@ -215,7 +224,8 @@ fn thread<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024).spawn(run)
 }
 
-/// Records how it ended. A full disk is waited for: nothing else is left to do, and the record is the truth.
+/// Records the exit. When the disk is full this waits, because nothing else is left to do and the
+/// outcome of the attempt depends on the record.
 fn record_exit(dir: &RunDir, exit: &Exit) -> io::Result<()> {
     loop {
         match dir.record_exit(exit) {
@@ -236,12 +246,13 @@ fn secrets(launch: &LaunchRecord) -> Secrets {
 
 fn report_ready(mode: Mode) {
     if mode == Mode::Attempt {
-        // Nobody listens when the daemon died in the meantime; it will read shim.json instead.
+        // If the daemon has died meanwhile, nobody reads this. The next daemon reads shim.json
+        // instead.
         drop(io::stdout().write_all(READY).and_then(|()| io::stdout().flush()));
     }
 }
 
-/// Starts the program; says in words why it could not be.
+/// Starts the program. Returns its process number, or the reason why it could not be started.
 fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Result<u32, String> {
     let (name, arguments) = launch.argv.split_first().ok_or(words::NO_PROGRAM)?;
     if !launch.dir.is_dir() {
@@ -249,7 +260,8 @@ fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Res
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = find_program(name, &path, &launch.dir)?;
-    let (streams, pipes) = streams(dir, launch).map_err(|error| format!("Its streams could not be made: {error}."))?;
+    let (streams, pipes) =
+        streams(dir, launch).map_err(|error| format!("The program's pipes could not be created: {error}."))?;
     let [input, output, errors] = streams;
     let mut command = Command::new(&program);
     command
@@ -263,21 +275,23 @@ fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Res
     for (name, _) in SHIM_ALLOCATOR {
         command.env_remove(name);
     }
-    // One of the allocator's settings is the process's too, and a child would inherit it: it is the shim's alone.
+    // One allocator setting belongs to the process and a child would inherit it, but it is meant
+    // for the shim alone.
     let _ = disable_transparent_huge_pages(false);
     let child = command.spawn().map_err(|error| words::not_executable(&program, &error))?;
     let _ = disable_transparent_huge_pages(true);
-    // Our copies of the program's ends must go, or its end would never be seen.
+    // The shim's copies of the program's ends must be closed, or the shim would never see the end
+    // of the streams.
     drop(command);
     if let Some(pipes) = pipes {
-        // The scribe listens until it gets this, so it cannot fail.
+        // The journal writer listens until it gets the pipes, so this cannot fail.
         drop(give.send(pipes));
     }
-    // The handle is dropped without a wait: the reaping loop below is the only one that waits.
+    // The handle is dropped without a wait, because only the reaping loop may wait.
     Ok(child.id())
 }
 
-/// Makes the program's streams, and our ends of those that are pipes.
+/// Creates the program's streams, and the shim's ends of those that are pipes.
 fn streams(dir: &RunDir, launch: &LaunchRecord) -> io::Result<([Stdio; 3], Option<Pipes>)> {
     if launch.mode == Mode::Check {
         let output = io::stdout().as_fd().try_clone_to_owned()?;
@@ -321,14 +335,14 @@ fn find_program(name: &str, path: &OsStr, dir: &Path) -> Result<PathBuf, String>
     }
 }
 
-/// Reaps children until none is left (P3, P7); returns how the program ended.
+/// Reaps children until none is left (P3, P7). Returns how the program ended.
 fn reap_all(program: u32, shared: &Shared) -> io::Result<Exit> {
     let mut exit = Exit::Lost;
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get().unsigned_abs() == program => {
                 exit = how(status);
-                // Whoever is still there was left behind.
+                // Every process that is still there was left behind by the program.
                 shared.program_has_ended();
             }
             Ok(_) | Err(Errno::INTR) => {}

@@ -1,8 +1,9 @@
-//! How a command of the user's is shut in: a setup command, or a check of what an agent made.
+//! Prepares the sandbox of a command of the user's: a setup command, or a check of an agent's work.
 //!
-//! It runs what the agent wrote, so it reaches what the agent reached: the directory it judges, a home of its own, its
-//! temporary files. Toolchains are the exception: their caches are the user's own, linked into that home, or every
-//! check would fetch the world anew. At `strict` they can only be read.
+//! The command runs code that an agent wrote, so it gets the same access as the agent: the
+//! directory that it works in, a home of its own, and its temporary files. The caches of toolchains
+//! are an exception. They are the user's own and are linked into that home, because otherwise every
+//! check would download everything again. At `strict` the command can only read them.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,8 @@ use crate::home;
 use crate::rundir::RunDir;
 use crate::supervise::AgentsAdapter;
 
-/// Where toolchains keep what they fetched and built: no logins, no keys.
+/// The caches in which toolchains keep downloads and build results. They hold no logins and no
+/// keys.
 const CACHES: [&str; 38] = [
     "~/.cargo/registry",
     "~/.cargo/git",
@@ -56,13 +58,13 @@ const CACHES: [&str; 38] = [
     "~/.stack",
 ];
 
-/// Where toolchains are when they are not in a home. A command is told of them as the daemon was.
+/// The variables that locate toolchains outside a home. A command gets the daemon's values.
 const PLACES: [&str; 7] = ["CARGO_HOME", "RUSTUP_HOME", "GOROOT", "GOPATH", "JAVA_HOME", "PYENV_ROOT", "NVM_DIR"];
 
-/// What says where they fetch from, and no more.
+/// The files that configure the download sources of toolchains and nothing else.
 const SETTINGS: [&str; 4] = ["~/.cargo/config.toml", "~/.cargo/config", "~/.config/go/env", "~/.yarnrc.yml"];
 
-/// How a command is started, and the home it has if that is not the user's.
+/// The prepared sandbox of a command, and its home if that is not the user's home.
 #[derive(Default)]
 pub(crate) struct Shut {
     pub(crate) prepared: Prepared,
@@ -70,28 +72,29 @@ pub(crate) struct Shut {
 }
 
 impl Shut {
-    /// What goes before the command itself.
+    /// Returns the command line, with the sandbox's prefix before the command itself.
     pub(crate) fn argv(&self, check: &Check) -> Vec<String> {
         let prefix = self.prepared.argv_prefix.iter().map(|it| it.to_string_lossy().into_owned());
         prefix.chain(["sh".to_owned(), "-c".to_owned(), check.command.clone()]).collect()
     }
 
-    /// Its variables, on top of the allow-list.
+    /// Returns the command's variables in addition to the listed ones.
     pub(crate) fn environment(&self, check: &Check) -> Vec<(String, String)> {
         let places = PLACES.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?)));
-        // What is in the user's home is in this one by another name.
+        // Paths in the user's home have another name in the command's home.
         let homes = if self.home.is_some() { confine::real_homes() } else { vec![] };
         let places = places.filter(|it| !homes.iter().any(|home| Path::new(&it.1).starts_with(home)));
         places.chain(check.env.iter().cloned()).chain(self.prepared.env.iter().cloned()).collect()
     }
 
-    /// How it is shut in, in a sentence; nothing when it is not.
+    /// Returns a sentence about the sandbox, or `None` if there is none.
     pub(crate) fn description(&self) -> Option<String> {
         self.prepared.mechanism.map(|_| self.prepared.description.clone())
     }
 }
 
-/// Finds how a command is shut in that runs in `dir`, whose directory for temporary files is there.
+/// Prepares the sandbox of a command that runs in `dir`, where its directory for temporary files
+/// exists.
 pub(crate) fn prepare(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<Shut, AgentError> {
     let Some(asked) = check.shut_in.as_ref().filter(|it| it.level != Some(Level::Off)) else {
         return Ok(Shut::default());
@@ -111,7 +114,7 @@ pub(crate) fn prepare(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> R
     let path = std::env::var_os("PATH").unwrap_or_default();
     let workspace = std::path::absolute(&check.dir).unwrap_or_else(|_| check.dir.clone());
     if !workspace.is_dir() {
-        return Ok(Shut::default()); // it will say so itself
+        return Ok(Shut::default()); // the command itself reports the missing directory
     }
     let prepared = confine::prepare(&Confine {
         level,
@@ -142,7 +145,7 @@ pub(crate) fn prepare(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> R
     Ok(Shut { prepared, home })
 }
 
-/// One home for all the commands of a project.
+/// Returns the home that all commands of a project share.
 fn home_of(data_dir: &Path, asked: &ShutIn) -> PathBuf {
     data_dir.join("check-homes").join(asked.project.as_str())
 }

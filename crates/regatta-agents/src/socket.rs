@@ -1,7 +1,10 @@
-//! What a daemon and a shim say to each other: one JSON object a line, over `shim.sock` in the run directory.
+//! The protocol between a daemon and a shim: one JSON object per line, over `shim.sock` in the run
+//! directory.
 //!
-//! Every command is answered once: an attach when it can be, the others at once and in order. A command that was cut short goes with its connection. Nothing here is
-//! needed to lose nothing: the journal is the buffer, and a daemon that never reads costs the shim nothing.
+//! Every command gets one reply. An attach is answered when the journal grows; the others are
+//! answered at once and in order. A command that is cut off is dropped with its connection. No data
+//! depends on this socket, because the journal is the buffer: a daemon that never reads costs the
+//! shim nothing.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -15,18 +18,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::rundir::RunDir;
 
-/// What a shim can be asked.
+/// A command that a daemon sends to a shim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub(crate) enum Command {
-    /// End the tree: ask it, and after the grace kill it.
+    /// Ends the process tree: asks its processes to end, and kills them after the grace period.
     Stop { grace_ms: u64 },
-    /// Say this line to the program. `k` is its ordinal among all that is said to it, the end of its input included,
-    /// from 1: one that was said already is not said again, so that a daemon that re-attaches cannot say a thing twice.
+    /// Sends this line to the program. `k` is its number, counted from 1, among all input including
+    /// the end of the input. A number that was accepted before is ignored, so a daemon that
+    /// reconnects cannot send a line twice.
     Say { k: u64, line: String },
-    /// Close the program's input. It has an ordinal too.
+    /// Closes the program's input. The close has a number too.
     Close { k: u64 },
-    /// Answer as soon as the journal has a record after this place.
+    /// Asks for a reply as soon as the journal has a record after number `seen`.
     Attach { seen: u64 },
 }
 
@@ -42,32 +46,34 @@ impl Command {
     }
 }
 
-/// What it answers.
+/// The shim's reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "it")]
 pub(crate) enum Reply {
-    /// It is done, or surely will be; of a [`Command::Say`], now or before.
+    /// The command is done or certainly will be. A [`Command::Say`] was accepted now or before.
     Ok,
-    /// The program does not read what waits for it already: ask again later.
+    /// The program does not read the input that is already queued; the daemon should ask again
+    /// later.
     Busy,
-    /// Its input is closed.
+    /// The program's input is closed.
     Closed,
-    /// The journal has come to this place.
+    /// The journal has grown to this record number.
     Grew { n: u64 },
-    /// This cannot be done, and why.
+    /// The command cannot be done, for this reason.
     Refused { why: String },
 }
 
-/// A path to the socket that is short however deep the directory lies: a socket's address holds 107 bytes.
+/// Returns a short path to the socket however deep the directory lies, because a socket's address
+/// holds only 107 bytes.
 fn short_path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/shim.sock", directory.as_raw_fd()))
 }
 
-/// Makes the shim's socket, for its owner only.
+/// Creates the shim's socket, with access for its owner only.
 pub(crate) fn bind(dir: &RunDir) -> io::Result<UnixListener> {
     let directory = File::open(&dir.0)?;
     let path = short_path(&directory);
-    // Of a shim that died before it had begun; the caller holds the lock.
+    // A shim that died before it had begun may have left a socket. The caller holds the lock.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,7 +1,8 @@
-//! Finds and removes what launches left behind and nobody looks after: shims, control groups, directories of checks.
+//! Finds and removes leftovers of launches whose owner is gone: shims, control groups and
+//! directories of checks.
 //!
-//! Everything that is made has an owner that removes it. An owner can be killed, its data directory can be deleted; then
-//! the next start, or `doctor`, removes what it left (P12).
+//! Every resource has an owner that removes it. An owner can be killed, or its data directory can
+//! be deleted. The next start, or `doctor`, then removes the leftovers (P12).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,13 +20,13 @@ use crate::supervise::{AgentsAdapter, Phase, end_over_the_head_of, phase};
 use crate::tree::Tree;
 use crate::words;
 
-/// How long a tree whose directory is gone may take to end by itself.
+/// The time that a tree whose directory is gone may take to end by itself.
 const STRAY_GRACE: Duration = Duration::from_secs(2);
 
-/// How long the shim may take to end after its tree.
+/// The time that the shim may take to end after its tree.
 const SHIM_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A shim of this user that runs on this machine, whatever its data directory is.
+/// A shim of this user that runs on this machine, for any data directory.
 #[derive(Clone, Debug)]
 pub struct RunningShim {
     identity: ProcessIdentity,
@@ -43,13 +44,14 @@ pub fn running_shims() -> io::Result<Vec<RunningShim>> {
     Ok(found)
 }
 
-/// Returns the run directory of a process that is a shim of this user: its command line is `regatta shim DIR`.
+/// Returns the run directory of a process that is a shim of this user, by its command line `regatta
+/// shim DIR`.
 fn shim_dir(pid: u32) -> Option<PathBuf> {
     let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     if owner != rustix::process::getuid().as_raw() {
         return None;
     }
-    // In a container the same path may mean another directory.
+    // In a container the same path may refer to another directory.
     let place = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     if place(&pid.to_string())? != place("self")? {
         return None;
@@ -71,17 +73,17 @@ impl RunningShim {
         &self.run_dir
     }
 
-    /// Returns the data directory that it belongs to: a run directory lies two levels below it.
+    /// Returns the data directory of the shim. A run directory lies two levels below it.
     pub fn data_dir(&self) -> Option<&Path> {
         self.run_dir.parent()?.parent()
     }
 
-    /// Returns whether its directory was deleted, so that no daemon can ever find it again.
+    /// Returns whether the run directory was deleted, so that no daemon can find the shim again.
     pub fn is_abandoned(&self) -> bool {
         !self.run_dir.join("launch.json").exists()
     }
 
-    /// Ends it and the program that it supervises; returns when both are gone.
+    /// Ends the shim and its program, and returns when both are gone.
     pub fn end(&self) -> Result<(), AgentError> {
         let kernel = |error: io::Error| words::kernel("open a process", error);
         let Some(shim) = Handle::of(&self.identity).map_err(kernel)? else { return Ok(()) };
@@ -95,9 +97,10 @@ impl RunningShim {
     }
 }
 
-/// Removes the empty control groups of shims that are gone, and returns how many.
+/// Removes the empty control groups of shims that are gone, and returns their number.
 pub fn sweep_control_groups() -> io::Result<usize> {
-    // The groups are listed first. The shim that made a group was alive then, so it is listed now unless it has ended.
+    // The groups are listed before the shims. A shim is alive when it makes its group, so it is
+    // either listed below or has ended.
     let groups = Cgroup::all();
     if groups.is_empty() {
         return Ok(0);
@@ -117,8 +120,8 @@ fn mark_of(pid: u32) -> Option<String> {
 }
 
 impl AgentsAdapter {
-    /// Removes what the checks of an earlier daemon left on the disk, and ends what still runs of them. To be called at a
-    /// start, before any check runs. Returns how many checks that were.
+    /// Ends the checks of an earlier daemon that still run, and removes their directories. Call it
+    /// at a start, before any check runs. Returns the number of removed directories.
     pub fn sweep_checks(&self) -> Result<usize, AgentError> {
         let root = self.checks_path();
         let entries = match fs::read_dir(&root) {
@@ -129,7 +132,8 @@ impl AgentsAdapter {
         for entry in entries {
             let dir = RunDir(entry.map_err(|error| words::file("read", &root, error))?.path());
             match phase(&dir)? {
-                // Its daemon is gone, so it is ending by itself; what it does not remove, the next start does.
+                // The check's daemon is gone, so the check is ending by itself. The next start
+                // removes its directory if needed.
                 Phase::Alive(..) => continue,
                 Phase::Vanished => drop(self.conclude(&dir, Duration::ZERO)?),
                 Phase::Untouched | Phase::Ended(_) => {}
@@ -149,7 +153,8 @@ impl AgentsAdapter {
 mod tests {
     use super::*;
 
-    /// P12: an empty control group whose shim is gone is removed; one that somebody is in stays.
+    /// P12: an empty control group whose shim is gone is removed. A group with a process in it
+    /// stays.
     #[test]
     fn p12_empty_control_groups_are_swept() {
         let mark = crate::rundir::fresh_mark().unwrap();
@@ -160,7 +165,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
         group.add(child.id()).unwrap();
         sweep_control_groups().unwrap();
-        assert_eq!(group.members(), [child.id()], "somebody is in it");
+        assert_eq!(group.members(), [child.id()], "a process is in it");
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(Cgroup::all().iter().any(|(known, _)| *known == mark));
@@ -168,7 +173,7 @@ mod tests {
         assert!(!Cgroup::all().iter().any(|(known, _)| *known == mark));
     }
 
-    /// P12: the control group of a live shim stays, also before anybody is in it.
+    /// P12: the control group of a live shim stays, even while no process is in it.
     #[test]
     fn p12_the_control_group_of_a_live_shim_stays() {
         use std::os::unix::process::CommandExt;
@@ -189,7 +194,7 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // The kernel lets the parent go on a moment before the new program has its command line.
+        // The kernel lets the parent continue a moment before the child has its new command line.
         let patience = Instant::now() + Duration::from_secs(60);
         while shim_dir(shim.id()).as_deref() != Some(dir.path()) {
             assert!(Instant::now() < patience, "its command line never came");

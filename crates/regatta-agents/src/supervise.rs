@@ -1,4 +1,8 @@
-//! The port to programs, as the daemon uses it: start, look, wait, stop.
+//! Implements the engine's port to agent programs: starts, watches and stops programs, each under a
+//! shim.
+//!
+//! The state of an attempt is read from its run directory and the process table each time, so
+//! nothing is lost when the daemon restarts.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,23 +37,26 @@ use crate::shim::{Bell, Limits, NOT_MINE, READY};
 use crate::tree::Tree;
 use crate::{check, journal, launch, once, reaper, socket, words};
 
-/// How long a shim may take to say that its program runs: on a machine where many start at once, longer than one thinks.
+/// The time that a shim may take to report that its program runs. Many starts at once can make a
+/// machine very slow.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long after the grace the shim may take; then its tree is ended over its head.
+/// The time that a shim may take beyond the grace period. After that its tree is ended from
+/// outside.
 const SHIM_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How long ending a tree from outside may take. It is spent at most twice, over the head of a stuck
-/// shim and after its death, which with the shim's patience stays under P4's 5 s.
+/// The time that ending a tree from outside may take. It is spent at most twice: on the tree of a
+/// stuck shim, and after the shim's death. Together with [`SHIM_PATIENCE`] that stays under the 5 s
+/// of P4.
 const OUTSIDE_PATIENCE: Duration = Duration::from_millis(1600);
 
-/// Longer than anyone means, short enough to add to a clock.
+/// The longest accepted grace period. It can safely be added to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a program may say nothing before that is told.
+/// The silence of a program after which the sink is notified.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
 
-/// Runs programs as child processes of this machine, each under a shim.
+/// The adapter that runs programs as child processes on this machine, each under a shim.
 #[derive(Clone)]
 pub struct AgentsAdapter {
     pub(crate) data_dir: PathBuf,
@@ -59,27 +66,28 @@ pub struct AgentsAdapter {
     pub(crate) silence: Duration,
     pub(crate) leash: Option<Leash>,
     pub(crate) relay: Option<RelayTo>,
-    /// Wakes those who attend.
+    /// The wake-up handles of the running session loops.
     bells: Arc<Mutex<HashMap<AttemptId, Arc<Bell>>>>,
     cursors: Arc<Mutex<Vec<Cursor>>>,
-    /// How often somebody who reads had to begin again.
+    /// The number of times that readers of a transcript had to start again.
     restarts: Arc<AtomicU64>,
-    /// The journals of programs elsewhere that are being copied.
+    /// The open copies of journals of programs on other machines.
     copies: Arc<Mutex<Vec<OpenCopy>>>,
-    /// Nobody hears any more what a check says.
+    /// Set when the daemon shuts down and running checks have to end.
     pub(crate) resting: Arc<AtomicBool>,
 }
 
-/// Which address of a daemon programs reach through a relay, and where that leads.
+/// The server address that is replaced by a relay for each program, and the relay's target.
 #[derive(Clone)]
 pub(crate) struct RelayTo {
-    /// Such as `http://127.0.0.1:7777`.
+    /// The address, such as `http://127.0.0.1:7777`.
     server: String,
     socket: PathBuf,
 }
 
 impl RelayTo {
-    /// Takes a port for a program, and returns the launch with that port wherever it names the daemon.
+    /// Binds a port for a program. Returns the launch with that port in place of the daemon's
+    /// address.
     fn prepare(&self, launch: &Launch) -> io::Result<(TcpListener, RelayRecord, Launch)> {
         let listener = relay::listen()?;
         let address = listener.local_addr()?;
@@ -101,22 +109,23 @@ impl fmt::Debug for AgentsAdapter {
     }
 }
 
-/// What the files and the process table say together.
+/// The state of a launch according to its files and the process table.
 pub(crate) enum Phase {
     /// No shim has begun.
     Untouched,
-    /// A shim is at work.
+    /// A shim is running.
     Alive(ProcessIdentity, Handle),
-    /// A shim had begun and is gone, and left no exit record.
+    /// A shim had begun and is gone without an exit record.
     Vanished,
-    /// It has ended.
+    /// The launch has ended.
     Ended(Exit),
 }
 
 impl AgentsAdapter {
-    /// Makes the adapter that keeps its directories in `data_dir` and starts shims as `exe shim DIR`.
+    /// Creates the adapter. It keeps its directories in `data_dir` and starts shims as `exe shim
+    /// DIR`.
     pub fn new(data_dir: PathBuf, exe: PathBuf) -> AgentsAdapter {
-        // A shim has another working directory than we do.
+        // A shim has another working directory than this process.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         AgentsAdapter {
             data_dir: absolute(data_dir),
@@ -134,50 +143,52 @@ impl AgentsAdapter {
         }
     }
 
-    /// Bounds what the programs it starts from now on may print.
+    /// Sets the limits of programs that are started from now on.
     pub fn with_limits(self, limits: Limits) -> AgentsAdapter {
         AgentsAdapter { limits, ..self }
     }
 
-    /// Does without control groups, also where they can be had.
+    /// Disables control groups.
     pub fn without_cgroups(self) -> AgentsAdapter {
         AgentsAdapter { without_cgroups: true, ..self }
     }
 
-    /// Programs that are started from here on end when `file` (see [`crate::leash::note`]) was not written for so long,
-    /// whether or not whoever started them is still there.
+    /// Sets a contact deadline: a program that is started from now on ends when `file` (see
+    /// [`crate::leash::note`]) was not written for longer than `most`, even if this process is
+    /// gone.
     pub fn with_leash(self, file: PathBuf, most: Duration) -> AgentsAdapter {
         let ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
         AgentsAdapter { leash: Some(Leash { file: std::path::absolute(&file).unwrap_or(file), ms }), ..self }
     }
 
-    /// Gives each program an address of its own for `server`, which lives as long as the program does and leads to the
-    /// unix socket of whichever daemon runs then (P13).
+    /// Gives each program an own address for `server`. It lives as long as the program and leads to
+    /// the unix socket of the daemon that runs at the time (P13).
     pub fn with_relay(self, server: &str, socket: PathBuf) -> AgentsAdapter {
         let socket = std::path::absolute(&socket).unwrap_or(socket);
         AgentsAdapter { relay: Some(RelayTo { server: server.to_owned(), socket }), ..self }
     }
 
-    /// What holds the processes of an attempt together: `cgroup`, `pid_namespace` or `subreaper`. `None` when its
-    /// program was never started.
+    /// Returns the mechanism that holds the processes of an attempt together: `cgroup`,
+    /// `pid_namespace` or `subreaper`. Returns `None` if its program was never started.
     pub fn containment(&self, attempt: AttemptId) -> Result<Option<&'static str>, AgentError> {
         let dir = self.attempt_dir(attempt);
         let program = dir.program().map_err(|error| words::file("read", &dir.program_file(), error))?;
         Ok(program.map(|it| it.containment.name()))
     }
 
-    /// Tells a desk about a silence of this length.
+    /// Sets how long a program may be silent before the sink is notified.
     pub fn with_silence(self, silence: Duration) -> AgentsAdapter {
         AgentsAdapter { silence, ..self }
     }
 
-    /// Reads an attempt's journal as it is, from a place on (the first is 1), however long it is.
+    /// Reads the records of an attempt's journal from number `from` (the first is 1), without a
+    /// limit of bytes.
     pub fn journal(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Record>, AgentError> {
         let dir = self.attempt_dir(attempt);
         attend::all_records(&dir, from, limit).map_err(|error| words::file("read the journal in", &dir.0, error))
     }
 
-    /// Attends an attempt with this driver, whatever its runtime.
+    /// Runs the session loop of an attempt with this driver, whatever its runtime.
     pub fn attend_with(
         &self,
         attempt: AttemptId,
@@ -198,7 +209,7 @@ impl AgentsAdapter {
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a reader's place back, unless it is no longer one.
+    /// Keeps a reader's cursor, unless the journal was changed in the meantime.
     pub(crate) fn keep_cursor(&self, cursor: Cursor) {
         let mut cursors = self.cursors();
         if cursor.restarts() != self.restarts() {
@@ -214,13 +225,14 @@ impl AgentsAdapter {
         self.restarts.load(Ordering::SeqCst)
     }
 
-    /// Makes whoever is in the midst of this attempt's transcript begin again.
+    /// Makes the readers of this attempt's transcript start again.
     pub(crate) fn forget_readers(&self, attempt: AttemptId) {
         let mut cursors = self.cursors();
         self.restarts.fetch_add(1, Ordering::SeqCst);
         cursors.retain(|it| !it.is_of(attempt));
     }
 
+    /// Locks the list of open copies.
     pub(crate) fn copies(&self) -> MutexGuard<'_, Vec<OpenCopy>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -229,7 +241,8 @@ impl AgentsAdapter {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A fresh driver for what was launched here, or elsewhere, from what lies on the disk alone.
+    /// Creates the driver of an attempt from its files alone, whether the program runs here or
+    /// elsewhere.
     pub(crate) fn driver(&self, dir: &RunDir) -> Result<Option<Box<dyn Driver>>, AgentError> {
         let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
         let attended = match launch {
@@ -257,12 +270,12 @@ impl AgentsAdapter {
         self.data_dir.join("checks")
     }
 
-    /// Where commands leave their records that run once.
+    /// Returns the directory with the records of one-time commands.
     pub(crate) fn commands_path(&self) -> PathBuf {
         self.data_dir.join("commands")
     }
 
-    /// Spawns a shim for a directory whose launch record is written.
+    /// Spawns a shim for a directory with a launch record.
     pub(crate) fn spawn_shim(
         &self,
         dir: &RunDir,
@@ -270,7 +283,8 @@ impl AgentsAdapter {
         stdin: Stdio,
     ) -> Result<Child, AgentError> {
         let log = append(&dir.shim_log()).map_err(|error| words::file("open", &dir.shim_log(), error))?;
-        // No process_group here: a group leader could not become a session leader, as the shim does.
+        // There is no process_group call here, because the shim calls setsid and a group leader
+        // cannot.
         Command::new(&self.regatta_exe)
             .arg("shim")
             .arg(&dir.0)
@@ -285,8 +299,9 @@ impl AgentsAdapter {
             .map_err(|error| words::shim_not_spawned(&self.regatta_exe, error))
     }
 
-    /// Spawns a shim that outlives us and waits until it has begun. The caller holds the directory's start lock.
-    /// `input` is the shim's own standard input: the listener of its relay, if it has one.
+    /// Spawns a shim that outlives this process, and waits until it has begun. The caller holds the
+    /// directory's start lock. `input` is the shim's standard input: the listener of its relay, if
+    /// it has one.
     pub(crate) fn raise_shim(&self, dir: &RunDir, environment: &Environment, input: Stdio) -> Result<(), AgentError> {
         let mut shim = self.spawn_shim(dir, environment, input)?;
         let report = shim.stdout.take();
@@ -294,7 +309,7 @@ impl AgentsAdapter {
         let ended_as = reap_later(shim, heard == Some(Heard::End));
         match heard {
             Some(Heard::Ready) => Ok(()),
-            // Another shim, of a start that was cut short, has it: that one is as good.
+            // A shim of an interrupted start performs this launch. That is equally good.
             Some(Heard::End) if ended_as == Some(i32::from(NOT_MINE)) => {
                 let deadline = Instant::now() + START_PATIENCE;
                 while !dir.exit_file().exists() && !dir.shim_file().exists() {
@@ -311,7 +326,7 @@ impl AgentsAdapter {
         }
     }
 
-    /// Finds out where an attempt is. A start under way in another thread is waited for.
+    /// Returns the phase of a launch. If another thread is starting it, waits for that start.
     pub(crate) fn settled(&self, dir: &RunDir) -> Result<Phase, AgentError> {
         match phase(dir)? {
             Phase::Untouched if dir.launch_file().exists() => {
@@ -322,7 +337,7 @@ impl AgentsAdapter {
         }
     }
 
-    /// Ends what a vanished shim left and records the loss; returns what the record says.
+    /// Ends the processes of a vanished shim and records the loss. Returns the recorded exit.
     pub(crate) fn conclude(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         let tree = left_tree(dir)?;
         let exit = finish(dir, &tree, grace, &Exit::Lost)?;
@@ -332,11 +347,11 @@ impl AgentsAdapter {
         Ok(exit)
     }
 
-    /// Makes sure that an attempt that has no shim yet never gets one; `None` when one has come up.
+    /// Prevents that a shim ever performs this launch. Returns `None` if one has already begun.
     fn forbid(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
         RunDir::create(dir.0.clone()).map_err(|error| words::file("create", &dir.0, error))?;
         let _start = lock(&dir.start_lock()).map_err(|error| words::file("lock", &dir.start_lock(), error))?;
-        // A shim of a daemon that died may be on its way: whoever has its lock decides.
+        // A shim of a dead daemon may still be starting, so the holder of the shim lock decides.
         let deadline = Instant::now() + OUTSIDE_PATIENCE;
         loop {
             let shim = try_lock(&dir.shim_lock()).map_err(|error| words::file("lock", &dir.shim_lock(), error))?;
@@ -354,6 +369,8 @@ impl AgentsAdapter {
         }
     }
 
+    /// Ends a launch: asks its shim to stop the tree, and ends the tree from outside if the shim
+    /// does not react.
     pub(crate) fn end(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         let (identity, shim) = match phase(dir)? {
             Phase::Ended(exit) => return Ok(exit),
@@ -361,7 +378,7 @@ impl AgentsAdapter {
             Phase::Untouched => return Err(words::busy(&dir.shim_lock())),
             Phase::Alive(identity, shim) => (identity, shim),
         };
-        // A socket that nobody listens on refuses: then the shim has just ended, which the wait will see.
+        // A send to a shim that has just ended fails. The wait below detects that the shim is gone.
         drop(tell(dir, &socket::Command::stop(grace)));
         let ended =
             shim.wait_until(Instant::now() + grace + SHIM_PATIENCE).map_err(|error| words::kernel("wait", error))?;
@@ -371,7 +388,7 @@ impl AgentsAdapter {
         self.after_shim(dir, Duration::ZERO)
     }
 
-    /// Reads the exit record of a shim that has ended, or makes one.
+    /// Returns the exit of a shim that has ended, and records a loss if the shim recorded nothing.
     pub(crate) fn after_shim(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         match read_exit(dir)? {
             Some(exit) => Ok(exit),
@@ -379,7 +396,8 @@ impl AgentsAdapter {
         }
     }
 
-    /// Waits until the attempt's program has ended and no process of it is left. `None` when `patience` ran out.
+    /// Waits until the attempt's program has ended and no process of the attempt is left. Returns
+    /// `None` after `patience`.
     pub fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError> {
         let dir = self.attempt_dir(attempt);
         match self.settled(&dir)? {
@@ -438,7 +456,8 @@ impl Agents for AgentsAdapter {
             Phase::Untouched => ProcessState::NotStarted,
             Phase::Alive(identity, _) => ProcessState::Running(identity),
             Phase::Ended(exit) => ProcessState::Exited(exit),
-            // Said to have ended, it must have: what is left of it goes first.
+            // An attempt that is reported as ended must have no process left, so the remaining
+            // processes are ended first.
             Phase::Vanished => ProcessState::Exited(self.conclude(&dir, Duration::ZERO)?),
         })
     }
@@ -452,7 +471,7 @@ impl Agents for AgentsAdapter {
                 let tree = left_tree(&dir)?;
                 tree.living().map(|found| !found.is_empty()).map_err(|error| words::kernel("list the processes", error))
             }
-            // A starting program holds the lock until its shim has begun.
+            // A start that is under way holds the lock until its shim has begun.
             Phase::Untouched if dir.launch_file().exists() => {
                 let lock = dir.start_lock();
                 try_lock(&lock).map(|held| held.is_none()).map_err(|error| words::file("lock", &lock, error))
@@ -464,7 +483,7 @@ impl Agents for AgentsAdapter {
     fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
         match self.driver(&self.attempt_dir(attempt))? {
             Some(driver) => self.attend_with(attempt, desk, driver),
-            // What a power cut has left of a launch tells nothing but that it is lost.
+            // A power cut left a torn launch record, so only the exit is known.
             None => self.wait(attempt, Duration::MAX).map(|exit| exit.map(attend::unknown)),
         }
     }
@@ -479,7 +498,8 @@ impl Agents for AgentsAdapter {
         let dir = self.attempt_dir(attempt);
         match self.settled(&dir)? {
             Phase::Ended(exit) => return Ok(exit),
-            // Nothing runs here that could be stopped, and saying so would be a lie about what runs there (P10).
+            // No program of this attempt runs here, and the state of the remote program is unknown
+            // here (P10).
             Phase::Untouched if dir.copy_file().exists() => return Err(words::runs_elsewhere(attempt)),
             Phase::Untouched => {
                 if let Some(exit) = self.forbid(&dir)? {
@@ -493,7 +513,9 @@ impl Agents for AgentsAdapter {
 
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError> {
         match &check.once {
-            Some(name) => once::run(self, name, (check, None)).map(|it| it.expect("it is wanted to its end")),
+            Some(name) => {
+                once::run(self, name, (check, None)).map(|it| it.expect("a check without a condition is always needed"))
+            }
             None => check::run(self, check, None)?.ok_or_else(words::resting),
         }
     }
@@ -563,11 +585,12 @@ fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
     dir.exit().map_err(|error| words::file("read", &dir.exit_file(), error))
 }
 
-/// Returns the tree of a shim that has vanished, to find what is left of it.
+/// Returns the tree of a vanished shim, in order to find its remaining processes.
 fn left_tree(dir: &RunDir) -> Result<Tree, AgentError> {
     let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
     let program = dir.program().ok().flatten().map(|it| it.identity);
-    // The group's name is as good as a mark: no other launch has it, and it is gone after a reboot.
+    // The group's name identifies the launch as well as the mark does. It belongs to no other
+    // launch and is gone after a reboot.
     let cgroup = dir.shim().ok().flatten().and_then(|it| it.cgroup);
     let tree = Tree { shim: None, program, mark: launch.map(|it| it.mark), cgroup: Arc::default() };
     if let Some(cgroup) = cgroup {
@@ -576,6 +599,7 @@ fn left_tree(dir: &RunDir) -> Result<Tree, AgentError> {
     Ok(tree)
 }
 
+/// Reads the phase of a launch from its files and the process table.
 pub(crate) fn phase(dir: &RunDir) -> Result<Phase, AgentError> {
     if let Some(exit) = read_exit(dir)? {
         see_off(dir, SHIM_PATIENCE)?;
@@ -589,17 +613,18 @@ pub(crate) fn phase(dir: &RunDir) -> Result<Phase, AgentError> {
                 return Ok(Phase::Alive(identity, handle));
             }
         }
-        // Torn by a power cut: a shim had begun, and no process outlives a power cut.
+        // The record was torn by a power cut. A shim had begun, but no process survives a power
+        // cut.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
         Err(error) => return Err(words::file("read", &dir.shim_file(), error)),
     }
-    // It may have written its record between our two looks.
+    // The shim may have written its exit record after the first look.
     Ok(read_exit(dir)?.map_or(Phase::Vanished, Phase::Ended))
 }
 
-/// Waits for a shim that has written its record to be gone: to write it is the last thing it does, and nobody is told
-/// that nothing lives while the shim itself still does (P3, P10). One that stands still is passed over after a while:
-/// nothing of what it watched is left.
+/// Waits for a shim with an exit record to be gone. The record is the last thing that a shim
+/// writes, and a launch must not be reported as ended while its shim lives (P3, P10). A shim that
+/// hangs is ignored after `patience`, because no process of its launch is left.
 fn see_off(dir: &RunDir, patience: Duration) -> Result<(), AgentError> {
     let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else { return Ok(()) };
     match Handle::of(&identity).map_err(|error| words::kernel("open a process", error))? {
@@ -610,9 +635,9 @@ fn see_off(dir: &RunDir, patience: Duration) -> Result<(), AgentError> {
     }
 }
 
-/// Ends the tree of a shim that is stopped or stuck, then the shim.
+/// Ends the tree of a shim that is stopped or stuck, and then the shim.
 pub(crate) fn end_over_the_head_of(shim: &Handle, identity: ProcessIdentity, dir: &RunDir) -> Result<(), AgentError> {
-    // The tree goes first: without its subreaper, escapees could not be found.
+    // The tree is ended first, because escaped processes cannot be found without their subreaper.
     let tree = Tree { shim: Some(identity), ..Tree::default() };
     let left = tree.end(Duration::ZERO, Instant::now() + OUTSIDE_PATIENCE / 2);
     let left = left.map_err(|error| words::kernel("list the processes", error))?;
@@ -627,7 +652,8 @@ pub(crate) fn end_over_the_head_of(shim: &Handle, identity: ProcessIdentity, dir
     }
 }
 
-/// Ends a tree whose shim is gone and records how it ended, once, whoever else tries the same.
+/// Ends a tree whose shim is gone and records the exit. Of several callers only the first records
+/// an exit.
 pub(crate) fn finish(dir: &RunDir, tree: &Tree, grace: Duration, exit: &Exit) -> Result<Exit, AgentError> {
     let deadline = Instant::now() + grace + OUTSIDE_PATIENCE;
     let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| words::file("lock", &dir.shim_lock(), error))?;
@@ -642,7 +668,7 @@ pub(crate) fn finish(dir: &RunDir, tree: &Tree, grace: Duration, exit: &Exit) ->
     dir.record_exit(exit).map_err(|error| words::file("write", &dir.exit_file(), error))
 }
 
-/// Tells a shim something, and does not wait for its answer.
+/// Sends a command to a shim without waiting for the reply.
 fn tell(dir: &RunDir, command: &socket::Command) -> io::Result<()> {
     socket::connect(dir)?.write_all(&command.to_line()?)
 }
@@ -664,8 +690,8 @@ fn hear(mut report: ChildStdout, deadline: Instant) -> Heard {
     }
 }
 
-/// Reaps a shim when it ends, so that it never stays as a zombie of ours (P7); returns its exit code
-/// if it is known to have ended.
+/// Reaps a shim when it ends, so that it never stays a zombie (P7). Returns its exit code if the
+/// caller knows that it has ended.
 pub(crate) fn reap_later(mut shim: Child, ended: bool) -> Option<i32> {
     if ended {
         return shim.wait().ok().and_then(|it| it.code());
@@ -680,7 +706,7 @@ mod tests {
     use crate::process::Process;
     use crate::rundir::write_atomic;
 
-    /// P3, P10: what has its exit record has ended only when the shim that wrote it is gone.
+    /// P3, P10: a launch with an exit record has ended only when its shim is gone.
     #[test]
     fn p3_who_has_ended_is_gone_with_its_shim() {
         let place = tempfile::tempdir().unwrap();
@@ -689,7 +715,7 @@ mod tests {
         let identity = Process::read(shim.id()).unwrap().identity().unwrap();
         write_atomic(&dir.shim_file(), &serde_json::to_vec(&identity).unwrap()).unwrap();
         dir.record_exit(&Exit::Code(0)).unwrap();
-        // One that stands still is passed over.
+        // A shim that hangs is ignored.
         see_off(&dir, Duration::ZERO).unwrap();
         assert!(matches!(shim.try_wait(), Ok(None)));
         assert!(matches!(phase(&dir), Ok(Phase::Ended(Exit::Code(0)))));
@@ -700,6 +726,6 @@ mod tests {
         });
         let gone = Process::read(shim.id()).is_none_or(|it| it.zombie);
         shim.wait().unwrap();
-        assert!(gone, "it was said to have ended, and its shim lived");
+        assert!(gone, "the launch was reported as ended while its shim was alive");
     }
 }

@@ -11,29 +11,31 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::cgroup::Cgroup;
 use crate::process::{Process, boot_id};
 
-/// How long a killed process may take to be gone before it is looked at again.
+/// The interval at which the tree is listed while its processes end.
 const ROUND: Duration = Duration::from_millis(5);
 
-/// How long processes may take to stop before they are killed as they are; one in the kernel's hands
-/// does not stop.
+/// The time that processes may take to stop before they are killed anyway. A process inside a
+/// system call may not stop.
 const FREEZE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The processes that were asked to end: number, start and program.
+/// The processes that were asked to end: number, start time and program name.
 pub(crate) type Asked = HashSet<(u32, u64, String)>;
 
-/// Where to look for the processes of one launch.
+/// The marks by which the processes of one launch are found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    /// Its descendants belong to the launch, it does not: the shim, while it lives, is the subreaper
-    /// to whom every escapee falls back, so nothing is missed and the rest need not be looked for.
+    /// The shim. Its descendants belong to the launch, the shim itself does not. While it lives, it
+    /// is the subreaper that inherits every escaped process, so all processes of the launch are
+    /// below it.
     pub(crate) shim: Option<ProcessIdentity>,
-    /// It and its descendants belong to the launch.
+    /// The program, which belongs to the launch with its descendants.
     pub(crate) program: Option<ProcessIdentity>,
-    /// Whatever carries this mark belongs to the launch, and its descendants with it. Without a live
-    /// shim this misses only a process that left its parent and wiped its environment.
+    /// The mark of the launch: every process that carries it belongs to the launch, with its
+    /// descendants. Without a live shim, the mark misses only a process that left its parent and
+    /// cleared its environment.
     pub(crate) mark: Option<String>,
-    /// Whatever is in this control group belongs to the launch. Set once the shim, who starts the program from
-    /// within, has left it.
+    /// The launch's control group: every process in it belongs to the launch. It is set once the
+    /// shim, which starts the program from within the group, has left the group.
     pub(crate) cgroup: Arc<OnceLock<Cgroup>>,
 }
 
@@ -47,8 +49,9 @@ impl Tree {
         };
         let me = std::process::id();
         let all = Process::all()?;
-        // Listed after them: should a number have passed to one in the group meanwhile, its start is another than the
-        // one that we have read, and nobody is signalled (P5).
+        // The members are listed after the processes. If a number passes to another process
+        // meanwhile, that process has another start time than the one read above, and no signal
+        // reaches it (P5).
         let members: HashSet<u32> = self.cgroup.get().map(Cgroup::members).unwrap_or_default().into_iter().collect();
         let mut children: HashMap<u32, Vec<&Process>> = HashMap::new();
         for process in &all {
@@ -58,7 +61,8 @@ impl Tree {
         let mut open: Vec<&Process> = Vec::new();
         for process in &all {
             let shim = is(&self.shim, process);
-            // A daemon started by one of its own agents is no reason to end everything it runs.
+            // When one of the daemon's own agents started this daemon, the daemon must not end
+            // everything that it runs itself.
             if process.pid == me && !shim {
                 continue;
             }
@@ -84,14 +88,15 @@ impl Tree {
         Ok(all.iter().filter(|it| !it.zombie && found.contains(&it.pid)).cloned().collect())
     }
 
-    /// Lists most of the living processes below a live shim, at the price of the tree and not of the machine: enough
-    /// for who is asked again, or is killed by its control group.
+    /// Lists most of the living processes below a live shim. It reads only the tree and not the
+    /// whole machine. That is enough when the caller repeats its request or the control group does
+    /// the killing.
     fn nearby(&self) -> io::Result<Vec<Process>> {
         let Some(shim) = &self.shim else { return self.living() };
         let (mut open, mut known) = (vec![shim.pid], HashSet::from([shim.pid]));
         let mut found: Vec<Process> = Vec::new();
         while let Some(parent) = open.pop() {
-            // One that ended meanwhile has no children that it would not have left to the shim.
+            // A process that ended meanwhile has left its children to the shim.
             let Some(children) = Process::children(parent) else {
                 if parent == shim.pid {
                     return self.living();
@@ -99,7 +104,8 @@ impl Tree {
                 continue;
             };
             for child in children {
-                // Its parent is looked at again: the number may have passed to a stranger meanwhile (P5).
+                // The parent is compared again, because the number may have passed to another
+                // process (P5).
                 if let Some(process) = Process::read(child).filter(|it| known.contains(&it.parent))
                     && known.insert(child)
                 {
@@ -118,11 +124,11 @@ impl Tree {
         Ok(found)
     }
 
-    /// Asks every process to end that has not been asked before: to many a program a second request
-    /// means to drop everything. A stopped one is woken, or it would never hear.
+    /// Asks every process to end that has not been asked before, because many programs drop
+    /// everything at the second request. A stopped process is woken so that it can react.
     ///
-    /// One that runs another program since counts as not asked: a shell's child between fork and exec
-    /// still has the shell's trap and swallows the request.
+    /// A process that has changed its program since counts as not asked: a shell's child between
+    /// fork and exec still has the shell's trap, which swallows the request.
     pub(crate) fn ask(&self, asked: &mut Asked) -> io::Result<()> {
         for process in self.nearby()? {
             if asked.insert((process.pid, process.start_ticks, process.name.clone())) {
@@ -133,11 +139,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Kills every process that is there now.
+    /// Kills every process of the launch that exists now.
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();
-            // Who got out of it, if anyone did, is below the shim or carries the mark.
+            // A process that left the group is below the shim or carries the mark.
             if self.shim.is_some() && self.nearby()?.is_empty() {
                 return Ok(());
             }
@@ -149,8 +155,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Stops every process, until a look shows nobody new and nobody moving: a fork that is under way
-    /// when its parent is killed would otherwise leave a child that nothing leads to.
+    /// Stops every process, until a listing shows no new and no running process. Otherwise a fork
+    /// that is under way when its parent is killed would leave a child that no longer leads back to
+    /// the launch.
     fn freeze(&self) -> io::Result<()> {
         let patience = Instant::now() + FREEZE_PATIENCE;
         let (mut told, mut groups) = (HashSet::new(), HashSet::new());
@@ -161,9 +168,10 @@ impl Tree {
                 if fresh {
                     process.signal(Signal::STOP);
                 } else if process.stopped && groups.insert(process.group) && !self.is_ours(process.group) {
-                    // The kernel stops a whole group at once, also who is being born: that catches a
-                    // tree that flees faster than it can be read. The group's number cannot have
-                    // passed to others (P5), because a stopped member of ours keeps it.
+                    // The kernel stops a whole group at once, including a process that is being
+                    // forked. That catches a tree that forks faster than it can be listed. The
+                    // group's number cannot have passed to others (P5), because a stopped member of
+                    // this launch keeps it.
                     stop_group(process.group);
                 }
                 moving |= fresh || !process.stopped;
@@ -174,17 +182,18 @@ impl Tree {
         }
     }
 
-    /// Whether a group holds the shim or the caller, who must go on.
+    /// Returns whether a group holds the shim or the caller, which must keep running.
     fn is_ours(&self, group: u32) -> bool {
         let shim = self.shim.as_ref().map(|it| it.pid);
         [Some(std::process::id()), shim].into_iter().flatten().filter_map(Process::read).any(|it| it.group == group)
     }
 
-    /// Ends the tree from outside: asks, waits for `grace`, kills; returns who is left at the deadline.
+    /// Ends the tree from outside: asks its processes to end, waits for `grace`, and kills them.
+    /// Returns the processes that are left at the deadline.
     pub(crate) fn end(&self, grace: Duration, deadline: Instant) -> io::Result<Vec<Process>> {
         let kill_at = Instant::now() + grace;
         if !grace.is_zero() {
-            // With no subreaper to catch who falls, even asking may orphan a child in the midst of a fork.
+            // Without a subreaper, even asking may orphan a child in the middle of a fork.
             self.freeze()?;
             self.ask(&mut Asked::new())?;
         }
@@ -192,7 +201,8 @@ impl Tree {
         loop {
             let left = self.living()?;
             if left.is_empty() {
-                // A process in the midst of exec shows no environment for an instant: look twice.
+                // A process in the middle of an exec briefly shows no environment, so the tree must
+                // be empty twice.
                 clean += 1;
                 if clean == 2 {
                     return Ok(left);

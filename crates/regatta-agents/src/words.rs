@@ -1,4 +1,7 @@
-//! Everything this crate says to people.
+//! The error messages of this crate.
+//!
+//! Each function returns one message with a hint. Callers join the two with a blank, so both are
+//! whole sentences.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -6,7 +9,7 @@ use std::path::Path;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::AgentError;
 
-/// Says that a file of ours could not be read or written.
+/// Returns the error for a file of Regatta's own that could not be read or written.
 pub(crate) fn file(doing: &str, path: &Path, error: impl Display) -> AgentError {
     AgentError {
         what: format!("Could not {doing} {}: {error}.", path.display()),
@@ -14,7 +17,7 @@ pub(crate) fn file(doing: &str, path: &Path, error: impl Display) -> AgentError 
     }
 }
 
-/// Says that a program is not on this machine.
+/// Returns the error for a preset's program that is not on this machine.
 pub(crate) fn not_installed(preset: &str, program: &str, install: &str) -> AgentError {
     AgentError {
         what: format!("The program `{program}` of {preset} is not installed."),
@@ -22,7 +25,7 @@ pub(crate) fn not_installed(preset: &str, program: &str, install: &str) -> Agent
     }
 }
 
-/// Says that a program of no preset is not on this machine.
+/// Returns the error for a program without a preset that is not on this machine.
 pub(crate) fn missing_program(program: &str) -> AgentError {
     AgentError {
         what: format!("The program `{program}` was not found on the daemon's PATH."),
@@ -30,24 +33,24 @@ pub(crate) fn missing_program(program: &str) -> AgentError {
     }
 }
 
-/// Says that a provider has no such program.
+/// Returns the error for a provider that has no program of this name.
 pub(crate) fn unknown_backend(provider: &str, backend: &str, known: &[&str]) -> AgentError {
     let hint = match known {
-        [] => format!("No program of {provider} is known: see regatta provider."),
-        known => format!("One of: {}.", known.join(", ")),
+        [] => format!("Regatta knows no program of {provider}; list the providers: regatta provider."),
+        known => format!("Use one of: {}.", known.join(", ")),
     };
-    AgentError { what: format!("{backend} is no program of {provider} that is known here."), hint }
+    AgentError { what: format!("Regatta knows no program `{backend}` of {provider}."), hint }
 }
 
-/// Says that no program of a provider is known.
+/// Returns the error for a provider of which Regatta knows no program.
 pub(crate) fn unknown_provider(provider: &str) -> AgentError {
     AgentError {
-        what: format!("No program of {provider} is known here."),
-        hint: "See those that are: regatta provider.".to_owned(),
+        what: format!("Regatta knows no program of {provider}."),
+        hint: "List the providers: regatta provider.".to_owned(),
     }
 }
 
-/// Says that the supervisor itself could not be spawned.
+/// Returns the error for a shim that could not be spawned.
 pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
     AgentError {
         what: format!("Could not start the supervisor {} shim: {error}.", exe.display()),
@@ -55,7 +58,7 @@ pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
     }
 }
 
-/// Says that the supervisor came up but told nothing.
+/// Returns the error for a shim that started but reported nothing.
 pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
     AgentError {
         what: format!("The supervisor {how} before it reported that the program runs."),
@@ -63,7 +66,7 @@ pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
     }
 }
 
-/// Says that a command cannot be kept under this name.
+/// Returns the error for an invalid name of a command.
 pub(crate) fn bad_name(name: &str) -> AgentError {
     AgentError {
         what: format!("A command that runs once cannot be called {name:?}."),
@@ -71,7 +74,7 @@ pub(crate) fn bad_name(name: &str) -> AgentError {
     }
 }
 
-/// Says that there is nothing to wait for.
+/// Returns the error for waiting for an attempt that was never started.
 pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
     AgentError {
         what: format!("Nothing was started for attempt {attempt}."),
@@ -79,15 +82,15 @@ pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
     }
 }
 
-/// Says that a shim will never say something to its program.
+/// Returns the error for a line that a shim refuses to send to its program.
 pub(crate) fn not_said(why: &str) -> AgentError {
     AgentError {
-        what: format!("The supervisor refused to say a line to the program: {why}."),
+        what: format!("The supervisor refused to send a line to the program: {why}."),
         hint: "This is a fault of the driver; please report it with the attempt's transcript.".to_owned(),
     }
 }
 
-/// Says which processes would not end.
+/// Returns the error that lists the processes that did not end.
 pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
     AgentError {
@@ -96,44 +99,44 @@ pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     }
 }
 
-/// Says that someone else is ending the same attempt and has not finished.
+/// Returns the error for a lock that another process holds for too long.
 pub(crate) fn busy(path: &Path) -> AgentError {
     AgentError {
-        what: format!("Another process holds {} and does not let go.", path.display()),
+        what: format!("Another process has locked {} and does not release it.", path.display()),
         hint: "Is a second daemon running on the same data directory?".to_owned(),
     }
 }
 
-/// Says that the kernel refused something that supervision needs.
+/// Returns the error for a system call that the kernel refused and supervision needs.
 pub(crate) fn kernel(doing: &str, error: impl Display) -> AgentError {
     AgentError {
-        what: format!("The system would not {doing}: {error}."),
+        what: format!("The system refused to {doing}: {error}."),
         hint: "Regatta needs Linux 5.4 or later with /proc mounted and pidfds allowed.".to_owned(),
     }
 }
 
-/// Why nothing runs when the launch names no program.
+/// The reason for not starting a launch without a program.
 pub(crate) const NO_PROGRAM: &str = "The launch names no program; give the agent a command.";
 
-/// Why nothing runs when the attempt was stopped before its start.
-pub(crate) const STOPPED_FIRST: &str = "It was stopped before it was started.";
+/// The reason for not starting an attempt that was stopped first.
+pub(crate) const STOPPED_FIRST: &str = "The attempt was stopped before its program started.";
 
-/// Why nothing runs when its directory is missing.
+/// Returns the reason for not starting a program whose directory is missing.
 pub(crate) fn no_directory(dir: &Path) -> String {
     format!("The directory {} does not exist; was its workspace removed?", dir.display())
 }
 
-/// Why nothing runs when its program is nowhere on PATH.
+/// Returns the reason for not starting a program that is not on PATH.
 pub(crate) fn not_on_path(program: &str, path: &str) -> String {
     format!("The program `{program}` was not found on PATH ({path}); install it, or give its full path.")
 }
 
-/// Why nothing runs when a program named by its path is not there.
+/// Returns the reason for not starting a program whose path does not exist.
 pub(crate) fn not_there(program: &Path) -> String {
     format!("The program {} does not exist; check the agent's command.", program.display())
 }
 
-/// Why nothing runs when the kernel refused the program.
+/// Returns the reason for not starting a program that the kernel refused.
 pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
     let advice = match error.kind() {
         std::io::ErrorKind::PermissionDenied => "make it executable",
@@ -144,45 +147,49 @@ pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
     format!("The program {} could not be started: {error}; {advice}.", program.display())
 }
 
-/// Says that a check could not be shut in as it should, so it was not run.
+/// Returns the error for a check that was not run because its sandbox could not be set up.
 pub(crate) fn check_not_confined(why: &str) -> AgentError {
     AgentError {
-        what: format!("A command of the project's could not be shut in: {why}"),
+        what: format!("A command of the project could not be sandboxed: {why}"),
         hint: "See what this machine can do: regatta doctor. Or let commands run as you do: sandbox = \"off\" under [run] in regatta.toml.".to_owned(),
     }
 }
 
+/// Returns the error for an agent whose start directory is not in its workspace.
 pub(crate) fn no_cwd(agent: &regatta_core::ids::AgentName, asked: &str) -> AgentError {
     AgentError {
-        what: format!("{agent} is to begin in `{asked}`, which is no directory of its workspace"),
-        hint: "Land one of that name, or change the cwd of the agent.".to_owned(),
+        what: format!("{agent} is configured to start in `{asked}`, which is not a directory of its workspace."),
+        hint: "Land a commit that adds the directory, or change the agent's cwd.".to_owned(),
     }
 }
 
+/// Returns the error for starting an outside agent, which has no program for Regatta to start.
 pub(crate) fn not_ours(agent: &regatta_core::ids::AgentName) -> AgentError {
     AgentError {
-        what: format!("{agent} has no program of ours to start"),
-        hint: format!("It polls by itself; or give it one: regatta agent add {agent} --preset NAME."),
+        what: format!("{agent} has no program that Regatta starts."),
+        hint: format!(
+            "The agent polls by itself. To let Regatta start a program for it: regatta agent add {agent} --preset NAME."
+        ),
     }
 }
 
-/// Says that a copy is refused of what is no copy.
+/// Returns the error for adding copied records to a journal that was written on this machine.
 pub(crate) fn runs_here(attempt: AttemptId) -> AgentError {
     AgentError {
-        what: format!("The program of {attempt} was started on this machine, so its journal is no copy."),
-        hint: "Read it as it is: nothing of it comes from another machine.".to_owned(),
+        what: format!("The program of {attempt} was started on this machine, so its journal is not a copy."),
+        hint: "Read the journal directly; none of its records comes from another machine.".to_owned(),
     }
 }
 
-/// Says that a check was ended because nobody hears any more what it says.
+/// Returns the error for a check that was ended because its daemon is shutting down.
 pub(crate) fn resting() -> AgentError {
     AgentError {
-        what: "The check was ended: the daemon that wanted it is ending.".to_owned(),
-        hint: "It is run again when the daemon is up: regatta up.".to_owned(),
+        what: "The check was ended because its daemon is shutting down.".to_owned(),
+        hint: "The check runs again when the daemon is up: regatta up.".to_owned(),
     }
 }
 
-/// Says that a program runs on another machine.
+/// Returns the error for a program that runs on another machine.
 pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
     AgentError {
         what: format!("The program of {attempt} runs on another machine."),
@@ -190,31 +197,31 @@ pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
     }
 }
 
-/// Says that something between two records is missing.
+/// Returns the error for records that are missing between a copy and the records to add.
 pub(crate) fn gap(attempt: AttemptId, expected: u64, found: u64) -> AgentError {
     AgentError {
-        what: format!("The copy of {attempt}'s journal goes on at {expected}, not at {found}."),
+        what: format!("The copy of {attempt}'s journal continues at record {expected}, but record {found} was sent."),
         hint: format!("Send the records from {expected} on."),
     }
 }
 
-/// Says that no shim keeps lines that long.
+/// Returns the error for a record that is longer than a shim ever writes.
 pub(crate) fn record_too_long(attempt: AttemptId, n: u64) -> AgentError {
     AgentError {
-        what: format!("Record {n} of {attempt} is longer than any that a journal holds."),
+        what: format!("Record {n} of {attempt} is longer than a journal allows."),
         hint: "Run the same version of Regatta on both machines.".to_owned(),
     }
 }
 
-/// Says that a copy has its full size.
+/// Returns the error for a copy that has reached its size limit.
 pub(crate) fn copy_full(attempt: AttemptId) -> AgentError {
     AgentError {
-        what: format!("The copy of {attempt}'s journal has the full size of one."),
+        what: format!("The copy of {attempt}'s journal has reached its size limit."),
         hint: "Read the rest on the machine where the program runs.".to_owned(),
     }
 }
 
-/// Says that a heading tells nothing about this attempt.
+/// Returns the error for a heading that does not describe this attempt.
 pub(crate) fn no_heading(attempt: AttemptId) -> AgentError {
     AgentError {
         what: format!("This is not the heading of {attempt}'s journal."),

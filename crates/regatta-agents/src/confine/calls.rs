@@ -1,7 +1,7 @@
-//! System calls that no namespace and no file rule covers.
+//! Refuses the system calls that no namespace and no file rule covers.
 //!
-//! A list of what is refused, not of what is allowed: an agent's tools are any programs at all, and a
-//! call that a filter does not know must not end them.
+//! The filter lists the refused calls and not the allowed ones. An agent's tools can be any
+//! program, and a call that the filter does not know must not end them.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
-/// Which kinds of sockets may be made.
+/// The kinds of sockets that may be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sockets {
     /// Internet sockets.
     pub(super) internet: bool,
-    /// Sockets with a name in the file system. Pairs without a name are always allowed.
+    /// Unix sockets with a name in the file system. Unnamed pairs are always allowed.
     pub(super) unix: bool,
 }
 
-/// Never needed by a tool, and dangerous in a kernel that is shared: keys of the session, programs
-/// loaded into the kernel, files opened by number instead of by path.
+/// Calls that no tool needs and that are dangerous in a shared kernel: session keys, programs
+/// loaded into the kernel, and files opened by handle instead of by path.
 const REFUSED: &[i64] = &[
     libc::SYS_keyctl,
     libc::SYS_add_key,
@@ -40,15 +40,17 @@ const REFUSED: &[i64] = &[
     libc::SYS_quotactl,
 ];
 
-/// Said to be missing, so that programs fall back: with them a socket can be made past any filter.
+/// Calls that are reported as missing, so that programs fall back to others. They can create
+/// sockets past any filter.
 const MISSING: &[i64] = &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// Pushes a character into a terminal's input, as if somebody had typed it.
+/// The ioctl that pushes a character into a terminal's input as if a person had typed it.
 const TIOCSTI: u64 = 0x5412;
-/// The same for a console's selection.
+/// The ioctl that does the same for a console's selection.
 const TIOCLINUX: u64 = 0x541c;
 
-/// Refuses them for this process and all that come from it. New privileges are given up on the way.
+/// Installs the filters for this process and its descendants. As a side effect the process can gain
+/// no new privileges.
 pub(super) fn apply(sockets: Sockets) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| format!("the system calls could not be filtered ({error})");
     for filter in filters(sockets).map_err(|error| say(&error))? {
@@ -72,7 +74,8 @@ fn filters(sockets: Sockets) -> Result<Vec<BpfProgram>, seccompiler::BackendErro
     if sockets.internet {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }
-    // A rule holds when all its conditions do: none of the allowed ones.
+    // A rule matches when all of its conditions match, which here means that the family is none of
+    // the allowed ones.
     let other = families
         .into_iter()
         .map(|it| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, u64::from(it.unsigned_abs())));
@@ -91,14 +94,14 @@ fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: u32) -> Result<BpfProgr
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)?.try_into()
 }
 
-/// The same calls under their second numbers: on x86-64 every call has one, for programs with short
+/// Adds the same rules for the second number that every call has on x86-64, for programs with short
 /// pointers. Calls of other architectures end the program.
 fn both_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
     if cfg!(not(target_arch = "x86_64")) {
         return rules;
     }
     const SHORT: i64 = 0x4000_0000;
-    // Those that take structures with pointers in them have numbers of their own there.
+    // Calls that take structures with pointers have their own numbers in that range.
     let short = |number: i64| if number == libc::SYS_ioctl { 514 | SHORT } else { number | SHORT };
     let more: Vec<_> = rules.iter().map(|(number, rules)| (short(*number), rules.clone())).collect();
     rules.into_iter().chain(more).collect()

@@ -1,4 +1,4 @@
-//! Finds out what this machine can do by doing it.
+//! Finds out which sandbox mechanisms work on this machine by trying them.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,51 +12,51 @@ use regatta_core::agent::Level;
 use super::stage::{FAILED, VERIFY, failure};
 use super::{Confine, Limits, Mechanism, Network, bubblewrap, engage, rules, search_path};
 
-/// What one mechanism can do here.
+/// The result for one mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub mechanism: Mechanism,
-    /// Its version, if it has one.
+    /// The version of the mechanism, if it has one.
     pub version: Option<String>,
-    /// Why it does not work, in a sentence; `None` when it does.
+    /// The reason, as a sentence, if the mechanism does not work.
     pub broken: Option<String>,
 }
 
-/// What this machine can do.
+/// The results for all mechanisms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// The mechanism that is used, if any works.
+    /// Returns the preferred mechanism that works.
     pub fn best(&self) -> Option<Mechanism> {
         self.findings.iter().find(|it| it.broken.is_none()).map(|it| it.mechanism)
     }
 
-    /// What was found about one of them.
+    /// Returns the result for one mechanism.
     pub fn finding(&self, mechanism: Mechanism) -> Option<&Finding> {
         self.findings.iter().find(|it| it.mechanism == mechanism)
     }
 
-    /// Why those that do not work do not, in sentences.
+    /// Returns the reasons of the mechanisms that do not work, as sentences.
     pub fn reasons(&self) -> Vec<String> {
         let reason = |it: &Finding| it.broken.as_ref().map(|why| format!("{}: {why}", it.mechanism));
         self.findings.iter().filter_map(reason).collect()
     }
 }
 
-/// What was found, by the program and the PATH with which it was.
+/// The cached reports, by program and PATH.
 type Known = HashMap<(PathBuf, Option<OsString>), Report>;
 
-/// Tries every mechanism once, with a program that is not started, and remembers what came of it.
+/// Tries every mechanism once, without starting a program, and returns the results.
 ///
-/// It is remembered for the life of this process, for this program and this PATH: both can change what works. The
-/// checks in front of every start are not spared by it.
+/// The results are cached for the life of this process, per program and PATH, because both can
+/// change what works. The checks before every start run in any case.
 pub fn available(exe: &Path) -> Report {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let key = (exe.to_owned(), std::env::var_os("PATH"));
-    // Held while trying, so that twenty starts at once try once.
+    // The lock is held during the trial, so that many simultaneous starts try only once.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.entry(key).or_insert_with(|| Report { findings: Mechanism::ALL.map(|it| find_out(it, exe)).to_vec() }).clone()
 }
@@ -85,7 +85,7 @@ fn find_out(mechanism: Mechanism, exe: &Path) -> Finding {
     Finding { mechanism, version, broken }
 }
 
-/// A whole start in a directory of its own, with the checks and without a program.
+/// Prepares a sandbox in a directory of its own and runs its checks without a program.
 fn trial(mechanism: Mechanism, exe: &Path) -> Result<(), String> {
     let mark = crate::rundir::fresh_mark().map_err(|error| format!("it could not be tried: {error}."))?;
     let place = std::env::temp_dir().join(format!("regatta-trial-{mark}"));
@@ -130,7 +130,8 @@ fn trial_in(place: &Path, mechanism: Mechanism, exe: &Path) -> Result<(), String
     try_stage(program, arguments)
 }
 
-/// Runs a prefix with the program that is not started; says why if it fails.
+/// Runs the sandbox's command prefix with a placeholder instead of a program. Returns the reason if
+/// that fails.
 pub(super) fn try_stage(program: &OsStr, arguments: &[OsString]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).arg(VERIFY).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{} could not be started: {error}.", Path::new(program).display()))?;
@@ -138,7 +139,7 @@ pub(super) fn try_stage(program: &OsStr, arguments: &[OsString]) -> Result<(), S
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or("it said nothing");
+    let last = said.lines().last().unwrap_or("it printed nothing");
     Err(match failure(output.status.code().unwrap_or(i32::from(FAILED)), last) {
         Some(why) => why,
         None => format!("it ended with {}: {last}.", output.status),

@@ -1,18 +1,20 @@
-//! Shuts an agent's program in, and checks that it is (S6, S11).
+//! Sandboxes an agent's program and verifies the sandbox before the program starts (S6, S11).
 //!
 //! ```text
-//! prepare: which mechanism works here → what the program may see (plan) → an order, a command line prefix
-//! stage:   prefix PROGRAM…  = [bubblewrap | own namespaces | nothing] → limits, rules, filter → checks → the shim's
-//!          word → exec
+//! prepare:      choose a mechanism → plan the mounts → write the settings, build the command prefix
+//! init process: [bubblewrap | own namespaces | nothing] → limits, rules, filter → checks → wait for the shim → exec
 //! ```
-//! Layout, in reading order: [`plan`] is what is seen; [`bubblewrap`], [`namespaces`] and [`rules`] are the three
-//! ways to make it so, in the order in which they are preferred; [`calls`] refuses what none of them covers;
-//! [`stage`] is the process that sets itself up, checks, and becomes the program; [`doctor`] finds out what this
-//! machine can do; [`words`] is what is said to people.
 //!
-//! What was asked is what is engaged: the stage tries, inside, what must be impossible, and starts nothing if it is
-//! possible. None of the mechanisms knows names of hosts: a program that may reach only some has no network at all, and
-//! a way out through its shim (see [`crate::egress`]).
+//! [`plan`] lists the visible parts of the file system. [`bubblewrap`], [`namespaces`] and
+//! [`rules`] are the three mechanisms, in the order of preference. [`calls`] refuses system calls
+//! that none of them covers. [`stage`] is the init process, which sets up its own sandbox, checks
+//! it and becomes the program. [`doctor`] finds out which mechanisms work on this machine, and
+//! [`words`] holds the messages.
+//!
+//! The init process tries inside the sandbox what must be impossible there, and starts nothing if
+//! any of it is possible. No mechanism knows host names. A program that may reach only some hosts
+//! therefore has no network at all, and a proxy in its shim connects it to these hosts (see
+//! [`crate::egress`]).
 
 mod bubblewrap;
 mod calls;
@@ -43,20 +45,20 @@ pub use doctor::{Finding, Report, available};
 pub use plan::real_homes;
 pub use stage::{FAILED, failure, main};
 
-/// How a program is shut in.
+/// A sandbox mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
     /// The program `bwrap`.
     Bubblewrap,
-    /// User, mount and process namespaces that we make ourselves.
+    /// User, mount and process namespaces that Regatta creates itself.
     Namespaces,
     /// The kernel's rules about files, and a filter of system calls.
     Landlock,
 }
 
 impl Mechanism {
-    /// In the order in which they are tried.
+    /// All mechanisms in the order in which they are tried.
     pub const ALL: [Mechanism; 3] = [Mechanism::Bubblewrap, Mechanism::Namespaces, Mechanism::Landlock];
 }
 
@@ -70,26 +72,27 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// What the program may reach beyond this machine.
+/// The program's access to the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     Allowed,
-    /// Not even this machine's own loopback.
+    /// No network, not even this machine's loopback.
     None,
-    /// Only these hosts, through a proxy in the shim. It needs a network namespace: rules alone cannot do it.
+    /// Only these hosts, through a proxy in the shim. It needs a network namespace, so Landlock
+    /// alone cannot provide it.
     Only(Vec<String>),
 }
 
 impl Network {
-    /// What a profile's words mean at a level: a list of hosts is all there is; without one `strict` has no network
-    /// unless it is said, the others have.
+    /// Returns the network access that a profile's settings mean at a level. A list of hosts allows
+    /// only these hosts. Without a list, `strict` has no network unless the profile allows it, and
+    /// the other levels have one unless the profile forbids it.
     pub fn of(level: Level, said: Option<bool>, hosts: &[String]) -> Network {
-        match said.unwrap_or(level != Level::Strict) {
-            _ if !hosts.is_empty() => Network::Only(hosts.to_vec()),
-            true => Network::Allowed,
-            false => Network::None,
+        if !hosts.is_empty() {
+            return Network::Only(hosts.to_vec());
         }
+        if said.unwrap_or(level != Level::Strict) { Network::Allowed } else { Network::None }
     }
 
     fn hosts(&self) -> &[String] {
@@ -100,15 +103,16 @@ impl Network {
     }
 }
 
-/// How much the program may use.
+/// The resource limits of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Processes and threads. With namespaces those of this program, otherwise this many more than the user has now.
+    /// Processes and threads. With namespaces this counts only the program's own; otherwise it is
+    /// added to the user's current number.
     pub processes: Option<u64>,
-    /// Bytes of private memory, of each process: address space is no measure, since every JavaScript engine reserves
-    /// more of it than there is.
+    /// Bytes of private memory of each process. The size of the address space is not a useful
+    /// measure, because every JavaScript engine reserves more of it than the machine has memory.
     pub memory: Option<u64>,
-    /// Bytes of one file.
+    /// The maximum size of a file in bytes.
     pub file_size: Option<u64>,
 }
 
@@ -118,73 +122,76 @@ impl Default for Limits {
     }
 }
 
-/// A program to be shut in. All paths are absolute.
+/// A program and the sandbox that it should get. All paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confine {
     pub level: Level,
-    /// A person asked for this level. A default that cannot be had is none, loudly; what was asked for and cannot be
-    /// had is an error.
+    /// Set if a person requested this level. If no mechanism works, a requested level is an error,
+    /// and a default level falls back to no sandbox with a warning.
     pub asked: bool,
-    /// Only this one, if it is named.
+    /// The only mechanism to use, if one is named.
     pub mechanism: Option<Mechanism>,
     pub network: Network,
-    /// The URL of the daemon's own tools, which are reached whatever the network is.
+    /// The URL of the daemon's tools, which the program can reach whatever its network is.
     pub tools: Option<String>,
     pub limits: Limits,
-    /// The program's name or path, so that it can be seen.
+    /// The program's name or path, which must be visible in the sandbox.
     pub program: String,
-    /// Where programs are looked for: the directories of the child's PATH.
+    /// The directories of the child's PATH.
     pub path: Vec<PathBuf>,
-    /// The stage waits for the word of a shim before it becomes the program, so that the shim can do its own part
-    /// meanwhile. Where there are namespaces.
+    /// Set if the init process waits for the shim before it becomes the program, so that the shim
+    /// can work in parallel. It needs namespaces.
     pub held: bool,
-    /// The regatta program, which starts its own stage inside.
+    /// The regatta program, which runs its init process inside the sandbox.
     pub exe: PathBuf,
-    /// The whole data directory: closed, but for what is named below.
+    /// The data directory. It is hidden except for the paths below.
     pub data_dir: PathBuf,
-    /// The run directory. The program does not see it.
+    /// The run directory, which the program does not see.
     pub run_dir: PathBuf,
-    /// Written: the workspace, the agent's home, its temporary files, and where it leaves its result.
+    /// The workspace. The program may write to it, to the agent's home, its temporary files and its
+    /// outbox.
     pub workspace: PathBuf,
-    /// Where in it the program begins, if not at its root.
+    /// The directory in the workspace in which the program starts, if it is not the root.
     pub begins: Option<PathBuf>,
     pub home: PathBuf,
     pub tmp: PathBuf,
     pub outbox: PathBuf,
-    /// Read: the objects of the project's vault.
+    /// The objects of the project's vault, readable.
     pub vault_objects: Option<PathBuf>,
-    /// Read: files of the run directory, such as the prompt.
+    /// Readable files of the run directory, such as the prompt.
     pub inputs: Vec<PathBuf>,
-    /// Closed, but for the toolchains in them: the user's own homes, as [`real_homes`] finds them.
+    /// The user's own homes, as [`real_homes`] finds them. They are hidden except for their
+    /// toolchains.
     pub real_homes: Vec<PathBuf>,
-    /// Closed: the user's repositories.
+    /// The user's repositories, which are hidden.
     pub hidden: Vec<PathBuf>,
-    /// What the agent's profile lists on top.
+    /// The additional paths of the agent's profile.
     pub read: Vec<PathBuf>,
     pub write: Vec<PathBuf>,
 }
 
-/// How to start the program.
+/// A prepared sandbox and the way to start the program in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prepared {
-    /// Goes before the program's own command line. Empty when it is not shut in.
+    /// The arguments before the program's own command line. Empty without a sandbox.
     pub argv_prefix: Vec<OsString>,
-    /// Variables that the program needs to find its tools, on top of its own.
+    /// Additional variables, with which the program finds its tools.
     pub env: Vec<(String, String)>,
-    /// What is engaged, in a sentence.
+    /// A sentence that describes the sandbox.
     pub description: String,
-    /// What is not, in sentences; to be shown in `status` and `doctor`.
+    /// Sentences about missing protection, for `status` and `doctor`.
     pub warnings: Vec<String>,
     pub mechanism: Option<Mechanism>,
-    /// The ways out of a program without a network. They are served by a [`crate::egress::Gate`] in its directory for
-    /// temporary files, or it does not start.
+    /// The egress routes of a program without a network. A [`crate::egress::Gate`] must serve them
+    /// in the program's directory for temporary files, or the program does not start.
     pub ways: Option<Ways>,
-    /// It waits for the word of such a gate, ways or not.
+    /// Set if the program waits for such a gate, with or without routes.
     pub held: bool,
 }
 
-/// What the stage reads, from the program's directory for temporary files. It names what is hidden, so a stage that is
-/// held takes it away before the program starts.
+/// The settings that the init process reads from the program's directory for temporary files. They
+/// name hidden paths, so an init process that waits for the shim removes the file before the
+/// program starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Order {
     v: u32,
@@ -194,48 +201,49 @@ struct Order {
     limits: Limits,
     dir: PathBuf,
     checks: Checks,
-    /// Where the shim is reported to, and on what the sockets listen that it gets.
+    /// The socket of the shim, and the addresses on which the sockets for the shim listen.
     shim: Option<(PathBuf, Vec<SocketAddr>)>,
     held: bool,
-    /// Where own namespaces put their root together.
+    /// The directory over which namespaces mount their root.
     root: PathBuf,
 }
 
-/// The name of the order, in the program's directory for temporary files.
+/// The file name of the settings in the program's directory for temporary files.
 const ORDER: &str = ".regatta-confine.json";
 
-/// What the stage tries before it becomes the program.
+/// The tests that the init process makes before it becomes the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Checks {
-    /// Files that are there outside and must not open.
+    /// Files that exist outside and must not be readable.
     closed: Vec<PathBuf>,
-    /// Directories in which no file can be made.
+    /// Directories in which no file can be created.
     unwritable: Vec<PathBuf>,
-    /// Directories in which one can.
+    /// Directories in which a file can be created.
     writable: Vec<PathBuf>,
     /// Directories that can be listed.
     readable: Vec<PathBuf>,
 }
 
-/// Finds how to start the program so that it is shut in as asked, and writes it down in its run directory.
+/// Chooses a mechanism, writes the settings of the sandbox and returns the way to start the
+/// program.
 pub fn prepare(confine: &Confine) -> Result<Prepared, AgentError> {
     if confine.level == Level::Off {
         if let Network::Only(_) = confine.network {
             return Err(words::list_without_confinement());
         }
-        let warning = "This agent is not confined: it can do whatever you can.".to_owned();
-        return Ok(Prepared { description: "not confined".to_owned(), warnings: vec![warning], ..Prepared::default() });
+        let warning = "This agent has no sandbox: it can do everything that you can do.".to_owned();
+        return Ok(Prepared { description: "no sandbox".to_owned(), warnings: vec![warning], ..Prepared::default() });
     }
     let report = available(&confine.exe);
     let Some(mechanism) = choose(confine, &report)? else {
         let warning = words::none_works(level_name(confine.level), &report.reasons()).what;
-        let description = "not confined, because this machine cannot".to_owned();
+        let description = "no sandbox, because no mechanism works on this machine".to_owned();
         return Ok(Prepared { description, warnings: vec![warning], ..Prepared::default() });
     };
     engage(confine, mechanism)
 }
 
-/// The mechanism to use; `None` when a default cannot be had.
+/// Returns the mechanism to use, or `None` if the default level is not available.
 fn choose(confine: &Confine, report: &Report) -> Result<Option<Mechanism>, AgentError> {
     if let Some(named) = confine.mechanism {
         return match report.finding(named).and_then(|it| it.broken.clone()) {
@@ -252,9 +260,10 @@ fn choose(confine: &Confine, report: &Report) -> Result<Option<Mechanism>, Agent
     }
 }
 
-/// Prepares with this mechanism, whether or not it works.
+/// Prepares the sandbox with this mechanism, without testing whether it works.
 fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentError> {
-    // With a network there is nothing to let through; rules alone have no loopback that is the program's own.
+    // A program with a network needs no egress routes. Landlock gives a program no loopback of its
+    // own, so it cannot have any.
     let ways = match confine.network {
         Network::Only(_) if mechanism == Mechanism::Landlock => return Err(words::no_allow_list()),
         Network::Only(_) | Network::None if mechanism != Mechanism::Landlock => {
@@ -270,7 +279,7 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
     let mut limits = confine.limits;
     limits.processes =
         limits.processes.map(|it| it + if mechanism == Mechanism::Landlock { tasks_of_user() } else { 0 });
-    // Rules alone leave no socket to reach the shim by.
+    // Landlock leaves no socket through which the init process could reach the shim.
     let held = confine.held && mechanism != Mechanism::Landlock;
     let inside = ways.as_ref().map(Ways::inside);
     let shim = (held || inside.is_some()).then(|| (socket_in(&confine.tmp), inside.unwrap_or_default()));
@@ -279,7 +288,7 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
     let order =
         Order { v: 1, mechanism, network, limits, dir: dir.clone(), checks, shim, held, root: root.clone(), plan };
     let json = serde_json::to_vec(&order).map_err(|error| words::file("write", &order_file, error))?;
-    // Nothing that is confined outlives a power cut: the disk need not be waited for.
+    // A sandboxed program does not survive a power cut, so the file need not be synced.
     write_soon(&order_file, &json).map_err(|error| words::file("write", &order_file, error))?;
     let order_file = fs::canonicalize(&order_file).map_err(|error| words::unreachable(&order_file, error))?;
     let stage = |step: &str| {
@@ -288,7 +297,7 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
     let argv_prefix: Vec<OsString> = match mechanism {
         Mechanism::Bubblewrap => {
             let program = bubblewrap::find(&search_path())
-                .ok_or_else(|| words::does_not_work(mechanism, "it is no longer on PATH."))?;
+                .ok_or_else(|| words::does_not_work(mechanism, "the program bwrap is no longer on PATH."))?;
             let around = bubblewrap::Around { program: &program, plan: &order.plan, network, dir: &dir, empty: &root };
             around.arguments().into_iter().chain(stage("inside")).collect()
         }
@@ -310,15 +319,15 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
     })
 }
 
-/// A directory of the run that stays empty outside for ever: own namespaces mount their root over it, bubblewrap shows
-/// it where there is to be nothing.
+/// Creates a directory of the run that always stays empty outside. Own namespaces mount their root
+/// over it, and bubblewrap shows it where a directory must be empty.
 fn make_root(run_dir: &Path) -> io::Result<PathBuf> {
     let root = run_dir.join("root");
     DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
     fs::canonicalize(root)
 }
 
-/// Starts nothing but the checks, exactly as the program would be started.
+/// Runs the sandbox's checks in the same way in which the program would be started.
 pub fn verify(prepared: &Prepared) -> Result<(), AgentError> {
     let (Some(mechanism), Some((program, arguments))) = (prepared.mechanism, prepared.argv_prefix.split_first()) else {
         return Ok(());
@@ -329,7 +338,8 @@ pub fn verify(prepared: &Prepared) -> Result<(), AgentError> {
     }
 }
 
-/// What must fail inside, of what is there outside.
+/// Returns the tests for the sandbox: which existing files it must hide, and which directories must
+/// and must not be writable.
 fn checks(confine: &Confine, plan: &Plan) -> Checks {
     let seen = |path: &Path| {
         fs::canonicalize(path)
@@ -337,7 +347,8 @@ fn checks(confine: &Confine, plan: &Plan) -> Checks {
     };
     let homes = &confine.real_homes;
     let mut closed: Vec<PathBuf> = vec![];
-    // The token, the database and its journal, and what else lies at the top of the data directory.
+    // These are the token, the database with its journal, and other files at the top of the data
+    // directory.
     closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|it| confine.data_dir.join(it)));
     closed.extend(files_in(&confine.data_dir, 4));
     closed.extend(canary(&confine.data_dir));
@@ -368,11 +379,11 @@ fn checks(confine: &Confine, plan: &Plan) -> Checks {
     }
 }
 
-/// A file that is there to be closed, also when nothing else is yet.
+/// Creates a file that the sandbox must hide, so that there is at least one.
 fn canary(data_dir: &Path) -> Option<PathBuf> {
     let path = data_dir.join(".canary");
     if !path.exists() {
-        write_atomic(&path, b"No confined program may read this.\n").ok()?;
+        write_atomic(&path, b"No sandboxed program may read this.\n").ok()?;
     }
     Some(path)
 }
@@ -382,13 +393,14 @@ fn files_in(dir: &Path, most: usize) -> Vec<PathBuf> {
     entries.filter(|it| it.file_type().is_ok_and(|it| it.is_file())).map(|it| it.path()).take(most).collect()
 }
 
-/// A file in somebody else's workspace, if there is one.
+/// Returns a file in another agent's workspace, if there is one.
 fn other_workspace(workspace: &Path) -> Option<PathBuf> {
     let siblings = fs::read_dir(workspace.parent()?).ok()?.flatten().map(|it| it.path());
     siblings.filter(|it| it != workspace).map(|it| it.join(".git/HEAD")).find(|it| it.exists())
 }
 
-/// How many tasks the user has: without a user namespace the kernel counts all of them together.
+/// Returns the number of this user's tasks. Without a user namespace the kernel counts all of them
+/// together.
 fn tasks_of_user() -> u64 {
     use std::os::unix::fs::MetadataExt;
     let me = rustix::process::getuid().as_raw();
@@ -397,7 +409,7 @@ fn tasks_of_user() -> u64 {
     mine.map(|it| fs::read_dir(it).map_or(0, |it| it.count() as u64)).sum()
 }
 
-/// Where toolchains are when HOME is not the user's own.
+/// Returns the variables that locate toolchains when HOME is not the user's own home.
 fn toolchain_env(confine: &Confine) -> Vec<(String, String)> {
     let rustup = confine.real_homes.iter().map(|it| it.join(".rustup")).find(|it| it.is_dir());
     rustup.and_then(|it| Some(("RUSTUP_HOME".to_owned(), it.to_str()?.to_owned()))).into_iter().collect()
@@ -407,18 +419,18 @@ fn describe(confine: &Confine, mechanism: Mechanism) -> String {
     let network = match &confine.network {
         Network::Allowed => "with network",
         Network::None => "without network",
-        Network::Only(_) => "with no network but the listed hosts",
+        Network::Only(_) => "with access only to the listed hosts",
     };
     format!("{}, by {mechanism}, {network}", level_name(confine.level))
 }
 
-/// What this mechanism cannot do, though nobody's level promises it.
+/// Returns sentences about protection that the mechanism does not offer and that no level promises.
 fn gaps(mechanism: Mechanism, confine: &Confine) -> Vec<String> {
     let mut gaps = vec![];
     if mechanism == Mechanism::Landlock {
-        gaps.push("Landlock hides what is in files, not that they are there: names and sizes can still be asked for, and so can the command lines of other processes.".to_owned());
+        gaps.push("Landlock hides the contents of files, but not their names and sizes, nor the command lines of other processes.".to_owned());
         gaps.push(
-            "Under Landlock there are no terminals, no /tmp but TMPDIR, and no unix sockets with a name.".to_owned(),
+            "Under Landlock a program has no terminals, no /tmp except TMPDIR, and no named unix sockets.".to_owned(),
         );
     }
     if mechanism == Mechanism::Landlock && confine.network == Network::None && confine.tools.is_some() {
@@ -433,12 +445,12 @@ fn gaps(mechanism: Mechanism, confine: &Confine) -> Vec<String> {
         } else {
             "Sockets without a file"
         };
-        gaps.push(format!("{them} are not closed off: that needs Linux 6.12."));
+        gaps.push(format!("{them} are not blocked, because that needs Linux 6.12."));
     }
     gaps
 }
 
-/// A level as settings spell it.
+/// Returns the name of a level as in the settings.
 pub fn level_name(level: Level) -> &'static str {
     match level {
         Level::Strict => "strict",
@@ -447,7 +459,7 @@ pub fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// The directories of this process's own PATH.
+/// Returns the directories of this process's own PATH.
 fn search_path() -> Vec<PathBuf> {
     std::env::var_os("PATH").map(|it| std::env::split_paths(&it).collect()).unwrap_or_default()
 }

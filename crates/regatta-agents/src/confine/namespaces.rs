@@ -1,9 +1,10 @@
-//! Namespaces of our own, where bubblewrap is missing: user, mount, process, IPC, host name, and
-//! network if there is to be none.
+//! Creates namespaces without bubblewrap: user, mount, process, IPC, host name, and network if the
+//! program gets none.
 //!
-//! Two steps, because a process cannot enter a new process namespace, only its children can. The first
-//! makes the namespaces and waits; the second is number 1 in them, builds the file system, gives up all
-//! powers, starts the program and reaps. When number 1 ends, the kernel ends everybody else in there.
+//! There are two steps, because only the children of a process enter a new process namespace. The
+//! first step creates the namespaces and waits. The second step is process number 1 inside. It
+//! builds the file system, drops all capabilities, starts the program and reaps. When process
+//! number 1 ends, the kernel ends all other processes in the namespace.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString};
@@ -22,13 +23,14 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabiliti
 
 use super::plan::{Plan, What};
 
-/// What the second step needs, until it gives it up: mounting, giving up, and bringing loopback up.
+/// The capabilities that the second step needs for mounting, for dropping capabilities and for the
+/// loopback interface.
 const POWERS: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SETPCAP).union(CapabilitySet::NET_ADMIN);
 
-/// What is in `/proc` and is no process.
+/// The entries of `/proc` that are settings of the kernel.
 const KERNEL_SETTINGS: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
-/// Makes the namespaces, and starts the second step in them.
+/// Creates the namespaces and runs the second step in them.
 pub(super) fn enter(network: bool, second: &[OsString]) -> Result<ExitStatus, String> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut spaces = UnshareFlags::NEWUSER
@@ -40,24 +42,28 @@ pub(super) fn enter(network: bool, second: &[OsString]) -> Result<ExitStatus, St
     if !network {
         spaces |= UnshareFlags::NEWNET;
     }
-    unshare(spaces).map_err(|error| format!("namespaces could not be made ({error})"))?;
-    // Groups must be given up before a map of them may be written without privileges.
+    unshare(spaces).map_err(|error| format!("the namespaces could not be created ({error})"))?;
+    // An unprivileged process must deny setgroups before it may write the map of groups.
     write_self("setgroups", "deny")?;
     write_self("uid_map", &format!("{uid} {uid} 1\n"))?;
     write_self("gid_map", &format!("{gid} {gid} 1\n"))?;
-    // A program that is not root loses its powers when it is executed, unless they are ambient.
+    // A program that is not root loses its capabilities on exec, unless they are ambient.
     let sets = CapabilitySets { effective: POWERS, permitted: POWERS, inheritable: POWERS };
-    set_capabilities(None, sets).map_err(|error| format!("powers could not be kept ({error})"))?;
+    set_capabilities(None, sets).map_err(|error| format!("the capabilities could not be kept ({error})"))?;
     for power in POWERS.iter() {
         rustix::thread::configure_capability_in_ambient_set(power, true)
-            .map_err(|error| format!("powers could not be kept ({error})"))?;
+            .map_err(|error| format!("the capabilities could not be kept ({error})"))?;
     }
     let child = Command::new("/proc/self/exe").args(second).spawn();
-    let mut child = child.map_err(|error| format!("the first process could not be started in them ({error})"))?;
-    child.wait().map_err(|error| format!("the first process in them was lost ({error})"))
+    let mut child =
+        child.map_err(|error| format!("the first process in the namespaces could not be started ({error})"))?;
+    child.wait().map_err(|error| format!("the first process in the namespaces could not be waited for ({error})"))
 }
 
-#[expect(deprecated, reason = "it is unsafe only with FILES, which is not asked for; the other form needs unsafe code")]
+#[expect(
+    deprecated,
+    reason = "the call is unsafe only with FILES, which is not used here; the other form needs unsafe code"
+)]
 fn unshare(spaces: UnshareFlags) -> rustix::io::Result<()> {
     rustix::thread::unshare(spaces)
 }
@@ -68,16 +74,17 @@ fn write_self(name: &str, text: &str) -> Result<(), String> {
     done.map_err(|error| format!("{path} could not be written ({error})"))
 }
 
-/// Builds the file system that the plan describes and moves into it.
+/// Builds the file system of the plan and moves into it.
 pub(super) fn furnish(plan: &Plan, root: &Path, dir: &Path) -> Result<(), String> {
     let say = |doing: &str, path: &Path, error: &dyn std::fmt::Display| format!("{doing} {} ({error})", path.display());
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    // Mounts of the machine may still come in, none of ours goes out.
-    mount_change("/", private).map_err(|error| say("could not cut off", Path::new("/"), &error))?;
+    // Mounts of the machine may still propagate in, but no mount of the sandbox propagates out.
+    mount_change("/", private).map_err(|error| say("could not isolate", Path::new("/"), &error))?;
     mount("tmpfs", root, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755,size=8m"))
         .map_err(|error| say("could not mount over", root, &error))?;
-    // Or it would be shown in itself, if the data directory is under something shown.
-    mount_change(root, MountPropagationFlags::UNBINDABLE).map_err(|error| say("could not cut off", root, &error))?;
+    // Otherwise the root would appear inside itself when the data directory lies under a visible
+    // path.
+    mount_change(root, MountPropagationFlags::UNBINDABLE).map_err(|error| say("could not isolate", root, &error))?;
     devices(root).map_err(|error| say("could not make", Path::new("/dev"), &error))?;
     processes(root).map_err(|error| say("could not mount", Path::new("/proc"), &error))?;
     for (path, what) in &plan.places {
@@ -85,9 +92,9 @@ pub(super) fn furnish(plan: &Plan, root: &Path, dir: &Path) -> Result<(), String
     }
     restrict(plan, root)?;
     let again = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    mount_remount(root, again, c"").map_err(|error| say("could not close", root, &error))?;
+    mount_remount(root, again, c"").map_err(|error| say("could not remount", root, &error))?;
     let dev = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount_remount(root.join("dev"), dev, c"").map_err(|error| say("could not close", Path::new("/dev"), &error))?;
+    mount_remount(root.join("dev"), dev, c"").map_err(|error| say("could not remount", Path::new("/dev"), &error))?;
     let moved = || -> io::Result<()> {
         std::env::set_current_dir(root)?;
         rustix::process::pivot_root(".", ".")?;
@@ -127,7 +134,8 @@ fn place(root: &Path, path: &Path, what: &What) -> io::Result<()> {
         make_parent(&target)?;
         File::create(&target)?;
     }
-    // With all that is mounted in it: the kernel does not let a part be shown without the rest.
+    // All mounts below the source come along, because the kernel does not allow showing a part
+    // without the rest.
     Ok(mount_bind_recursive(source, &target)?)
 }
 
@@ -135,10 +143,12 @@ fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
-/// Makes every mount under the new root what the plan says of its place, and none of them a way to powers.
+/// Sets the flags of every mount under the new root to those of the plan, and makes setuid bits and
+/// device files ineffective on all of them.
 fn restrict(plan: &Plan, root: &Path) -> Result<(), String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("no list of mounts ({error})"))?;
-    // The last at a place is the one that is seen.
+    let table =
+        fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("the mounts cannot be listed ({error})"))?;
+    // Of several mounts at one path the last one is visible.
     let mut mounts = BTreeMap::new();
     for line in table.lines() {
         let mut fields = line.split(' ').skip(4);
@@ -152,7 +162,7 @@ fn restrict(plan: &Plan, root: &Path) -> Result<(), String> {
             continue;
         }
         let path = Path::new("/").join(path);
-        // Devices and processes are mounted as they are meant to be.
+        // /dev and /proc are already mounted with the right flags.
         if plan.covering(&path).is_none() && (path.starts_with("/dev") || path.starts_with("/proc")) {
             continue;
         }
@@ -163,16 +173,16 @@ fn restrict(plan: &Plan, root: &Path) -> Result<(), String> {
         }
         match mount_remount(&point, wanted, c"") {
             Ok(()) => {}
-            // Behind a mount that nobody here may even look at, or under another one.
+            // This is a mount behind an inaccessible directory or under another mount.
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::NOENT | rustix::io::Errno::INVAL)
                 if plan.covering(&path).is_some_and(|(place, _)| *place != path) => {}
-            Err(error) => return Err(format!("could not close {} ({error})", path.display())),
+            Err(error) => return Err(format!("could not restrict the mount at {} ({error})", path.display())),
         }
     }
     Ok(())
 }
 
-/// The options of a mount that the kernel does not let us take off again.
+/// Returns the flags of a mount that the kernel does not allow to be removed.
 fn flags(options: &str) -> MountFlags {
     options.split(',').fold(MountFlags::empty(), |sum, option| {
         sum | match option {
@@ -188,7 +198,7 @@ fn flags(options: &str) -> MountFlags {
     })
 }
 
-/// A path as the list of mounts spells it: blanks and backslashes in octal.
+/// Decodes a path in the list of mounts, where blanks and backslashes are octal.
 fn unescape(field: &str) -> PathBuf {
     let mut bytes = vec![];
     let mut rest = field.as_bytes();
@@ -205,7 +215,8 @@ fn unescape(field: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// The devices that any program may use, terminals of its own, and memory to share with itself.
+/// Creates /dev with the devices that any program may use, a set of terminals of its own, and
+/// shared memory.
 fn devices(root: &Path) -> io::Result<()> {
     let dev = root.join("dev");
     fs::create_dir_all(&dev)?;
@@ -237,13 +248,14 @@ fn devices(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The processes of this namespace only.
+/// Mounts /proc with the processes of this namespace only.
 fn processes(root: &Path) -> io::Result<()> {
     let proc = root.join("proc");
     fs::create_dir_all(&proc)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", &proc, "proc", flags, None)?;
-    // The kernel's settings belong to the machine's root, and root without any powers is still their owner.
+    // The kernel's settings belong to the machine's root, and root owns them even without
+    // capabilities.
     for name in KERNEL_SETTINGS {
         let path = proc.join(name);
         if rustix::process::getuid().is_root() && path.exists() {
@@ -254,11 +266,12 @@ fn processes(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Brings up the only interface of a network namespace, for servers and clients in it.
+/// Brings up the loopback interface of a network namespace.
 pub(super) fn loopback() -> Result<(), String> {
     let up = || -> rustix::io::Result<()> {
         let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
-        // A header (length, RTM_NEWLINK, REQUEST|ACK, sequence, port), then: family, type, interface 1, up, change up.
+        // The header has length, RTM_NEWLINK, REQUEST|ACK, sequence and port. Family, type,
+        // interface 1, up and change-up follow.
         let mut message = vec![];
         message.extend(32_u32.to_ne_bytes());
         message.extend(16_u16.to_ne_bytes());
@@ -278,7 +291,7 @@ pub(super) fn loopback() -> Result<(), String> {
             None => Err(rustix::io::Errno::PROTO),
         }
     };
-    up().map_err(|error| format!("the loopback interface did not come up ({error})"))
+    up().map_err(|error| format!("the loopback interface could not be brought up ({error})"))
 }
 
 #[cfg(test)]

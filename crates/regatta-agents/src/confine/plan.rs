@@ -1,8 +1,8 @@
-//! What a confined program sees of the file system, as a list of places.
+//! Plans the file system that a sandboxed program sees, as a list of paths.
 //!
-//! The same list is what bubblewrap is told, what our own namespaces mount and what Landlock's rules
-//! are made of. All paths are real ones, without symbolic links, at the same place inside as outside:
-//! git's alternates and the sessions of agents name absolute paths.
+//! The same list becomes the arguments of bubblewrap, the mounts of own namespaces and the rules of
+//! Landlock. All paths are real paths without symbolic links, and a path is the same inside as
+//! outside, because git's alternates and the sessions of agents contain absolute paths.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,34 +14,34 @@ use serde::{Deserialize, Serialize};
 use super::{Confine, words};
 use regatta_engine::ports::agents::AgentError;
 
-/// What is at a place.
+/// The content of a path inside the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum What {
-    /// What is there outside, to be read.
+    /// The content from outside, readable.
     Read,
-    /// What is there outside, to be written.
+    /// The content from outside, writable.
     Write,
-    /// What is elsewhere outside, to be written.
+    /// The content of another path outside, writable.
     WriteFrom(PathBuf),
-    /// An empty directory over what is there.
+    /// An empty directory that hides the content.
     Empty,
-    /// A directory in which nothing is outside either: it need not be mounted, and every mount takes its time.
+    /// A directory that is empty outside too. It needs no mount, and every mount costs time.
     Bare,
-    /// Nothing that can be opened, over a file.
+    /// A file that cannot be opened, in place of the real one.
     Blank,
     /// A symbolic link.
     Link(PathBuf),
 }
 
-/// Every place that is not simply absent, parents before children.
+/// All paths that are not simply absent, parents before children.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) places: Vec<(PathBuf, What)>,
 }
 
 impl Plan {
-    /// What decides about a path: the nearest place at it or above it.
+    /// Returns the entry that decides about a path: the nearest one at or above it.
     pub(super) fn covering(&self, path: &Path) -> Option<&(PathBuf, What)> {
         self.places.iter().filter(|(place, _)| path.starts_with(place)).max_by_key(|(place, _)| depth(place))
     }
@@ -51,14 +51,14 @@ fn depth(path: &Path) -> usize {
     path.components().count()
 }
 
-/// Never shown, whatever the level: other people's and the machine's own, devices, sockets, mounts of
-/// other systems (on WSL the whole of Windows is under /mnt).
+/// Top-level directories that are never shown: other users' files, the machine's own state,
+/// devices, sockets, and mounts of other systems. On WSL the whole of Windows is under /mnt.
 const NEVER: [&str; 11] = ["home", "root", "tmp", "run", "dev", "proc", "sys", "mnt", "media", "boot", "lost+found"];
 
-/// What `strict` sees of the system.
+/// The top-level directories that `strict` shows.
 const STRICT: [&str; 9] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"];
 
-/// What `strict` sees of `/etc`: names, certificates, the loader.
+/// The parts of `/etc` that `strict` shows: name resolution, certificates and the loader.
 const STRICT_ETC: [&str; 24] = [
     "resolv.conf",
     "hosts",
@@ -86,7 +86,7 @@ const STRICT_ETC: [&str; 24] = [
     "locale.alias",
 ];
 
-/// Secrets of the machine. Only root could read them, but some daemons are root.
+/// Secrets of the machine. Only root can read them, but some daemons run as root.
 const MACHINE_SECRETS: [&str; 12] = [
     "/etc/shadow",
     "/etc/shadow-",
@@ -102,7 +102,8 @@ const MACHINE_SECRETS: [&str; 12] = [
     "/var/lib/containers",
 ];
 
-/// Where toolchains live in a home directory: programs, no secrets, never written.
+/// The paths of toolchains in a home directory. They hold programs and no secrets, and are never
+/// writable.
 const TOOLCHAINS: [&str; 21] = [
     ".rustup",
     ".cargo/bin",
@@ -127,14 +128,14 @@ const TOOLCHAINS: [&str; 21] = [
     "go/bin",
 ];
 
-/// Collects what is granted and what is hidden, then puts it in order.
+/// A plan under construction: the visible and the hidden paths.
 #[derive(Default)]
 struct Draft {
     granted: BTreeMap<PathBuf, What>,
     hidden: Vec<PathBuf>,
 }
 
-/// Plans what the program sees.
+/// Plans the file system of a program.
 pub(super) fn plan(confine: &Confine) -> Result<Plan, AgentError> {
     let real = |path: &Path| fs::canonicalize(path).map_err(|error| words::unreachable(path, &error));
     let mut draft = Draft::default();
@@ -150,7 +151,7 @@ pub(super) fn plan(confine: &Confine) -> Result<Plan, AgentError> {
     let data = real(&confine.data_dir)?;
     let mut closed = vec![data];
     for path in &confine.hidden {
-        // A repository that is gone needs no hiding.
+        // A repository that no longer exists needs no hiding.
         closed.extend(fs::canonicalize(path));
     }
     for (listed, what) in
@@ -196,7 +197,7 @@ impl Draft {
     }
 
     fn hide(&mut self, path: &Path) {
-        // Some accounts have a home that is the system itself.
+        // The home of some accounts is a system directory.
         let system = ["/usr", "/etc", "/bin", "/sbin", "/lib"].iter().any(|it| path.starts_with(it));
         if let Ok(path) = fs::canonicalize(path)
             && path.parent().is_some()
@@ -228,7 +229,7 @@ impl Draft {
         if level == Level::Strict {
             for name in STRICT_ETC {
                 let path = Path::new("/etc").join(name);
-                // A link as it is, and what it leads to: both names are asked for.
+                // Both a link and its target are shown, because programs use both names.
                 if let Ok(target) = fs::read_link(&path) {
                     self.granted.insert(path.clone(), What::Link(target));
                 }
@@ -237,15 +238,15 @@ impl Draft {
             self.read_if_there(Path::new("/sys/devices/system/cpu"));
         } else {
             self.grant("/sys".into(), What::Read);
-            // Often a link into /run, which is not shown.
+            // The file is often a link into /run, which is not shown.
             self.read_if_there(Path::new("/etc/resolv.conf"));
-            // What this user cannot read need not be hidden from its programs, and every mount takes its time.
+            // Files that this user cannot read need not be hidden, and every mount costs time.
             let readable = |it: &PathBuf| rustix::fs::access(it, rustix::fs::Access::READ_OK).is_ok();
             self.hidden.extend(MACHINE_SECRETS.map(PathBuf::from).into_iter().filter(readable));
         }
     }
 
-    /// What PATH names, with what is beside it, and the program itself.
+    /// Adds the directories of PATH with their libraries, and the program itself.
     fn programs(&mut self, confine: &Confine, homes: &[PathBuf]) {
         for dir in confine.path.iter().filter(|it| it.is_absolute()) {
             let Ok(real) = fs::canonicalize(dir) else { continue };
@@ -261,7 +262,7 @@ impl Draft {
             if *dir != real {
                 self.link(dir, &real);
             }
-            // A link in such a directory may lead to where a program is really installed.
+            // A link in such a directory may lead to the real place of the program.
             if let Ok(program) = fs::canonicalize(dir.join(&confine.program)) {
                 self.installed(&program, homes);
             }
@@ -274,7 +275,7 @@ impl Draft {
         self.read_if_there(&confine.exe);
     }
 
-    /// The file, and the package around it if it is one of node's.
+    /// Adds the program's file, or the node package around it.
     fn installed(&mut self, program: &Path, homes: &[PathBuf]) {
         let modules = program.ancestors().find(|it| it.ends_with("node_modules"));
         match modules.filter(|it| !is_broad(it, homes)) {
@@ -289,7 +290,7 @@ impl Draft {
         }
     }
 
-    /// A name under which something granted is also asked for.
+    /// Adds a symbolic link under which a visible directory is also known.
     fn link(&mut self, name: &Path, real: &Path) {
         let parent_is_real = name.parent().is_some_and(|it| fs::canonicalize(it).is_ok_and(|real| real == it));
         if parent_is_real && fs::symlink_metadata(name).is_ok_and(|it| it.is_symlink()) {
@@ -297,6 +298,8 @@ impl Draft {
         }
     }
 
+    /// Sorts the paths, decides how to hide each hidden path, and drops entries that change
+    /// nothing.
     fn finish(self) -> Plan {
         let mut all: Vec<(PathBuf, Option<What>)> =
             self.granted.into_iter().map(|(path, it)| (path, Some(it))).collect();
@@ -310,13 +313,13 @@ impl Draft {
         for (path, what) in all {
             let above = path.parent().and_then(|it| plan.covering(it)).map(|(_, it)| it.clone());
             let what = match (what, above) {
-                // A program's own /dev has a /dev/shm that can be written.
+                // The program's own /dev has a writable /dev/shm.
                 (None, None) if path.starts_with("/dev/shm") => What::Empty,
-                // Nothing is there to be hidden.
+                // There is nothing visible to hide.
                 (None, None | Some(What::Empty | What::Bare | What::Blank | What::Link(_))) => continue,
                 (None, Some(_)) if path.is_dir() => What::Empty,
                 (None, Some(_)) => What::Blank,
-                // Already so.
+                // The parent already makes it so.
                 (Some(What::Read), Some(What::Read)) => continue,
                 (Some(What::Write), Some(What::Write)) => continue,
                 (Some(What::Link(_)), Some(What::Read | What::Write)) => continue,
@@ -328,17 +331,18 @@ impl Draft {
     }
 }
 
-/// Whether nothing is in a directory.
+/// Returns whether a directory is empty.
 fn is_bare(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut it| it.next().is_none())
 }
 
-/// Whether showing all of this directory would show what nobody listed.
+/// Returns whether a directory contains a home or lies directly in one. Showing all of it would
+/// show files that nobody listed.
 fn is_broad(path: &Path, homes: &[PathBuf]) -> bool {
     homes.iter().any(|home| home.starts_with(path) || path.parent() == Some(home))
 }
 
-/// Where this user is at home: by the environment and by the user database.
+/// Returns this user's homes, from the environment and from the user database.
 pub fn real_homes() -> Vec<PathBuf> {
     let uid = rustix::process::getuid().as_raw().to_string();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Landlock: the kernel's own rules about files, for a process and all that come from it.
+//! Restricts a process and its descendants with Landlock, the kernel's own rules about files.
 
 use std::fs;
 use std::path::Path;
@@ -10,16 +10,16 @@ use landlock::{
 
 use super::plan::{Plan, What};
 
-/// The rights that are asked about. Older kernels know fewer; see [`LEAST`].
+/// The rights that are requested. Older kernels know fewer; see [`LEAST`].
 const KNOWN: ABI = ABI::V6;
 
-/// Before this version a file that cannot be opened could still be cut to nothing.
+/// The minimum version. Before it, a file that cannot be opened could still be truncated.
 const LEAST: ABI = ABI::V3;
 
-/// Devices that any program may use.
+/// The devices that any program may use.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// The kernel's version of Landlock as far as it matters here: 0 (none), 1, 3, 5 or 6.
+/// Returns the kernel's version of Landlock as far as it matters here: 0 (none), 1, 3, 5 or 6.
 pub(super) fn version() -> u32 {
     let knows = |access: BitFlags<AccessFs>| {
         let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(access);
@@ -30,18 +30,22 @@ pub(super) fn version() -> u32 {
             Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::from_all(ABI::V6));
         ruleset.and_then(Ruleset::create).is_ok()
     };
-    match () {
-        () if scopes() => 6,
-        () if knows(AccessFs::from_all(ABI::V5)) => 5,
-        () if knows(AccessFs::from_all(LEAST)) => 3,
-        () if knows(AccessFs::from_all(ABI::V1)) => 1,
-        () => 0,
+    if scopes() {
+        6
+    } else if knows(AccessFs::from_all(ABI::V5)) {
+        5
+    } else if knows(AccessFs::from_all(LEAST)) {
+        3
+    } else if knows(AccessFs::from_all(ABI::V1)) {
+        1
+    } else {
+        0
     }
 }
 
-/// Shuts this process in by rules alone.
+/// Restricts this process with rules alone, without namespaces.
 pub(super) fn apply(plan: &Plan) -> Result<(), String> {
-    let say = |error: &dyn std::fmt::Display| format!("Landlock's rules could not be set ({error})");
+    let say = |error: &dyn std::fmt::Display| format!("the rules of Landlock could not be set ({error})");
     if version() < LEAST as u32 {
         return Err(format!("Landlock is version {} here and {} is needed (Linux 6.2)", version(), LEAST as u32));
     }
@@ -55,19 +59,20 @@ pub(super) fn apply(plan: &Plan) -> Result<(), String> {
         match what {
             What::Read => rules.grant(path, AccessFs::from_read(KNOWN))?,
             What::Write => rules.grant(path, AccessFs::from_all(KNOWN))?,
-            // Links are no files, and a directory cannot be shown elsewhere without a mount.
+            // A link is not a file of its own, and a directory cannot appear elsewhere without a
+            // mount.
             What::WriteFrom(_) | What::Empty | What::Bare | What::Blank | What::Link(_) => {}
         }
     }
-    // Everybody's, but with nobody's secrets: what is private to a process is kept by the kernel's rules
-    // about tracing, which Landlock makes stricter.
+    // /proc shows all processes but no secrets. The private parts of a process are protected by the
+    // kernel's rules about tracing, which Landlock makes stricter.
     rules.add(Path::new("/proc"), AccessFs::from_read(KNOWN))?;
     for device in DEVICES {
         if Path::new(device).exists() {
             rules.add(Path::new(device), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
         }
     }
-    let ruleset = rules.ruleset.ok_or("Landlock's rules were lost")?;
+    let ruleset = rules.ruleset.ok_or("the rules of Landlock are missing after an error")?;
     let status = ruleset.restrict_self().map_err(|error| say(&error))?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {
         return Err("Landlock did not enforce its rules".to_owned());
@@ -75,14 +80,15 @@ pub(super) fn apply(plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps signals and sockets without a file to those who are shut in together; where the kernel can.
+/// Limits signals and abstract sockets to processes in the same sandbox. Returns whether the kernel
+/// supports that.
 pub(super) fn scope() -> Result<bool, String> {
     if version() < 6 {
         return Ok(false);
     }
     let ruleset = Ruleset::default().scope(Scope::from_all(KNOWN)).and_then(Ruleset::create);
     let done = ruleset.and_then(RulesetCreated::restrict_self);
-    done.map(|_| true).map_err(|error| format!("Landlock's scope could not be set ({error})"))
+    done.map(|_| true).map_err(|error| format!("the scope of Landlock could not be set ({error})"))
 }
 
 struct Rules<'a> {
@@ -91,7 +97,8 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Grants a directory, or all in it but what is hidden: a rule cannot take away what a rule above gave.
+    /// Grants access to a directory, or to all parts of it that are not hidden. A rule cannot take
+    /// away access that a rule above it has granted.
     fn grant(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
         let hidden = |path: &Path| {
             let mut places = self.plan.places.iter();
@@ -114,12 +121,13 @@ impl Rules<'_> {
     }
 
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
-        let say = |error: &dyn std::fmt::Display| format!("there is no rule for {} ({error})", path.display());
-        // What was removed since, or cannot even be looked at, needs no rule.
+        let say =
+            |error: &dyn std::fmt::Display| format!("the rule for {} could not be added ({error})", path.display());
+        // A path that was removed or is inaccessible needs no rule.
         let Ok(fd) = PathFd::new(path) else { return Ok(()) };
         let is_dir = fs::metadata(path).is_ok_and(|it| it.is_dir());
         let access = if is_dir { access } else { access & AccessFs::from_file(KNOWN) };
-        let ruleset = self.ruleset.take().ok_or("Landlock's rules were lost")?;
+        let ruleset = self.ruleset.take().ok_or("the rules of Landlock are missing after an error")?;
         self.ruleset = Some(ruleset.add_rule(PathBeneath::new(fd, access)).map_err(|error| say(&error))?);
         Ok(())
     }

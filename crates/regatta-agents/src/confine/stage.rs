@@ -1,7 +1,8 @@
-//! The process that shuts itself in, checks that it is, and becomes the program.
+//! The init process of a sandbox: it restricts itself, checks the restrictions and becomes the
+//! program.
 //!
-//! It runs before the program, with nothing but its order to go by, and has one thread: the kernel makes user namespaces
-//! for no other kind.
+//! It runs before the program and knows only its settings file. It has one thread, because the
+//! kernel allows only single-threaded processes to create user namespaces.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -19,33 +20,35 @@ use super::calls::Sockets;
 use super::{Mechanism, Order, calls, namespaces, rules};
 use crate::egress::hand_over;
 
-/// The exit code of a start that failed because the confinement did not engage.
+/// The exit code of a start that failed because the sandbox could not be set up.
 pub const FAILED: u8 = 125;
 
-/// The program that is not started: only the checks are made.
+/// The placeholder for a program: only the checks run and nothing is started.
 pub(super) const VERIFY: &str = "@verify";
 
-/// Keeps the processes that wait beside the program small: the allocator would take pages of 2 MiB. They are set for the
-/// stage and taken away again from the program.
+/// Returns variables that keep the waiting processes small, because the allocator would otherwise
+/// use pages of 2 MiB. The init process gets them, and they are removed for the program.
 pub(super) fn small() -> [(&'static str, &'static str); 2] {
     [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")]
 }
 
-/// How the line begins that says why.
+/// The prefix of the line that gives the reason for a failed sandbox.
 const NOT_CONFINED: &str = "regatta: not confined: ";
-/// The same when it is the program that could not be started.
+/// The prefix of the line that gives the reason for a program that could not be started.
 const NOT_STARTED: &str = "regatta: not started: ";
 
-/// Why nothing was started, if this exit code and the last line of standard error say so.
+/// Returns the reason for a failed start, if the exit code and the last line of standard error
+/// report one.
 pub fn failure(code: i32, last_line: &str) -> Option<String> {
     if code != i32::from(FAILED) {
         return None;
     }
-    let reason = last_line.strip_prefix(NOT_CONFINED).map(|it| format!("The confinement did not engage: {it}"));
+    let reason = last_line.strip_prefix(NOT_CONFINED).map(|it| format!("The sandbox could not be set up: {it}"));
     reason.or_else(|| last_line.strip_prefix(NOT_STARTED).map(str::to_owned))
 }
 
-/// Runs one step: `STEP ORDER-FILE -- PROGRAM ARGUMENTS…`, as `prepare` put it before the program's command line.
+/// Runs one step: `STEP SETTINGS-FILE -- PROGRAM ARGUMENTS…`, which `prepare` puts before the
+/// program's command line.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let [step, order_file, dashes, program @ ..] = arguments.as_slice() else { return usage() };
@@ -65,7 +68,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    drop(writeln!(io::stderr(), "{NOT_CONFINED}this is a step of Regatta's own, not a command."));
+    drop(writeln!(io::stderr(), "{NOT_CONFINED}this is an internal step of Regatta, not a command."));
     ExitCode::from(FAILED)
 }
 
@@ -79,7 +82,8 @@ fn read(order_file: &Path) -> Result<Order, String> {
     order.map_err(|error| not_confined(format!("{} cannot be read ({error})", order_file.display())))
 }
 
-/// Reads the order for the last time: what is hidden is not for the program to read.
+/// Reads the settings for the last time. The file names hidden paths, so it is removed if the
+/// program may start.
 fn take(order_file: &Path, program: &[OsString]) -> Result<Order, String> {
     let order = read(order_file)?;
     if order.held && !is_verify(program) {
@@ -89,7 +93,7 @@ fn take(order_file: &Path, program: &[OsString]) -> Result<Order, String> {
     Ok(order)
 }
 
-/// Makes the namespaces and waits for what runs in them.
+/// Creates the namespaces and waits for the process in them.
 fn enter(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let order = read(order_file)?;
     let mut second: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
@@ -98,7 +102,8 @@ fn enter(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     namespaces::enter(order.network, &second).map(code).map_err(not_confined)
 }
 
-/// Is number 1 in them: builds, gives up, starts, reaps.
+/// Runs as process number 1 in the namespaces: builds the file system, drops capabilities, starts
+/// the program and reaps.
 fn init(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let order = take(order_file, program)?;
     namespaces::furnish(&order.plan, &order.root, &order.dir).map_err(not_confined)?;
@@ -119,12 +124,12 @@ fn init(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
                 return Ok(ExitCode::from(u8::try_from(code.unwrap_or(255)).unwrap_or(255)));
             }
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(not_confined(format!("the program was lost ({error})"))),
+            Err(error) => return Err(not_confined(format!("the program could not be waited for ({error})"))),
         }
     }
 }
 
-/// Becomes the program, where a mechanism around us or the kernel's rules do the rest.
+/// Becomes the program. Bubblewrap around this process, or Landlock, does the rest.
 fn inside(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let order = take(order_file, program)?;
     std::env::set_current_dir(&order.dir)
@@ -137,7 +142,8 @@ fn inside(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     Err(not_started(program, &command(program).exec()))
 }
 
-/// Gives the shim the sockets over which alone the program gets out, and waits for its word.
+/// Passes the shim the sockets that are the program's only network access, and waits until the shim
+/// lets it continue.
 fn report(order: &Order) -> Result<(), String> {
     order.shim.as_ref().map_or(Ok(()), |(socket, inside)| hand_over(socket, inside))
 }
@@ -152,7 +158,8 @@ fn command(program: &[OsString]) -> Command {
     for (name, _) in small() {
         command.env_remove(name);
     }
-    // The allocator makes one of them the process's own setting, and that is inherited.
+    // The allocator has turned one of these settings into a setting of the process, which children
+    // inherit.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
     command
 }
@@ -161,30 +168,33 @@ fn not_started(program: &[OsString], error: &io::Error) -> String {
     let name = PathBuf::from(&program[0]);
     let what = crate::words::not_executable(&name, error);
     if error.kind() == io::ErrorKind::NotFound || error.kind() == io::ErrorKind::PermissionDenied {
-        return format!("{NOT_STARTED}{what} If it is there outside, add its directory to the agent's `read` list.");
+        return format!(
+            "{NOT_STARTED}{what} If the program exists outside the sandbox, add its directory to the agent's `read` list."
+        );
     }
     format!("{NOT_STARTED}{what}")
 }
 
-/// As a shell would say it: a signal is 128 and its number.
+/// Returns the exit code as a shell reports it: 128 and the number for a signal.
 fn code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|it| it + 128)).unwrap_or(255);
     ExitCode::from(u8::try_from(code).unwrap_or(255))
 }
 
-/// All that a process can do to itself, and then the checks.
+/// Applies all restrictions that a process can apply to itself, and runs the checks.
 fn harden(order: &Order) -> Result<(), String> {
     limit(order)?;
     give_up_powers()?;
-    rustix::thread::set_no_new_privs(true).map_err(|error| format!("privileges could not be given up ({error})"))?;
+    rustix::thread::set_no_new_privs(true).map_err(|error| format!("the privileges could not be dropped ({error})"))?;
     let landlock = order.mechanism == Mechanism::Landlock;
     if landlock {
         rules::apply(&order.plan)?;
     } else {
         rules::scope()?;
     }
-    // In a network namespace of its own a program may talk to itself; without one it may not talk at all.
+    // In a network namespace of its own a program may use internet sockets. Without a namespace and
+    // a network it may not.
     calls::apply(Sockets { internet: order.network || !landlock, unix: !landlock })?;
     check(order)
 }
@@ -195,7 +205,7 @@ fn limit(order: &Order) -> Result<(), String> {
         (Resource::Nproc, limits.processes),
         (Resource::Data, limits.memory),
         (Resource::Fsize, limits.file_size),
-        // A core file would hold what the program was given.
+        // A core file would contain the program's secrets.
         (Resource::Core, Some(0)),
     ];
     for (resource, most) in resources {
@@ -209,13 +219,13 @@ fn limit(order: &Order) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives up what root, or the maker of a namespace, can do, for good.
+/// Drops for good the capabilities of root or of the creator of a namespace.
 fn give_up_powers() -> Result<(), String> {
-    let say = |error: Errno| format!("powers could not be given up ({error})");
+    let say = |error: Errno| format!("the capabilities could not be dropped ({error})");
     for number in 0..64 {
         let power = CapabilitySet::from_bits_retain(1 << number);
-        // The first that the kernel does not know ends the list; without the power to, nothing is taken, but then
-        // nothing is there either.
+        // The first capability that the kernel does not know ends the list. A process without
+        // SETPCAP cannot remove any, but then it has none either.
         match capability_is_in_bounding_set(power) {
             Ok(true) => match rustix::thread::remove_capability_from_bounding_set(power) {
                 Ok(()) | Err(Errno::PERM) => {}
@@ -230,16 +240,17 @@ fn give_up_powers() -> Result<(), String> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).map_err(say)
 }
 
-/// Tries what must be impossible, and what must not be (S11).
+/// Tries what must be impossible and what must be possible in the sandbox (S11).
 fn check(order: &Order) -> Result<(), String> {
-    let powers = rustix::thread::capabilities(None).map_err(|error| format!("powers cannot be listed ({error})"))?;
+    let powers =
+        rustix::thread::capabilities(None).map_err(|error| format!("the capabilities cannot be listed ({error})"))?;
     if !powers.permitted.is_empty() || !rustix::thread::no_new_privs().unwrap_or(false) {
-        return Err("the process kept powers of root".to_owned());
+        return Err("the process kept capabilities of root".to_owned());
     }
     if rustix::process::getuid().is_root() && capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN) != Ok(false) {
-        return Err("a program of root's could get its powers back".to_owned());
+        return Err("a program run by root could regain its capabilities".to_owned());
     }
-    // Root without any powers is still the owner of these. To open one changes nothing.
+    // Root owns these files even without capabilities. Opening them changes nothing.
     let settings = [
         "/proc/sys/kernel/core_pattern",
         "/proc/sysrq-trigger",
@@ -253,8 +264,9 @@ fn check(order: &Order) -> Result<(), String> {
     if let Some(path) = checks.closed.iter().find(|it| File::open(it).is_ok()) {
         return Err(format!("{} could still be read", path.display()));
     }
-    // Its own name for each start: attempts of one agent share a home, and in there everybody has the same number.
-    let name = crate::rundir::fresh_mark().map_err(|error| format!("there are no random bytes ({error})"))?;
+    // Each start uses its own file name, because attempts of one agent share a home and have the
+    // same process number inside.
+    let name = crate::rundir::fresh_mark().map_err(|error| format!("random bytes could not be read ({error})"))?;
     let make_file = |dir: &Path| make_file(&dir.join(format!(".regatta-check-{name}")));
     if let Some(dir) = checks.unwritable.iter().find(|it| make_file(it).is_ok()) {
         return Err(format!("{} could still be written", dir.display()));
@@ -274,30 +286,34 @@ fn check(order: &Order) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes sure that no route of its network leads anywhere but to itself. (Interfaces alone tell nothing: some kernels put
-/// tunnels without an address into every network.)
+/// Verifies that every route of the network leads to the loopback interface. The list of interfaces
+/// would prove nothing, because some kernels put tunnels without an address into every network.
 fn only_loopback() -> Result<(), String> {
     let read = |name: &str| match fs::read_to_string(format!("/proc/self/net/{name}")) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!("its routes cannot be listed ({error})")),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("the routes of the sandbox cannot be listed ({error})"))
+        }
         text => Ok(text.unwrap_or_default()),
     };
     let (four, six) = (read("route")?, read("ipv6_route")?);
-    // The interface is the first field of the one, below a heading, and the last of the other.
+    // The interface is the first field of an IPv4 line, below a heading, and the last field of an
+    // IPv6 line.
     let four = four.lines().skip(1).filter_map(|it| it.split_whitespace().next());
     let six = six.lines().filter_map(|it| it.split_whitespace().last());
     match four.chain(six).find(|it| *it != "lo") {
-        Some(name) => Err(format!("its network has a route through {name}")),
+        Some(name) => Err(format!("the network of the sandbox has a route through {name}")),
         None => Ok(()),
     }
 }
 
-/// Makes a file and removes it.
+/// Creates a file and removes it.
 fn make_file(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?;
     fs::remove_file(path)
 }
 
-/// Whether there is a way out. Nothing is sent: to connect such a socket is only to choose a route.
+/// Returns whether there is a route to the internet. Connecting such a socket only chooses a route
+/// and sends nothing.
 fn reaches_out() -> bool {
     UdpSocket::bind("0.0.0.0:0").is_ok_and(|it| it.connect("192.0.2.1:9").is_ok())
 }

@@ -1,4 +1,4 @@
-//! What confinement says to people.
+//! The error messages and warnings of the sandbox.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -7,83 +7,81 @@ use regatta_engine::ports::agents::AgentError;
 
 use super::Mechanism;
 
-/// Says that a path that was named cannot be found.
+/// Returns the error for a named path that does not exist or is not accessible.
 pub(super) fn unreachable(path: &Path, error: impl Display) -> AgentError {
     AgentError {
-        what: format!("The program cannot be confined: {} cannot be reached: {error}.", path.display()),
-        hint: "Create it, or take it off the agent's `read` and `write` lists.".to_owned(),
+        what: format!("The program cannot be sandboxed because {} is not accessible: {error}.", path.display()),
+        hint: "Create the path, or remove it from the agent's `read` and `write` lists.".to_owned(),
     }
 }
 
-/// Says that a listed path belongs to what no agent may reach.
+/// Returns the error for a listed path that no agent may access.
 pub(super) fn listed_but_closed(path: &Path, closed: &Path) -> AgentError {
     AgentError {
         what: format!(
-            "The agent's lists name {}, but {} is closed to every confined agent: other workspaces, the database or the repository itself are there.",
+            "The agent's lists contain {}, but {} is closed to every sandboxed agent, because it holds other workspaces, the database or the repository itself.",
             path.display(),
             closed.display()
         ),
-        hint: "Take it off the list; the agent works in its own workspace.".to_owned(),
+        hint: "Remove the path from the list; the agent works in its own workspace.".to_owned(),
     }
 }
 
-/// Says that nothing on this machine can do what was asked.
+/// Returns the error for a level that no mechanism on this machine can provide.
 pub(super) fn none_works(level: &str, reasons: &[String]) -> AgentError {
     AgentError {
-        what: format!("This machine cannot confine a program at level `{level}`: {}", reasons.join(" ")),
-        hint: "Install bubblewrap, allow user namespaces, or set `confine = \"off\"` for this agent and accept that it can do whatever you can.".to_owned(),
+        what: format!("This machine cannot sandbox a program at level `{level}`: {}", reasons.join(" ")),
+        hint: "Install bubblewrap, allow user namespaces, or set `confine = \"off\"` for this agent and accept that it can do everything that you can do.".to_owned(),
     }
 }
 
-/// Says that the mechanism that was asked for does not work here.
+/// Returns the error for a requested mechanism that does not work on this machine.
 pub(super) fn does_not_work(mechanism: Mechanism, why: &str) -> AgentError {
     AgentError {
-        what: format!("Confinement by {mechanism} was asked for and does not work here: {why}"),
-        hint: "Take the mechanism out of the settings, so that another is chosen, or mend what is named above."
-            .to_owned(),
+        what: format!("The sandbox mechanism {mechanism} was requested but does not work on this machine: {why}"),
+        hint: "Remove the mechanism from the settings, so that another is chosen, or fix the problem above.".to_owned(),
     }
 }
 
-/// Says that an allow-list of hosts cannot be engaged.
+/// Returns the error for a list of hosts that Landlock cannot enforce.
 pub(super) fn no_allow_list() -> AgentError {
     AgentError {
-        what: "The agent may reach only listed hosts, and Landlock cannot engage that: it needs a network namespace, so that nothing leads out but the shim.".to_owned(),
-        hint: "Install bubblewrap or allow user namespaces; or take the hosts off the agent's list and choose whether it has a network.".to_owned(),
+        what: "The agent may reach only listed hosts, which Landlock cannot enforce. That needs a network namespace, in which the shim is the only way out.".to_owned(),
+        hint: "Install bubblewrap or allow user namespaces. Or remove the hosts from the agent's list and choose whether it has a network.".to_owned(),
     }
 }
 
-/// Says that a list of hosts means nothing to a program that is not confined.
+/// Returns the error for a list of hosts without a sandbox.
 pub(super) fn list_without_confinement() -> AgentError {
     AgentError {
-        what: "The agent may reach only listed hosts, but is not to be confined: nothing would keep it to them."
-            .to_owned(),
-        hint: "Set its confinement to `workspace` or `strict`, or take the hosts off its list.".to_owned(),
+        what: "The agent may reach only listed hosts, but it has no sandbox that would enforce the list.".to_owned(),
+        hint: "Set its sandbox to `workspace` or `strict`, or remove the hosts from its list.".to_owned(),
     }
 }
 
-/// Says that what is listed is no host.
+/// Returns the error for an invalid entry in a list of hosts.
 pub(super) fn no_host(why: &str) -> AgentError {
     AgentError {
         what: format!("The agent's list of hosts cannot be used: {why}."),
-        hint: "Add the agent again with hosts that are.".to_owned(),
+        hint: "Add the agent again with valid hosts.".to_owned(),
     }
 }
 
-/// Why tools are out of reach.
-pub(super) const NO_TOOLS: &str = "Under Landlock a program without network cannot reach Regatta's own tools either; bubblewrap or user namespaces can let them through.";
+/// The warning about tools that cannot be reached.
+pub(super) const NO_TOOLS: &str = "Under Landlock a program without network cannot reach Regatta's own tools either; bubblewrap or user namespaces make them reachable.";
 
-/// Says that a file of the run directory could not be written.
+/// Returns the error for a file of the run directory that could not be written.
 pub(super) fn file(doing: &str, path: &Path, error: impl Display) -> AgentError {
     crate::words::file(doing, path, error)
 }
 
-/// Says that the confinement was tried and did not hold.
+/// Returns the error for a sandbox that failed its checks.
 pub(super) fn not_engaged(mechanism: Mechanism, why: &str) -> AgentError {
     AgentError {
-        what: format!("Confinement by {mechanism} did not engage: {why}"),
+        what: format!("The sandbox by {mechanism} could not be set up: {why}"),
         hint: "Run `regatta doctor` to see what this machine can do.".to_owned(),
     }
 }
 
-/// Why limits on processes mean nothing to root.
-pub(super) const NO_PROCESS_LIMIT: &str = "The kernel exempts root from a limit on processes, also in namespaces; only a cgroup has one. Run Regatta as a user.";
+/// The warning that root has no limit of processes.
+pub(super) const NO_PROCESS_LIMIT: &str = "The kernel exempts root from the limit of processes, also in namespaces; only a cgroup limits root. Run Regatta as an ordinary user.";

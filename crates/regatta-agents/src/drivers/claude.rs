@@ -1,8 +1,9 @@
-//! Claude Code's own stream: JSON lines in and out of one long-lived process.
+//! The driver for Claude Code's own stream: JSON lines in both directions, with one long-lived
+//! process.
 //!
-//! Seen with 2.1.197 and 2.1.325. Requests to it and from it are `control_request`s; an allowed tool must be answered
-//! with an `updatedInput`, and an empty one leaves the input as it was. That matters: what we know of the input comes
-//! from the journal, where secrets are redacted.
+//! It was tested with 2.1.197 and 2.1.325. Requests in both directions are `control_request`s. The
+//! answer that allows a tool must contain an `updatedInput`, and an empty one keeps the input. That
+//! matters because the driver knows the input only from the journal, where secrets are redacted.
 
 use std::collections::BTreeMap;
 
@@ -19,31 +20,31 @@ use super::input::read_input;
 use super::verdict::{Trouble, shorten, whole};
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
 
-/// The most that is kept of what a tool printed.
+/// The maximum length of a tool's output that is kept, in characters.
 const OUTPUT: usize = 4000;
 
-/// What an open request is about.
+/// The subject of an open request.
 #[derive(Clone, Debug)]
 enum What {
     Permission,
-    /// The questions as they came, and the form they make.
+    /// The questions as they came, and the schema of their form.
     Questions(Value, Value),
 }
 
 #[derive(Clone, Debug, Default)]
 struct Turn {
     cancelled: bool,
-    /// What each call of the model used, by the id of its message.
+    /// The usage of each call of the model, by the id of its message.
     calls: BTreeMap<String, Usage>,
     before: Usage,
-    /// What kind of error it named, and when a limit is over.
+    /// The kind of error that the program named, and the limit with its end.
     kind: Option<String>,
     reset: Option<Value>,
 }
 
 pub(super) struct Claude {
     session: String,
-    /// How many control requests were said: their ids.
+    /// The number of control requests that were sent, which gives them their ids.
     controls: u64,
     greeted: bool,
     open: bool,
@@ -54,7 +55,7 @@ pub(super) struct Claude {
     last: Option<Option<Trouble>>,
     tools: BTreeMap<String, Tool>,
     asks: Asks<What>,
-    /// Requests we do not know.
+    /// Requests of the program that have to be refused: subtype and id.
     refused: Vec<(String, Value)>,
     books: Ledger,
     /// The size of the model's context.
@@ -149,7 +150,7 @@ impl Claude {
             "result" => self.ended(&message, at),
             "rate_limit_event" => self.limited(&message["rate_limit_info"], at),
             "system" => system(&message),
-            // There are some forty kinds, and more tomorrow.
+            // There are about forty other kinds, and later versions add more.
             _ => vec![],
         }
     }
@@ -159,7 +160,7 @@ impl Claude {
             return vec![];
         }
         if response["subtype"] == "error" {
-            let words = response["error"].as_str().unwrap_or("It refused to begin.");
+            let words = response["error"].as_str().unwrap_or("The program refused to start.");
             self.failed = Some(Trouble::read(words, None, &Value::Null, at));
             return vec![];
         }
@@ -171,7 +172,7 @@ impl Claude {
         let (id, request) = (message["request_id"].clone(), &message["request"]);
         if request["subtype"] != "can_use_tool" {
             let what = request["subtype"].as_str().unwrap_or_default().to_owned();
-            let text = format!("It asked for {what}, which Regatta does not offer.");
+            let text = format!("The program requested {what}, which Regatta does not offer.");
             self.refused.push((what, id));
             return vec![Said::Notice { text }];
         }
@@ -223,7 +224,8 @@ impl Claude {
         said
     }
 
-    /// Counts a call of the model; the result at the end of the turn knows better and more.
+    /// Counts a call of the model as an estimate. The result at the end of the turn has the exact
+    /// numbers.
     fn called(&mut self, message: &Value, of_helper: bool) -> Vec<Said> {
         let (Some(turn), Some(id)) = (&mut self.turn, message["id"].as_str()) else { return vec![] };
         let used = usage(&message["usage"]);
@@ -279,9 +281,9 @@ impl Claude {
         let aborted = result["terminal_reason"].as_str().is_some_and(|it| it.starts_with("aborted"));
         let stop = match subtype {
             _ if turn.cancelled && result["is_error"] == true => {
-                Err(Trouble::new(Class::Cancelled, "It was cancelled."))
+                Err(Trouble::new(Class::Cancelled, "The turn was cancelled."))
             }
-            "error_during_execution" if aborted => Err(Trouble::new(Class::Cancelled, "It was cancelled.")),
+            "error_during_execution" if aborted => Err(Trouble::new(Class::Cancelled, "The turn was cancelled.")),
             "error_max_turns" | "error_max_budget_usd" => Ok(Stop::MaxTurns),
             "success" if result["is_error"] != true => match result["stop_reason"].as_str() {
                 Some("max_tokens") => Ok(Stop::MaxTokens),
@@ -295,7 +297,7 @@ impl Claude {
             }
         };
         if !running {
-            // It could not even begin: the session to resume is not there.
+            // The program could not begin, because the session to resume does not exist.
             let why = shorten(&words, 500);
             self.failed = stop.err().or_else(|| Some(Trouble::new(Class::Crashed, why)));
             return said;
@@ -313,8 +315,9 @@ impl Claude {
         said
     }
 
-    /// Takes the books from the result: `modelUsage` and the cost are cumulative over the session, also when it was
-    /// resumed; `usage` is the turn's, without what helpers used, and counts only where there is nothing better.
+    /// Takes the usage from the result. `modelUsage` and the cost are cumulative over the session,
+    /// also over a resumed one. The field `usage` covers only the turn and not the helpers, so it
+    /// is ignored.
     fn count(&mut self, result: &Value) -> Vec<Said> {
         let mut total = Usage::default();
         for model in result["modelUsage"].as_object().into_iter().flat_map(|it| it.values()) {
@@ -369,7 +372,7 @@ fn answer(what: &What, answer: &Answer) -> Value {
     }
 }
 
-/// A form of the questions: one field each.
+/// Builds a form of the questions with one field each.
 fn questions(list: &Value) -> (What, Want) {
     let all: Vec<&Value> = list.as_array().into_iter().flatten().collect();
     let words = |it: &Value| it["question"].as_str().unwrap_or_default().to_owned();
@@ -379,7 +382,8 @@ fn questions(list: &Value) -> (What, Want) {
     };
     let mut fields = serde_json::Map::new();
     for (nth, question) in all.iter().enumerate() {
-        // Other words than the labels are welcome, so the labels are examples and no closed list.
+        // Other answers than the labels are allowed, so the labels are examples and not an
+        // enumeration.
         let field = json!({ "type": "string", "title": words(question), "examples": labels(question) });
         fields.insert(format!("q{}", nth + 1), field);
     }
@@ -433,13 +437,13 @@ fn usage(of: &Value) -> Usage {
 fn system(message: &Value) -> Vec<Said> {
     let text = match message["subtype"].as_str().unwrap_or_default() {
         "api_retry" => format!(
-            "The model did not answer ({}); try {} of {} in {:.0} s.",
+            "The model did not answer ({}); retry {} of {} in {:.0} s.",
             message["error_status"].as_i64().map_or_else(|| "no connection".to_owned(), |it| it.to_string()),
             message["attempt"].as_u64().unwrap_or(0),
             message["max_retries"].as_u64().unwrap_or(0),
             message["retry_delay_ms"].as_f64().unwrap_or(0.0) / 1000.0,
         ),
-        "compact_boundary" => "It made its context smaller.".to_owned(),
+        "compact_boundary" => "The program compacted its context.".to_owned(),
         _ => return vec![],
     };
     vec![Said::Notice { text }]

@@ -59,7 +59,7 @@ fn a_turn_is_translated_and_nothing_is_counted_twice() {
     assert!(matches!(&asked.want, Want::Permission { tool, .. } if tool.command.as_deref() == Some("echo [redacted]")));
     stage.wish(|it| it.answers.push(("c-1".to_owned(), Answer::Allow)));
     let allowed = only(stage.lines());
-    // Never the input from the journal: it may be redacted.
+    // The input from the journal must not be sent back, because it may be redacted.
     assert_eq!(allowed["response"]["response"], json!({ "behavior": "allow", "updatedInput": {} }));
     let said = stage.out(json!({ "type": "user", "message": { "content": [{ "type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt", "is_error": false }] } }));
     assert!(matches!(said.as_slice(), [Said::Tool(tool)] if tool.output.as_deref() == Some("a.txt")));
@@ -104,7 +104,7 @@ fn an_interrupt_answers_what_is_open() {
         );
     }
     assert_eq!(lines.len(), 3);
-    // It may take them back by itself at the same time.
+    // The program may withdraw the requests by itself at the same time.
     assert_eq!(stage.out(json!({ "type": "control_cancel_request", "request_id": "c-1" })), vec![]);
     stage.out(result(json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_streaming", "modelUsage": {} })));
     assert!(matches!(stage.said.last(), Some(Said::TurnEnded { stop: Stop::Cancelled, .. })));

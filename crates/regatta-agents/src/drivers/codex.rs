@@ -1,7 +1,8 @@
-//! Codex's `exec`: one process for one prompt, a stream of JSON lines out.
+//! The driver for Codex's `exec`: one process per prompt, which prints a stream of JSON lines.
 //!
-//! It never asks and takes no second prompt; a session with turns needs the app-server. Its usage is cumulative over the
-//! thread, also when it was resumed, and its input counts what came from the cache.
+//! It never asks and accepts no second prompt; a session with several turns needs the app-server.
+//! Its usage is cumulative over the thread, also over a resumed one, and its input includes cached
+//! input.
 
 use regatta_core::session::{Class, PlanEntry, Said, Stop, Tool, ToolKind, ToolStatus, Usage};
 use regatta_engine::ports::agents::{Exit, Wishes};
@@ -13,7 +14,7 @@ use super::input::{read_input, whole_or_cut};
 use super::verdict::{Trouble, shorten};
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
 
-/// The most that is kept of what a tool printed.
+/// The maximum length of a tool's output that is kept, in characters.
 pub(super) const OUTPUT: usize = 4000;
 
 pub(super) struct Codex {
@@ -21,7 +22,7 @@ pub(super) struct Codex {
     open: bool,
     running: bool,
     last: Option<Option<Trouble>>,
-    /// The last error it named; not every one ends the turn.
+    /// The last error that the program reported. Not every error ends the turn.
     trouble: Option<String>,
     books: Ledger,
     words: Tail,
@@ -80,7 +81,7 @@ impl Codex {
                 self.last = Some(Some(trouble));
                 said
             }
-            // Reconnecting is an error too, so it is only remembered.
+            // A reconnection is reported as an error too, so the error is only remembered.
             "error" => {
                 let text = event["message"].as_str().unwrap_or_default().to_owned();
                 self.trouble = Some(text.clone());
@@ -117,12 +118,13 @@ impl Codex {
     }
 }
 
-/// The names of the counts, which differ between the two streams.
+/// The field names of the counts, which differ between the two streams.
 pub(super) struct Names(&'static str, &'static str, &'static str, &'static str);
 const SNAKE: Names = Names("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens");
 pub(super) const CAMEL: Names = Names("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens");
 
-/// Codex counts what it read from and wrote to the cache as input; here each is counted once.
+/// Reads the usage. Codex includes cached and cache-written tokens in its input; here each token is
+/// counted once.
 pub(super) fn usage(of: &Value, names: &Names) -> Usage {
     let count = |name: &str| of[name].as_u64().unwrap_or(0);
     let (all, cached, written) = (count(names.0), count(names.1), count(names.2));
@@ -135,8 +137,8 @@ pub(super) fn usage(of: &Value, names: &Names) -> Usage {
     }
 }
 
-/// A command without the shell that Codex puts around it, so that rules for commands fit. What is not plainly one quoted
-/// script stays as it is.
+/// Removes the shell that Codex puts around a command, so that rules for commands match. A command
+/// that is not clearly a single quoted script stays unchanged.
 pub(super) fn unwrapped(command: &str) -> &str {
     let shells =
         ["/bin/bash -lc ", "/usr/bin/bash -lc ", "bash -lc ", "/bin/sh -c ", "/bin/zsh -lc ", "/usr/bin/zsh -lc "];
@@ -148,7 +150,7 @@ pub(super) fn unwrapped(command: &str) -> &str {
     }
 }
 
-/// A tool from an item of either stream.
+/// Builds a tool call from an item of either stream.
 pub(super) fn tool(item: &Value, output: &str) -> Tool {
     let word = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
     let kind = word("type");
@@ -225,7 +227,7 @@ impl Driver for Codex {
             books: &self.books,
         };
         let mut judged = course.judge(exit);
-        // In the middle of a turn the last error is the likeliest reason.
+        // In the middle of a turn the last error is the most likely reason.
         if let (Some(Class::Crashed), Some(words), Exit::Code(_)) = (judged.class, &self.trouble, exit) {
             let trouble = Trouble::read(words, None, &Value::Null, 0);
             judged.class = Some(trouble.class);

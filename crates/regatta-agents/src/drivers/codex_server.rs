@@ -1,7 +1,9 @@
-//! Codex's app-server: JSON-RPC on its streams, one process for a session with many turns.
+//! The driver for Codex's app-server: JSON-RPC over its streams, one process for a session with
+//! many turns.
 //!
-//! Method and field names are those of 0.166.0, from its own `app-server generate-json-schema`. Messages carry no
-//! `jsonrpc` field. Usage is cumulative over the thread, and its input counts what came from the cache.
+//! Method and field names are those of 0.166.0, from its own `app-server generate-json-schema`.
+//! Messages have no `jsonrpc` field. Usage is cumulative over the thread, and its input includes
+//! cached input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,9 +38,9 @@ enum Sent {
 #[derive(Clone, Debug)]
 enum What {
     Approval(Vec<AskOption>),
-    /// What it would be granted.
+    /// The requested permissions.
     Permissions(Value),
-    /// The questions, and the form they make.
+    /// The questions and the schema of their form.
     Questions(Value, Value),
     /// The form's schema.
     Form(Value),
@@ -48,7 +50,7 @@ enum What {
 struct Turn {
     id: Option<String>,
     cancelled: bool,
-    /// The calls that were announced: a request names its call by id alone.
+    /// The announced calls. A request names its call only by id.
     tools: BTreeMap<String, Tool>,
 }
 
@@ -66,9 +68,9 @@ pub(super) struct Server {
     turn: Option<Turn>,
     last_turn: String,
     last: Option<Option<Trouble>>,
-    /// Messages of which parts were told already.
+    /// The ids of messages whose parts were reported already.
     told: BTreeSet<String>,
-    /// What is known of the account's limits.
+    /// The last known limits of the account.
     limits: Value,
     asks: Asks<What>,
     refused: Vec<(String, Value)>,
@@ -164,7 +166,7 @@ impl Server {
             (Sent::Start | Sent::Resume, Ok(result)) => self.opened(sent, &result),
             (Sent::Resume, Err(fault)) => {
                 self.afresh = true;
-                let text = format!("The thread could not be taken up again ({}); a new one is opened.", fault.words());
+                let text = format!("The thread could not be resumed ({}), so a new one is opened.", fault.words());
                 vec![Said::Notice { text }]
             }
             (Sent::Initialize | Sent::Start, Err(fault)) => {
@@ -187,7 +189,7 @@ impl Server {
 
     fn opened(&mut self, sent: Sent, result: &Value) -> Vec<Said> {
         let Some(thread) = result["thread"]["id"].as_str() else {
-            self.failed = Some(Trouble::new(Class::Crashed, "It opened a thread without saying its id."));
+            self.failed = Some(Trouble::new(Class::Crashed, "The program opened a thread without an id."));
             return vec![];
         };
         if sent == Sent::Start {
@@ -206,7 +208,8 @@ impl Server {
     }
 
     fn noted(&mut self, method: &str, params: &Value, at: u64) -> Vec<Said> {
-        // Helpers have threads of their own; what they do is part of the turn, how their turns end is not.
+        // Helpers have their own threads. Their work is part of the turn, but the ends of their
+        // turns are not.
         if matches!((&self.thread, params["threadId"].as_str()), (Some(ours), Some(its)) if ours != its) {
             return vec![];
         }
@@ -257,10 +260,10 @@ impl Server {
         if !limits["rateLimitReachedType"].is_string() {
             return vec![];
         }
-        vec![Said::Limited { until_wall: self.limit_ends(at), detail: "The account's limit is used up.".to_owned() }]
+        vec![Said::Limited { until_wall: self.limit_ends(at), detail: "The account's limit is exhausted.".to_owned() }]
     }
 
-    /// When the window that is used up begins anew.
+    /// Returns the time when the exhausted limit is reset.
     fn limit_ends(&self, at: u64) -> Option<u64> {
         let windows = ["primary", "secondary"].map(|it| &self.limits[it]);
         let full = windows.iter().filter(|it| it["usedPercent"].as_i64().is_some_and(|it| it >= 100));
@@ -283,7 +286,7 @@ impl Server {
                 }
                 vec![Said::Tool(tool)]
             }
-            "contextCompaction" if done => vec![Said::Notice { text: "It made its context smaller.".to_owned() }],
+            "contextCompaction" if done => vec![Said::Notice { text: "The program compacted its context.".to_owned() }],
             _ => vec![],
         }
     }
@@ -295,7 +298,7 @@ impl Server {
         let error = &turn["error"];
         let outcome = match turn["status"].as_str().unwrap_or_default() {
             "completed" => Ok(Stop::EndTurn),
-            "interrupted" => Err(Trouble::new(Class::Cancelled, "It was cancelled.")),
+            "interrupted" => Err(Trouble::new(Class::Cancelled, "The turn was cancelled.")),
             _ => {
                 let words = error["message"].as_str().unwrap_or("The turn failed.");
                 let mut trouble = Trouble::read(words, None, error, at);
@@ -335,7 +338,7 @@ impl Server {
             _ => None,
         };
         let Some((what, want)) = known else {
-            let text = format!("It asked for {method}, which Regatta does not offer.");
+            let text = format!("The program requested {method}, which Regatta does not offer.");
             self.refused.push((method, id));
             return vec![Said::Notice { text }];
         };
@@ -383,7 +386,8 @@ fn options(list: &[(&str, OptionKind)]) -> Vec<AskOption> {
     list.iter().map(|(id, kind)| AskOption { id: (*id).to_owned(), name: (*id).to_owned(), kind: *kind }).collect()
 }
 
-/// Reads a request to run a command or to change files. The files are those of the call that was announced before.
+/// Reads a request to run a command or to change files. The files come from the call that was
+/// announced before.
 fn approval(params: &Value, kind: ToolKind, call: Option<&Tool>) -> (What, Want) {
     let word = |name: &str| params[name].as_str().map(str::to_owned);
     let mut tool = Tool { id: word("itemId").unwrap_or_default(), kind, ..Tool::default() };
@@ -392,7 +396,7 @@ fn approval(params: &Value, kind: ToolKind, call: Option<&Tool>) -> (What, Want)
     if let Some(command) = command.filter(|_| kind == ToolKind::Execute) {
         (tool.command, tool.is_cut) = whole_or_cut(&command);
     }
-    // A command that was started already asks again for each host that it wants to reach.
+    // A running command asks again for each host that it wants to reach.
     let network = &params["networkApprovalContext"];
     if let Some(host) = network["host"].as_str() {
         tool.kind = ToolKind::Fetch;
@@ -414,7 +418,7 @@ fn approval(params: &Value, kind: ToolKind, call: Option<&Tool>) -> (What, Want)
     (What::Approval(options.clone()), Want::Permission { tool, options })
 }
 
-/// Reads a request for wider permissions, which is shown as it came.
+/// Reads a request for more permissions, which is shown unchanged.
 fn permissions(params: &Value) -> (What, Want) {
     let reason = params["reason"].as_str().unwrap_or("more permissions");
     let id = params["itemId"].as_str().unwrap_or_default().to_owned();
@@ -430,7 +434,7 @@ fn permissions(params: &Value) -> (What, Want) {
     (What::Permissions(asked.clone()), Want::Permission { tool, options })
 }
 
-/// A form of the questions: one field each, under the question's own id.
+/// Builds a form of the questions with one field each, under the question's own id.
 fn questions(list: &Value) -> (What, Want) {
     let all: Vec<&Value> = list.as_array().into_iter().flatten().collect();
     let word = |it: &Value, name: &str| it[name].as_str().unwrap_or_default().to_owned();
@@ -453,7 +457,7 @@ fn questions(list: &Value) -> (What, Want) {
     (What::Questions(list.clone(), form), Want::Question { text, choices, schema })
 }
 
-/// What an MCP server asks through Codex.
+/// Reads a question that an MCP server asks through Codex.
 fn form(params: &Value) -> (What, Want) {
     let server = params["serverName"].as_str().unwrap_or("an MCP server");
     let message = params["message"].as_str().unwrap_or_default();
@@ -540,7 +544,8 @@ impl Driver for Server {
         if self.failed.is_some() {
             return Some(Say::Close);
         }
-        // A turn whose id is not known yet cannot be interrupted; the answer to its start names it.
+        // A turn without a known id cannot be interrupted yet. The answer to its start contains the
+        // id.
         let named = self.turn.as_ref().is_none_or(|it| it.id.is_some());
         if let Some(thread) = self.thread.as_ref().filter(|_| named && wishes.cancels > self.cancels) {
             let turn = self.turn.as_ref().and_then(|it| it.id.as_ref()).unwrap_or(&self.last_turn);

@@ -69,7 +69,7 @@ fn a_turn_is_translated_approved_and_counted() {
         "thread/tokenUsage/updated",
         json!({ "tokenUsage": { "total": counts(2400), "last": counts(2400), "modelContextWindow": 10_000 } }),
     );
-    // A helper's turn is not ours.
+    // The turn of a helper does not end this turn.
     stage.out(json!({ "method": "turn/completed", "params": { "threadId": "t-2", "turn": { "id": "x", "status": "failed" } } }));
     note(&mut stage, "turn/completed", json!({ "turn": { "id": "u-1", "items": [], "status": "completed" } }));
     assert_eq!(
@@ -166,7 +166,7 @@ fn requested(stage: &mut Stage, method: &str, params: Value) -> regatta_core::se
     tool.clone()
 }
 
-/// S13: a request names its call by id alone, so the object comes from the call that was announced.
+/// S13: a request names its call only by id, so the object comes from the announced call.
 #[test]
 fn a_request_shows_the_files_the_host_and_the_permissions() {
     let mut stage = working();
@@ -189,15 +189,15 @@ fn a_request_shows_the_files_the_host_and_the_permissions() {
     let wider = json!({ "itemId": "i3", "reason": "to build", "permissions": { "fileSystem": { "write": ["/opt"] } } });
     let wider = requested(&mut stage, "item/permissions/requestApproval", wider);
     assert!(wider.describe().contains("/opt") && wider.paths == ["/opt"], "{wider:?}");
-    // Text that names no path is shown unchanged.
+    // A text that names no path is shown unchanged.
     let network = json!({ "itemId": "i4", "permissions": { "network": { "enabled": true } } });
     let network = requested(&mut stage, "item/permissions/requestApproval", network);
     assert!(network.arguments.as_ref().is_some_and(|asked| asked.contains("network")), "{network:?}");
     assert_eq!(network.hides_its_object(), None);
 }
 
-/// S13: a command that was announced with its call is shown where the request repeats only its id, and a root that would
-/// be writable for the whole session is one of the files.
+/// S13: an announced command is shown even if the request repeats only its id. A root that would
+/// become writable for the whole session is shown as one of the files.
 #[test]
 fn a_request_shows_the_announced_command_and_the_root_it_would_open() {
     let mut stage = working();

@@ -1,7 +1,7 @@
-//! Any program: a prompt in, lines out, its exit code for an answer.
+//! The driver for any program: it gets a prompt and prints lines, and its exit code is the result.
 //!
-//! It takes one prompt: the first. What comes later needs a new attempt, because a program that has read its input to
-//! the end takes no more.
+//! It gets only the first prompt. Later prompts need a new attempt, because a program that has read
+//! its input to the end accepts no more.
 
 use regatta_core::session::{Class, Said};
 use regatta_engine::ports::agents::{Exit, Wishes};
@@ -11,7 +11,7 @@ use super::{PROMPT, Setup};
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
 
 pub(super) struct AnyProgram {
-    /// The prompt is among its arguments, so that its input is empty.
+    /// Set if the prompt is among the arguments, so that the input is empty.
     by_argument: bool,
     said: bool,
     closed: bool,
@@ -40,7 +40,7 @@ impl Driver for AnyProgram {
             Stream::In => self.started(),
             Stream::InEnd => {
                 self.closed = true;
-                self.started() // also where the shim gave it the prompt by itself
+                self.started() // the shim may have given the program the prompt itself
             }
             Stream::Out => {
                 self.output.add_line(&record.line);
@@ -71,7 +71,8 @@ impl Driver for AnyProgram {
             _ => {
                 let words = if self.errors.text().is_empty() { &self.output } else { &self.errors };
                 let trouble = broke_off(exit, words, "before it had done its work");
-                // Words that merely look like a provider's error prove nothing here: any program may print them.
+                // Any program may print text that looks like a provider's error, so such text
+                // proves nothing here.
                 let class = if trouble.class == Class::BadConfig { Class::BadConfig } else { Class::Crashed };
                 books.judged(Some(class), trouble.detail)
             }

@@ -1,4 +1,4 @@
-//! What several drivers keep: open requests to a person, used tokens, the last words.
+//! State that several drivers share: open requests, usage, and the end of the output.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,21 @@ use serde_json::Value;
 use super::verdict::Trouble;
 use crate::driver::{Judgement, Record, Stream};
 
-/// The most that is kept of complaints and logs, for people to read.
+/// The number of bytes of errors and logs that are kept for people.
 const LAST_WORDS: usize = 4000;
-/// The most that is kept of an answer. It is shown in outside threads, so it is kept whole if it can be.
+/// The number of bytes up to which an answer is kept whole. It is shown in threads of outside
+/// services.
 const MAX_ANSWER_BYTES: usize = 47_000;
-/// How much of an answer is kept if it is longer than that.
+/// The number of bytes that are kept of a longer answer.
 const CUT_ANSWER_BYTES: usize = 40_000;
-/// Stands for the beginning of an answer that is too long.
+/// The text in place of the removed beginning of an answer.
 const CUT: &str = "[The beginning is left out here. The transcript has all of it.]\n\n";
 
-/// The most that is shown of a line that breaks the protocol, in characters.
+/// The number of characters that are shown of a line that violates the protocol.
 const MAX_UNREADABLE_CHARS: usize = 4000;
 
-/// Shows a line that breaks the protocol. One that was cut for its length is among them, and has megabytes.
+/// Returns a notice about a line that violates the protocol. The line may have megabytes, because a
+/// line that was cut for its length is among these.
 pub(super) fn unreadable(line: &str) -> Said {
     let left_out = line.chars().skip(MAX_UNREADABLE_CHARS).count();
     if left_out == 0 {
@@ -35,7 +37,7 @@ pub(super) fn unreadable(line: &str) -> Said {
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
     text: String,
-    /// The longest it may become, and how much is left of it then.
+    /// The maximum length in bytes, and the length to which a longer text is cut.
     max: usize,
     cut_to: usize,
     mark: &'static str,
@@ -48,7 +50,7 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// Makes a tail for what an agent answers.
+    /// Creates a tail for an agent's answer.
     pub(super) fn of_answer() -> Tail {
         Tail { text: String::new(), max: MAX_ANSWER_BYTES, cut_to: CUT_ANSWER_BYTES, mark: CUT }
     }
@@ -67,17 +69,18 @@ impl Tail {
         self.add("\n");
     }
 
-    /// Takes what stands beside the stream: the program's standard error, which is kept, or a word of the shim's.
+    /// Returns a notice about a line of standard error, which is kept too, or about a mark of the
+    /// shim.
     pub(super) fn aside(&mut self, record: &Record) -> Vec<Said> {
         if record.stream == Stream::Err {
             self.add_line(&record.line);
         }
-        // What the shim itself has to say is said in words.
+        // A mark of the shim is turned into a sentence.
         let words = if record.stream == Stream::Mark { crate::journal::Mark::explain(&record.line) } else { None };
         vec![Said::Notice { text: words.unwrap_or_else(|| record.line.clone()) }]
     }
 
-    /// Returns the end of the text, for a sentence about what went wrong.
+    /// Returns the end of the text for an error message.
     pub(super) fn last_words(&self) -> &str {
         let text = self.text();
         let from = (text.len().saturating_sub(LAST_WORDS)..).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -93,7 +96,7 @@ impl Tail {
     }
 }
 
-/// Tokens and money of one native session, which only ever rise.
+/// The tokens and the cost of one native session, which never decrease.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     pub(super) session: Option<String>,
@@ -101,7 +104,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Starts from what the books already have for the session.
+    /// Starts from the usage that is already recorded for the session.
     pub(super) fn from(used: Usage) -> Ledger {
         Ledger { session: None, total: used }
     }
@@ -110,12 +113,12 @@ impl Ledger {
         self.total
     }
 
-    /// Adds what one turn used.
+    /// Adds the usage of one turn.
     pub(super) fn add(&mut self, turn: Usage) -> Option<Said> {
         self.set(self.total.plus(&turn))
     }
 
-    /// Takes a count that is cumulative by itself; what would go backwards stays.
+    /// Takes a cumulative count. Parts that would decrease stay unchanged.
     pub(super) fn reach(&mut self, seen: Usage) -> Option<Said> {
         self.set(self.total.most(&seen))
     }
@@ -130,29 +133,30 @@ impl Ledger {
         if self.total == Usage::default() { vec![] } else { vec![(self.session.clone(), self.total)] }
     }
 
-    /// A judgement with these books.
+    /// Builds a judgement with this usage.
     pub(super) fn judged(&self, class: Option<Class>, detail: impl Into<String>) -> Judgement {
         Judgement { class, detail: detail.into(), usage: self.all() }
     }
 }
 
-/// A request that somebody must answer, with what is needed to word the answer.
+/// An open request, with the facts that are needed to format its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Open<T> {
-    /// Its name on the board.
+    /// The request's name on the board.
     pub(super) key: String,
-    /// The program's own id.
+    /// The program's own id of the request.
     pub(super) id: Value,
     pub(super) what: T,
-    /// Its turn was cancelled: it is answered so, whatever is wished.
+    /// Set if the turn was cancelled. The request is then answered "cancelled", whatever a person
+    /// answers.
     cancelled: bool,
 }
 
-/// All requests that are open, oldest first.
+/// The open requests, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct Asks<T> {
     open: Vec<Open<T>>,
-    /// How often an id was used: a program that uses one again must not get the old answer.
+    /// The number of uses of each id. A program that reuses an id must not get the old answer.
     seen: BTreeMap<String, u32>,
 }
 
@@ -163,7 +167,8 @@ impl<T> Default for Asks<T> {
 }
 
 impl<T> Asks<T> {
-    /// Takes a request in and names it; one that comes when its turn is being cancelled is `cancelled` at once.
+    /// Adds a request and returns its name. `cancelled` tells that its turn is already being
+    /// cancelled.
     pub(super) fn open(&mut self, id: Value, what: T, cancelled: bool) -> String {
         let text = super::rpc::id_text(&id);
         let times = self.seen.entry(text.clone()).or_default();
@@ -173,13 +178,13 @@ impl<T> Asks<T> {
         key
     }
 
-    /// Drops the request that was answered under this id.
+    /// Removes the request with this id, because it was answered.
     pub(super) fn close(&mut self, id: &Value) -> Option<Open<T>> {
         let at = self.open.iter().position(|it| it.id == *id)?;
         Some(self.open.remove(at))
     }
 
-    /// Cancels what is open and says that it is.
+    /// Cancels the open requests and returns the events that withdraw them.
     pub(super) fn cancel(&mut self) -> Vec<Said> {
         let open = self.open.iter_mut().filter(|it| !it.cancelled);
         open.map(|it| {
@@ -189,14 +194,15 @@ impl<T> Asks<T> {
         .collect()
     }
 
-    /// Cancels one that the program itself took back.
+    /// Cancels a request that the program has withdrawn.
     pub(super) fn withdraw(&mut self, id: &Value) -> Option<Said> {
         let open = self.open.iter_mut().find(|it| it.id == *id && !it.cancelled)?;
         open.cancelled = true;
         Some(Said::Withdrew { ask: open.key.clone() })
     }
 
-    /// The first request that can be answered now, and how. An answer to what is not open means nothing.
+    /// Returns the first request that can be answered now, with its answer. An answer to a request
+    /// that is not open is ignored.
     pub(super) fn answerable(&self, wishes: &Wishes) -> Option<(&Open<T>, Answer)> {
         self.open.iter().find_map(|open| {
             let wished = || wishes.answers.iter().find(|(ask, _)| *ask == open.key).map(|(_, answer)| answer.clone());
@@ -206,8 +212,8 @@ impl<T> Asks<T> {
     }
 }
 
-/// Chooses an option by what it means: never by its place or its name. Among several of one kind the least id wins, so
-/// that their order changes nothing.
+/// Chooses an option by its kind, never by its position or name. Of several options of one kind the
+/// smallest id is chosen, so that their order does not matter.
 pub(super) fn choose<'a>(options: &'a [AskOption], answer: &Answer) -> Option<&'a AskOption> {
     let kinds: &[OptionKind] = match answer {
         Answer::Allow | Answer::Text { .. } => &[OptionKind::AllowOnce, OptionKind::AllowAlways],
@@ -217,16 +223,16 @@ pub(super) fn choose<'a>(options: &'a [AskOption], answer: &Answer) -> Option<&'
     kinds.iter().find_map(|kind| options.iter().filter(|it| it.kind == *kind).min_by(|a, b| a.id.cmp(&b.id)))
 }
 
-/// How far a conversation came: all that its end is judged by.
+/// The progress of a conversation, from which its end is judged.
 pub(super) struct Course<'a> {
-    /// Why there is no session, if that is known.
+    /// The reason why there is no session, if it is known.
     pub(super) failed: Option<&'a Trouble>,
     pub(super) open: bool,
-    /// Whether a turn runs, and if so whether it was cancelled.
+    /// Set while a turn runs; the value tells whether it was cancelled.
     pub(super) turn: Option<bool>,
-    /// How the last turn ended, if one has.
+    /// The result of the last turn, if one has ended.
     pub(super) last: Option<Option<&'a Trouble>>,
-    /// Its input was closed.
+    /// Set once the program's input was closed.
     pub(super) closed: bool,
     pub(super) words: &'a Tail,
     pub(super) errors: &'a Tail,
@@ -234,7 +240,7 @@ pub(super) struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// What the program's end means. An exit code alone is no success.
+    /// Judges the program's end. An exit code alone does not mean success.
     pub(super) fn judge(&self, exit: &Exit) -> Judgement {
         let of = |it: &Trouble| self.books.judged(Some(it.class), it.detail.clone());
         let broken = |doing| of(&broke_off(exit, self.errors, doing));
@@ -244,20 +250,21 @@ impl Course<'_> {
         match (self.failed, self.open, self.turn, self.last) {
             (Some(trouble), ..) => of(trouble),
             (_, false, ..) => broken("before its session was open"),
-            (_, _, Some(true), _) => self.books.judged(Some(Class::Cancelled), "Its turn was cancelled."),
+            (_, _, Some(true), _) => self.books.judged(Some(Class::Cancelled), "The turn was cancelled."),
             (_, _, Some(false), _) => broken("in the middle of a turn"),
             (_, _, None, Some(Some(trouble))) => of(trouble),
-            // Once its turn was done and its input closed, how it goes is its own affair.
+            // After its last turn and the end of its input, the way in which the program exits does
+            // not matter.
             (_, _, None, Some(None)) if self.closed || *exit == Exit::Code(0) => {
                 self.books.judged(None, self.words.text())
             }
             (_, _, None, Some(None)) => broken("between two turns"),
-            (_, _, None, None) => broken("before it was asked anything"),
+            (_, _, None, None) => broken("before its first prompt"),
         }
     }
 }
 
-/// What an end means that came before the session was open or in the middle of a turn.
+/// Judges an end before the session was open or in the middle of a turn.
 pub(super) fn broke_off(exit: &Exit, errors: &Tail, doing: &str) -> Trouble {
     let how = match exit {
         Exit::NotStarted(why) => return Trouble::new(Class::BadConfig, why.clone()),
@@ -267,7 +274,7 @@ pub(super) fn broke_off(exit: &Exit, errors: &Tail, doing: &str) -> Trouble {
     };
     let words = errors.last_words();
     let class = match exit {
-        // 126 and 127 are a shell's words for a program that cannot be run.
+        // With 126 and 127 a shell reports a program that cannot be run.
         Exit::Code(126 | 127) => Some(Class::BadConfig),
         Exit::Code(_) => super::verdict::of_text(words),
         _ => None,

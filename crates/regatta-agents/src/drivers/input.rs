@@ -1,7 +1,8 @@
-//! Reads what a tool call acts on from its input: the command, the files, the addresses, and the rest (S13).
+//! Reads the object of a tool call from its input: the command, the files, the URLs, and the rest
+//! (S13).
 //!
-//! Programs name the same thing differently, so the keys below are a union of those seen in Claude Code, Codex, Gemini,
-//! Qwen, OpenCode, Goose and their adapters.
+//! Programs use different names for the same thing. The keys below are the union of those seen in
+//! Claude Code, Codex, Gemini, Qwen, OpenCode, Goose and their adapters.
 
 use regatta_core::session::{MAX_OBJECT_CHARS, Tool, ToolKind};
 use serde_json::{Map, Value};
@@ -12,11 +13,12 @@ const COMMAND_KEYS: [&str; 2] = ["command", "cmd"];
 const PATH_KEYS: [&str; 9] =
     ["file_path", "path", "filePath", "filepath", "abs_path", "absolute_path", "notebook_path", "old_path", "new_path"];
 const URL_KEYS: [&str; 3] = ["url", "uri", "urls"];
-/// Keys beside a command that do not change what it does.
+/// Keys beside a command that do not change its effect.
 const COMMAND_NOISE: [&str; 6] =
     ["description", "timeout", "timeout_ms", "run_in_background", "is_background", "dangerouslyDisableSandbox"];
 
-/// Puts what `input` names into `tool`. Earlier input stays where this one says nothing.
+/// Copies the object that `input` names into `tool`. Values of an earlier input stay if this input
+/// has none.
 pub(super) fn read_input(tool: &mut Tool, input: &Value) {
     let Value::Object(fields) = input else {
         if let Some(text) = input.as_str().filter(|text| !text.trim().is_empty()) {
@@ -40,16 +42,16 @@ pub(super) fn read_input(tool: &mut Tool, input: &Value) {
     read_rest(tool, fields);
 }
 
-/// Whether the input has a command line.
+/// Returns whether the input has a command line.
 pub(super) fn names_command(input: &Value) -> bool {
     COMMAND_KEYS.iter().any(|key| command_line(&input[*key]).is_some())
 }
 
-/// Keeps the input itself where command, files and addresses do not say all of it.
+/// Keeps the input itself if command, files and URLs do not express all of it.
 fn read_rest(tool: &mut Tool, fields: &Map<String, Value>) {
     let is_shown = |key: &str| match tool.kind {
         ToolKind::Execute => tool.command.is_some(),
-        // The contents of an edit are in the diff; its object is the file.
+        // The content of an edit is in the diff. The object of the edit is the file.
         ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move | ToolKind::Search => {
             !tool.paths.is_empty()
         }
@@ -69,7 +71,7 @@ fn read_rest(tool: &mut Tool, fields: &Map<String, Value>) {
         return;
     }
     let (arguments, is_cut) = whole_or_cut(&Value::Object(rest).to_string());
-    // Only the part on which a person decides must be whole.
+    // Only the part on which a person decides must be complete.
     let is_object = tool.object().is_none_or(|object| object == "{}")
         || matches!(tool.kind, ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other);
     tool.is_cut |= is_cut && is_object;
@@ -85,7 +87,7 @@ fn command_line(value: &Value) -> Option<String> {
     (!line.trim().is_empty()).then_some(line)
 }
 
-/// Returns the text, and whether its end had to be left out.
+/// Returns the text up to the limit, and whether its end was cut off.
 pub(super) fn whole_or_cut(text: &str) -> (Option<String>, bool) {
     (Some(shorten(text, MAX_OBJECT_CHARS)), text.chars().nth(MAX_OBJECT_CHARS).is_some())
 }
@@ -96,8 +98,8 @@ pub(super) fn add(list: &mut Vec<String>, item: &str) {
     }
 }
 
-/// Finds addresses in a title, for programs that send no input with a request. A title that was shortened is not
-/// trusted to name all of them.
+/// Finds URLs in a title, for programs that send no input with a request. A title that was
+/// shortened may not contain all of them and is ignored.
 pub(super) fn urls_in(title: &str) -> Vec<String> {
     let is_wrapping = |c: char| "\"'`()<>[],".contains(c);
     let title = title.trim();

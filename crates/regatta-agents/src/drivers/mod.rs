@@ -1,13 +1,13 @@
-//! The drivers, one for each protocol, and what each needs to start its program.
+//! The drivers, one per protocol, and the facts that each needs to start its program.
 //!
-//! Layout: [`Setup`] is all a driver knows from outside; `start` is the command line, the variables and the files of a
-//! program; `acp`, `claude`, `codex`, `codex_server` and `command` are the drivers; `rpc`, `verdict`, `input` and
-//! `common` are what they share.
+//! [`Setup`] holds all facts that a driver gets from outside. `start` builds the command line, the
+//! variables and the files of a program. `acp`, `claude`, `codex`, `codex_server` and `command` are
+//! the drivers; `rpc`, `verdict`, `input` and `common` are shared by them.
 //!
-//! The attempt's token is in none of it. Where a program must be told it on its input, the driver says
-//! [`TOKEN_PLACE`] instead and [`fill`] puts the token in just before the line is written, so that neither the journal
-//! nor `launch.json` ever holds it and a daemon that starts anew needs it no more than the old one did. Programs that
-//! take it from their environment find it in [`TOKEN_VARIABLE`].
+//! None of them contains the attempt's token. If a program needs the token on its input, the driver
+//! writes [`TOKEN_PLACE`], and [`fill`] replaces it just before the line is written. The token is
+//! therefore neither in the journal nor in `launch.json`, and a new daemon does not need it.
+//! Programs that read the token from their environment find it in [`TOKEN_VARIABLE`].
 
 mod acp;
 mod claude;
@@ -34,56 +34,62 @@ use crate::rundir::Input;
 
 pub use start::{command_line, environment, files};
 
-/// Stands for the prompt in an argument.
+/// The placeholder for the prompt in an argument.
 pub const PROMPT: &str = "{prompt}";
 
-/// Stands for our own program, as a whole argument.
+/// The placeholder for the regatta program, as a whole argument.
 pub const REGATTA: &str = "{regatta}";
 
 /// The variable in which a program finds the token of its attempt.
 pub const TOKEN_VARIABLE: &str = "REGATTA_TOKEN";
 
-/// Stands for the token in what a driver says.
+/// The placeholder for the token in a driver's input to the program.
 pub const TOKEN_PLACE: &str = "${REGATTA_TOKEN}";
 
-/// What a driver knows from outside: enough to drive, and to be made again after a restart. It holds no secret.
+/// The facts that a driver gets from outside, enough to create it again after a restart. They
+/// contain no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     pub runtime: Runtime,
     pub profile: Profile,
-    /// Where it works: absolute, as the program sees it.
+    /// The absolute path of the workspace, as the program sees it.
     pub workspace: PathBuf,
-    /// The native session to go on with.
+    /// The native session to resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
-    /// What the books already have for that session. Programs that report turn by turn start counting here.
+    /// The usage that is already recorded for that session. Programs that report the usage per turn
+    /// start counting here.
     #[serde(default)]
     pub used: Usage,
-    /// Where it reaches Regatta's tools.
+    /// The URL of Regatta's tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_url: Option<String>,
-    /// Our own program, which serves the tools to programs that must start their tool servers themselves.
+    /// The regatta program, which serves the tools to programs that must start their tool servers
+    /// themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regatta: Option<PathBuf>,
-    /// Names the attempt; session ids are derived from it where a program lets us choose.
+    /// The name of the attempt. Session ids are derived from it for programs that accept a chosen
+    /// id.
     pub seed: String,
-    /// It runs as root inside a sandbox of ours.
+    /// Set if the program runs as root inside a sandbox of Regatta.
     #[serde(default)]
     pub sandboxed_root: bool,
 }
 
 impl Setup {
-    /// Where its program begins: a directory of the workspace, or all of it.
+    /// Returns the directory in which the program starts: the workspace or a directory in it.
     pub(crate) fn begins(&self) -> PathBuf {
         self.profile.cwd.as_ref().map_or_else(|| self.workspace.clone(), |it| self.workspace.join(it))
     }
 
-    /// The native session's id, for programs that let us choose: always the same for one attempt.
+    /// Returns the id of the native session, for programs that accept a chosen id. It is always the
+    /// same for one attempt.
     pub fn session_id(&self) -> String {
         self.resume.clone().unwrap_or_else(|| uuid(&[&self.seed, &self.workspace.to_string_lossy()]))
     }
 
-    /// What the program is, as far as its preset or its command tells: `goose`, `codex-acp`.
+    /// Returns the program's name according to its preset or its command, such as `goose` or
+    /// `codex-acp`.
     pub(crate) fn program(&self) -> &str {
         if let Some(preset) = &self.profile.preset {
             return preset;
@@ -93,45 +99,46 @@ impl Setup {
     }
 }
 
-/// The driver for a program.
+/// Creates the driver for a program.
 pub fn of(setup: &Setup) -> Box<dyn Driver> {
     match &setup.runtime {
         Runtime::Scripted | Runtime::Acp { .. } => Box::new(acp::Acp::new(setup)),
         Runtime::Claude { .. } => Box::new(claude::Claude::new(setup)),
         Runtime::Codex { app_server: false, .. } => Box::new(codex::Codex::new(setup)),
         Runtime::Codex { app_server: true, .. } => Box::new(codex_server::Server::new(setup)),
-        // Nothing is started for an outside agent; were it, it would be any program.
+        // An outside agent is never started. If it were, it would count as any program.
         Runtime::Command { .. } | Runtime::Outside => Box::new(command::AnyProgram::new(setup)),
     }
 }
 
-/// Where a program of this runtime reads what it is asked.
+/// Returns the source of the input for a program of this runtime.
 pub(crate) fn input(runtime: &Runtime) -> Input {
     match runtime {
-        // One prompt, as it is: it has many lines, and what is said has one.
+        // These programs get one prompt with many lines, while a driver sends single lines.
         Runtime::Command { .. } | Runtime::Codex { app_server: false, .. } | Runtime::Outside => Input::Prompt,
         Runtime::Scripted | Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } => Input::Said,
     }
 }
 
-/// Puts the token into a line that opens a session; any other line, a prompt above all, stays as it is.
+/// Replaces the token's placeholder in a line that opens a session. Other lines, above all prompts,
+/// stay unchanged.
 pub fn fill(line: &str, token: &str) -> String {
     if !line.contains(TOKEN_PLACE) {
         return line.to_owned();
     }
     let opens = matches!(rpc::read(line), Some(rpc::Message::Request { method, .. }) if acp::opens_session(&method));
-    // The token is of our own making and holds nothing that JSON would escape.
+    // Regatta creates the token, and it contains no character that JSON escapes.
     if opens { line.replace(TOKEN_PLACE, token) } else { line.to_owned() }
 }
 
-/// A UUID made of names: the same for the same names, and different enough for different ones.
+/// Builds a UUID from names. The same names give the same UUID.
 fn uuid(names: &[&str]) -> String {
-    // FNV-1a, 128 bits wide: no secret depends on it.
+    // The hash is FNV-1a with 128 bits, which is good enough because no secret depends on it.
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     for byte in names.iter().flat_map(|it| it.bytes().chain([0])) {
         hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     }
-    // Version 4, variant 1: programs check that.
+    // Some programs check that the UUID has version 4 and variant 1.
     let hash = hash & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{hash:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
@@ -157,7 +164,7 @@ mod tests {
         assert!(parts[2].starts_with('4') && "89ab".contains(&parts[3][..1]), "{id}");
     }
 
-    /// S4: the token is put in at the last moment, and only where a session is opened.
+    /// S4: the token is filled in at the last moment, and only in a line that opens a session.
     #[test]
     fn the_token_is_filled_in_only_where_a_session_is_opened() {
         let line = |method: &str| rpc::Dialect::Standard.request(1, method, serde_json::json!({ "t": TOKEN_PLACE }));

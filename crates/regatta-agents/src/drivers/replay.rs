@@ -1,5 +1,5 @@
-//! What the drivers' tests share: a setup, a conversation that is written down as the shim would, and the law that
-//! holds for every driver.
+//! Helpers for the drivers' tests: a setup, a conversation with a journal as a shim writes it, and
+//! a check that holds for every driver.
 
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::session::Said;
@@ -22,14 +22,14 @@ pub(super) fn setup(runtime: Runtime) -> Setup {
     }
 }
 
-/// A driver, what is wished of it, and the journal so far.
+/// A driver with its requested session input and the journal so far.
 pub(super) struct Stage {
     pub(super) setup: Setup,
     pub(super) driver: Box<dyn Driver>,
     pub(super) wishes: Wishes,
     pub(super) journal: Vec<Record>,
     pub(super) said: Vec<Said>,
-    /// What was wished when that many records were written.
+    /// The requested session input at each number of records.
     wished: Vec<(usize, Wishes)>,
 }
 
@@ -53,22 +53,23 @@ impl Stage {
         said
     }
 
-    /// The program prints a line.
+    /// Records a line of the program's output.
     pub(super) fn out(&mut self, line: impl ToString) -> Vec<Said> {
         self.record(Stream::Out, &line.to_string())
     }
 
+    /// Records a line of the program's standard error.
     pub(super) fn err(&mut self, line: &str) -> Vec<Said> {
         self.record(Stream::Err, line)
     }
 
-    /// Says what the driver wants said, until it wants nothing; what was said.
+    /// Sends the driver's inputs until it has none, and returns them.
     pub(super) fn say(&mut self) -> Vec<Say> {
         let mut all = Vec::new();
         while let Some(say) = self.driver.next(&self.wishes) {
-            assert!(all.len() < 50, "the driver never stops talking: {all:?}");
+            assert!(all.len() < 50, "the driver never stops sending: {all:?}");
             match &say {
-                // The shim writes down what was said with secrets taken out.
+                // The shim records input with its secrets redacted.
                 Say::Line(line) => drop(self.record(Stream::In, &line.replace("secret", "[redacted]"))),
                 Say::Close => drop(self.record(Stream::InEnd, "")),
             }
@@ -77,11 +78,11 @@ impl Stage {
         all
     }
 
-    /// Says all and gives the lines as JSON; fails if the input was closed.
+    /// Sends all inputs and returns the lines as JSON. Panics if the driver closes the input.
     pub(super) fn lines(&mut self) -> Vec<serde_json::Value> {
         let json = |it: Say| match it {
-            Say::Line(line) => serde_json::from_str(&line).expect("it speaks JSON"),
-            Say::Close => panic!("it closed the input"),
+            Say::Line(line) => serde_json::from_str(&line).expect("the line is JSON"),
+            Say::Close => panic!("the driver closed the input"),
         };
         self.say().into_iter().map(json).collect()
     }
@@ -90,8 +91,9 @@ impl Stage {
         self.driver.judge(exit)
     }
 
-    /// The law: a fresh driver that is shown the first part of a journal wants to say just what the one that lived
-    /// through it wanted, hears the same afterwards, and judges the end the same way. Wherever the journal is cut.
+    /// Checks that a new driver which replays the first part of a journal equals the driver that
+    /// experienced it: it sends the same input, reports the same events afterwards and judges the
+    /// end in the same way. The check cuts the journal at every position.
     pub(super) fn check_replay(&self) {
         let mut lived = of(&self.setup);
         for cut in 0..=self.journal.len() {
@@ -109,9 +111,9 @@ impl Stage {
                 assert_eq!(lived.judge(&exit), fresh.judge(&exit), "after {cut} records");
             }
             let rest: Vec<Said> = self.journal[cut..].iter().flat_map(|it| fresh.saw(it)).collect();
-            assert!(self.said.ends_with(&rest), "what is heard after {cut} records differs");
+            assert!(self.said.ends_with(&rest), "the events after {cut} records differ");
         }
-        // No two requests of ours share an id, whatever the protocol calls it.
+        // No two requests of the driver share an id, whatever the protocol calls it.
         let mut ids = Vec::new();
         for line in self.journal.iter().filter(|it| it.stream == Stream::In) {
             let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else { continue };
@@ -121,7 +123,8 @@ impl Stage {
                 ids.push(id.clone());
             }
         }
-        // What was said in life is what a driver wants to say at that place: nothing is said twice or out of turn.
+        // At the position of each recorded input, a driver wants to send exactly this input.
+        // Nothing is sent twice or out of order.
         let mut fresh = of(&self.setup);
         for (place, record) in self.journal.iter().enumerate() {
             let wishes = self.wished.iter().rev().find(|it| it.0 <= place).map(|it| it.1.clone()).unwrap_or_default();

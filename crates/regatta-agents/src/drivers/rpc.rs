@@ -1,22 +1,22 @@
-//! JSON-RPC on lines, without IO: what ACP and Codex's app-server have in common.
+//! Line-based JSON-RPC without IO, as ACP and Codex's app-server use it.
 
 use serde_json::{Value, json};
 
-/// "Method not found."
+/// The code of "Method not found".
 pub(crate) const NO_METHOD: i64 = -32601;
 
-/// One line, as the protocol reads it.
+/// A message of the protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Message {
-    /// Wants an answer under its id.
+    /// A request, which needs an answer with the same id.
     Request { id: Value, method: String, params: Value },
-    /// Wants none.
+    /// A notification, which needs no answer.
     Note { method: String, params: Value },
-    /// Answers a request.
+    /// An answer to a request.
     Answer { id: Value, outcome: Result<Value, Fault> },
 }
 
-/// Why a request was not done.
+/// The error of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fault {
     pub(crate) code: i64,
@@ -25,7 +25,8 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// What it says: "Internal error" alone says nothing, so its data speaks too.
+    /// Returns the text of the error with the text of its data, because a message such as "Internal
+    /// error" explains nothing.
     pub(crate) fn words(&self) -> String {
         let more = match &self.data {
             Value::String(text) => Some(text.as_str()),
@@ -39,7 +40,7 @@ impl Fault {
     }
 }
 
-/// Reads a line; `None` when it is no message.
+/// Parses a line. Returns `None` if it is not a message.
 pub(crate) fn read(line: &str) -> Option<Message> {
     let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else { return None };
     let id = fields.remove("id").filter(|it| !it.is_null());
@@ -55,7 +56,7 @@ pub(crate) fn read(line: &str) -> Option<Message> {
         (Some(id), None) => match (fields.remove("result"), fields.remove("error")) {
             (Some(result), None) => Some(Message::Answer { id, outcome: Ok(result) }),
             (None, Some(error)) => Some(Message::Answer { id, outcome: Err(fault(&error)) }),
-            // Some programs send both, one of them null.
+            // Some programs send both fields, and one of them is null.
             (Some(Value::Null), Some(error)) => Some(Message::Answer { id, outcome: Err(fault(&error)) }),
             (Some(result), Some(Value::Null)) => Some(Message::Answer { id, outcome: Ok(result) }),
             _ => None,
@@ -72,12 +73,12 @@ fn fault(error: &Value) -> Fault {
     }
 }
 
-/// Which dialect is written.
+/// The dialect of JSON-RPC that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// With `"jsonrpc": "2.0"`.
     Standard,
-    /// Without it: Codex's app-server.
+    /// Without that field, as Codex's app-server does.
     Bare,
 }
 
@@ -106,7 +107,7 @@ impl Dialect {
     }
 }
 
-/// An id as text: what people and the board see of it.
+/// Returns an id as text, as people and the board see it.
 pub(crate) fn id_text(id: &Value) -> String {
     id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }

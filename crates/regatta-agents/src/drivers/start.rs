@@ -1,4 +1,4 @@
-//! How a program is started: its command line, its variables, and the files it wants in its home.
+//! Builds the command line and the variables of a program, and the files that it needs in its home.
 
 use std::path::Path;
 
@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::{PROMPT, REGATTA, Setup, TOKEN_PLACE, TOKEN_VARIABLE};
 
-/// The program and its arguments. `regatta` is our own program, which is the scripted agent too. No secret is ever
-/// among them: a command line can be read by everyone on the machine.
+/// Returns the program and its arguments. `regatta` is the regatta program, which is also the
+/// scripted agent. No secret is among the arguments, because every user of the machine can read a
+/// command line.
 pub fn command_line(setup: &Setup, prompt: &str, regatta: &Path) -> Vec<String> {
     let words = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
     let ourselves = regatta.to_string_lossy();
@@ -23,7 +24,7 @@ pub fn command_line(setup: &Setup, prompt: &str, regatta: &Path) -> Vec<String> 
         Runtime::Command { argv } => given(argv),
         Runtime::Acp { argv } => {
             let mut line = argv.clone();
-            // These take their model only here; the others are told in the session.
+            // These programs accept the model only as an argument. Others get it in the session.
             if let Some(model) = &setup.profile.model
                 && matches!(setup.program(), "gemini" | "qwen")
                 && !line.iter().any(|it| it == "-m" || it == "--model")
@@ -55,30 +56,31 @@ fn claude(setup: &Setup) -> Vec<String> {
     flag("--model", profile.model.as_deref());
     flag("--effort", profile.effort.as_deref());
     flag("--permission-mode", profile.mode.as_deref());
-    // Without a person at its keyboard it has no other switch for it.
+    // In this mode the program has no other switch for fast mode.
     flag("--settings", (profile.fast_mode == Some(true)).then_some(r#"{"fastMode":true}"#));
     flag("--append-system-prompt", profile.system_prompt.as_deref());
     if let Some(url) = &setup.mcp_url {
-        // The program itself puts the variable in.
+        // The program itself replaces the variable.
         let server = json!({
             "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {TOKEN_PLACE}") },
         });
         flag("--mcp-config", Some(&json!({ "mcpServers": { "regatta": server } }).to_string()));
-        // With these alone it need not ask: the attempt's token says what they may do.
+        // Regatta's tools need no permission, because the attempt's token limits them.
         flag("--allowedTools", Some("mcp__regatta"));
         line.push("--strict-mcp-config".to_owned());
     }
     line
 }
 
-/// How Codex asks and shuts itself in: from the profile's mode, which names either or both (`untrusted`, `read-only`,
-/// `never+workspace-write`).
+/// Returns Codex's approval policy and sandbox mode. The profile's mode may name either or both of
+/// them (`untrusted`, `read-only`, `never+workspace-write`).
 pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let mode = profile.mode.as_deref().unwrap_or_default();
     let named = |known: &[&str]| mode.split(['+', ',', ' ']).find(|it| known.contains(it)).map(str::to_owned);
     let approval = named(&["untrusted", "on-request", "never"]).unwrap_or_else(|| "on-request".to_owned());
     let sandbox = named(&["read-only", "workspace-write", "danger-full-access"]);
-    // Inside a sandbox of ours its own would be a second one, and makes `.git` read-only.
+    // Inside a sandbox of Regatta, Codex's own sandbox would be a second one and would make `.git`
+    // read-only.
     let otherwise = if profile.confine == Some(Level::Off) { "workspace-write" } else { "danger-full-access" };
     (approval, sandbox.unwrap_or_else(|| otherwise.to_owned()))
 }
@@ -86,20 +88,21 @@ pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
 fn codex(setup: &Setup, app_server: bool) -> Vec<String> {
     let profile = &setup.profile;
     let mut settings = vec![
-        // Nothing is downloaded or reported behind anyone's back.
+        // These settings prevent downloads and reports in the background.
         "check_for_update_on_startup=false".to_owned(),
         "features.plugins=false".to_owned(),
         "features.remote_plugin=false".to_owned(),
         "features.plugin_discovery_prefetch=false".to_owned(),
         "features.apps=false".to_owned(),
-        // A snapshot of the shell is a file with the whole environment in it, keys in clear (S4).
+        // A shell snapshot is a file with the whole environment, including keys in clear text (S4).
         "features.shell_snapshot=false".to_owned(),
         "analytics.enabled=false".to_owned(),
     ];
     if let Some(url) = &setup.mcp_url {
         settings.push(format!("mcp_servers.regatta.url={}", json!(url)));
         settings.push(format!("mcp_servers.regatta.bearer_token_env_var={}", json!(TOKEN_VARIABLE)));
-        // It need not ask: the attempt's token says what they may do. `codex exec`, which cannot ask, would refuse.
+        // Regatta's tools need no approval, because the attempt's token limits them. `codex exec`
+        // cannot ask and would refuse them.
         settings.push("mcp_servers.regatta.default_tools_approval_mode=\"approve\"".to_owned());
     }
     if let Some(effort) = &profile.effort {
@@ -127,12 +130,13 @@ fn codex(setup: &Setup, app_server: bool) -> Vec<String> {
     if let Some(session) = &setup.resume {
         line.extend(["resume".to_owned(), session.clone()]);
     }
-    // The prompt comes on its input: a command line has an end.
+    // The prompt comes on the input, because the length of a command line is limited.
     line.push("-".to_owned());
     line
 }
 
-/// The variables a program needs on top of the allow-list. Those of the profile come last and win.
+/// Returns the variables that a program needs in addition to the listed ones. Those of the profile
+/// come last and take precedence.
 pub fn environment(setup: &Setup) -> Vec<(String, String)> {
     let mut variables: Vec<(&str, &str)> = match (&setup.runtime, setup.program()) {
         (Runtime::Claude { .. }, _) | (Runtime::Acp { .. }, "claude" | "claude-agent-acp" | "claude-code-acp") => vec![
@@ -140,14 +144,15 @@ pub fn environment(setup: &Setup) -> Vec<(String, String)> {
             ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
             ("DISABLE_TELEMETRY", "1"),
             ("DISABLE_ERROR_REPORTING", "1"),
-            // Otherwise Regatta's tools are hidden behind a search.
+            // Otherwise the program hides Regatta's tools behind a search.
             ("ENABLE_TOOL_SEARCH", "false"),
         ],
         (Runtime::Acp { .. }, "codex" | "codex-acp") => vec![("NO_BROWSER", "1")],
         (_, "gemini") => vec![
             ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ("GEMINI_TELEMETRY_ENABLED", "false"),
-            // One process instead of two, of which the first ignores signals.
+            // The program then runs as one process instead of two, of which the first ignores
+            // signals.
             ("GEMINI_CLI_NO_RELAUNCH", "true"),
         ],
         (_, "qwen") => vec![("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_CODE_SUPPRESS_YOLO_WARNING", "1")],
@@ -164,19 +169,20 @@ pub fn environment(setup: &Setup) -> Vec<(String, String)> {
     };
     let claude = variables.iter().any(|(name, _)| *name == "DISABLE_AUTOUPDATER");
     if claude && setup.sandboxed_root {
-        // Without it Claude refuses to work for root, even where root can do no harm.
+        // Without this variable Claude refuses to run as root, even in a sandbox.
         variables.push(("IS_SANDBOX", "1"));
     }
     let begins = setup.begins();
     let begins = begins.to_string_lossy();
-    // OpenCode believes this rather than the directory it was started in.
+    // OpenCode uses this variable instead of its working directory.
     variables.push(("PWD", &begins));
     variables.push(("NO_COLOR", "1"));
     let own = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     own.chain(setup.profile.env.iter().cloned()).collect()
 }
 
-/// Files that a program wants in its home, where they do not exist yet: path and content.
+/// Returns the files, as path and content, that a program needs in its home if they do not exist
+/// there.
 pub fn files(setup: &Setup) -> Vec<(String, String)> {
     let has_key = |name: &str| {
         let keys = setup.profile.keys.iter().map(|it| it.name.as_str());
@@ -193,14 +199,16 @@ pub fn files(setup: &Setup) -> Vec<(String, String)> {
     };
     match setup.program() {
         "gemini" => {
-            let sign_in = match () {
-                () if has_key("GEMINI_API_KEY") => "gemini-api-key",
-                () if has_key("GOOGLE_API_KEY") => "vertex-ai",
-                () => "oauth-personal",
+            let sign_in = if has_key("GEMINI_API_KEY") {
+                "gemini-api-key"
+            } else if has_key("GOOGLE_API_KEY") {
+                "vertex-ai"
+            } else {
+                "oauth-personal"
             };
             vec![(".gemini/settings.json".to_owned(), quiet(sign_in).to_string())]
         }
-        // The same for the program that starts Codex by itself.
+        // This is the same setting for the adapter, which starts Codex itself.
         "codex-acp" => vec![(".codex/config.toml".to_owned(), "[features]\nshell_snapshot = false\n".to_owned())],
         "qwen" => {
             let sign_in = if has_key("OPENAI_API_KEY") { "openai" } else { "qwen-oauth" };
@@ -265,7 +273,7 @@ mod tests {
         assert!(line(&server).starts_with("codex app-server -c "));
     }
 
-    /// S4: a snapshot of the shell would hold every key of the environment in clear.
+    /// S4: a shell snapshot would contain every key of the environment in clear text.
     #[test]
     fn s4_codex_keeps_no_snapshot_of_its_shell() {
         for app_server in [false, true] {

@@ -1,14 +1,15 @@
-//! What went wrong, told from what programs say about it. One table for all of them.
+//! Classifies failures by the messages, statuses and data of programs, with one table for all
+//! programs.
 
 use regatta_core::session::{Class, Said, Stop};
 use serde_json::Value;
 
-/// Something that went wrong, understood.
+/// A classified failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) class: Class,
     pub(crate) detail: String,
-    /// When a limit is over, as a date in milliseconds.
+    /// The end of a limit in Unix milliseconds.
     pub(crate) until: Option<u64>,
 }
 
@@ -17,7 +18,7 @@ impl Trouble {
         Trouble { class, detail: shorten(&detail.into(), 2000), until: None }
     }
 
-    /// Reads it from words, a status and whatever data came along; `at` is when it was said.
+    /// Classifies a failure by its text, its status and its data. `at` is the time of the message.
     pub(crate) fn read(text: &str, status: Option<i64>, data: &Value, at: u64) -> Trouble {
         let class = of_data(data).or_else(|| status.and_then(of_status)).or_else(|| of_text(text));
         let class = class.or_else(|| of_text(&words_of(data))).unwrap_or(Class::Crashed);
@@ -25,7 +26,7 @@ impl Trouble {
         Trouble { until, ..Trouble::new(class, text) }
     }
 
-    /// How a turn that met it ended.
+    /// Returns the events of a turn that ended with this failure.
     pub(crate) fn ends_turn(&self) -> Vec<Said> {
         let mut said = Vec::new();
         if self.class == Class::RateLimit {
@@ -41,7 +42,7 @@ impl Trouble {
     }
 }
 
-/// The first so many characters, and a sign that there were more.
+/// Returns the first `most` characters, with an ellipsis if there are more.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -49,7 +50,7 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// Names that programs give to kinds of errors, in their data.
+/// Returns the class for the name of an error, or for the status, in the data of a program.
 fn of_data(data: &Value) -> Option<Class> {
     for key in ["errorKind", "error_kind", "codexErrorInfo", "code", "type", "kind"] {
         let class = match &data[key] {
@@ -70,7 +71,7 @@ fn of_data(data: &Value) -> Option<Class> {
     ["error", "details", "cause"].iter().filter(|it| data[**it].is_object()).find_map(|it| of_data(&data[*it]))
 }
 
-/// A kind of error by its name.
+/// Returns the class for the name of an error.
 pub(crate) fn of_name(name: &str) -> Option<Class> {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|it| it.to_ascii_lowercase()).collect();
     Some(match plain.as_str() {
@@ -124,7 +125,7 @@ pub(crate) fn of_name(name: &str) -> Option<Class> {
     })
 }
 
-/// A status as HTTP has them, or a JSON-RPC code that says something.
+/// Returns the class for an HTTP status or a JSON-RPC code.
 pub(crate) fn of_status(status: i64) -> Option<Class> {
     Some(match status {
         -32000 | 401 | 402 | 403 => Class::Auth,
@@ -136,7 +137,7 @@ pub(crate) fn of_status(status: i64) -> Option<Class> {
     })
 }
 
-/// Phrases that programs use, in the order in which they are looked for.
+/// Phrases in error messages, in the order in which they are looked for.
 const PHRASES: [(Class, &[&str]); 7] = [
     (
         Class::ContextFull,
@@ -239,7 +240,7 @@ const PHRASES: [(Class, &[&str]); 7] = [
     (Class::Cancelled, &["request was aborted", "interrupted by user", "request cancelled"]),
 ];
 
-/// A class by its words; `None` when they say nothing known.
+/// Returns the class for an error message, or `None` if it has no known phrase.
 pub(crate) fn of_text(text: &str) -> Option<Class> {
     let lower = text.to_lowercase();
     let by_phrase = || PHRASES.iter().find(|(_, phrases)| phrases.iter().any(|it| lower.contains(it))).map(|it| it.0);
@@ -250,7 +251,7 @@ pub(crate) fn of_text(text: &str) -> Option<Class> {
         .or_else(|| statuses.iter().find(|it| has_number(&lower, **it)).and_then(|it| of_status(*it)))
 }
 
-/// Whether a number stands alone in a text: 429 is not in 14290.
+/// Returns whether a number stands alone in a text. 429 does not match 14290.
 fn has_number(text: &str, number: i64) -> bool {
     let number = number.to_string();
     text.match_indices(&number).any(|(at, _)| {
@@ -269,10 +270,11 @@ fn words_of(data: &Value) -> String {
     }
 }
 
-/// No limit lasts longer than a year; what says so is nonsense, and would park a provider for ever.
+/// The longest plausible limit. A longer one is an error of the program and would park a provider
+/// forever.
 const LONGEST_LIMIT: u64 = 366 * 24 * 60 * 60 * 1000;
 
-/// Reads when a limit is over: from data first, then from words.
+/// Returns the time when a limit ends, from the data or else from the text.
 pub(crate) fn reset(text: &str, data: &Value, at: u64) -> Option<u64> {
     let found = reset_of_data(data, at, 0).or_else(|| reset_of_text(text, at));
     let found = found.or_else(|| reset_of_text(&words_of(data), at));
@@ -316,7 +318,7 @@ fn reset_of_text(text: &str, at: u64) -> Option<u64> {
     found.map(|it| at.saturating_add(whole(it)))
 }
 
-/// A date given in seconds or milliseconds since 1970; anything before 2001 is no date.
+/// Converts a time in seconds or milliseconds since 1970. Times before 2001 are rejected.
 fn date(number: f64) -> Option<u64> {
     match number {
         it if it >= 1e11 => Some(whole(it)),
@@ -325,8 +327,8 @@ fn date(number: f64) -> Option<u64> {
     }
 }
 
-/// A span in milliseconds from words like `20s`, `6m0s`, `1.5 hours`, `3 days 4 hours and 12 minutes`; a bare number
-/// counts seconds.
+/// Parses a span such as `20s`, `6m0s`, `1.5 hours` or `3 days 4 hours and 12 minutes` into
+/// milliseconds. A bare number counts as seconds.
 fn span(text: &str) -> Option<f64> {
     let mut rest = text.trim_start();
     let mut total = None;
@@ -351,8 +353,8 @@ fn span(text: &str) -> Option<f64> {
     total
 }
 
-/// A count from a number that a program wrote; nonsense is nothing.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped first")]
+/// Converts a program's number to a count. Invalid numbers become 0.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the number is clamped first")]
 pub(crate) fn whole(number: f64) -> u64 {
     if number.is_finite() { number.clamp(0.0, 9e15).round() as u64 } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! The table of errors, as programs really word them.
+//! Tests the classification with real error messages of programs.
 
 use super::*;
 use serde_json::json;

@@ -1,4 +1,6 @@
-//! A stage reports to its shim, hands over its listening sockets, and waits for the word to go on.
+//! Passes the listening sockets of a sandbox's init process to its shim, over a unix socket.
+//!
+//! The init process waits until the shim lets it continue.
 
 use std::fs::{File, Permissions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -15,13 +17,14 @@ use rustix::net::{
     recvmsg, sendmsg, sockopt::socket_peercred,
 };
 
-/// How long each side waits for the other.
+/// The time that each side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a stranger may keep the others waiting.
+/// The time for which a rejected process may delay the others.
 const BRIEFLY: Duration = Duration::from_secs(1);
 
-/// A path that is short however deep the directory lies: a socket's address holds 107 bytes.
+/// Returns a short path to a socket however deep its directory lies, because a socket's address
+/// holds only 107 bytes.
 fn short(path: &Path) -> io::Result<(File, PathBuf)> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     let name = path.file_name().unwrap_or_default();
@@ -29,7 +32,7 @@ fn short(path: &Path) -> io::Result<(File, PathBuf)> {
     Ok((directory, short))
 }
 
-/// Makes the socket, for its owner only.
+/// Creates the socket, with access for its owner only.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let (_directory, short) = short(path)?;
     match std::fs::remove_file(&short) {
@@ -41,8 +44,8 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Waits for the stage and takes so many sockets from it. Who is not welcome is told no: a stage whose shim has died
-/// may find the socket of the one that came after.
+/// Waits for the init process and receives `count` sockets from it. Another process is rejected: an
+/// init process whose shim has died may find the socket of the next shim.
 pub(super) fn take(
     listener: &UnixListener,
     count: usize,
@@ -50,11 +53,12 @@ pub(super) fn take(
 ) -> io::Result<(UnixStream, Vec<OwnedFd>)> {
     let mut stage = loop {
         let (mut stage, _) = listener.accept()?;
-        // Its number in our own namespace, whatever it is in its own.
+        // The credentials hold the process number in this process's namespace.
         if welcome(socket_peercred(&stage)?.pid.as_raw_nonzero().get().unsigned_abs()) {
             break stage;
         }
-        // Its word is read first: a line that is cut with something unread on it takes our word along.
+        // The peer's byte is read first, because closing a connection with unread data would
+        // discard the reply.
         stage.set_read_timeout(Some(BRIEFLY))?;
         drop(stage.read(&mut [0; 1]));
         drop(stage.write_all(b"n"));
@@ -72,23 +76,23 @@ pub(super) fn take(
     }
     if sockets.len() != count {
         drop(stage.write_all(b"n"));
-        return Err(io::Error::other(format!("the stage handed over {} sockets, not {count}", sockets.len())));
+        return Err(io::Error::other(format!("the init process passed {} sockets instead of {count}", sockets.len())));
     }
     Ok((stage, sockets))
 }
 
-/// Tells the stage that it may go on: its sockets are served.
+/// Tells the init process that its sockets are served and it may continue.
 pub(super) fn acknowledge(mut stage: UnixStream) -> io::Result<()> {
     stage.write_all(b"y")
 }
 
-/// Listens on these addresses, hands the sockets to the shim who serves them, and waits for its word. What remains here
-/// is nothing.
+/// Listens on these addresses, passes the sockets to the shim and waits for its reply. No socket
+/// stays open in this process.
 pub(crate) fn hand_over(socket: &Path, inside: &[SocketAddr]) -> Result<(), String> {
     let mut sockets = vec![];
     for address in inside {
         let listener = TcpListener::bind(address);
-        sockets.push(listener.map_err(|error| format!("nobody can listen on {address} in its network ({error})"))?);
+        sockets.push(listener.map_err(|error| format!("no socket can listen on {address} in the sandbox ({error})"))?);
     }
     let done = || -> io::Result<bool> {
         let (_directory, short) = short(socket)?;
@@ -98,7 +102,7 @@ pub(crate) fn hand_over(socket: &Path, inside: &[SocketAddr]) -> Result<(), Stri
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(io::Error::other("they do not fit"));
+            return Err(io::Error::other("the sockets do not fit into one message"));
         }
         sendmsg(&shim, &[IoSlice::new(b"s")], &mut control, SendFlags::NOSIGNAL)?;
         let mut answer = [0; 1];
@@ -108,7 +112,7 @@ pub(crate) fn hand_over(socket: &Path, inside: &[SocketAddr]) -> Result<(), Stri
     match done() {
         Ok(true) => Ok(()),
         Ok(false) => Err("its shim did not let it start".to_owned()),
-        Err(error) => Err(format!("its shim could not be reached ({error})")),
+        Err(error) => Err(format!("its shim is not reachable ({error})")),
     }
 }
 
@@ -149,7 +153,7 @@ mod tests {
     #[test]
     fn a_socket_is_served_by_who_got_it() {
         let directory = tempfile::tempdir().unwrap();
-        // Deeper than a socket's address can say.
+        // The path is longer than a socket's address can hold.
         let deep = directory.path().join("d".repeat(120));
         std::fs::create_dir(&deep).unwrap();
         let socket = deep.join("socket");

@@ -1,17 +1,20 @@
-//! The only way out of a program that has no network: a proxy in its shim that knows which hosts are listed.
+//! The only network access of a program without a network: a proxy in its shim that knows the
+//! allowed hosts.
 //!
 //! ```text
-//! inside, an empty network        outside, the shim
-//! stage: listens on 127.0.0.1 ──── its listening sockets, over a unix socket ───▶ gate: accepts, checks, connects
+//! inside, an empty network               outside, the shim
+//! init process: listens on 127.0.0.1 ──── its listening sockets, over a unix socket ───▶ gate: accepts, checks, connects
 //! program: HTTPS_PROXY=http://127.0.0.1:61080
 //! ```
-//! A socket stays in the network it was made in, whoever holds it. So there is no process inside that could be
-//! traced, stopped or talked into anything, and no socket of ours that the program could find: the one over which
-//! the stage hands its sockets over is gone before the program starts. The gate lives in the shim, so a daemon that
-//! restarts cuts nothing off, and it ends with the program.
 //!
-//! Layout: [`rules`] is what is listed and what no list opens by accident; [`hand`] is how the sockets get out;
-//! [`proxy`] is one connection; here is who serves them.
+//! A socket stays in the network in which it was created, whichever process holds it. Regatta
+//! therefore needs no process inside the sandbox that could be traced, stopped or misused. The
+//! program also finds no socket of Regatta, because the unix socket over which the init process
+//! passes its sockets is removed before the program starts. The gate runs in the shim, so it
+//! survives a restart of the daemon and ends with the program.
+//!
+//! [`rules`] holds the allow list and the addresses that no list opens by accident. [`hand`] passes
+//! the sockets, [`proxy`] serves one connection, and this file accepts connections.
 
 mod hand;
 mod proxy;
@@ -29,33 +32,36 @@ use serde::{Deserialize, Serialize};
 pub(crate) use hand::hand_over;
 pub use rules::Rules;
 
-/// Where the program finds the proxy: above the ports that the kernel gives to clients, so that none takes it.
+/// The proxy's port inside. It is above the ports that the kernel assigns to clients, so no client
+/// takes it.
 const PROXY_PORT: u16 = 61_080;
 
-/// How many connections each way serves at once; more wait until one has ended.
+/// The maximum number of connections per route. Further connections wait until one has ended.
 const MOST: usize = 64;
 
-/// How many different refused hosts are told one by one.
+/// The number of different refused hosts that are reported.
 const MOST_TOLD: usize = 500;
 
-/// What is let through for one program. Nothing in it is secret.
+/// The egress routes of one program. They contain no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ways {
-    /// The hosts that are listed; without any there is no proxy.
+    /// The allowed hosts. Without any there is no proxy.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// The daemon's own tools on this machine's loopback, at the same address inside.
+    /// The address of the daemon's tools on this machine's loopback, which is the same inside.
     #[serde(default)]
     pub tools: Option<SocketAddr>,
 }
 
 impl Ways {
-    /// The ways of a program that may reach these hosts and the tools at this URL; `None` when there is nowhere to go.
+    /// Creates the routes to these hosts and to the tools at this URL. Returns `None` if there is
+    /// no route.
     pub fn new(allow: &[String], tools: Option<&str>) -> Result<Option<Ways>, String> {
         let mut ways = Ways { allow: allow.to_vec(), tools: None };
         if let Some(url) = tools {
             match rules::server_of(url)? {
-                // Without powers nobody listens below: then the proxy is the way.
+                // Without privileges no process can listen on a low port, so the proxy leads to
+                // these tools.
                 rules::Server::Here(address) if address.port() < 1024 => ways.allow.push(address.to_string()),
                 rules::Server::Here(address) => ways.tools = Some(address),
                 rules::Server::Elsewhere(listed) => ways.allow.push(listed),
@@ -65,19 +71,20 @@ impl Ways {
         Ok((!ways.allow.is_empty() || ways.tools.is_some()).then_some(ways))
     }
 
-    /// Where the proxy is inside, if there is one.
+    /// Returns the proxy's address inside, if there is a proxy.
     pub fn proxy(&self) -> Option<SocketAddr> {
         let taken = self.tools.is_some_and(|it| it.port() == PROXY_PORT);
         let port = PROXY_PORT + u16::from(taken);
         (!self.allow.is_empty()).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// What the stage listens on, in the order in which it hands the sockets over.
+    /// Returns the addresses on which the init process listens, in the order in which it passes the
+    /// sockets.
     pub(crate) fn inside(&self) -> Vec<SocketAddr> {
         self.proxy().into_iter().chain(self.tools).collect()
     }
 
-    /// The variables that lead programs to the proxy.
+    /// Returns the variables that make programs use the proxy.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let Some(proxy) = self.proxy() else { return vec![] };
         let mut all = vec![("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned())];
@@ -85,7 +92,7 @@ impl Ways {
             ("HTTP_PROXY", format!("http://{proxy}")),
             ("HTTPS_PROXY", format!("http://{proxy}")),
             ("ALL_PROXY", format!("http://{proxy}")),
-            // Its own servers, and the tools, are reached as they are.
+            // The program's own servers and the tools are reached without the proxy.
             ("NO_PROXY", "127.0.0.1,localhost,::1".to_owned()),
         ] {
             all.push((name.to_lowercase(), value.clone()));
@@ -95,44 +102,46 @@ impl Ways {
     }
 }
 
-/// Something that was asked for and not let through.
+/// A connection that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The host and the port.
     pub to: String,
     pub why: String,
-    /// How often so far: the first, the tenth, the hundredth … is told.
+    /// The number of refusals so far. The first, the tenth, the hundredth and so on are reported.
     pub times: u64,
 }
 
-/// Is told what was refused.
+/// A function that receives reports of refused connections.
 pub type Tell = Arc<dyn Fn(Refused) + Send + Sync>;
 
-/// Where the stage hands over its sockets, and waits for the word to go on.
+/// The socket on which the init process passes its sockets and waits.
 pub struct Gate {
     listener: UnixListener,
     socket: PathBuf,
     ways: Ways,
 }
 
-/// The socket's name, in the program's directory for temporary files, which is its own and is seen inside.
+/// Returns the socket's path in the program's directory for temporary files, which is visible
+/// inside.
 pub(crate) fn socket_in(tmp: &Path) -> PathBuf {
     tmp.join(".regatta-egress")
 }
 
 impl Gate {
-    /// Makes the socket. The program is started after it.
+    /// Creates the socket. The program is started after it.
     pub fn open(tmp: &Path, ways: Ways) -> io::Result<Gate> {
         let socket = socket_in(tmp);
         Ok(Gate { listener: hand::listen(&socket)?, socket, ways })
     }
 
-    /// Waits for a stage and serves what it hands over, in threads of their own.
+    /// Waits for an init process and serves its sockets in new threads.
     pub fn attend(self, tell: Tell) -> io::Result<()> {
         self.admit(tell, &|_| true, || Ok(()))
     }
 
-    /// The same for the stage that is welcome; it goes on when all is settled.
+    /// Like [`Gate::attend`], but accepts only the init process that is `welcome` and runs `settle`
+    /// before it lets the process continue.
     pub(crate) fn admit(
         self,
         tell: Tell,
@@ -143,7 +152,7 @@ impl Gate {
         let guard = Arc::new(Guard { rules, told: Mutex::default(), tell });
         let inside = self.ways.inside();
         let taken = hand::take(&self.listener, inside.len(), welcome);
-        // Whatever came: nobody is to find it any more.
+        // The socket is removed in any case, so that no other process finds it.
         drop(self.listener);
         let removed = std::fs::remove_file(&self.socket);
         let (stage, sockets) = taken?;
@@ -160,7 +169,7 @@ impl Gate {
     }
 }
 
-/// What the connections of one program share.
+/// The state that the connections of one program share.
 struct Guard {
     rules: Rules,
     told: Mutex<HashMap<String, u64>>,
@@ -168,7 +177,8 @@ struct Guard {
 }
 
 impl Guard {
-    /// Tells of a refusal, but of the same one less and less often: a program that tries in a loop fills no disk.
+    /// Reports a refusal. Repeated refusals are reported less and less often, so that a program in
+    /// a loop fills no disk.
     fn refused(&self, to: &str, why: &str) {
         let mut told = lock(&self.told);
         if told.len() >= MOST_TOLD && !told.contains_key(to) {
@@ -179,7 +189,8 @@ impl Guard {
         let (times, last) = (*times, told.len() == MOST_TOLD);
         drop(told);
         if times.checked_ilog10().is_some_and(|it| 10_u64.pow(it) == times) {
-            let why = if last && times == 1 { format!("{why}; others after it are not told") } else { why.to_owned() };
+            let why =
+                if last && times == 1 { format!("{why}; further hosts are not reported") } else { why.to_owned() };
             (self.tell)(Refused { to: to.to_owned(), why, times });
         }
     }
@@ -189,7 +200,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Accepts until the program's network is gone.
+/// Accepts connections until the program's network is gone.
 fn serve(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<Guard>) {
     let busy = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {
@@ -199,7 +210,8 @@ fn serve(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<Guard>) 
         let client = match listener.accept() {
             Ok((client, _)) => client,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // Out of descriptors, mostly: when a connection has ended there are some again.
+            // Usually the process has no descriptors left, and gets some back when a connection
+            // ends.
             Err(_) => {
                 drop(place);
                 std::thread::sleep(proxy::NAP);
@@ -209,18 +221,18 @@ fn serve(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<Guard>) 
         let guard = Arc::clone(guard);
         let run = move || {
             let _place = place;
-            // A connection that breaks is the business of those at its ends.
+            // An error concerns only the two ends of the connection.
             drop(match tools {
                 Some(address) => proxy::pass_on(client, address),
                 None => proxy::answer(client, &guard),
             });
         };
-        // Without a thread the client is dropped, which is an answer too.
+        // Without a thread the client is dropped, so that its connection ends.
         drop(std::thread::Builder::new().name("gate".to_owned()).stack_size(proxy::STACK).spawn(run));
     }
 }
 
-/// One of the places for connections, free again when it is dropped.
+/// A slot for a connection, which is free again when it is dropped.
 struct Place(Arc<(Mutex<usize>, Condvar)>);
 
 impl Drop for Place {
@@ -248,7 +260,7 @@ mod tests {
         }
         let heard = lock(&heard);
         assert_eq!(heard.len(), 3 + MOST_TOLD - 1);
-        assert!(heard.last().unwrap().why.contains("are not told"), "{:?}", heard.last());
+        assert!(heard.last().unwrap().why.contains("are not reported"), "{:?}", heard.last());
     }
 
     #[test]

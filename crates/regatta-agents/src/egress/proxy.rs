@@ -1,4 +1,5 @@
-//! One connection through the gate: what is asked, whether it may, and then bytes both ways.
+//! Serves one connection through the gate: reads the request, checks the host, and copies bytes in
+//! both directions.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,44 +10,44 @@ use rustix::event::{PollFd, PollFlags};
 use super::{Guard, rules};
 use crate::process::ready_until;
 
-/// The stack of a connection's thread: what the system's resolver wants.
+/// The stack size of a connection's thread, as the system's resolver needs it.
 pub(super) const STACK: usize = 256 * 1024;
 
-/// How long to wait when the machine has no room for a connection.
+/// The pause after the machine has refused a connection for lack of resources.
 pub(super) const NAP: Duration = Duration::from_millis(100);
 
-/// How long a request's first lines may take, and how long they may be.
+/// The time that the head of a request may take, and its maximum length.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 const HEAD_MOST: usize = 16 * 1024;
 
-/// How long each address of a host is tried.
+/// The timeout of a connection to each address of a host.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a connection may be silent: longer than a model thinks.
+/// The time for which a connection may be idle. It is longer than a model takes to think.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// How much is held of each direction.
+/// The size of the buffer for each direction.
 const PIECE: usize = 16 * 1024;
 
-/// What was asked of the proxy.
+/// A request to the proxy.
 #[derive(Debug, PartialEq, Eq)]
 enum Ask {
-    /// A tunnel.
+    /// A tunnel (`CONNECT`).
     Tunnel { host: String, port: u16 },
-    /// One request, whose first lines are rewritten for the server itself.
+    /// A single request, whose head is rewritten for the target server.
     Request { host: String, port: u16, head: Vec<u8> },
 }
 
-/// Passes a connection on as it is.
+/// Copies a connection to another address without reading it.
 pub(super) fn pass_on(client: TcpStream, to: SocketAddr) -> io::Result<()> {
     let server = TcpStream::connect_timeout(&to, CONNECT_PATIENCE)?;
     pump(&client, &server, &[])
 }
 
-/// Answers a client of the proxy.
+/// Serves a client of the proxy.
 pub(super) fn answer(mut client: TcpStream, guard: &Guard) -> io::Result<()> {
     let Some((head, rest)) = read_head(&mut client)? else {
-        return say(&mut client, "400 Bad Request", "The request's first lines are too long, or were cut short.");
+        return say(&mut client, "400 Bad Request", "The head of the request is too long or incomplete.");
     };
     let (host, port, first) = match parse(&head) {
         Ok(Ask::Tunnel { host, port }) => (host, port, rest),
@@ -60,20 +61,22 @@ pub(super) fn answer(mut client: TcpStream, guard: &Guard) -> io::Result<()> {
         say(&mut client, "403 Forbidden", &text)
     };
     if !guard.rules.lists(&host, port) {
-        return refuse("it is not on the agent's list of hosts");
+        return refuse("it is not in the agent's list of hosts");
     }
     let addresses: Vec<IpAddr> = match rules::address(&host) {
         Some(address) => vec![address],
         None => match (host.as_str(), port).to_socket_addrs() {
             Ok(found) => found.map(|it| it.ip()).collect(),
-            Err(error) => return say(&mut client, "502 Bad Gateway", &format!("{host} has no address: {error}.")),
+            Err(error) => {
+                return say(&mut client, "502 Bad Gateway", &format!("{host} could not be resolved: {error}."));
+            }
         },
     };
     let open: Vec<IpAddr> = addresses.iter().copied().filter(|it| guard.rules.reaches(*it, port)).collect();
     if let (true, Some(first)) = (open.is_empty(), addresses.first()) {
-        return refuse(&format!("its name leads to {first}, an address of this machine or its network"));
+        return refuse(&format!("its name resolves to {first}, an address of this machine or its network"));
     }
-    let mut server = Err(io::Error::other("it has no address"));
+    let mut server = Err(io::Error::other("the host has no address"));
     for address in open {
         server = TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_PATIENCE);
         if server.is_ok() {
@@ -82,7 +85,7 @@ pub(super) fn answer(mut client: TcpStream, guard: &Guard) -> io::Result<()> {
     }
     let server = match server {
         Ok(server) => server,
-        Err(error) => return say(&mut client, "502 Bad Gateway", &format!("{to} cannot be reached: {error}.")),
+        Err(error) => return say(&mut client, "502 Bad Gateway", &format!("{to} is not reachable: {error}.")),
     };
     if head.starts_with(b"CONNECT ") {
         client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
@@ -101,7 +104,8 @@ fn say(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
     client.shutdown(Shutdown::Write)
 }
 
-/// Reads up to the empty line; returns what came behind it too. `None` when there is no such line.
+/// Reads up to the empty line. Returns the head and the bytes after it, or `None` if there is no
+/// empty line.
 fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let deadline = Instant::now() + HEAD_PATIENCE;
     let mut head = Vec::new();
@@ -132,7 +136,7 @@ fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
 }
 
 fn parse(head: &[u8]) -> Result<Ask, &'static str> {
-    const NO_REQUEST: &str = "This is no request that a proxy knows.";
+    const NO_REQUEST: &str = "This is not a valid request to a proxy.";
     let head = std::str::from_utf8(head).map_err(|_| NO_REQUEST)?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
@@ -144,16 +148,16 @@ fn parse(head: &[u8]) -> Result<Ask, &'static str> {
         let (host, port) = rules::split_or(target, None).ok_or(NO_REQUEST)?;
         return Ok(Ask::Tunnel { host, port });
     }
-    let rest = target.strip_prefix("http://").ok_or("This is a proxy: ask for http://HOST/…, or for a tunnel.")?;
+    let rest = target.strip_prefix("http://").ok_or("This is a proxy. Request http://HOST/… or a tunnel.")?;
     let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(at);
-    // A name and a password before an @ are not taken apart here, and so are no host.
+    // A host with a user name and a password before an @ is rejected.
     let (host, port) = rules::split_or(authority, Some(80)).filter(|it| !it.0.contains('@')).ok_or(NO_REQUEST)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut rewritten = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
     for line in lines.take_while(|it| !it.is_empty()) {
         let name = line.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
-        // One request to a connection: the next may be for another host.
+        // A connection serves one request, because the next may be for another host.
         let ours = ["host", "connection", "proxy-connection", "proxy-authorization", "keep-alive"];
         if !ours.contains(&name.as_str()) {
             rewritten.push_str(line);
@@ -170,9 +174,9 @@ struct Flow<'a> {
     to: &'a TcpStream,
     held: Vec<u8>,
     done: usize,
-    /// Nothing more comes.
+    /// Set when the source has ended.
     ended: bool,
-    /// And that was told.
+    /// Set when the target was told about the end.
     closed: bool,
 }
 
@@ -185,7 +189,7 @@ impl<'a> Flow<'a> {
         self.done == self.held.len()
     }
 
-    /// Moves what can be moved without waiting; returns whether anything was.
+    /// Moves the bytes that can be moved without waiting. Returns whether it moved any.
     fn step(&mut self) -> io::Result<bool> {
         let mut moved = false;
         if self.is_empty() && !self.ended {
@@ -207,14 +211,14 @@ impl<'a> Flow<'a> {
         }
         if self.ended && !self.closed {
             self.closed = true;
-            // It may have gone already.
+            // The target may be gone already.
             drop(self.to.shutdown(Shutdown::Write));
         }
         Ok(moved)
     }
 }
 
-/// What could be done now; `None` when one would have to wait.
+/// Turns the result of a non-blocking call into `None` if the call would have to wait.
 fn now(done: io::Result<usize>) -> io::Result<Option<usize>> {
     match done {
         Ok(length) => Ok(Some(length)),
@@ -223,7 +227,8 @@ fn now(done: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// Passes bytes both ways until both have ended, one breaks, or nothing happens for long.
+/// Copies bytes in both directions until both have ended, one breaks, or the connection is idle for
+/// too long.
 fn pump(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::Result<()> {
     for stream in [client, server] {
         stream.set_nonblocking(true)?;
@@ -245,7 +250,8 @@ fn pump(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::Result<()> 
         if !ready_until(&mut fds, Some(Instant::now() + IDLE))? {
             return Ok(());
         }
-        // One that is gone altogether is told even if nothing is wanted of it: then there is nothing left to do.
+        // A poll reports a lost peer even if no event was requested from it. Then there is nothing
+        // left to do.
         let gone = |it: usize| asked[it].is_empty() && fds[it].revents().intersects(PollFlags::HUP | PollFlags::ERR);
         if gone(0) || gone(1) {
             return Ok(());

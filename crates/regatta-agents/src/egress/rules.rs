@@ -1,15 +1,15 @@
-//! What is listed, and what no list opens by accident.
+//! The allow list of hosts, and the addresses that no name on the list opens by accident.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The ports of an entry that names none.
+/// The ports of an entry without a port.
 const USUAL_PORTS: [u16; 2] = [443, 80];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Host {
     /// Exactly this name.
     Name(String),
-    /// Every name under this one, and not itself; kept with its leading dot.
+    /// Every name below this one, but not the name itself. It is stored with its leading dot.
     Under(String),
     Address(IpAddr),
 }
@@ -17,7 +17,7 @@ enum Host {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     host: Host,
-    /// `None` is the usual ones.
+    /// The port; `None` stands for the usual ports.
     port: Option<u16>,
 }
 
@@ -25,21 +25,22 @@ struct Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
-/// The daemon's tools.
+/// The location of the daemon's tools.
 pub(super) enum Server {
-    /// On this machine's loopback.
+    /// An address of this machine's loopback.
     Here(SocketAddr),
-    /// As an entry of the list.
+    /// Another server, as an entry of the list.
     Elsewhere(String),
 }
 
 impl Rules {
-    /// Reads a list; says which entry is none.
+    /// Parses a list of hosts. The error names the invalid entry.
     pub fn new(entries: &[String]) -> Result<Rules, String> {
         entries.iter().map(|it| Rule::parse(it)).collect::<Result<_, _>>().map(Rules)
     }
 
-    /// Whether this may be asked for by this name or address. What a name stands for is asked of [`Rules::reaches`].
+    /// Returns whether the list allows this name or address. The address of a name is checked by
+    /// [`Rules::reaches`].
     pub(super) fn lists(&self, host: &str, port: u16) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address = address(&host);
@@ -53,8 +54,8 @@ impl Rules {
         })
     }
 
-    /// Whether a listed name may lead here: a name that somebody else controls must not lead to this machine or to
-    /// its neighbours, unless the address itself is listed.
+    /// Returns whether an allowed name may resolve to this address. The owner of a name must not be
+    /// able to open this machine or its network, unless the address itself is listed.
     pub(super) fn reaches(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         is_public(address) || self.0.iter().any(|it| it.host == Host::Address(address) && it.has_port(port))
@@ -65,7 +66,7 @@ impl Rule {
     fn parse(entry: &str) -> Result<Rule, String> {
         let wrong = || {
             format!(
-                "{entry:?} is no host: write example.com, *.example.com, 192.0.2.7 or one of them with :PORT, \
+                "{entry:?} is not a host: write example.com, *.example.com, 192.0.2.7 or one of them with :PORT, \
                  [2001:db8::7]:PORT for an address with colons"
             )
         };
@@ -79,7 +80,7 @@ impl Rule {
         };
         let host = match (address(&host), host.strip_prefix("*.")) {
             (Some(address), _) => Host::Address(address),
-            // `*.com` would be most of the world.
+            // `*.com` would allow most of the internet.
             (None, Some(suffix)) if name(suffix) && suffix.contains('.') => Host::Under(format!(".{suffix}")),
             (None, None) if name(&host) => Host::Name(host),
             _ => return Err(wrong()),
@@ -92,7 +93,7 @@ impl Rule {
     }
 }
 
-/// A host and its port, if it has one.
+/// Splits a text into a host and its port, if it has one.
 fn split(text: &str) -> Option<(&str, Option<u16>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']')?;
@@ -111,7 +112,7 @@ fn split(text: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// A host and its port, where a port must be or has a usual value.
+/// Splits a text into a host and a port. Without a port, `usual` is used.
 pub(super) fn split_or(text: &str, usual: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = split(text)?;
     let fine = !host.is_empty() && host.len() <= 253 && host.bytes().all(|it| it.is_ascii_graphic() && it != b'/');
@@ -122,20 +123,20 @@ fn number(text: &str) -> Option<u16> {
     text.parse().ok().filter(|it| *it != 0)
 }
 
-/// An address in its usual spelling, the one that is meant when it is wrapped into another.
+/// Parses an address. An IPv4 address that is mapped into IPv6 becomes the IPv4 address.
 pub(super) fn address(host: &str) -> Option<IpAddr> {
     host.parse::<IpAddr>().ok().map(|it| it.to_canonical())
 }
 
-/// Where a server of this URL is.
+/// Returns the location of the server of a URL.
 pub(super) fn server_of(url: &str) -> Result<Server, String> {
     let (rest, usual) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
         (Some(rest), _) => (rest, 80),
         (_, Some(rest)) => (rest, 443),
-        _ => return Err(format!("{url:?} is no address of a server")),
+        _ => return Err(format!("{url:?} is not the URL of a server")),
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let (host, port) = split_or(authority, Some(usual)).ok_or_else(|| format!("{url:?} is no address of a server"))?;
+    let (host, port) = split_or(authority, Some(usual)).ok_or_else(|| format!("{url:?} is not the URL of a server"))?;
     Ok(match address(&host) {
         Some(address) if address.is_loopback() => Server::Here(SocketAddr::new(address, port)),
         None if host.eq_ignore_ascii_case("localhost") => Server::Here(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
@@ -144,7 +145,8 @@ pub(super) fn server_of(url: &str) -> Result<Server, String> {
     })
 }
 
-/// Whether an address is one of the wide world's: not this machine's, its neighbours', or a name for either.
+/// Returns whether an address is on the public internet, and neither on this machine nor on its
+/// network.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(it) => {
@@ -157,7 +159,8 @@ fn is_public(address: IpAddr) -> bool {
                 || it.is_documentation()
                 || a == 0
                 || a >= 240
-                // Between a provider and its customers; protocols; measurements.
+                // These are the ranges for carrier NAT, for protocol assignments and for
+                // benchmarks.
                 || (a == 100 && (64..128).contains(&b))
                 || (a == 192 && b == 0 && c == 0)
                 || (a == 198 && (b == 18 || b == 19)))
@@ -166,7 +169,8 @@ fn is_public(address: IpAddr) -> bool {
             let s = it.segments();
             let inner = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
             if s[..6] == [0; 6] || s[..6] == [0, 0, 0, 0, 0, 0xffff] {
-                // None, itself, or an old way to write an address of the other kind.
+                // This is the unspecified address, the loopback address, or an embedded IPv4
+                // address.
                 return s[6] != 0 && is_public(inner(s[6], s[7]).into());
             }
             if s[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
@@ -175,7 +179,8 @@ fn is_public(address: IpAddr) -> bool {
             if s[0] == 0x2002 {
                 return is_public(inner(s[1], s[2]).into());
             }
-            // Only this eighth is given out; of it, tunnels, and what is for books.
+            // Only this eighth of the addresses is assigned. Tunnels and documentation are excluded
+            // from it.
             s[0] & 0xe000 == 0x2000 && !(s[0] == 0x2001 && (s[1] < 0x200 || s[1] == 0xdb8)) && s[0] != 0x3fff
         }
     }
@@ -238,7 +243,7 @@ mod tests {
             "[a]:1",
         ] {
             let error = Rules::new(&[entry.to_owned()]).unwrap_err();
-            assert!(error.contains("is no host"), "{entry}: {error}");
+            assert!(error.contains("is not a host"), "{entry}: {error}");
         }
     }
 

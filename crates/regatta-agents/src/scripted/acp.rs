@@ -1,7 +1,8 @@
-//! The agent's side of the Agent Client Protocol, version 1: the test double for everything that speaks it.
+//! The agent's side of the Agent Client Protocol, version 1. It is the test double for all code
+//! that speaks the protocol.
 //!
-//! Each prompt follows the script up to the next `end_turn` step, or to its end. A session is kept in the agent's home
-//! after every step, so that a later process can load it and goes on where the earlier one was.
+//! Each prompt follows the script up to the next `end_turn` step or to its end. The session is
+//! saved in the agent's home after every step, so a later process can load it and continue.
 
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -22,14 +23,14 @@ use crate::script::{Permission, Step};
 
 const RPC: Dialect = Dialect::Standard;
 
-/// The most updates that a session remembers for a later load.
+/// The number of updates that a session keeps for a later load.
 const REMEMBERED: usize = 200;
 
-/// Speaks ACP on the given streams until the input ends.
+/// Serves ACP on the given streams until the input ends.
 pub fn main(script_file: Option<PathBuf>, input: impl BufRead + Send + 'static, out: &mut dyn Write) -> ExitCode {
     let (sender, orders) = channel();
     std::thread::spawn(move || {
-        // A line that cannot be read ends the input as surely as its end does.
+        // An unreadable line ends the input too.
         for line in input.lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;
@@ -60,18 +61,18 @@ pub fn main(script_file: Option<PathBuf>, input: impl BufRead + Send + 'static, 
     ExitCode::SUCCESS
 }
 
-/// The variable that names the agent's own home in the data directory. The scripted agent usually runs without a
-/// sandbox, so that `HOME` is the user's, where it must leave nothing.
+/// The variable with the path of the agent's own home in the data directory. The scripted agent
+/// usually runs without a sandbox, so `HOME` is the user's home, where it must write nothing.
 pub(crate) const SESSIONS_HOME: &str = "REGATTA_SCRIPTED_HOME";
 
-/// What a session leaves behind.
+/// The saved state of a session.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Kept {
     id: String,
-    /// The next step, from 0.
+    /// The number of the next step, from 0.
     position: usize,
     updates: Vec<Value>,
-    /// Dollars over the whole session.
+    /// The cost of the whole session in dollars.
     cost: f64,
 }
 
@@ -93,7 +94,7 @@ impl Kept {
     }
 }
 
-/// What one turn used.
+/// The usage of one turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     input: u64,
@@ -217,15 +218,16 @@ impl Server<'_> {
         let Some(agent) = &mut self.agent else {
             return Err(Fault { code: -32002, message: "No session is open".to_owned(), data: Value::Null });
         };
-        // The task is at fault, so the agent stays free for others.
+        // The class blames the task, so the agent stays available for other tasks.
         let steps = self.script.as_ref().map_err(|why| fault(Class::Refused, why, None))?;
         if self.voice.session.position >= steps.len() && !steps.is_empty() {
-            self.voice.tell(agent.step, "say", json!({ "text": "Nothing is left of the script." }));
+            self.voice.tell(agent.step, "say", json!({ "text": "The script has no more steps." }));
         }
         let mut done = Ok(());
         while let Some(step) = steps.get(self.voice.session.position) {
             done = agent.follow(step, &mut self.voice);
-            // What was cut off, and a provider's trouble, are over when the session goes on.
+            // A step that was cancelled or met a provider's failure is not repeated when the
+            // session continues.
             let over = match &done {
                 Ok(()) | Err(Halt::Cancelled) => true,
                 Err(Halt::Trouble { class, .. }) => matches!(class, Class::RateLimit | Class::Overloaded),
@@ -273,7 +275,7 @@ impl Server<'_> {
     }
 }
 
-/// An error as a provider's adapter would word it.
+/// Returns an error as a provider's adapter would report it.
 fn fault(class: Class, reason: &str, reset_in: Option<Duration>) -> Fault {
     let code = match class {
         Class::Auth => -32000,
@@ -288,26 +290,27 @@ fn fault(class: Class, reason: &str, reset_in: Option<Duration>) -> Fault {
     Fault { code, message: reason.to_owned(), data }
 }
 
-/// The voice, and the ear.
+/// The connection to the client.
 struct Speaker<'a> {
     out: &'a mut dyn Write,
     orders: Receiver<String>,
-    /// What came while something else was waited for.
+    /// Messages that arrived during a wait for something else.
     waiting: Vec<Message>,
     next_id: u64,
     can_ask: bool,
     cancelled: bool,
-    /// The input has ended.
+    /// Set once the input has ended.
     hung_up: bool,
     session: Kept,
     turn: Used,
     mode: String,
-    /// What the running command has printed.
+    /// The output of the running command.
     output: String,
 }
 
 impl Speaker<'_> {
-    /// A client that no longer reads will close the input too, so a failed write needs no word.
+    /// Writes a line. A client that no longer reads also closes the input, so a failed write is
+    /// ignored.
     fn line(&mut self, line: &str) {
         drop(writeln!(self.out, "{line}").and_then(|()| self.out.flush()));
     }
@@ -336,14 +339,14 @@ impl Speaker<'_> {
         }
     }
 
-    /// Keeps the session; one that cannot be kept can merely not be loaded again.
+    /// Saves the session. If that fails, the session merely cannot be loaded again.
     fn keep(&mut self) {
         if let Err(error) = self.session.save() {
-            drop(writeln!(io::stderr(), "the session could not be kept: {error}"));
+            drop(writeln!(io::stderr(), "could not save the session: {error}"));
         }
     }
 
-    /// The next order; `None` when the input has ended.
+    /// Returns the next message, or `None` when the input has ended.
     fn next_order(&mut self) -> Option<Message> {
         if !self.waiting.is_empty() {
             return Some(self.waiting.remove(0));
@@ -355,11 +358,11 @@ impl Speaker<'_> {
         }
     }
 
-    /// Listens until `deadline`, or until an answer to `id` comes. A cancel ends the wait.
+    /// Waits until `deadline`, or until the answer to `id` arrives. A cancellation ends the wait.
     fn listen(&mut self, deadline: Option<Instant>, id: Option<u64>) -> Result<Option<Result<Value, Fault>>, Halt> {
         loop {
             if self.cancelled || self.hung_up {
-                // An answer that is on its way is not lost on anyone: the client knows that it comes too late.
+                // The client ignores an answer that arrives after a cancellation.
                 return Err(Halt::Cancelled);
             }
             let line = match deadline {
@@ -385,7 +388,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Asks the client and waits for its answer.
+    /// Sends a request to the client and waits for the answer.
     fn request(&mut self, method: &str, params: Value) -> Result<Value, Halt> {
         let id = self.next_id;
         self.next_id += 1;
@@ -459,14 +462,14 @@ impl Voice for Speaker<'_> {
                 }
                 self.update(update);
             }
-            // The request, or its answer, says it already.
+            // The request or its answer has shown it already.
             _ => {}
         }
     }
 
     fn ask(&mut self, question: &str, choices: &[String], default: Option<&str>) -> Result<String, Halt> {
         if !self.can_ask {
-            let why = "The client takes no questions; give the step a `default`.".to_owned();
+            let why = "The client supports no questions; give the step a `default`.".to_owned();
             return default.map(str::to_owned).ok_or(Halt::Failed(why));
         }
         let mut field = json!({ "type": "string", "title": "Answer" });
@@ -505,7 +508,7 @@ impl Voice for Speaker<'_> {
         if let Some(path) = path {
             tool["locations"] = json!([{ "path": path }]);
         }
-        // In an order, and with names, that mislead whoever does not look at the kinds.
+        // The order and the names mislead a client that does not look at the kinds.
         let options = json!([
             { "optionId": "o1", "name": "Yes, never", "kind": "reject_always" },
             { "optionId": "o2", "name": "Always", "kind": "allow_always" },

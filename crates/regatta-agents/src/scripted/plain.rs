@@ -1,4 +1,5 @@
-//! The plain voice: one JSON object per line out, nothing in.
+//! The plain communication of the scripted agent: it prints one JSON object per line and reads
+//! nothing.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,8 +11,8 @@ use serde_json::{Value, json};
 use super::{Agent, BAD_SCRIPT, Halt, Voice, steps};
 use crate::script::{Decision, Permission};
 
-/// What a step that must ask says where it cannot.
-const CANNOT_ASK: &str = "The scripted agent cannot ask a person when nobody speaks with it: give the step a \
+/// The error of a step that needs a person but has no protocol to ask one.
+const CANNOT_ASK: &str = "The scripted agent cannot ask a person without a protocol: give the step a \
      `default`, or let it speak ACP.";
 
 pub(super) fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
@@ -26,7 +27,7 @@ pub(super) fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCod
     end(&mut voice, agent, done, 1)
 }
 
-/// Says how it went, leaves the result where it is looked for, and gives the exit code.
+/// Prints the outcome, writes the result file and returns the exit code.
 fn end(voice: &mut Plain<'_>, mut agent: Agent, outcome: Result<usize, String>, failure: u8) -> ExitCode {
     let mut code = if outcome.is_ok() { 0 } else { failure };
     let detail = match outcome {
@@ -46,7 +47,7 @@ struct Plain<'a> {
 }
 
 impl Voice for Plain<'_> {
-    /// A log that cannot be written is no reason to leave the work half done.
+    /// Prints an event. A failed write is ignored, because the work should still be completed.
     fn tell(&mut self, step: usize, kind: &str, mut content: Value) {
         if kind == "ran" {
             return;

@@ -1,4 +1,5 @@
-//! Regatta's tools, as the scripted agent calls them: one request of the Model Context Protocol over plain HTTP.
+//! Calls Regatta's tools from the scripted agent: one request of the Model Context Protocol over
+//! plain HTTP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,10 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Longer than any tool waits.
+/// The timeout of a call. It is longer than any tool waits.
 const PATIENCE: Duration = Duration::from_secs(660);
 
-/// Where the tools are, and what opens them.
+/// The address of the tools and the credential for them.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
     url: String,
@@ -17,7 +18,7 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Those that a session was opened with.
+    /// Returns the tools with which a session was opened.
     pub(super) fn of_session(params: &Value) -> Option<Tools> {
         let server = params["mcpServers"].as_array()?.iter().find(|it| it["type"] == "http")?;
         let headers = server["headers"].as_array()?;
@@ -28,20 +29,20 @@ impl Tools {
         })
     }
 
-    /// Those that the environment names.
+    /// Returns the tools that the environment names.
     pub(super) fn of_environment() -> Option<Tools> {
         let (server, token) = (std::env::var("REGATTA_SERVER").ok()?, std::env::var("REGATTA_TOKEN").ok()?);
         Some(Tools { url: format!("{server}/mcp"), authorization: format!("Bearer {token}") })
     }
 
-    /// Calls a tool: what it says, or why it did not.
+    /// Calls a tool and returns its text, or the reason for its failure.
     pub(super) fn call(&self, tool: &str, input: &Value) -> Result<String, String> {
         let request = json!({
             "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": tool, "arguments": input },
         });
         let answer = self.post(&request.to_string()).map_err(|error| format!("Could not call {tool}: {error}."))?;
         let answer: Value = serde_json::from_slice(&answer)
-            .map_err(|_| format!("The answer of {tool} is no JSON: {}", String::from_utf8_lossy(&answer)))?;
+            .map_err(|_| format!("The answer of {tool} is not JSON: {}", String::from_utf8_lossy(&answer)))?;
         let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
         match (answer["result"]["isError"] == true, answer["result"].is_object()) {
             (false, true) => Ok(text.to_owned()),
@@ -66,7 +67,7 @@ impl Tools {
         stream.write_all(body.as_bytes())?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
-        let end = answer.windows(4).position(|it| it == b"\r\n\r\n").ok_or_else(|| bad("the answer was cut"))?;
+        let end = answer.windows(4).position(|it| it == b"\r\n\r\n").ok_or_else(|| bad("the answer is incomplete"))?;
         Ok(answer.split_off(end + 4))
     }
 }

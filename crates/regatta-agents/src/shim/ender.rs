@@ -1,19 +1,19 @@
-//! Ends the tree when that is asked, or when the program has left someone behind.
+//! Ends the process tree on command, or when the program has left processes behind.
 
 use std::time::{Duration, Instant};
 
 use crate::tree::{Asked, Tree};
 
-/// How long processes that the program left behind may take to end by themselves.
+/// The time that processes which the program left behind may take to end by themselves.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 
-/// How often newcomers among the processes left behind are looked for.
+/// The interval of the search for new processes among those that the program left behind.
 const ASK_ROUND: Duration = Duration::from_millis(100);
 
-/// How often the survivors of a kill are killed again.
+/// The interval at which the survivors of a kill are killed again.
 const KILL_ROUND: Duration = Duration::from_millis(20);
 
-/// Longer than anyone means; keeps a silly number from overflowing the clock.
+/// The longest accepted grace period. It keeps an absurd number from overflowing the clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) struct Ender {
@@ -28,19 +28,20 @@ impl Ender {
         Ender { tree, asked: Asked::new(), kill_at: None, program_ended: false }
     }
 
-    /// When there is something to do, if nothing else happens.
+    /// Returns the time of the next step if no event comes first.
     pub(super) fn next(&self) -> Option<Instant> {
         self.kill_at.map(|it| if self.program_ended { it.min(Instant::now() + ASK_ROUND) } else { it })
     }
 
-    /// Does what there is to do: after a command to stop within a grace, after the program's end, or in time.
+    /// Asks or kills processes as necessary: after a stop command with its grace period, after the
+    /// program's end, or when the grace period is over.
     pub(super) fn step(&mut self, stop: Option<Duration>, program_ended: bool) {
         let just_ended = program_ended && !self.program_ended;
         self.program_ended = program_ended;
-        // Under a stop the program's children keep the grace that was given.
+        // During a stop the program's children keep the grace period of the stop.
         let leftover = (just_ended && self.kill_at.is_none()).then_some(LEFTOVER_GRACE);
-        // Once the program has ended, those born since are asked too: nobody else will tell them.
-        // Before, they may be the program's own way to clean up.
+        // Once the program has ended, its new children are asked too, because no other process will
+        // tell them. Before that they may be the program's own way to clean up.
         if program_ended || stop.is_some() {
             drop(self.tree.ask(&mut self.asked));
         }

@@ -1,26 +1,28 @@
-//! How much may flow: lines that are not too long, and bytes that do not come too fast.
+//! The limits of a shim: the length of lines, and the rate and amount of bytes.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What one attempt may put on the disk and hold in memory.
+/// The limits of what one attempt may write to the disk and hold in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// A line is cut here; a mark counts what is missing.
+    /// The length at which a line is cut. A mark counts the missing bytes.
     pub line_bytes: usize,
-    /// So fast the journal may grow for long; then its pipes are read more slowly, and the program waits.
+    /// The rate at which the journal may grow over time. Above it the pipes are read more slowly,
+    /// and the program waits.
     pub bytes_per_second: u64,
-    /// So much it may grow at once.
+    /// The number of bytes by which the journal may grow at once.
     pub burst_bytes: u64,
-    /// Beyond this lines are counted and not kept.
+    /// The size beyond which lines are counted and not kept.
     pub journal_bytes: u64,
-    /// The most that the journal stores of the output of one tool call; a mark counts the rest.
+    /// The number of bytes that the journal stores of the output of one tool call. A mark counts
+    /// the rest.
     pub call_bytes: usize,
-    /// A segment of the journal has about this length.
+    /// The approximate length of a segment of the journal.
     pub segment_bytes: u64,
-    /// So much may wait for the program to read it.
+    /// The number of bytes that may wait for the program to read them.
     pub input_bytes: usize,
 }
 
@@ -38,13 +40,14 @@ impl Default for Limits {
     }
 }
 
-/// How much must be free again before the pipes are read on: a little at a time would only cost wake-ups.
+/// The number of bytes that must be free before the pipes are read again. Smaller amounts would
+/// only cause wake-ups.
 const BREATH: u64 = 256 << 10;
 
-/// By how much the memory of a long line grows.
+/// The number of bytes by which the buffer of a long line grows.
 const STEP: usize = 256 << 10;
 
-/// A bucket that fills at a steady rate.
+/// A token bucket that fills at a steady rate.
 pub(super) struct Bucket {
     level: i128,
     rate: u64,
@@ -66,16 +69,17 @@ impl Bucket {
         self.level -= i128::from(bytes);
     }
 
-    /// When more may come; `None` when it may now.
+    /// Returns the time until more may be read, or `None` if more may be read now.
     pub(super) fn wait(&mut self, now: Instant) -> Option<Duration> {
         let filled = now.saturating_duration_since(self.at).as_nanos() * u128::from(self.rate) / 1_000_000_000;
-        // What is less than a byte stays to be counted the next time.
+        // A fraction of a byte stays and is counted the next time.
         if filled > 0 {
             self.at = now;
             self.level = (self.level + filled.cast_signed()).min(self.burst.into());
         }
         let missing = i128::from(BREATH) - self.level;
-        // At the burst's very end nothing is left, and so it is after each breath: both wait for the next.
+        // The bucket is empty after the burst and after every later portion. In both cases the
+        // reader waits for the next portion.
         (self.level <= 0).then(|| {
             let nanos = missing.unsigned_abs() * 1_000_000_000 / u128::from(self.rate);
             Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -83,7 +87,7 @@ impl Bucket {
     }
 }
 
-/// Puts lines together from pieces; a long one is cut.
+/// A line splitter that assembles lines from pieces and cuts long lines.
 #[derive(Default)]
 pub(crate) struct Lines {
     part: Vec<u8>,
@@ -91,7 +95,8 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Takes a piece; calls back with each line that is complete and how many bytes of it are missing.
+    /// Processes a piece. Calls `line` for each complete line, with the number of bytes that were
+    /// cut from it.
     pub(crate) fn take<E>(
         &mut self,
         piece: &[u8],
@@ -113,7 +118,8 @@ impl Lines {
 
     fn push(&mut self, part: &[u8], most: usize) {
         let room = most.saturating_sub(self.part.len()).min(part.len());
-        // A long line grows by steps, not by doubling: a supervisor has no memory to spare.
+        // A long line grows by steps instead of doubling, because a supervisor has no memory to
+        // spare.
         if self.part.len() + room > self.part.capacity().max(STEP) {
             self.part.reserve_exact(room.max(STEP));
         }
@@ -122,12 +128,12 @@ impl Lines {
     }
 
     fn flush<E>(&mut self, mut line: impl FnMut(&[u8], u64) -> Result<(), E>) -> Result<(), E> {
-        // Given back, not kept: the next line is short again, mostly.
+        // The buffer is freed and not kept, because the next line is usually short again.
         let (part, cut) = (std::mem::take(&mut self.part), std::mem::take(&mut self.cut));
         line(&part, cut)
     }
 
-    /// The last line, if it has no newline.
+    /// Passes on the last line if it has no newline.
     pub(super) fn end<E>(&mut self, line: impl FnMut(&[u8], u64) -> Result<(), E>) -> Result<(), E> {
         if self.part.is_empty() && self.cut == 0 { Ok(()) } else { self.flush(line) }
     }

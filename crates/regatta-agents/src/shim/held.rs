@@ -1,8 +1,9 @@
-//! A program that waits, shut in, for our word.
+//! A program that waits inside its sandbox until the shim lets it continue.
 //!
-//! To shut it in takes some milliseconds, and so do the disk and the control group: all of that is done at once. Until
-//! the word is given its stage has started nothing, so that it can still be moved as a whole, and without the word it
-//! ends.
+//! The sandbox, the disk and the control group take some milliseconds each, so the shim sets them
+//! up in parallel. Until the shim lets it continue, the sandbox's init process has started nothing,
+//! so it can still be moved into the control group as a whole. If the shim dies first, the init
+//! process ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -15,10 +16,11 @@ use crate::egress::{Gate, Refused};
 use crate::journal::Mark;
 use crate::process::Process;
 
-/// How often those outside the control group are looked for. Nobody is born meanwhile, so the second look finds none.
+/// The number of searches for processes outside the control group. No process is born meanwhile, so
+/// the second attempt finds none.
 const LOOKS: u32 = 5;
 
-/// More than stand between any stage and its shim.
+/// The maximum number of generations between a sandbox's init process and its shim.
 const GENERATIONS: u32 = 16;
 
 pub(super) struct Held {
@@ -27,8 +29,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Begins to move a program that was just started. The kernel takes some milliseconds for the first move after a
-    /// while; those that follow are quick.
+    /// Starts to move a program that was just started into its control group. After a pause the
+    /// first move takes the kernel some milliseconds; later moves are quick.
     pub(super) fn new(program: u32, cgroup: Option<Cgroup>) -> Held {
         let moving = cgroup.and_then(|it| {
             let group = it.clone();
@@ -38,8 +40,9 @@ impl Held {
         Held { program, moving }
     }
 
-    /// Waits for its stage, serves its ways out, and gives the word once it is in its control group; says what holds
-    /// its processes together. `None` when it does not start, because it ended or was refused.
+    /// Waits for the sandbox's init process, serves its egress routes, and lets the program
+    /// continue once it is in its control group. Returns the mechanism that holds its processes
+    /// together, or `None` if the program does not start because it ended or was refused.
     pub(super) fn admit(self, gate: Gate, shared: &Arc<Shared>, group: &OnceLock<Cgroup>) -> Option<Containment> {
         let told = Arc::clone(shared);
         let tell = move |Refused { to, why, times }| told.mark(Mark::Refused { to, why, times });
@@ -60,7 +63,8 @@ impl Held {
         }
     }
 
-    /// Moves whoever is not in the control group yet; `None` when that cannot be done.
+    /// Moves the processes that are not in the control group yet. Returns `None` if that is not
+    /// possible.
     fn gather(self) -> Option<Cgroup> {
         let (cgroup, first) = self.moving?;
         noted("move it into its control group", first.join().ok()?)?;
@@ -79,7 +83,7 @@ impl Held {
     }
 }
 
-/// A process and all that come from it; `None` when this kernel does not tell.
+/// Returns a process and all its descendants, or `None` if the kernel does not list children.
 fn family(program: u32) -> Option<Vec<u32>> {
     let mut all = vec![program];
     let mut next = 0;
@@ -90,7 +94,7 @@ fn family(program: u32) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// Whether a process comes from the program, or is it.
+/// Returns whether a process is the program or descends from it.
 fn descends(pid: u32, program: u32) -> bool {
     let mut who = pid;
     for _ in 0..GENERATIONS {
@@ -116,7 +120,8 @@ mod tests {
         assert!(descends(child.id(), me) && descends(me, me));
         assert!(!descends(me, child.id()));
         assert_eq!(family(child.id()), Some(vec![child.id()]));
-        // Children of other tests end while we look: then nothing is said, and we look again.
+        // Children of other tests may end during the listing. The listing then fails and is
+        // repeated.
         assert!((0..1_000).find_map(|_| family(me)).unwrap().contains(&child.id()));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,6 +1,8 @@
-//! The thread that listens: to daemons on the socket, or to the one daemon of a check on standard input.
+//! The thread that receives commands: from daemons on the socket, or from the one daemon of a check
+//! on standard input.
 //!
-//! It writes no file and so waits for no disk: a stop is heard also while the scribe waits for one.
+//! It writes no file and so never waits for the disk. A stop command is received even while the
+//! journal writer waits for the disk.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -16,22 +18,25 @@ use super::shared::{Shared, Word};
 use crate::process::ready_until;
 use crate::socket::{Command, Reply};
 
-/// How long a check may take to end by itself when its daemon has died.
+/// The time that a check may take to end by itself when its daemon has died.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
-/// No command is longer: the longest is a line to say, escaped.
+/// The maximum length of a command in bytes. The longest command is an escaped line for the
+/// program.
 const LONGEST_COMMAND: usize = 64 << 20;
 
-/// So many bytes of answers may wait for a daemon that does not read them; then it is let go.
+/// The number of bytes of replies that may wait for a daemon. A daemon that reads more slowly is
+/// disconnected.
 const MOST_ANSWERS: usize = 64 << 10;
 
-/// So many may be connected at once.
+/// The maximum number of connections.
 const MOST_CONNECTIONS: usize = 64;
 
-/// Where commands come from.
+/// The source of commands.
 pub(super) enum Door {
     Socket(UnixListener),
-    /// A check ends with its daemon; `orphaned` is set when it does.
+    /// The standard input of a check, which ends with its daemon. `orphaned` is set when the daemon
+    /// is gone.
     Lifeline {
         input: Option<OwnedFd>,
         orphaned: Arc<AtomicBool>,
@@ -45,18 +50,18 @@ pub(super) struct Porter {
     pub(super) guests: Vec<Guest>,
 }
 
-/// A daemon that is connected.
+/// A connected daemon.
 pub(super) struct Guest {
     stream: UnixStream,
     heard: Vec<u8>,
     answers: Vec<u8>,
-    /// It waits for a record after this place.
+    /// Set while the daemon waits for a record after this number.
     seen: Option<u64>,
     gone: bool,
 }
 
 impl Porter {
-    /// Runs until the main thread, having reaped everybody, ends the process.
+    /// Runs until the main thread, having reaped all children, ends the process.
     pub(super) fn run(mut self) {
         while self.step().is_ok() {}
     }
@@ -88,7 +93,7 @@ impl Porter {
         self.guests.iter_mut().for_each(Guest::flush);
         self.guests.retain(|it| !it.gone);
         self.welcome();
-        // Several may have come at once: the most impatient counts.
+        // Of several stop commands the one with the shortest grace period counts.
         self.ender.step(stops.into_iter().min(), self.shared.has_program_ended());
         Ok(())
     }
@@ -121,7 +126,7 @@ impl Porter {
         }
     }
 
-    /// Reads what the daemon of a check says; its end is the end of the check.
+    /// Reads the commands of a check's daemon. The end of the input ends the check.
     fn hear_lifeline(&mut self) -> Option<Duration> {
         let Door::Lifeline { input, orphaned } = &mut self.door else { return None };
         let fd = input.as_ref()?;
@@ -166,7 +171,8 @@ fn answer(line: &[u8], shared: &Shared) -> Answer {
 }
 
 impl Guest {
-    /// Reads what it says; a daemon that is gone takes the rest of its last command with it.
+    /// Reads the daemon's commands. An incomplete command of a daemon that has disconnected is
+    /// dropped.
     fn hear(&mut self) {
         let mut piece = [0; 4096];
         loop {

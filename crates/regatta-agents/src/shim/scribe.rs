@@ -1,8 +1,9 @@
-//! The thread that writes the journal: it reads what the program prints, says to it what waits to be said, and puts
-//! both down in the order in which they happened.
+//! The thread that writes the journal.
 //!
-//! It never holds more than one piece and the line that is being put together. When the disk is full or slow, or the
-//! program prints faster than it may, the pipes are left alone for a while, and the program waits: nothing is lost.
+//! It reads the program's output, writes queued input to the program, and records both in the order
+//! in which they happened. It holds no more than one piece and the line that is being assembled.
+//! When the disk is full or slow, or the program prints faster than it may, the thread stops
+//! reading the pipes for a while and the program waits. Nothing is lost.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
@@ -21,30 +22,32 @@ use crate::process::ready_until;
 use crate::redact::Redactor;
 use crate::rundir::{Input, LaunchRecord, RunDir};
 
-/// How much is read at once.
+/// The number of bytes that are read at once.
 const PIECE: usize = 16 * 1024;
 
-/// How long a record may stay unsynced.
+/// The time for which a record may stay unsynced.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
-/// How much is still read from the pipes once nobody of the tree is left: more than they can hold.
+/// The number of bytes that are still read from a pipe once no process of the tree is left. It is
+/// more than a pipe can hold.
 const DRAIN: usize = 4 << 20;
 
-/// How long after a disk has refused it is tried again, and how often when nothing runs any more.
+/// The delay before a failed write to the disk is repeated, and how often it is repeated once
+/// nothing runs any more.
 const DISK_NAP: Duration = Duration::from_millis(100);
 const LAST_TRIES: u32 = 30;
 
-/// Our ends of the program's streams; none of them blocks.
+/// The shim's ends of the program's streams. None of them blocks.
 pub(super) struct Pipes {
     pub(super) input: Option<PipeWriter>,
     pub(super) output: PipeReader,
     pub(super) errors: PipeReader,
 }
 
-/// What is secret in a launch.
+/// The secrets of a launch.
 pub(super) struct Secrets {
     pub(super) redactor: Redactor,
-    /// The attempt's token, which the lines that open a session leave a place for.
+    /// The attempt's token. It replaces a placeholder in the lines that open a session.
     pub(super) token: Option<String>,
 }
 
@@ -54,11 +57,11 @@ struct Source {
     lines: Lines,
 }
 
-/// What is being written to the program.
+/// The input that is being written to the program.
 struct Saying {
     bytes: Vec<u8>,
     done: usize,
-    /// How much it counts as waiting.
+    /// The number of bytes that it occupies in the queue's limit.
     length: usize,
 }
 
@@ -69,7 +72,7 @@ pub(super) struct Scribe {
     input: Option<PipeWriter>,
     saying: Option<Saying>,
     sources: Vec<Source>,
-    /// When the oldest unsynced record came.
+    /// The time of the oldest unsynced record.
     unsynced: Option<Instant>,
 }
 
@@ -90,15 +93,16 @@ impl Scribe {
             kept: 0,
             full: false,
             dropped: (0, 0),
-            // Programs that are given one prompt print for people; the others speak a protocol.
+            // A program that is given one prompt prints for people; every other program speaks a
+            // protocol.
             tool_output: (launch.input == Input::Said).then(ToolOutput::default),
         };
         Scribe { shared, book, secrets, input: None, saying: None, sources: vec![], unsynced: None }
     }
 
-    /// Runs until nobody of the tree is left and everything is on the disk.
+    /// Runs until no process of the tree is left and everything is on the disk.
     pub(super) fn run(mut self, pipes: &Receiver<Pipes>) -> io::Result<()> {
-        // Nothing comes when the program could not be started.
+        // The channel closes without pipes when the program could not be started.
         let Ok(pipes) = pipes.recv() else { return Ok(()) };
         self.input = pipes.input;
         for (pipe, stream) in [(pipes.output, Stream::Out), (pipes.errors, Stream::Err)] {
@@ -123,7 +127,7 @@ impl Scribe {
 
         let bell = PollFd::new(&self.shared.scribe.0, PollFlags::IN);
         let wants = self.saying.is_some() || self.shared.has_words();
-        // Asked for nothing, it still tells when the program has closed its end.
+        // Even a poll for no event reports that the program has closed its end.
         let input =
             self.input.as_ref().map(|it| PollFd::new(it, if wants { PollFlags::OUT } else { PollFlags::empty() }));
         let sources = self.sources.iter().filter(|_| pause.is_none()).map(|it| PollFd::new(&it.pipe, PollFlags::IN));
@@ -162,7 +166,8 @@ impl Scribe {
         Ok(())
     }
 
-    /// Puts down what others have to say. A host's name is the program's own words, and may hold a secret.
+    /// Writes the marks of other threads. They are redacted, because a host's name comes from the
+    /// program and may contain a secret.
     fn marks(&mut self) -> io::Result<()> {
         for mark in self.shared.take_marks() {
             self.book.write(Stream::Mark, &self.secrets.redactor.clean(&mark.line()))?;
@@ -170,7 +175,7 @@ impl Scribe {
         Ok(())
     }
 
-    /// Lets readers see what was written.
+    /// Makes the written records visible to readers.
     fn show(&mut self) -> io::Result<()> {
         self.book.journal.flush()?;
         self.shared.grew(self.book.journal.last());
@@ -185,14 +190,15 @@ impl Scribe {
         self.book.journal.sync()
     }
 
-    /// Says what waits, as much as the program takes.
+    /// Writes queued input, as much as the program accepts.
     fn say(&mut self) -> io::Result<()> {
         if self.saying.is_none() {
             match self.shared.next_word() {
                 None => return Ok(()),
                 Some(Word::End) => return self.close_input(),
                 Some(Word::Line(line)) => {
-                    // Written down before its first byte is out, so that no answer can stand before it.
+                    // The line is recorded before its first byte is written, so that no answer can
+                    // precede it in the journal.
                     self.book.write(Stream::In, &self.secrets.redactor.clean(&line))?;
                     let length = line.len();
                     let mut bytes = self.secrets.fill(line).into_bytes();
@@ -205,7 +211,7 @@ impl Scribe {
         match input.write(&saying.bytes[saying.done..]) {
             Ok(length) => saying.done += length,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            // It has closed its input, whatever else may be wrong: nothing can be said any more.
+            // The program has closed its input, whatever the error is, so nothing more can be sent.
             Err(_) => return self.close_input(),
         }
         if saying.done == saying.bytes.len() {
@@ -227,8 +233,8 @@ impl Scribe {
         self.book.write(Stream::InEnd, "").map(drop)
     }
 
-    /// Reads what is left in the pipes, and puts everything onto the disk. Whoever may still hold a pipe is not of
-    /// the tree and is not waited for.
+    /// Reads the rest of the pipes and syncs everything to the disk. A process that still holds a
+    /// pipe does not belong to the tree and is not waited for.
     fn finish(&mut self, piece: &mut [u8]) -> io::Result<()> {
         for mut source in std::mem::take(&mut self.sources) {
             let mut left = DRAIN;
@@ -257,7 +263,7 @@ impl Scribe {
 }
 
 impl Secrets {
-    /// Puts the token in its place.
+    /// Replaces the token's placeholder in a line.
     fn fill(&self, line: String) -> String {
         match &self.token {
             Some(token) => drivers::fill(&line, token),
@@ -266,7 +272,7 @@ impl Secrets {
     }
 }
 
-/// Reads one piece; `None` when there is nothing to read now, 0 at the end.
+/// Reads one piece. Returns `None` if there is nothing to read now, and 0 at the end.
 fn read(source: &mut Source, piece: &mut [u8], book: &mut Book, redactor: &Redactor) -> io::Result<Option<usize>> {
     let length = match source.pipe.read(piece) {
         Ok(length) => length,
@@ -275,7 +281,8 @@ fn read(source: &mut Source, piece: &mut [u8], book: &mut Book, redactor: &Redac
         }
         Err(error) => return Err(error),
     };
-    // Also what will be cut or dropped: reading it costs the machine's time, which others need too.
+    // Bytes that will be cut or dropped count too, because reading them costs CPU time that other
+    // agents need.
     book.bucket.take(length as u64);
     let (stream, most) = (source.stream, book.limits.line_bytes);
     source.lines.take(&piece[..length], most, |line, cut| book.line(stream, line, cut, redactor))?;
@@ -285,22 +292,22 @@ fn read(source: &mut Source, piece: &mut [u8], book: &mut Book, redactor: &Redac
     Ok(Some(length))
 }
 
-/// The journal and its limits.
+/// The journal with its limits.
 struct Book {
     journal: Writer,
     limits: Limits,
     bucket: Bucket,
-    /// How much the journal holds.
+    /// The number of bytes in the journal.
     kept: u64,
     full: bool,
-    /// Lines and bytes that were not kept.
+    /// The numbers of lines and bytes that were not kept.
     dropped: (u64, u64),
-    /// For programs that speak a protocol.
+    /// Folds repeated output; present for programs that speak a protocol.
     tool_output: Option<ToolOutput>,
 }
 
 impl Book {
-    /// Puts down a line of the program's.
+    /// Records a line of the program's output.
     fn line(&mut self, stream: Stream, line: &[u8], cut: u64, redactor: &Redactor) -> io::Result<()> {
         let length = line.len() as u64 + cut + 1;
         if self.kept >= self.limits.journal_bytes {
@@ -311,7 +318,7 @@ impl Book {
             self.dropped = (self.dropped.0 + 1, self.dropped.1 + length);
             return Ok(());
         }
-        // A secret may lie across two updates, so a line is cleaned before it is folded.
+        // A secret may lie across two updates, so a line is redacted before it is folded.
         let text = String::from_utf8_lossy(line);
         let cleaned = redactor.clean(&text);
         let mut marks = Vec::new();
@@ -331,7 +338,8 @@ impl Book {
             }
         }
         let written = self.write(stream, folded.as_deref().unwrap_or(&cleaned))?;
-        // Its bytes were counted when they were read; here is what a record has on top.
+        // The bytes of the line were counted when they were read. The rest of the record is counted
+        // here.
         self.bucket.take(written.saturating_sub(line.len() as u64));
         if cut > 0 {
             marks.push(Mark::Cut { stream, bytes: cut });

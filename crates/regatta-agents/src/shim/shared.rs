@@ -1,4 +1,5 @@
-//! What the threads of a shim share: what is to be said to the program, and how far the journal is.
+//! The state that the threads of a shim share: the queued input, the marks to write, and the
+//! journal's progress.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::journal::Mark;
 use crate::socket::Reply;
 
-/// A word that waits to be said.
+/// An input that waits to be sent to the program.
 pub(super) enum Word {
     Line(String),
     /// The end of the input.
@@ -20,34 +21,34 @@ pub(super) enum Word {
 
 #[derive(Default)]
 struct Input {
-    /// The ordinal of the last word that was accepted.
+    /// The number of the last accepted input.
     accepted: u64,
-    /// Nothing more is accepted.
+    /// Set once no more input is accepted.
     closed: bool,
     queue: VecDeque<Word>,
     bytes: usize,
 }
 
-/// How many marks may wait to be written; their author counts what it could not tell.
+/// The number of marks that may wait to be written. Their authors count those that do not fit.
 const MOST_MARKS: usize = 64;
 
 pub(super) struct Shared {
     input: Mutex<Input>,
-    /// What other threads have to put down.
+    /// Marks of other threads that the journal writer has to record.
     marks: Mutex<Vec<Mark>>,
-    /// How many bytes may wait for the program to read them.
+    /// The number of bytes that may wait for the program to read them.
     most: usize,
-    /// The place of the last record that readers can see.
+    /// The number of the last record that readers can see.
     written: AtomicU64,
-    /// Somebody waits for the journal to grow.
+    /// Set while a daemon waits for the journal to grow.
     awaited: AtomicBool,
-    /// The program has ended; others of its tree may be left.
+    /// Set once the program has ended. Other processes of its tree may be left.
     program_ended: AtomicBool,
-    /// Nobody of the tree is left.
+    /// Set once no process of the tree is left.
     finishing: AtomicBool,
-    /// Wakes the thread that writes.
+    /// Wakes the journal writer.
     pub(super) scribe: Bell,
-    /// Wakes the thread that listens and ends.
+    /// Wakes the thread that receives commands and ends processes.
     pub(super) porter: Bell,
 }
 
@@ -68,11 +69,11 @@ impl Shared {
     }
 
     fn input(&self) -> MutexGuard<'_, Input> {
-        // No thread panics while it holds this; and what is there is whole after any step.
+        // No thread panics while it holds the lock, and the state is consistent after every step.
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a word to be said, unless it was taken before.
+    /// Queues an input for the program, unless its number was accepted before.
     pub(super) fn accept(&self, k: u64, word: Word) -> Reply {
         let mut input = self.input();
         let length = match &word {
@@ -86,13 +87,15 @@ impl Shared {
             return Reply::Closed;
         }
         if k != input.accepted + 1 {
-            return Reply::Refused { why: format!("{k} does not follow on {}", input.accepted) };
+            return Reply::Refused { why: format!("input {k} does not follow input {}", input.accepted) };
         }
         if matches!(&word, Word::Line(line) if line.contains('\n')) {
-            return Reply::Refused { why: "a line holds no newline".to_owned() };
+            return Reply::Refused { why: "the line contains a newline".to_owned() };
         }
         if length > self.most {
-            return Reply::Refused { why: format!("{length} bytes are more than a line may have ({})", self.most) };
+            return Reply::Refused {
+                why: format!("the line has {length} bytes, more than the limit of {}", self.most),
+            };
         }
         if input.bytes + length > self.most {
             return Reply::Busy;
@@ -106,7 +109,7 @@ impl Shared {
         Reply::Ok
     }
 
-    /// The next word to say. Its bytes count as waiting until [`Shared::said`].
+    /// Returns the next input to send. Its bytes count as waiting until [`Shared::said`].
     pub(super) fn next_word(&self) -> Option<Word> {
         self.input().queue.pop_front()
     }
@@ -115,6 +118,7 @@ impl Shared {
         !self.input().queue.is_empty()
     }
 
+    /// Frees the bytes of an input that was sent completely.
     pub(super) fn said(&self, bytes: usize) {
         let mut input = self.input();
         input.bytes = input.bytes.saturating_sub(bytes);
@@ -123,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Takes nothing more; returns how many lines will never be said.
+    /// Accepts no more input, and returns the number of queued lines that will never be sent.
     pub(super) fn close(&self) -> u64 {
         let mut input = self.input();
         input.closed = true;
@@ -132,7 +136,7 @@ impl Shared {
         lines as u64
     }
 
-    /// Has the scribe put this down. A flood of them is cut: they are told one by one only as fast as they are written.
+    /// Passes a mark to the journal writer. When too many marks wait, the mark is dropped.
     pub(super) fn mark(&self, mark: Mark) {
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         if marks.len() < MOST_MARKS {
@@ -146,14 +150,15 @@ impl Shared {
         std::mem::take(&mut *self.marks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells whoever waits that the journal has come this far.
+    /// Publishes the number of the last visible record, and wakes the control thread if a daemon
+    /// waits for it.
     pub(super) fn grew(&self, n: u64) {
         if self.written.swap(n, Ordering::SeqCst) != n && self.awaited.swap(false, Ordering::SeqCst) {
             self.porter.ring();
         }
     }
 
-    /// How far the journal is, and a promise to ring when it has gone further.
+    /// Returns the number of the last visible record, and requests a wake-up when it changes.
     pub(super) fn await_growth(&self) -> u64 {
         self.awaited.store(true, Ordering::SeqCst);
         self.written.load(Ordering::SeqCst)
@@ -178,7 +183,7 @@ impl Shared {
     }
 }
 
-/// Wakes a thread that polls.
+/// An eventfd that wakes a polling thread.
 pub(crate) struct Bell(pub(crate) OwnedFd);
 
 impl Bell {
@@ -187,7 +192,7 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        // It fails only when it rings already.
+        // The write fails only when the bell is ringing already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
@@ -208,7 +213,7 @@ mod tests {
     fn a_word_is_taken_once_and_in_its_turn() {
         let shared = Shared::new(10, false).unwrap();
         assert_eq!(shared.accept(1, line("one")), Reply::Ok);
-        assert_eq!(shared.accept(1, line("one")), Reply::Ok, "said again");
+        assert_eq!(shared.accept(1, line("one")), Reply::Ok, "the same input again");
         assert!(matches!(shared.accept(3, line("three")), Reply::Refused { .. }));
         assert!(matches!(shared.accept(2, line("a\nb")), Reply::Refused { .. }));
         assert!(matches!(shared.accept(2, line("eleven bytes")), Reply::Refused { .. }));
@@ -219,7 +224,7 @@ mod tests {
         assert_eq!(shared.accept(3, Word::End), Reply::Ok);
         assert_eq!(shared.accept(4, line("x")), Reply::Closed);
         assert_eq!(shared.accept(3, Word::End), Reply::Ok);
-        assert_eq!(shared.close(), 1, "a line was never said");
+        assert_eq!(shared.close(), 1, "one line was never sent");
         assert!(shared.next_word().is_none());
     }
 }

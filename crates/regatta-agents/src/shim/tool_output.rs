@@ -1,12 +1,14 @@
 //! Stores the output of a tool call once.
 //!
-//! Some programs send the whole output of a running command again with every line that it prints: the content of a
-//! `tool_call_update` of the Agent Client Protocol replaces the content before, and Codex sends the whole diff of a
-//! turn after every edit. A command of n lines would leave n² lines in the journal.
+//! Some programs send the whole output of a running command again with every line that it prints.
+//! In the Agent Client Protocol the content of a `tool_call_update` replaces the previous content,
+//! and Codex sends the whole diff of a turn after every edit. A command of n lines would leave n²
+//! lines in the journal.
 //!
-//! A text that continues the text before is therefore stored without the part that the journal already has, and
-//! [`CONTINUES`] names it. Driver and journal agree on that name, so nothing is lost. A text that replaces the text
-//! before is stored whole. What all updates of one call may store is bounded; a mark counts the rest.
+//! A text that continues the previous text is therefore stored without the part that the journal
+//! already has, and [`CONTINUES`] lists it. The driver reads the same field, so nothing is lost. A
+//! text that replaces the previous text is stored whole. The bytes stored for all updates of one
+//! call are limited; a mark counts the rest.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,21 +17,22 @@ use serde_json::{Map, Value, json};
 
 use crate::journal::Mark;
 
-/// The field of an update, in `_meta.regatta`, that lists the texts that continue those of the update before, each as
-/// a JSON pointer into the update.
+/// The field of an update, in `_meta.regatta`, that lists the texts that continue those of the
+/// previous update. Each entry is a JSON pointer into the update.
 pub(crate) const CONTINUES: &str = "continues";
 
-/// Shorter texts are stored as they are: to name them would take more room.
+/// Shorter texts are stored as they are, because listing them would take more room.
 const MIN_TEXT_BYTES: usize = 128;
 
-/// So many calls are remembered at once. A program that ends none of its calls starts anew with all of them.
+/// The number of calls that are remembered at once. A program that exceeds it starts anew with all
+/// of them.
 const MAX_OPEN_CALLS: usize = 256;
 
 /// The longest name of a call in a mark.
 const MAX_NAME_CHARS: usize = 100;
 
-/// How much of a line is compared to find out whether it repeats the line before. Longer lines than this exist only
-/// where the line limit is larger, so every line that was cut has as much.
+/// The number of bytes that are compared to find out whether a cut line repeats the previous one.
+/// It is below the line limit, so every cut line has as many bytes.
 const HEAD_BYTES: usize = 4 * 1024;
 
 /// The tool calls of one program, and how much of their output the journal has.
@@ -41,14 +44,14 @@ pub(super) struct ToolOutput {
 
 #[derive(Default)]
 struct Call {
-    /// By its pointer: the text that the last update had there.
+    /// The texts of the last update, by their JSON pointers.
     texts: BTreeMap<String, Known>,
     stored_bytes: usize,
     left_out_updates: u64,
     left_out_bytes: u64,
 }
 
-/// The last line that was too long to be read as JSON, and how often it came again.
+/// The last line that was too long to be parsed as JSON, and how often it was repeated.
 struct CutLine {
     head: Known,
     repeated_lines: u64,
@@ -73,7 +76,7 @@ impl Known {
     }
 }
 
-/// The line to store, and the marks that belong behind it.
+/// The line to store, and the marks to write after it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) line: String,
@@ -81,8 +84,8 @@ pub(super) struct Stored {
 }
 
 impl ToolOutput {
-    /// Returns the line to store in place of `line`, an update of a tool call; `None` if it is no such update and is
-    /// to be stored as it is.
+    /// Returns the line to store in place of `line`. Returns `None` if the line is not an update of
+    /// a tool call and is stored unchanged.
     pub(super) fn fold(&mut self, line: &str, max_call_bytes: usize) -> Option<Stored> {
         if !line.contains("tool_call") && !line.contains("turn/diff/updated") {
             return None;
@@ -93,7 +96,7 @@ impl ToolOutput {
         let call = self.calls.entry(key.clone()).or_default();
         let mut walk = Walk { call, continues: Vec::new(), left_out: 0, max_call_bytes };
         for (name, value) in update.as_object_mut()? {
-            // An input is what a person is asked about, and a driver must see all of it.
+            // A person decides by the input of a call, and a driver must see all of it.
             if name != "rawInput" && name != "_meta" {
                 walk.visit(&format!("/{name}"), value);
             }
@@ -121,8 +124,8 @@ impl ToolOutput {
         Some(Stored { line, marks })
     }
 
-    /// Returns whether a line that was cut, and can therefore not be read, repeats the cut line before. A line that
-    /// repeats is counted, not stored.
+    /// Checks whether a cut line, which cannot be parsed, repeats the previous cut line. A repeated
+    /// line is counted and not stored.
     pub(super) fn repeats(&mut self, line: &str, bytes: u64) -> Repeated {
         let mut end = HEAD_BYTES.min(line.len());
         while !line.is_char_boundary(end) {
@@ -155,7 +158,7 @@ impl ToolOutput {
     }
 }
 
-/// Whether a cut line is stored, and the mark that belongs before it.
+/// The decision whether to store a cut line, and the mark to write before it.
 pub(super) struct Repeated {
     pub(super) is_stored: bool,
     pub(super) mark: Option<Mark>,
@@ -175,7 +178,7 @@ impl CutLine {
     }
 }
 
-/// Returns the part of a message that replaces an earlier message with the same key.
+/// Returns the part of a message that replaces the part of an earlier message with the same key.
 fn replacing_update(message: &mut Value) -> Option<(String, &mut Value)> {
     let method = message["method"].as_str()?.to_owned();
     match method.as_str() {
@@ -202,7 +205,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Shortens every text below `value` by what the journal has of it and by what it may not have.
+    /// Shortens every text below `value`: drops the part that the journal has, and the part beyond
+    /// the call's limit.
     fn visit(&mut self, pointer: &str, value: &mut Value) {
         match value {
             Value::String(text) => self.shorten(pointer, text),
@@ -259,7 +263,7 @@ mod tests {
             .to_string()
     }
 
-    /// Puts the texts of stored lines together again, as a driver does.
+    /// Joins the texts of stored lines, as a driver does.
     fn put_together(lines: &[String]) -> String {
         let mut whole = String::new();
         for line in lines {
@@ -302,7 +306,7 @@ mod tests {
     #[test]
     fn a_call_has_a_bound_and_a_mark_counts_the_rest() {
         let mut calls = ToolOutput::default();
-        // A bar that is drawn anew: no text continues the text before.
+        // The bar is drawn anew each time, so no text continues the previous one.
         let bar = |n: usize| format!("{n:04} {}", "=".repeat(995));
         let mut stored = 0;
         for n in 0..100 {

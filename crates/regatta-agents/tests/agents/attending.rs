@@ -1,4 +1,4 @@
-//! Attending programs: hearing, saying, and doing so again after a restart.
+//! Session loops: reading events, sending input, and continuing after a restart.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::{A1, LONG, World, adapter, eventually, signal};
 
-/// A desk that notes what it hears and wishes for a few lines to be said.
+/// A session sink that records the events and requests a few inputs.
 #[derive(Default)]
 struct Notes {
     heard: Mutex<Vec<(u64, String)>>,
@@ -49,7 +49,8 @@ impl Desk for Notes {
     }
 }
 
-/// Says each prompt as a line when the one before was answered, and closes the input at the end.
+/// A driver that sends each prompt as a line after the previous one was answered, and closes the
+/// input at the end.
 #[derive(Default)]
 struct LineDriver {
     said: usize,
@@ -83,7 +84,7 @@ impl Driver for LineDriver {
     }
 }
 
-/// Starts a shell script whose input is said to it line by line.
+/// Starts a shell script that gets its input line by line.
 fn start_talking(world: &World, script: &str) {
     let mut launch = world.launch(&[]);
     launch.runtime = Runtime::Acp { argv: ["sh", "-c", script].map(str::to_owned).to_vec() };
@@ -102,7 +103,7 @@ fn what_a_program_prints_is_heard_and_its_end_judged() {
     let mut words: Vec<String> = notes.heard().into_iter().map(|it| it.1).collect();
     words.sort();
     assert_eq!(words, ["one", "two"]);
-    // Once more, after its end: the same from the beginning.
+    // After the program's end, a second loop reports the same events from the beginning.
     let again = Notes::default();
     world.adapter.attend(A1, &again).unwrap().unwrap();
     assert_eq!(again.heard(), notes.heard());
@@ -135,16 +136,16 @@ fn a_talk_goes_to_and_fro_until_its_input_is_closed() {
     let expected: Vec<String> = (0..50).map(|it| format!("got \"line\" {it}")).chain(["over".to_owned()]).collect();
     assert_eq!(world.lines(Stream::Out), expected);
     let streams: Vec<Stream> = world.records().iter().map(|it| it.stream).take(4).collect();
-    assert_eq!(streams, [Stream::In, Stream::Out, Stream::In, Stream::Out], "each answer behind its question");
+    assert_eq!(streams, [Stream::In, Stream::Out, Stream::In, Stream::Out], "each answer follows its question");
 }
 
-/// P1, P2: attendants come and go in mid-talk, each with a new adapter as after a restart; every line is said once
-/// and heard by each from the beginning.
+/// P1, P2: session loops are replaced in mid-turn, each with a new adapter as after a restart.
+/// Every line is sent once, and every loop reports all events from the beginning.
 #[test]
 fn p1_p2_attendants_change_in_mid_turn_and_nothing_is_lost_or_doubled() {
     let world = World::new();
     start_talking(&world, "while read -r line; do for i in 1 2 3 4 5; do echo \"$line.$i\"; done; done");
-    /// Answers come five at a time.
+    /// A driver that expects five lines of output for each input.
     struct Five(LineDriver);
     impl Driver for Five {
         fn saw(&mut self, record: &Record) -> Vec<Said> {
@@ -163,8 +164,9 @@ fn p1_p2_attendants_change_in_mid_turn_and_nothing_is_lost_or_doubled() {
     let mut verdict = None;
     for life in 1_usize.. {
         let notes = Notes::default();
-        // Each attendant gets five more prompts than the one before and is cut short in the middle of a turn. Without
-        // the limit, one that runs long before it sees the order to leave would finish the talk.
+        // Each loop gets five more prompts than the one before and is ended in the middle of a
+        // turn. Without the limit, a loop that runs long before it sees the request to leave would
+        // finish the session.
         let given = &prompts[..prompts.len().min(life * 5)];
         let is_last = given.len() == prompts.len();
         *notes.wishes.lock().unwrap() = Wishes { prompts: given.to_vec(), end: is_last, ..Wishes::default() };
@@ -174,19 +176,21 @@ fn p1_p2_attendants_change_in_mid_turn_and_nothing_is_lost_or_doubled() {
             let notes = &notes;
             let attendant =
                 scope.spawn(move || adapter.attend_with(A1, notes, Box::new(Five(LineDriver::default()))).unwrap());
-            eventually("it has heard enough", || notes.heard().len() >= enough || attendant.is_finished());
+            eventually("the loop has reported enough events", || {
+                notes.heard().len() >= enough || attendant.is_finished()
+            });
             notes.leave.store(true, Ordering::SeqCst);
             attendant.join().unwrap()
         });
         let heard: Vec<String> = notes.heard().into_iter().map(|it| it.1).collect();
         assert_eq!(heard, expected[..heard.len()], "in life {life}");
         if verdict.is_some() {
-            assert!(life >= 8, "the talk ended with attendant {life}, before it was given all prompts");
+            assert!(life >= 8, "the session ended with loop {life}, before it got all prompts");
             break;
         }
     }
     assert_eq!(verdict.unwrap().exit, Exit::Code(0));
-    assert_eq!(world.lines(Stream::In), prompts, "each was said once");
+    assert_eq!(world.lines(Stream::In), prompts, "each prompt was sent once");
     assert_eq!(world.lines(Stream::Out), expected);
 }
 
@@ -197,11 +201,11 @@ fn a_nudge_makes_it_look_and_without_one_it_looks_by_itself() {
     let notes = Notes::default();
     std::thread::scope(|scope| {
         let attendant = scope.spawn(|| attend(&world.adapter, &notes));
-        eventually("it looks", || notes.looks.load(Ordering::SeqCst) > 0);
+        eventually("the loop reads its input", || notes.looks.load(Ordering::SeqCst) > 0);
         for nth in 0..3 {
             notes.wishes.lock().unwrap().prompts.push(format!("{nth}"));
             world.adapter.nudge(A1);
-            eventually("it was said", || notes.heard().len() == nth + 1);
+            eventually("the prompt was answered", || notes.heard().len() == nth + 1);
         }
         notes.wishes.lock().unwrap().end = true;
         assert_eq!(attendant.join().unwrap().unwrap().exit, Exit::Code(4));
@@ -216,32 +220,36 @@ fn a_silence_is_told_while_it_lasts_and_its_end_once() {
     let notes = Notes::default();
     std::thread::scope(|scope| {
         let attendant = scope.spawn(|| attend(&world.adapter, &notes));
-        eventually("it is silent", || notes.silences.lock().unwrap().starts_with(&[true, true]));
+        eventually("the program is silent", || notes.silences.lock().unwrap().starts_with(&[true, true]));
         notes.wishes.lock().unwrap().prompts.push("speak".to_owned());
-        eventually("it speaks", || notes.silences.lock().unwrap().contains(&false));
+        eventually("the program prints", || notes.silences.lock().unwrap().contains(&false));
         notes.wishes.lock().unwrap().end = true;
         attendant.join().unwrap();
-        assert!(notes.silences.lock().unwrap().windows(2).all(|it| it != [false, false]), "its end is told once");
+        assert!(
+            notes.silences.lock().unwrap().windows(2).all(|it| it != [false, false]),
+            "the end of the silence is reported once"
+        );
     });
 }
 
-/// L12: neither the date of a file nor the date of a record makes a program silent for a daemon that starts anew.
+/// L12: neither the date of a file nor the date of a record makes a program silent for a daemon
+/// that restarts.
 #[test]
 fn l12_a_date_that_was_changed_is_no_silence() {
     let mut world = World::new();
     world.adapter = world.adapter.clone().with_silence(Duration::from_secs(3600));
     start_talking(&world, ECHO);
-    // As for a daemon whose clock is a day ahead of the shim's.
+    // This simulates a daemon whose clock is a day ahead of the shim's clock.
     let launch = std::fs::File::open(world.run_dir().join("launch.json")).unwrap();
     launch.set_modified(std::time::SystemTime::now() - Duration::from_secs(24 * 3600)).unwrap();
     let notes = Notes::default();
     std::thread::scope(|scope| {
         let attendant = scope.spawn(|| attend(&world.adapter, &notes));
-        eventually("it is looked at", || notes.looks.load(Ordering::SeqCst) >= 3);
+        eventually("the loop reads its input", || notes.looks.load(Ordering::SeqCst) >= 3);
         notes.wishes.lock().unwrap().end = true;
         attendant.join().unwrap();
     });
-    assert!(notes.silences.lock().unwrap().is_empty(), "nothing was silent for an hour");
+    assert!(notes.silences.lock().unwrap().is_empty(), "the program was not silent for an hour");
 }
 
 #[test]
@@ -253,7 +261,7 @@ fn p3_a_killed_shim_ends_the_talk_as_lost() {
     notes.wishes.lock().unwrap().prompts.push("hello".to_owned());
     let verdict = std::thread::scope(|scope| {
         let attendant = scope.spawn(|| attend(&world.adapter, &notes));
-        eventually("it talks", || notes.heard().len() == 1);
+        eventually("the program answers", || notes.heard().len() == 1);
         signal(world.shim().pid, "KILL");
         attendant.join().unwrap().unwrap()
     });
@@ -261,7 +269,7 @@ fn p3_a_killed_shim_ends_the_talk_as_lost() {
     world.assert_nothing_runs();
 }
 
-/// A line to a shim, as a daemon has one.
+/// A connection to a shim, as a daemon has one.
 struct Wire(BufReader<UnixStream>);
 
 impl Wire {
@@ -287,7 +295,7 @@ impl Wire {
 #[test]
 fn p1_what_is_said_twice_under_one_ordinal_is_said_once() {
     let world = World::new();
-    // It goes on after the end of its input, so that there is someone to ask.
+    // The program continues after the end of its input, so that its shim still answers.
     start_talking(&world, &ECHO.replace("exit", "while [ ! -e go ]; do sleep 0.01; done; exit"));
     let (mut first, mut second) = (Wire::open(&world), Wire::open(&world));
     let ok = json!({"it": "ok"});
@@ -296,7 +304,7 @@ fn p1_what_is_said_twice_under_one_ordinal_is_said_once() {
     assert_eq!(second.ask(json!({"do": "say", "k": 2, "line": "two"})), ok);
     assert_eq!(first.ask(json!({"do": "say", "k": 4, "line": "four"}))["it"], "refused");
     assert_eq!(first.ask(json!({"do": "dance"}))["it"], "refused");
-    // A daemon that dies in the midst of a command has not given it.
+    // A command of a daemon that dies in the middle of it is not executed.
     second.0.get_mut().write_all(b"{\"do\":\"say\",\"k\":3,\"line\":\"thr").unwrap();
     drop(second);
     assert_eq!(first.ask(json!({"do": "close", "k": 3})), ok);
@@ -317,12 +325,12 @@ fn growth_is_told_to_who_asks_and_only_then() {
     assert_eq!(wire.ask(json!({"do": "say", "k": 1, "line": "one"})), json!({"it": "ok"}));
     let grew = wire.hear();
     assert!(grew["it"] == "grew" && grew["n"].as_u64().unwrap() >= 1, "{grew}");
-    eventually("it has answered", || world.records().len() == 2);
-    // Asked about what is there already, it answers at once; and no answer came unasked in between.
+    eventually("the program has answered", || world.records().len() == 2);
+    // A request about existing records is answered at once, and no reply came without a request.
     assert_eq!(wire.ask(json!({"do": "attach", "seen": 1})), json!({"it": "grew", "n": 2}));
 }
 
-/// A program that does not read its input hinders nothing but its input.
+/// A program that does not read its input can still be read and stopped.
 #[test]
 fn a_program_that_never_reads_can_be_heard_and_stopped() {
     let mut world = World::new();
@@ -339,9 +347,9 @@ fn a_program_that_never_reads_can_be_heard_and_stopped() {
             "busy" => busy += 1,
             other => panic!("{other}"),
         }
-        assert!(k < 30, "a queue without an end");
+        assert!(k < 30, "the queue has no limit");
     }
-    assert!(k >= 8, "{k} lines only");
+    assert!(k >= 8, "only {k} lines were accepted");
     assert_eq!(world.lines(Stream::Out), ["here"]);
     let too_long = json!({"do": "say", "k": k + 1, "line": "y".repeat(2 << 20)});
     assert_eq!(wire.ask(too_long)["it"], "refused");
@@ -357,11 +365,13 @@ fn a_program_that_closes_its_input_is_noticed() {
     let world = World::new();
     start_talking(&world, "exec <&-; touch up; sleep 1000");
     world.wait_for("up");
-    eventually("it is noted", || world.records().last().is_some_and(|it| it.stream == Stream::InEnd));
+    eventually("the end of the input is recorded", || {
+        world.records().last().is_some_and(|it| it.stream == Stream::InEnd)
+    });
     assert_eq!(Wire::open(&world).ask(json!({"do": "say", "k": 1, "line": "x"}))["it"], "closed");
 }
 
-/// S4: the program gets the token, the journal what stands for it.
+/// S4: the program gets the token, and the journal has the placeholder.
 #[test]
 fn s4_a_token_that_is_said_is_filled_in_behind_the_journal() {
     let world = World::new();
@@ -379,7 +389,7 @@ fn s4_a_token_that_is_said_is_filled_in_behind_the_journal() {
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
 }
 
-/// S4: the program gets what was said to it, the journal only what is no secret.
+/// S4: the program gets the whole input, and the journal has it without the secret.
 #[test]
 fn s4_a_secret_that_is_said_to_a_program_is_not_in_its_journal() {
     let world = World::new();
@@ -402,7 +412,7 @@ fn a_transcript_is_read_in_parts_while_it_grows() {
         let mut from = 1;
         for nth in 0..5 {
             notes.wishes.lock().unwrap().prompts.push(format!("{nth}"));
-            eventually("it has answered", || notes.heard().len() == nth + 1);
+            eventually("the program has answered", || notes.heard().len() == nth + 1);
             let lines = world.adapter.transcript(A1, from, 100).unwrap();
             let places: Vec<u64> = lines.iter().map(|it| it.record.n).collect();
             assert_eq!(places, [from, from + 1]);
@@ -417,7 +427,8 @@ fn a_transcript_is_read_in_parts_while_it_grows() {
     assert_eq!(world.adapter.transcript(regatta_core::ids::AttemptId(9), 1, 2).unwrap(), []);
 }
 
-/// A prompt has many lines: a program that takes one prompt gets it whole, and then the end of its input.
+/// A prompt can have many lines. A program that takes one prompt gets it whole, followed by the end
+/// of its input.
 #[test]
 fn a_prompt_of_many_lines_reaches_a_program_that_takes_only_one() {
     for runtime in [

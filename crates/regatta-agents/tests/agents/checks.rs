@@ -1,4 +1,4 @@
-//! Checks.
+//! Checks and one-time commands.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ fn check(world: &World, command: &str, timeout: Duration) -> CheckResult {
     let result = world.adapter.check(&check).unwrap();
     world.assert_nothing_runs();
     let left = fs::read_dir(world.data().join("checks")).unwrap().count();
-    assert_eq!(left, 0, "its directory is cleared away");
+    assert_eq!(left, 0, "the check's directory is removed");
     result
 }
 
@@ -36,11 +36,12 @@ fn a_check_passes_or_fails_with_what_it_printed() {
     assert_eq!(check(&world, "kill -SEGV $$", LONG).exit, Exit::Signal(11));
 }
 
-/// S4: what a check printed is stored and shown, so it has no secrets; a command that runs once leaves none on the disk.
+/// S4: the output of a check is stored and shown, so it contains no secrets. A one-time command
+/// leaves none on the disk.
 #[test]
 fn s4_what_a_check_prints_has_no_secret() {
     let world = World::new();
-    // Written so that the command does not look like what it prints.
+    // The command is written so that it does not contain its own output.
     let command = "echo \"pass\"\"word=hunter2\"\"secret is wrong\"; exit 1";
     let printed = "password=[redacted] is wrong\n";
     assert_eq!(check(&world, command, LONG).output, printed);
@@ -68,8 +69,8 @@ fn a_check_that_takes_too_long_is_ended_with_all_it_started() {
     assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
 }
 
-/// P3: a check that nobody wants any more is ended with all it started, long before its time is up; one that nobody wants
-/// from the beginning is not begun.
+/// P3: a check that is no longer needed is ended with all its processes, long before its time is
+/// up. A check that is not needed in the first place is not begun.
 #[test]
 fn p3_a_check_that_is_no_longer_wanted_is_ended_with_all_it_started() {
     let world = World::new();
@@ -96,8 +97,8 @@ fn p3_a_check_that_is_no_longer_wanted_is_ended_with_all_it_started() {
     assert!(said.passed() && said.output == "said\n", "{said:?}");
 }
 
-/// P3: when the daemon ends nothing of a check is left: it is ended with all it started before anybody is told so, and
-/// none begins.
+/// P3: when the daemon shuts down, running checks are ended with all their processes before the
+/// caller returns, and no new check begins.
 #[test]
 fn p3_checks_are_gone_when_nobody_hears_them_any_more() {
     let world = World::new();
@@ -112,15 +113,15 @@ fn p3_checks_are_gone_when_nobody_hears_them_any_more() {
     };
     std::thread::scope(|scope| {
         let runs = scope.spawn(|| world.adapter.check(&check));
-        eventually("it runs", || began.exists());
+        eventually("the check runs", || began.exists());
         world.adapter.rest();
-        assert!(runs.join().unwrap().is_err_and(|it| it.what.contains("is ending")));
+        assert!(runs.join().unwrap().is_err_and(|it| it.what.contains("is shutting down")));
     });
     world.assert_nothing_runs();
     assert_eq!(fs::read_dir(world.data().join("checks")).unwrap().count(), 0);
     fs::remove_file(&began).unwrap();
     assert!(world.adapter.check(&check).is_err());
-    assert!(!began.exists(), "none begins");
+    assert!(!began.exists(), "no new check begins");
 }
 
 #[test]
@@ -191,7 +192,7 @@ fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
     assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\nx\n");
     let late = once(&world, "late", "trap 'exit 0' TERM; while :; do sleep 0.05; done", Duration::from_millis(200));
     assert!(late.timed_out && !late.passed(), "{late:?}");
-    assert!(once(&world, "late", "true", LONG).timed_out, "and so it is remembered");
+    assert!(once(&world, "late", "true", LONG).timed_out, "the record says so");
     world.assert_nothing_runs();
     let check = Check {
         command: "true".into(),
@@ -204,19 +205,24 @@ fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
     assert!(world.adapter.check(&check).is_err());
 }
 
-/// What ended long ago goes; what runs, and what has just ended, stays.
+/// Old records are removed; the records of running commands and of commands that have just ended
+/// stay.
 #[test]
 fn records_of_commands_are_kept_for_a_while() {
     let world = World::new();
-    assert_eq!(world.adapter.prune_commands(Duration::ZERO, std::time::SystemTime::now()), Ok(0), "there are none yet");
+    assert_eq!(
+        world.adapter.prune_commands(Duration::ZERO, std::time::SystemTime::now()),
+        Ok(0),
+        "there are no records yet"
+    );
     for name in ["old", "young"] {
         assert!(once(&world, name, "echo x >> runs", LONG).passed());
     }
     let commands = world.data().join("commands");
     let record = fs::File::options().append(true).open(commands.join("old/exit.json")).unwrap();
     record.set_modified(std::time::SystemTime::now() - Duration::from_secs(1_000)).unwrap();
-    // A shim lets go of its directory a moment after its last record.
-    eventually("the old one is gone", || {
+    // A shim holds its lock for a moment after its last record.
+    eventually("the old record is gone", || {
         world.adapter.prune_commands(Duration::from_secs(500), std::time::SystemTime::now()).unwrap();
         !commands.join("old").exists()
     });
@@ -224,7 +230,7 @@ fn records_of_commands_are_kept_for_a_while() {
     assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\nx\n");
 }
 
-/// J8: what the daemon's death interrupts is joined, not repeated.
+/// J8: a command that outlives its daemon is joined and not repeated.
 #[test]
 fn a_command_under_a_name_outlives_its_daemon_and_is_joined() {
     let world = World::new();
@@ -244,18 +250,18 @@ fn a_command_under_a_name_outlives_its_daemon_and_is_joined() {
     assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\n");
 }
 
-/// Whether a check can be shut in here; says so where it cannot.
+/// Returns whether a check can be sandboxed on this machine, and prints a note if not.
 #[allow(clippy::print_stdout, reason = "a test that does not run says so")]
 fn can_confine() -> bool {
     let found = regatta_agents::confine::available(std::path::Path::new(fixture())).best().is_some();
     if !found {
-        println!("not run: nothing on this machine can confine a program");
+        println!("not run: no sandbox mechanism works on this machine");
     }
     found
 }
 
-/// S6, S11: a check is shut in: it judges its directory and reaches neither the database nor the user's repository nor
-/// their home; the caches of toolchains it reaches, through a home of its own.
+/// S6, S11: a sandboxed check can use its directory, and neither the database nor the user's
+/// repository nor the user's home. It reaches the caches of toolchains through a home of its own.
 #[test]
 fn s6_s11_a_check_reaches_its_directory_and_the_caches_of_toolchains_only() {
     let world = World::new();
@@ -302,7 +308,7 @@ fn s6_s11_a_check_reaches_its_directory_and_the_caches_of_toolchains_only() {
         fs::remove_file(world.workspace.join("made")).unwrap();
         world.assert_nothing_runs();
     }
-    // Off is off.
+    // With the sandbox off, the check can read everything.
     let check = Check {
         command: format!("cat '{}/mine'", repo.display()),
         dir: world.workspace.clone(),
@@ -314,7 +320,8 @@ fn s6_s11_a_check_reaches_its_directory_and_the_caches_of_toolchains_only() {
     assert_eq!(world.adapter.check(&check).unwrap(), said(Exit::Code(0), "mine"));
 }
 
-/// S11: many at once share the home of their project, and each is checked from inside.
+/// S11: simultaneous checks share the home of their project, and each verifies its sandbox from
+/// inside.
 #[test]
 fn s11_checks_that_are_shut_in_at_once_are_not_in_each_others_way() {
     let world = World::new();
@@ -343,7 +350,7 @@ fn s11_checks_that_are_shut_in_at_once_are_not_in_each_others_way() {
     });
 }
 
-/// P3: a check that is shut in is ended with all it started, too.
+/// P3: a sandboxed check is ended with all its processes too.
 #[test]
 fn p3_a_check_that_is_shut_in_is_ended_when_its_time_is_up() {
     let world = World::new();
@@ -364,7 +371,7 @@ fn p3_a_check_that_is_shut_in_is_ended_when_its_time_is_up() {
     world.assert_nothing_runs();
 }
 
-/// What this process holds in memory, in KiB.
+/// Returns the resident memory of this process in KiB.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|it| it.starts_with("VmRSS")).unwrap();

@@ -1,4 +1,4 @@
-//! Programs that are shut in, by every mechanism this machine has (S6, S11).
+//! Sandboxed programs, with every mechanism that works on this machine (S6, S11).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use regatta_agents::confine::{self, Confine, Limits, Mechanism, Network, Prepare
 use regatta_core::agent::Level;
 use tempfile::TempDir;
 
-/// A data directory as the daemon has it, a user's home and repository, and one agent's places.
+/// A data directory, a user's home and repository, and the directories of one agent.
 struct World {
     directory: TempDir,
 }
@@ -25,7 +25,7 @@ impl World {
         fs::write(it.path("home/.ssh/id_ed25519"), "the ssh key").unwrap();
         fs::write(it.path("home/listed/file"), "a listed file").unwrap();
         fs::write(it.path("data/run/prompt.md"), "the prompt").unwrap();
-        // As git would have them, for those tests that do not use it.
+        // The files are as git would create them, for the tests that do not use git.
         for dir in ["data/vaults/shop.git/objects", "data/workspaces/shop/A1/.git", "data/workspaces/shop/A2/.git"] {
             fs::create_dir_all(it.path(dir)).unwrap();
         }
@@ -92,9 +92,9 @@ impl World {
         }
     }
 
-    /// Runs a shell script in the confinement.
+    /// Runs a shell script in the sandbox.
     fn run(&self, prepared: &Prepared, script: &str) -> Output {
-        let (program, arguments) = prepared.argv_prefix.split_first().expect("it is confined");
+        let (program, arguments) = prepared.argv_prefix.split_first().expect("the program is sandboxed");
         let mut command = Command::new(program);
         command.args(arguments).args(["sh", "-c", script]).env_clear().stdin(Stdio::null());
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.path("data/homes/tester"));
@@ -107,12 +107,12 @@ fn exe() -> PathBuf {
     env!("CARGO_BIN_EXE_agents-fixture").into()
 }
 
-/// What works here. At least one does on any machine these tests are run on.
+/// Returns the mechanisms that work on this machine, of which there must be at least one.
 fn working() -> Vec<Mechanism> {
     let report = confine::available(&exe());
     let works = |it: &Mechanism| report.finding(*it).is_some_and(|it| it.broken.is_none());
     let working: Vec<_> = Mechanism::ALL.into_iter().filter(works).collect();
-    assert!(!working.is_empty(), "nothing here can confine a program: {:?}", report.reasons());
+    assert!(!working.is_empty(), "no sandbox mechanism works on this machine: {:?}", report.reasons());
     working
 }
 
@@ -120,7 +120,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs the scripts one after the other in a confinement of each mechanism and level; each must succeed, or must not.
+/// Runs the scripts one after the other in a sandbox of each mechanism and level. All must succeed,
+/// or all must fail.
 fn holds(world: fn() -> World, levels: &[Level], possible: bool, scripts: &[&str]) {
     let all: String = scripts.iter().map(|it| format!("( {it}\n) >&2; echo $?\n")).collect();
     for mechanism in working() {
@@ -269,7 +270,7 @@ fn s11_with_listed_hosts_nothing_else_gets_out_by_any_mechanism() {
         let (listed, other) = (listed.local_addr().unwrap(), other.local_addr().unwrap());
         confine.network = Network::Only(vec![listed.to_string()]);
         if mechanism == Mechanism::Landlock {
-            assert!(confine::prepare(&confine).unwrap_err().what.contains("Landlock cannot engage"));
+            assert!(confine::prepare(&confine).unwrap_err().what.contains("Landlock cannot enforce"));
             continue;
         }
         let prepared = confine::prepare(&confine).unwrap();
@@ -280,10 +281,10 @@ fn s11_with_listed_hosts_nothing_else_gets_out_by_any_mechanism() {
             )
         };
         let straight = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}' || echo closed\n", listed.port());
-        // Nobody takes the sockets: nothing starts.
+        // No gate takes the sockets, so nothing starts.
         let unattended = world.run(&prepared, "echo started");
         assert_eq!(text(&unattended.stdout), "", "{mechanism}");
-        assert!(text(&unattended.stderr).contains("its shim could not be reached"), "{}", text(&unattended.stderr));
+        assert!(text(&unattended.stderr).contains("its shim is not reachable"), "{}", text(&unattended.stderr));
 
         let gate = Gate::open(&confine.tmp, prepared.ways.clone().unwrap()).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
@@ -309,7 +310,7 @@ fn s11_what_was_asked_and_does_not_hold_fails_the_start() {
         let world = World::new();
         let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();
         confine::verify(&prepared).unwrap();
-        // The order is tampered with so that the database must be closed and is not.
+        // The test changes the settings so that a readable file must be closed.
         let file = world.path("data/run/tmp/.regatta-confine.json");
         let order = fs::read_to_string(&file).unwrap();
         let mut order: serde_json::Value = serde_json::from_str(&order).unwrap();
@@ -323,7 +324,7 @@ fn s11_what_was_asked_and_does_not_hold_fails_the_start() {
         let why = confine::failure(output.status.code().unwrap(), stderr.lines().last().unwrap()).unwrap();
         assert!(why.contains("home/listed/file could still be read"), "{mechanism}: {why}");
         let error = confine::verify(&prepared).unwrap_err();
-        assert!(error.what.contains("did not engage") && error.what.contains("listed/file"), "{}", error.what);
+        assert!(error.what.contains("could not be set up") && error.what.contains("listed/file"), "{}", error.what);
     }
 }
 
@@ -341,8 +342,8 @@ fn a_program_that_is_held_starts_with_its_shims_word_or_not_at_all() {
         };
         let alone = start();
         assert_eq!(text(&alone.stdout), "", "{mechanism}");
-        assert!(text(&alone.stderr).contains("its shim could not be reached"), "{}", text(&alone.stderr));
-        // Its order is gone, as nothing of it is for the program.
+        assert!(text(&alone.stderr).contains("its shim is not reachable"), "{}", text(&alone.stderr));
+        // The settings file is removed, because it is not for the program.
         assert!(!confine.tmp.join(".regatta-confine.json").exists(), "{mechanism}");
 
         let gate = Gate::open(&confine.tmp, Ways::default()).unwrap();
@@ -358,34 +359,34 @@ fn s11_what_cannot_be_had_is_refused_in_words() {
     let world = World::new();
     let mut confine = world.confine(Level::Strict, Mechanism::Landlock);
     confine.network = Network::Only(vec!["api.example.com".to_owned()]);
-    assert!(confine::prepare(&confine).unwrap_err().what.contains("Landlock cannot engage"));
+    assert!(confine::prepare(&confine).unwrap_err().what.contains("Landlock cannot enforce"));
 
-    // A mechanism that does not work here: a stage that cannot be started stands for any reason.
+    // An init process that cannot be started makes the mechanism fail.
     let mut confine = world.confine(Level::Strict, Mechanism::Namespaces);
     confine.exe = "/bin/false".into();
     let error = confine::prepare(&confine).unwrap_err();
-    assert!(error.what.contains("own namespaces was asked for"), "{}", error.what);
+    assert!(error.what.contains("own namespaces was requested"), "{}", error.what);
     confine.mechanism = None;
     let error = confine::prepare(&confine).unwrap_err();
-    assert!(error.what.contains("cannot confine a program at level `strict`"), "{}", error.what);
-    // A default that cannot be had is none, and says so.
+    assert!(error.what.contains("cannot sandbox a program at level `strict`"), "{}", error.what);
+    // A default level that is not available becomes no sandbox with a warning.
     confine.asked = false;
     let prepared = confine::prepare(&confine).unwrap();
-    assert!(prepared.argv_prefix.is_empty() && prepared.warnings[0].contains("cannot confine"), "{prepared:?}");
+    assert!(prepared.argv_prefix.is_empty() && prepared.warnings[0].contains("cannot sandbox"), "{prepared:?}");
 
     let mut confine = world.confine(Level::Workspace, working()[0]);
     confine.read.push(world.path("data/workspaces"));
     let error = confine::prepare(&confine).unwrap_err();
-    assert!(error.what.contains("closed to every confined agent"), "{}", error.what);
+    assert!(error.what.contains("closed to every sandboxed agent"), "{}", error.what);
     confine.read = vec![world.path("nowhere")];
-    assert!(confine::prepare(&confine).unwrap_err().what.contains("cannot be reached"));
+    assert!(confine::prepare(&confine).unwrap_err().what.contains("is not accessible"));
 }
 
 #[test]
 fn off_is_nothing_and_says_so() {
     let world = World::new();
     let prepared = confine::prepare(&world.confine(Level::Off, Mechanism::Landlock)).unwrap();
-    assert!(prepared.argv_prefix.is_empty() && prepared.warnings[0].contains("not confined"));
+    assert!(prepared.argv_prefix.is_empty() && prepared.warnings[0].contains("has no sandbox"));
 }
 
 #[test]
@@ -399,9 +400,9 @@ fn limits_hold_and_the_exit_code_is_the_programs() {
         assert_eq!(output.status.code(), Some(7), "{mechanism}: {}", text(&output.stderr));
         assert_eq!(text(&output.stdout), "0\n262144\n2048\n", "{mechanism}");
         assert_eq!(fs::metadata(confine.workspace.join("big")).unwrap().len(), 1 << 20, "{mechanism}");
-        // Root is exempt, which `prepare` says.
+        // Root is exempt from the limit, and `prepare` warns about that.
         let exempt = rustix::process::getuid().is_root();
-        assert_eq!(prepared.warnings.iter().any(|it| it.contains("limit on processes")), exempt);
+        assert_eq!(prepared.warnings.iter().any(|it| it.contains("limit of processes")), exempt);
         if !exempt {
             let storm = "i=0; while [ $i -lt 400 ]; do sleep 1 & i=$((i+1)); done; wait";
             let output = world.run(&prepared, storm);

@@ -1,4 +1,4 @@
-//! The ACP driver and the scripted agent, which speaks ACP too, in conversation: what the attendant does, without it.
+//! Conversations between the ACP driver and the scripted agent, without a session loop.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -65,7 +65,8 @@ impl Talk {
     fn record(&mut self, stream: Stream, line: String) {
         let n = self.journal.len() as u64 + 1;
         let record = Record { n, at: 1_763_200_000_000 + n, stream, line };
-        // As after a crash of the daemon: a fresh driver reads what there is and goes on. It must make no difference.
+        // As after a crash of the daemon, a new driver replays the journal and continues, which
+        // must make no difference.
         if n.is_multiple_of(3) {
             self.driver = drivers::of(&self.setup);
             self.journal.iter().for_each(|it| drop(self.driver.saw(it)));
@@ -78,7 +79,7 @@ impl Talk {
         while let Some(say) = self.driver.next(&self.wishes) {
             match say {
                 Say::Line(line) => {
-                    writeln!(self.input.as_mut().expect("it is open"), "{line}").unwrap();
+                    writeln!(self.input.as_mut().expect("the input is open"), "{line}").unwrap();
                     self.record(Stream::In, line);
                 }
                 Say::Close => {
@@ -89,7 +90,7 @@ impl Talk {
         }
     }
 
-    /// Goes on until something was said that fits.
+    /// Continues until an event fits.
     fn until<T>(&mut self, fits: impl Fn(&Said) -> Option<T>) -> T {
         let mut looked = self.said.len();
         loop {
@@ -100,7 +101,7 @@ impl Talk {
             looked = self.said.len();
             match self.output.recv_timeout(LONG) {
                 Ok(line) => self.record(Stream::Out, line),
-                Err(_) => panic!("it went silent or ended; it said {:#?}", self.said),
+                Err(_) => panic!("the program was silent or ended; its events: {:#?}", self.said),
             }
         }
     }
@@ -220,7 +221,7 @@ fn a_session_is_loaded_by_a_later_process_and_goes_on_where_it_was() {
     talk.wishes.prompts = vec!["Go on.".to_owned()];
     assert_eq!(talk.turn_ends().2, "Two.");
     let messages: Vec<&Said> = talk.said.iter().filter(|it| matches!(it, Said::Message { .. })).collect();
-    assert_eq!(messages, [&Said::Message { text: "Two.".to_owned() }], "history is no new work");
+    assert_eq!(messages, [&Said::Message { text: "Two.".to_owned() }], "the history is not reported again");
     let mut talk = Talk::start(&home, &script, |setup| setup.resume = Some("nobody".to_owned()));
     talk.wishes.prompts = vec!["Go.".to_owned()];
     assert_eq!(talk.turn_ends().2, "One.", "a new session");
@@ -248,7 +249,7 @@ fn every_class_of_failure_arrives_as_what_it_is() {
     talk.wishes.prompts = vec!["Go.".to_owned()];
     talk.until(|it| matches!(it, Said::Message { .. }).then_some(()));
     assert_eq!(talk.end().class, Some(Class::Crashed));
-    // A denied permission is the agent's failure, in words.
+    // A denied permission makes the agent fail with a message.
     let mut talk = Talk::start(&home, &json!([{"permission": "rm -rf /"}]), |_| {});
     talk.wishes.prompts = vec!["Go.".to_owned()];
     let (id, _) = talk.asked();

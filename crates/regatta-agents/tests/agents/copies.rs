@@ -1,4 +1,4 @@
-//! Copies of journals: what a program said on one machine, read on another.
+//! Copies of journals of programs that run on another machine.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use regatta_engine::ports::agents::{Agents, Exit, ProcessState, Record, Stream};
 
 use crate::support::{A1, World, adapter};
 
-/// The machine that keeps copies, in a directory of the world's.
+/// Returns the adapter of the machine that keeps the copies, in a directory of this world.
 fn elsewhere(world: &World) -> AgentsAdapter {
     adapter(&world.data().join("elsewhere"))
 }
@@ -46,27 +46,28 @@ fn a_copy_reads_like_the_journal_it_is_of() {
     assert_eq!(world.run("echo one; echo two >&2; seq 1 500; echo '\u{1b}[1mend'"), Exit::Code(0));
     let (here, there) = (&world.adapter, elsewhere(&world));
     there.copy_heading(A1, &here.heading(A1).unwrap().unwrap()).unwrap();
-    // As a runner sends them: from what the other side has, a few at a time, some of them twice.
+    // The records are sent as by a runner: from the last known number, a few at a time, some of
+    // them twice.
     let (mut calls, mut last) = (0, there.copied(A1).unwrap());
     while let records @ [_, ..] = here.records(A1, last + 1, 100).unwrap().as_slice() {
         assert_eq!(there.copy_in(A1, records), Ok(last + records.len() as u64));
-        assert_eq!(there.copy_in(A1, records), Ok(last + records.len() as u64), "repeats are passed over");
+        assert_eq!(there.copy_in(A1, records), Ok(last + records.len() as u64), "repeated records are ignored");
         (calls, last) = (calls + 1, there.copied(A1).unwrap());
     }
     assert!(calls > 5);
-    assert_eq!(here.copied(A1).unwrap(), last, "so far goes a journal of our own");
+    assert_eq!(here.copied(A1).unwrap(), last, "a local journal reports its last record too");
     let said = here.transcript(A1, 1, usize::MAX).unwrap();
-    assert!(said.iter().any(|it| !it.said.is_empty()), "it means something");
+    assert!(said.iter().any(|it| !it.said.is_empty()), "the records have events");
     assert_eq!(there.transcript(A1, 1, usize::MAX).unwrap(), said);
     assert_eq!(there.transcript(A1, 300, 10).unwrap(), said[299..309]);
     assert_eq!(there.tail(A1, 100).unwrap(), here.tail(A1, 100).unwrap());
     assert!(there.last_word(A1).is_some());
-    // A daemon that starts anew has the same.
+    // A daemon that restarts reads the same.
     assert_eq!(elsewhere(&world).transcript(A1, 1, usize::MAX).unwrap(), said);
     assert_eq!(elsewhere(&world).copied(A1), Ok(last));
 }
 
-/// J8: sent again after a lost answer, in any cut, it is there once.
+/// J8: records that are sent again after a lost reply, in any grouping, are stored once.
 #[test]
 fn j8_a_gap_is_refused_and_a_repeat_is_there_once() {
     let world = World::new();
@@ -82,28 +83,28 @@ fn j8_a_gap_is_refused_and_a_repeat_is_there_once() {
         (numbered([5, 4]), "out of order"),
     ] {
         let error = there.copy_in(A1, &bad).unwrap_err();
-        assert!(error.what.contains("goes on at"), "{why}: {error}");
+        assert!(error.what.contains("continues at"), "{why}: {error}");
         assert_eq!((read(&there), there.copied(A1)), (numbered(1..=3), Ok(3)), "{why}");
     }
     assert_eq!(there.copy_in(A1, &numbered(1..=2)), Ok(3));
-    assert_eq!(there.copy_in(A1, &numbered(2..=5)), Ok(5), "what is new of a repeat counts");
+    assert_eq!(there.copy_in(A1, &numbered(2..=5)), Ok(5), "new records after repeated ones are added");
     assert_eq!(read(&there), numbered(1..=5));
 }
 
-/// J8: a runner that came back sends while its old connection still does.
+/// J8: a runner that reconnects may send while its old connection still sends.
 #[test]
 fn j8_two_that_send_the_same_leave_it_once() {
     let world = World::new();
     let there = elsewhere(&world);
     std::thread::scope(|scope| {
         for step in [1, 3, 7, 10] {
-            // One of them is another process, as far as the files can tell.
+            // One of the senders uses its own adapter, like another process.
             let (there, other) = (&there, elsewhere(&world));
             scope.spawn(move || {
                 let sender = if step == 7 { &other } else { there };
                 let mut last = 0;
                 while last < 200 {
-                    // Somebody else may have been faster, which is no gap.
+                    // Another sender may have been faster, which is not a gap.
                     last = sender.copy_in(A1, &numbered(last + 1..=(last + step).min(200))).unwrap();
                 }
             });
@@ -112,8 +113,8 @@ fn j8_two_that_send_the_same_leave_it_once() {
     assert_eq!(read(&there), numbered(1..=200));
 }
 
-/// D8 and D2: cut at every byte, and with every kind of rubbish at its end, a copy is a beginning of what was sent, and
-/// the rest can be sent.
+/// D8 and D2: a copy that is cut at any byte, with any garbage after the cut, is a prefix of the
+/// sent records, and the rest can be sent again.
 #[test]
 fn d8_d2_a_copy_that_was_torn_anywhere_goes_on() {
     let world = World::new();
@@ -128,7 +129,7 @@ fn d8_d2_a_copy_that_was_torn_anywhere_goes_on() {
         for rubbish in [&b""[..], &[0; 50], &older, b"{\"n\":1}\n"] {
             fs::write(&path, [&whole[..at], rubbish].concat()).unwrap();
             let there = elsewhere(&world);
-            // Somebody reads before it is mended, and reads on afterwards.
+            // A reader reads before the repair and continues afterwards.
             assert_eq!(read(&there), all[..left], "at {at}");
             assert_eq!(there.copied(A1), Ok(left as u64), "at {at} of {}", whole.len());
             assert_eq!(there.copy_in(A1, &all), Ok(6));
@@ -138,7 +139,7 @@ fn d8_d2_a_copy_that_was_torn_anywhere_goes_on() {
     }
 }
 
-/// D8: a hole in the midst of many segments. What stands behind it is sent anew.
+/// D8: after a hole in the middle of many segments, the records behind the hole are sent again.
 #[test]
 fn d8_what_stands_behind_a_hole_is_no_part_of_it() {
     let world = World::new();
@@ -156,32 +157,32 @@ fn d8_what_stands_behind_a_hole_is_no_part_of_it() {
     assert_eq!(segments(&copy_dir(&world)).len(), 3);
     assert_eq!(there.copy_in(A1, &all), Ok(40));
     assert_eq!(read(&there), all);
-    // A whole segment that is gone.
+    // The same holds for a whole missing segment.
     fs::remove_file(&segments(&copy_dir(&world))[0]).unwrap();
     assert_eq!(small().copied(A1), Ok(0));
     assert_eq!(small().copy_in(A1, &all), Ok(40));
 }
 
-/// J2: what runs here is no copy, and what is copied runs elsewhere.
+/// J2: the journal of a local program is not a copy, and a copied program runs elsewhere.
 #[test]
 fn j2_an_attempt_runs_here_or_elsewhere() {
     let world = World::new();
     world.start("echo mine; exec sleep 600");
-    crate::support::eventually("it prints", || world.log() == "mine\n");
+    crate::support::eventually("the program prints", || world.log() == "mine\n");
     let before = world.records();
     for _ in 0..2 {
         let error = world.adapter.copy_in(A1, &numbered(1..=50)).unwrap_err();
         assert!(error.what.contains("on this machine"), "{error}");
         assert!(world.adapter.copy_heading(A1, &world.adapter.heading(A1).unwrap().unwrap()).is_err());
         assert_eq!(world.records(), before);
-        // Nor when it has ended.
+        // The same holds after the program's end.
         world.adapter.stop(A1, Duration::ZERO).unwrap();
     }
     let there = elsewhere(&world);
     there.copy_in(A1, &numbered(1..=3)).unwrap();
     let error = there.start(&world.launch(&["touch", "started"])).unwrap_err();
     assert!(error.what.contains("another machine"), "{error}");
-    // P10: it is not said to be stopped by who cannot stop it.
+    // P10: an adapter that cannot stop the program does not report it as stopped.
     assert!(there.stop(A1, Duration::ZERO).is_err());
     assert_eq!(there.state(A1), Ok(ProcessState::NotStarted));
     assert!(!world.workspace.join("started").exists());
@@ -197,12 +198,13 @@ fn a_heading_is_of_its_own_attempt() {
     world.wait();
     let (heading, there) = (world.adapter.heading(A1).unwrap().unwrap(), elsewhere(&world));
     assert_eq!(there.heading(A1), Ok(None));
-    assert!(!heading.contains("hunter2"), "what a program is started with stays where it is");
+    assert!(!heading.contains("hunter2"), "the launch's variables are not in the heading");
     for bad in ["", "{}", "null", &heading[..heading.len() - 1], &" ".repeat(2 << 20)] {
         assert!(there.copy_heading(A1, bad).is_err());
     }
     assert!(there.copy_heading(AttemptId(2), &heading).is_err());
-    // Records may come first; the heading then makes them clear also to who has begun to read.
+    // Records may come before the heading, which then adds their events for readers that have
+    // already begun.
     there.copy_in(A1, &world.records()).unwrap();
     assert!(there.transcript(A1, 1, 100).unwrap().iter().all(|it| it.said.is_empty()));
     there.copy_heading(A1, &heading).unwrap();
@@ -228,17 +230,21 @@ fn a_copy_is_compressed_and_goes_like_any_journal() {
     let prune = |older, compress| {
         there.prune(Duration::from_secs(older), Duration::from_secs(compress), std::time::SystemTime::now()).unwrap()
     };
-    assert!(prune(9000, 500).compressed.is_empty(), "something came just now");
+    assert!(prune(9000, 500).compressed.is_empty(), "the copy is too young");
     older();
     let word = there.last_word(A1);
     assert_eq!(prune(9000, 500).compressed, [A1]);
     assert!(segments(&copy_dir(&world))[0].to_string_lossy().ends_with(".gz"));
-    assert_eq!(there.last_word(A1), word, "compressing it is no word");
+    assert_eq!(there.last_word(A1), word, "compressing does not change the time of the last record");
     assert_eq!(read(&there), numbered(1..=100));
-    // More may come all the same, also to a daemon that starts anew.
+    // More records can still be added, also by a daemon that restarts.
     assert_eq!(there.copy_in(A1, &numbered(99..=110)), Ok(110));
     assert_eq!(elsewhere(&world).copy_in(A1, &numbered(105..=120)), Ok(120));
-    assert_eq!(there.copy_in(A1, &numbered(110..=130)), Ok(130), "also to one that did not see it");
+    assert_eq!(
+        there.copy_in(A1, &numbered(110..=130)),
+        Ok(130),
+        "also by an adapter that did not see the other records"
+    );
     assert_eq!(read(&there), numbered(1..=130));
     older();
     assert_eq!(prune(500, 100).removed, [A1]);
@@ -250,16 +256,16 @@ fn a_copy_has_the_limits_of_a_journal() {
     let world = World::new();
     let there = elsewhere(&world).with_limits(Limits { journal_bytes: 1000, ..Limits::default() });
     let long = |n: u64, bytes: usize| Record { line: "\u{1}".repeat(bytes), ..record(n) };
-    assert!(there.copy_in(A1, &[long(1, 11 << 20)]).unwrap_err().what.contains("longer than any"));
+    assert!(there.copy_in(A1, &[long(1, 11 << 20)]).unwrap_err().what.contains("longer than a journal allows"));
     assert_eq!(there.copied(A1), Ok(0));
-    // A record as long as they come is read again.
+    // A record of the maximum length can be read again.
     assert_eq!(there.copy_in(A1, &[long(1, 10 << 20)]), Ok(1));
     assert_eq!(read(&there), [long(1, 10 << 20)]);
-    assert!(there.copy_in(A1, &[long(2, 10 << 20)]).unwrap_err().what.contains("full size"));
+    assert!(there.copy_in(A1, &[long(2, 10 << 20)]).unwrap_err().what.contains("its size limit"));
     assert_eq!(there.copied(A1), Ok(1));
 }
 
-/// Who sends reads in order and a bounded part each time.
+/// A sender reads in order, and a bounded part each time.
 #[test]
 fn records_come_in_bounded_parts() {
     let world = World::new();
@@ -278,5 +284,5 @@ fn records_come_in_bounded_parts() {
     assert_eq!(there.records(A1, 3, 2).unwrap(), all[2..4]);
     assert_eq!(there.records(A1, 21, 2), Ok(vec![]));
     there.copy_in(A1, &numbered([21])).unwrap();
-    assert_eq!(there.records(A1, 21, 2), Ok(numbered([21])), "also what came since");
+    assert_eq!(there.records(A1, 21, 2), Ok(numbered([21])), "also new records");
 }

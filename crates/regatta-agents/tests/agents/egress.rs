@@ -1,4 +1,4 @@
-//! Programs without a network that reach what is listed, and nothing else (S11).
+//! Programs without a network that reach the allowed hosts and no others (S11).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -11,7 +11,8 @@ use regatta_engine::ports::agents::{Agents, Exit, Launch, McpServer, Stream};
 
 use crate::support::{A1, LONG, World, adapter, eventually, fixture};
 
-/// A server on loopback that answers every connection with a line, and hands over what it was asked.
+/// Starts a server on loopback that answers every connection with a line and passes on the
+/// requests.
 fn server(says: &'static str) -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -28,19 +29,19 @@ fn server(says: &'static str) -> (SocketAddr, mpsc::Receiver<String>) {
     (address, heard)
 }
 
-/// A confined launch of a bash script that may reach these hosts only.
+/// Returns a sandboxed launch of a bash script that may reach only these hosts.
 fn launch(world: &World, level: Level, hosts: &[String], script: &str) -> Launch {
     let profile = Profile { confine: Some(level), egress: hosts.to_vec(), ..Profile::default() };
     Launch { profile, ..world.launch(&["bash", "-c", script]) }
 }
 
-/// Whether this machine has what a list of hosts needs.
+/// Returns whether this machine supports lists of hosts.
 fn has_namespaces() -> bool {
     let best = confine::available(fixture().as_ref()).best();
     matches!(best, Some(Mechanism::Bubblewrap | Mechanism::Namespaces))
 }
 
-/// Asks the proxy for something in bash alone, and prints the first line of the answer.
+/// A bash function that sends a request to the proxy and prints the first line of the answer.
 const ASK: &str = r#"
 P=${HTTPS_PROXY#http://}
 ask() { exec 3<>/dev/tcp/${P%:*}/${P#*:} && printf "$1 HTTP/1.1\r\nHost: x\r\n\r\n" >&3 && head -1 <&3 | tr -d '\r'; exec 3>&-; }
@@ -77,9 +78,9 @@ ls -A $TMPDIR | grep egress; true",
     assert!(not_heard.try_recv().is_err());
     let marks: Vec<String> =
         world.records().iter().filter(|it| it.stream == Stream::Mark).filter_map(regatta_agents::printed).collect();
-    // The second time is not told again.
+    // The second refusal of a host is not reported.
     assert_eq!(marks.len(), 4, "{marks:?}");
-    assert!(marks[0].contains(&format!("[{other} was refused: it is not on the agent's list")), "{marks:?}");
+    assert!(marks[0].contains(&format!("[{other} was refused: it is not in the agent's list")), "{marks:?}");
     world.assert_nothing_runs();
 }
 
@@ -100,7 +101,7 @@ fn s11_a_listed_name_does_not_lead_to_this_machine() {
         assert_eq!(world.wait(), Exit::Code(0), "{}", world.log());
         assert_eq!(world.lines(Stream::Out), [format!("HTTP/1.1 {answer}")], "{}", world.log());
         assert_eq!(heard.try_recv().is_ok(), also.is_some());
-        assert_eq!(world.lines(Stream::Mark).iter().any(|it| it.contains("leads to 127.0.0.1")), also.is_none());
+        assert_eq!(world.lines(Stream::Mark).iter().any(|it| it.contains("resolves to 127.0.0.1")), also.is_none());
     }
 }
 
@@ -139,11 +140,11 @@ fn p1_the_way_out_outlives_the_daemon_and_ends_with_the_program() {
     );
     world.adapter.start(&launch(&world, Level::Strict, &[address.to_string()], &script)).unwrap();
     world.wait_for("first");
-    // A daemon that starts anew knows nothing but the disk.
+    // A daemon that restarts knows only the files on the disk.
     let restarted = adapter(&world.data());
     std::fs::write(world.workspace.join("again"), "").unwrap();
     world.wait_for("second");
-    eventually("both are printed", || world.lines(Stream::Out).len() == 2);
+    eventually("both answers are printed", || world.lines(Stream::Out).len() == 2);
     assert_eq!(world.lines(Stream::Out), ["HTTP/1.1 200 served"; 2]);
     let shim = world.shim();
     restarted.stop(A1, Duration::ZERO).unwrap();
@@ -172,9 +173,9 @@ fn s11_a_list_that_cannot_be_kept_starts_nothing() {
     let world = World::new();
     let off = launch(&world, Level::Off, &["api.example.com".to_owned()], "touch started");
     let error = world.adapter.start(&off).unwrap_err();
-    assert!(error.what.contains("is not to be confined"), "{}", error.what);
+    assert!(error.what.contains("it has no sandbox"), "{}", error.what);
     let odd = launch(&world, Level::Strict, &["*".to_owned()], "touch started");
     let error = world.adapter.start(&odd).unwrap_err();
-    assert!(error.what.contains("is no host") || error.what.contains("Landlock"), "{}", error.what);
+    assert!(error.what.contains("is not a host") || error.what.contains("Landlock"), "{}", error.what);
     assert!(!world.workspace.join("started").exists());
 }

@@ -1,4 +1,4 @@
-//! Programs that are shut in while their shim does its own part.
+//! Programs whose sandbox and shim are set up in parallel.
 
 use std::fs;
 
@@ -8,21 +8,21 @@ use regatta_engine::ports::agents::{Agents, Exit, Launch, Stream};
 
 use crate::support::{A1, World, eventually, fixture, processes};
 
-/// A launch of a shell script at a level.
+/// Returns a launch of a shell script at a level.
 fn launch(world: &World, level: Level, script: &str) -> Launch {
     let profile = Profile { confine: Some(level), ..Profile::default() };
     Launch { profile, ..world.launch(&["sh", "-c", script]) }
 }
 
-/// Whether this machine shuts programs in with namespaces.
+/// Returns whether this machine sandboxes programs with namespaces.
 fn has_namespaces() -> bool {
     let best = confine::available(fixture().as_ref()).best();
     matches!(best, Some(Mechanism::Bubblewrap | Mechanism::Namespaces))
 }
 
-/// What holds the processes of a world's attempt together, once that is known.
+/// Returns the containment of a world's attempt, once it is recorded.
 fn containment(world: &World) -> &'static str {
-    eventually("its program is recorded", || world.adapter.containment(A1).unwrap().is_some());
+    eventually("the program is recorded", || world.adapter.containment(A1).unwrap().is_some());
     world.adapter.containment(A1).unwrap().unwrap()
 }
 
@@ -31,7 +31,7 @@ fn p3_whatever_is_around_a_confined_program_is_in_its_control_group() {
     if !has_namespaces() {
         return;
     }
-    // What this machine has is what a program has that is not shut in.
+    // A program without a sandbox shows which containment this machine supports.
     let open = World::new();
     open.adapter.start(&launch(&open, Level::Off, "exec sleep 1000")).unwrap();
     let expected = if containment(&open) == "cgroup" { "cgroup" } else { "pid_namespace" };
@@ -47,7 +47,7 @@ fn p3_whatever_is_around_a_confined_program_is_in_its_control_group() {
         below.extend(processes().filter(|it| it.parent == parent).map(|it| it.pid));
         next += 1;
     }
-    // At least who shuts it in, the shell and what it started.
+    // The tree has at least the init process, the shell and its child.
     assert!(below.len() > 3, "{below:?}");
     for pid in below {
         assert_eq!(grouped(pid), expected == "cgroup" && pid != shim, "{pid} of {:?}", world.alive());
@@ -62,7 +62,8 @@ fn s6_a_program_does_not_find_how_it_was_shut_in() {
         return;
     }
     let world = World::new();
-    // Where only the system writes there is much to look through, and nothing of ours.
+    // Directories that only the system writes are skipped, because they are large and contain
+    // nothing of Regatta.
     let script = "for dir in $TMPDIR /tmp; do ls -A $dir | grep regatta-; done; \
                   find / '(' -path /proc -o -path /sys -o -path /usr ')' -prune -o -name '*confine.json' -print 2>/dev/null; \
                   echo so";
@@ -77,7 +78,8 @@ fn s11_attempts_of_one_agent_do_not_disturb_each_others_checks() {
         return;
     }
     let world = World::new();
-    // What the check of another start would leave there, were it called by the number that it has inside.
+    // These are the files that a check of another start would leave if they were named by the
+    // process number inside.
     let home = world.data().join("homes").join(world.launch(&["true"]).agent.as_str());
     fs::create_dir_all(&home).unwrap();
     for pid in 1..100 {

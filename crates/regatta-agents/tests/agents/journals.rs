@@ -1,4 +1,4 @@
-//! What programs print: all of it, in order, within its limits.
+//! The output of programs: complete, in order, and within its limits.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,7 +9,7 @@ use regatta_engine::ports::agents::{Agents, Exit, Stream};
 
 use crate::support::{A1, LONG, World, adapter, eventually, log};
 
-/// The world, with limits.
+/// Creates a world with limits.
 fn bounded(limits: Limits) -> World {
     let mut world = World::new();
     world.adapter = world.adapter.clone().with_limits(limits);
@@ -44,7 +44,7 @@ fn p2_a_long_line_is_cut_and_what_is_missing_is_counted() {
     assert_eq!(world.lines(Stream::Out), ["x".repeat(1000), "short".to_owned()]);
     assert_eq!(marks(&world), ["[4000 more bytes of this line were cut]"]);
     let order: Vec<Stream> = world.records().iter().map(|it| it.stream).collect();
-    assert_eq!(order, [Stream::InEnd, Stream::Out, Stream::Mark, Stream::Out], "the mark stands behind its line");
+    assert_eq!(order, [Stream::InEnd, Stream::Out, Stream::Mark, Stream::Out], "the mark follows its line");
 }
 
 #[test]
@@ -69,15 +69,15 @@ fn journal_files(world: &World) -> Vec<std::path::PathBuf> {
     all.filter(|it| it.file_name().unwrap().to_string_lossy().starts_with("journal-")).collect()
 }
 
-/// P8, P2: a program that prints without end is read slowly, not cut.
+/// P8, P2: a program that prints without end is read slowly, and nothing is cut.
 #[test]
 fn p8_a_flood_waits_and_loses_nothing() {
     let limits = Limits { bytes_per_second: 1 << 20, burst_bytes: 1 << 20, ..Limits::default() };
     let world = bounded(limits);
     world.start("exec yes flood");
-    eventually("it floods", || world.records().len() > 2000);
+    eventually("the program floods", || world.records().len() > 2000);
     let (before, counted) = (Instant::now(), world.records().len());
-    eventually("more comes", || world.records().len() > counted + 20_000);
+    eventually("more output comes", || world.records().len() > counted + 20_000);
     let size: u64 = journal_files(&world).iter().map(|it| it.metadata().unwrap().len()).sum();
     let allowed = (2 << 20) + (before.elapsed().as_secs() + 20) * (1 << 20);
     assert!(size < allowed, "{size} bytes are more than {allowed}");
@@ -86,7 +86,7 @@ fn p8_a_flood_waits_and_loses_nothing() {
     world.assert_nothing_runs();
 }
 
-/// P8: while one floods, others print as much as they would; counted, not timed.
+/// P8: a flooding program does not slow down others. The test counts lines and measures no time.
 #[test]
 fn p8_a_flood_slows_no_other() {
     let world = World::new();
@@ -95,8 +95,8 @@ fn p8_a_flood_slows_no_other() {
     let mut flood = world.launch(&["yes", "flood"]);
     flood.attempt = AttemptId(2);
     flooded.start(&flood).unwrap();
-    // It has had its burst, and is slow now.
-    eventually("it floods", || flooded.journal(AttemptId(2), 1, 5000).unwrap().len() == 5000);
+    // The program has used up its burst and is slow now.
+    eventually("the program floods", || flooded.journal(AttemptId(2), 1, 5000).unwrap().len() == 5000);
     assert_eq!(world.run("seq 1 50000"), Exit::Code(0));
     assert_eq!(world.lines(Stream::Out).len(), 50_000);
     let (meanwhile, all) = (world.lines(Stream::Out).len(), flooded.journal(AttemptId(2), 1, usize::MAX).unwrap());
@@ -127,7 +127,7 @@ fn p2_thirty_programs_at_once_lose_nothing() {
     }
 }
 
-/// S4: what the launch names as secret is in no file, whoever says it.
+/// S4: a secret of the launch is in no file, whichever stream the program prints it on.
 #[test]
 fn s4_a_secret_is_redacted_before_it_is_written() {
     let world = World::new();
@@ -149,7 +149,7 @@ fn a_deep_data_directory_is_no_obstacle() {
     let deep = world.data().join("d".repeat(120)).join("e".repeat(120));
     let adapter: AgentsAdapter = adapter(&deep);
     adapter.start(&world.launch(&["sh", "-c", "echo here; sleep 1000"])).unwrap();
-    eventually("it speaks", || log(&adapter, A1) == "here\n");
+    eventually("the program prints", || log(&adapter, A1) == "here\n");
     let socket = deep.join("attempts/A1/shim.sock");
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(socket).unwrap().permissions()) & 0o777, 0o600);
     assert_eq!(adapter.stop(A1, Duration::from_secs(5)), Ok(Exit::Signal(15)));
@@ -162,7 +162,7 @@ fn what_has_ended_is_compressed_then_removed_and_what_runs_is_left_alone() {
     let mut running = world.launch(&["sh", "-c", "echo up; exec sleep 1000"]);
     running.attempt = AttemptId(2);
     world.adapter.start(&running).unwrap();
-    eventually("it runs", || log(&world.adapter, AttemptId(2)) == "up\n");
+    eventually("the program runs", || log(&world.adapter, AttemptId(2)) == "up\n");
     let prune = |older, compress| {
         world
             .adapter
@@ -174,22 +174,22 @@ fn what_has_ended_is_compressed_then_removed_and_what_runs_is_left_alone() {
     });
     let before = sized(&world);
 
-    assert_eq!(prune(1000, 1000), Pruned::default(), "it is too young");
-    // It lets go of its directory a moment after its last record.
-    eventually("it is compressed", || prune(1000, 0).compressed == [A1]);
+    assert_eq!(prune(1000, 1000), Pruned::default(), "the journal is too young");
+    // The shim holds its lock for a moment after its last record.
+    eventually("the journal is compressed", || prune(1000, 0).compressed == [A1]);
     assert!(sized(&world) < before / 3, "{before} became {}", sized(&world));
     assert_eq!(world.records(), whole);
     assert_eq!(world.adapter.transcript(A1, 4000, 2).unwrap()[1].record, whole[4000]);
     assert!(world.adapter.tail(A1, 10).unwrap().ends_with("5000\n"));
-    assert_eq!(prune(1000, 0), Pruned::default(), "it is done");
+    assert_eq!(prune(1000, 0), Pruned::default(), "the journal is compressed already");
 
     let removed = prune(0, 0);
     assert_eq!(removed, Pruned { compressed: vec![], removed: vec![A1] });
-    assert_eq!((world.records(), world.wait()), (vec![], Exit::Code(0)), "how it ended is still known");
+    assert_eq!((world.records(), world.wait()), (vec![], Exit::Code(0)), "the exit is still known");
     world.start("echo again > again");
-    assert_eq!(world.file("again"), "", "it is not started again");
-    assert_eq!(log(&world.adapter, AttemptId(2)), "up\n", "what runs is not touched");
-    // Nor is one whose record has a date that lies ahead.
+    assert_eq!(world.file("again"), "", "the program is not started again");
+    assert_eq!(log(&world.adapter, AttemptId(2)), "up\n", "the running program is not changed");
+    // An attempt whose record has a date in the future is not changed either.
     world.adapter.stop(AttemptId(2), Duration::ZERO).unwrap();
     let record = fs::File::options().append(true).open(world.data().join("attempts/A2/exit.json")).unwrap();
     record.set_modified(SystemTime::now() + Duration::from_secs(100_000)).unwrap();

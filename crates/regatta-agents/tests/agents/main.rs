@@ -1,6 +1,7 @@
-//! The port to programs, with real processes: every test starts real shims and real trees.
+//! Tests of the port to programs with real processes: every test starts real shims and process
+//! trees.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test may fail the test")]
+#![allow(clippy::unwrap_used, reason = "a test helper may fail the test")]
 
 mod attending;
 mod checks;
@@ -8,7 +9,7 @@ mod confine;
 mod conversations;
 mod copies;
 mod egress;
-mod held; // the word of the shim
+mod held; // programs that wait for their shim
 mod journals;
 mod programs;
 mod scripts;

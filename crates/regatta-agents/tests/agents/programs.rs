@@ -1,4 +1,4 @@
-//! Starting, looking and waiting.
+//! Starting programs, reading their state and waiting for them.
 
 use std::fs;
 use std::process::Command;
@@ -34,7 +34,7 @@ fn the_prompt_can_be_an_argument() {
     let world = World::new();
     world.adapter.start(&world.launch(&["printf", "%s|", "--prompt={prompt}", "{prompt}"])).unwrap();
     assert_eq!(world.wait(), Exit::Code(0));
-    assert_eq!(world.lines(Stream::Out), ["--prompt=Do it.", "|Do it.", "|"], "the last has no newline");
+    assert_eq!(world.lines(Stream::Out), ["--prompt=Do it.", "|Do it.", "|"], "the last line has no newline");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn racing_starts_run_once() {
     let launch = world.launch(&["sh", "-c", "echo ran >> count"]);
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            // Each its own adapter, as two daemons would have.
+            // Each thread has its own adapter, like a second daemon.
             scope.spawn(|| adapter(&world.data()).start(&launch).unwrap());
         }
     });
@@ -84,7 +84,7 @@ fn p6_a_second_shim_runs_nothing_and_leaves_the_exit_record_alone() {
     assert_eq!(second(), Some(3), "another shim has the lock");
     let exit = world.adapter.stop(A1, Duration::ZERO).unwrap();
     let record = fs::read_to_string(world.run_dir().join("exit.json")).unwrap();
-    assert_eq!(second(), Some(3), "it has ended");
+    assert_eq!(second(), Some(3), "the attempt has ended");
     assert_eq!(world.adapter.stop(A1, Duration::ZERO), Ok(exit.clone()));
     assert_eq!(world.wait(), exit);
     assert_eq!(fs::read_to_string(world.run_dir().join("exit.json")).unwrap(), record);
@@ -121,7 +121,7 @@ fn p1_a_program_outlives_the_daemon_that_started_it() {
         .stderr(std::process::Stdio::null())
         .status()
         .unwrap();
-    assert_eq!(daemon.code(), None, "it was to die of a signal");
+    assert_eq!(daemon.code(), None, "the daemon should die of a signal");
     let adopted = world.shim();
     assert_eq!(world.adapter.wait(A1, Duration::from_millis(1)), Ok(None));
     fs::write(world.workspace.join("gate"), "go\n").unwrap();
@@ -190,7 +190,7 @@ fn s3_a_program_sees_only_the_list() {
         "TMPDIR",
         "TZ",
         "USER",
-        // Where certificates and proxies are, if this machine has them.
+        // Certificates and proxies, if this machine has them.
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",
         "NODE_EXTRA_CA_CERTS",
@@ -200,18 +200,18 @@ fn s3_a_program_sees_only_the_list() {
         "http_proxy",
         "https_proxy",
         "no_proxy",
-        // What sh itself sets.
+        // Variables that sh itself sets.
         "PWD",
         "OLDPWD",
         "SHLVL",
-        // What the shim alone has.
+        // Variables that only the shim has.
         "MIMALLOC_ALLOW_THP",
         "MIMALLOC_PURGE_DELAY",
     ];
-    // Where toolchains are that are in no home: checks are told of them.
+    // Locations of toolchains outside a home, which checks get.
     const PLACES: [&str; 7] = ["CARGO_HOME", "RUSTUP_HOME", "GOROOT", "GOPATH", "JAVA_HOME", "PYENV_ROOT", "NVM_DIR"];
     let world = World::new();
-    // Its own environment and then its shim's.
+    // The script prints the names of its own variables and then those of its shim.
     let dump = "tr '\\0' '\\n' < /proc/self/environ | sed s/=.*// ; tr '\\0' '\\n' < /proc/$PPID/environ | sed s/=.*//";
     for mode in ["start-and-die", "check"] {
         let output = Command::new(fixture())
@@ -233,7 +233,7 @@ fn s3_a_program_sees_only_the_list() {
         assert_eq!(strange, Vec::<&str>::new(), "in {mode}");
         assert!(!seen.lines().any(|it| it == "https_proxy"), "a proxy with a password is a secret");
     }
-    // S4: nor does the canary, or what the launch itself brings, lie on the disk.
+    // S4: neither the canary nor the variables of the launch are on the disk.
     let world = World::new();
     let mut launch = world.launch(&["true"]);
     launch.env.push(("AGENT_KEY".to_owned(), "a-secret-of-the-agent".to_owned()));

@@ -1,4 +1,4 @@
-//! The scripted agent, as an attempt's program.
+//! The scripted agent as the program of an attempt.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ fn launch(world: &World, script: Value) -> Launch {
     launch
 }
 
-/// Follows a script to its end: how it ended, what it printed, and its result.
+/// Follows a script to its end. Returns the exit, the printed lines and the result.
 fn follow(world: &World, script: Value) -> (Exit, Vec<Value>, Value) {
     world.adapter.start(&launch(world, script)).unwrap();
     let exit = world.wait();
@@ -96,7 +96,7 @@ fn what_fails_says_so_and_stops_there() {
 #[test]
 fn a_script_that_cannot_be_followed_changes_nothing() {
     for (script, words) in [
-        (json!([{"write": {"path": "a", "text": "x"}}, {"dance": 1}]), "`dance`, which is no step"),
+        (json!([{"write": {"path": "a", "text": "x"}}, {"dance": 1}]), "`dance`, which is not a step"),
         (json!([{"write": {"path": "a", "text": "x"}}, {"write": {"path": "../b", "text": "x"}}]), "not inside"),
         (json!({"say": "x"}), "not a list"),
     ] {
@@ -130,7 +130,7 @@ fn s6_no_link_leads_out_of_the_workspace() {
         json!({"replace": {"path": "file", "from": "secret", "to": "x"}}),
         json!({"remove": "dir/secret.txt"}),
     ] {
-        // One attempt per step, all in the one workspace.
+        // Each step is an attempt of its own in the same workspace.
         let mut launch = launch(&world, json!([step]));
         launch.attempt = regatta_core::ids::AttemptId(step.to_string().len() as u64 + 100);
         world.adapter.start(&launch).unwrap();
@@ -140,7 +140,7 @@ fn s6_no_link_leads_out_of_the_workspace() {
     }
     assert_eq!(fs::read_to_string(outside.join("secret.txt")).unwrap(), "secret");
     assert!(!outside.join("not-there").exists() && !outside.join("new.txt").exists() && !outside.join("sub").exists());
-    // A link itself may go, and one that stays inside may be followed.
+    // A link itself may be removed, and a link that stays inside may be followed.
     fs::create_dir(world.workspace.join("real")).unwrap();
     symlink("real", world.workspace.join("inner")).unwrap();
     let (exit, lines, _) = follow(&world, json!([{"remove": "file"}, {"write": {"path": "inner/x", "text": "x"}}]));
@@ -170,7 +170,7 @@ fn a_command_that_leaves_someone_behind_does_not_hang_the_agent() {
 fn an_agent_that_hangs_can_be_stopped() {
     let world = World::new();
     world.adapter.start(&launch(&world, json!([{"hang": true}]))).unwrap();
-    eventually("it hangs", || world.log().contains("hang"));
+    eventually("the agent hangs", || world.log().contains("hang"));
     assert_eq!(world.adapter.stop(A1, Duration::from_secs(10)), Ok(Exit::Signal(15)));
     world.assert_nothing_runs();
 }

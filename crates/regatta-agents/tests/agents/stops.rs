@@ -1,4 +1,4 @@
-//! Ending trees that do not want to end.
+//! Ending process trees that resist.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ fn a_program_that_listens_ends_by_itself() {
     world.wait_for("up");
     let before = Instant::now();
     assert_eq!(world.adapter.stop(A1, Duration::from_secs(20)).unwrap(), Exit::Code(9));
-    assert!(before.elapsed() < Duration::from_secs(10), "the grace is not waited out");
+    assert!(before.elapsed() < Duration::from_secs(10), "the stop does not wait for the whole grace period");
     assert_eq!(world.log(), "bye\n");
     world.assert_nothing_runs();
 }
@@ -37,7 +37,7 @@ fn a_stopped_program_is_woken_to_hear_that_it_should_end() {
     let world = World::new();
     world.start("trap 'exit 9' TERM; kill -STOP $$; sleep 1000");
     let shim = world.shim();
-    eventually("it is stopped", || processes().any(|it| it.parent == shim.pid && it.stopped));
+    eventually("the program is stopped", || processes().any(|it| it.parent == shim.pid && it.stopped));
     assert_eq!(world.adapter.stop(A1, Duration::from_secs(20)).unwrap(), Exit::Code(9));
 }
 
@@ -48,7 +48,7 @@ fn a_child_born_while_its_parent_ends_is_asked_too() {
     world.wait_for("up");
     let before = Instant::now();
     assert_eq!(world.adapter.stop(A1, Duration::from_secs(20)).unwrap(), Exit::Code(9));
-    assert!(before.elapsed() < Duration::from_secs(10), "the grace is not waited out");
+    assert!(before.elapsed() < Duration::from_secs(10), "the stop does not wait for the whole grace period");
     world.assert_nothing_runs();
 }
 
@@ -73,7 +73,7 @@ fn p3_p4_hostile_trees_are_gone() {
     ];
     for (name, script) in trees {
         let world = World::new();
-        // Which is what a machine without cgroup2 has.
+        // Without a control group, as on a machine without cgroup2.
         let plain = world.adapter.clone().without_cgroups();
         let adapter = if name.len() % 2 == 0 { &plain } else { &world.adapter };
         adapter.start(&world.launch(&["sh", "-c", script])).unwrap();
@@ -84,13 +84,14 @@ fn p3_p4_hostile_trees_are_gone() {
     }
 }
 
-/// P3: what has wiped its environment and lost its parent is found without a shim only by its control group.
+/// P3: without a shim, a process that has cleared its environment and lost its parent is found only
+/// by its control group.
 #[test]
 fn p3_a_control_group_keeps_what_a_killed_shim_cannot() {
     let world = World::new();
     world.start("(setsid env -i sh -c 'sleep 1000; : '$TOKEN &); touch up; sleep 1000");
     world.wait_for("up");
-    eventually("it is recorded", || world.adapter.containment(A1).unwrap().is_some());
+    eventually("the program is recorded", || world.adapter.containment(A1).unwrap().is_some());
     let level = world.adapter.containment(A1).unwrap().unwrap();
     let shim: serde_json::Value =
         serde_json::from_slice(&fs::read(world.run_dir().join("shim.json")).unwrap()).unwrap();
@@ -101,7 +102,8 @@ fn p3_a_control_group_keeps_what_a_killed_shim_cannot() {
         let group = shim["cgroup"].as_str().unwrap();
         assert!(group.contains("regatta-") && !std::path::Path::new(group).exists(), "{group} is left");
     } else {
-        // Without one, it is the one thing that gets away; this test must not leave it behind.
+        // Without a control group this process is the only one that escapes. The test must not
+        // leave it behind.
         assert_eq!(level, "subreaper");
         for line in world.alive() {
             signal(line.split(' ').next().unwrap().parse().unwrap(), "KILL");
@@ -123,7 +125,8 @@ fn p3_what_a_program_leaves_behind_ends_with_it() {
 fn p3_a_killed_shim_is_a_lost_attempt_with_nothing_left_running() {
     for ask_by in ["wait", "state", "stop"] {
         let world = World::new();
-        // Both trees are found without the shim: one by its mark, one, wiped, by its marked parent.
+        // Both trees are found without the shim: the first by its mark, the second, without
+        // environment, by its marked parent.
         world.start("(setsid sleep 1000 &); sh -c 'env -i sh -c \"sleep 1000; : '$TOKEN'\"; :' & touch up; wait");
         world.wait_for("up");
         signal(world.shim().pid, "KILL");
@@ -146,7 +149,7 @@ fn p3_a_killed_shim_is_a_lost_attempt_with_nothing_left_running() {
 #[test]
 fn p4_a_frozen_shim_does_not_protect_its_tree() {
     let world = World::new();
-    // Without its environment and without its parent: only the shim can find it.
+    // The process has neither its environment nor its parent, so only the shim can find it.
     world.start("(setsid env -i sh -c 'sleep 1000; : '$TOKEN &); touch up; sleep 1000");
     world.wait_for("up");
     signal(world.shim().pid, "STOP");
@@ -190,7 +193,7 @@ fn p7_orphans_that_end_are_reaped_while_the_program_runs() {
     let shim = world.shim();
     eventually("no zombie is left", || !processes().any(|it| it.parent == shim.pid && it.zombie));
     stop(&world);
-    // The shim was our child: it must not stay as a zombie of ours.
+    // The shim is a child of this process and must not stay a zombie.
     eventually("the shim is reaped", || entry(shim.pid).is_none_or(|it| it.start_ticks != shim.start_ticks));
 }
 
@@ -216,8 +219,8 @@ fn a_second_less_patient_stop_overtakes_the_first() {
     });
 }
 
-/// L5, P3: a runner that was killed, or is frozen, ends nothing; its programs end by themselves before their task is
-/// given to somebody else, and not while it is heard of.
+/// L5, P3: a runner that was killed or is frozen ends nothing. Its programs end by themselves
+/// before their task is given to another agent, but not while the daemon is in contact.
 #[test]
 fn l5_p3_a_program_on_a_leash_ends_when_nobody_is_heard_of() {
     let mut world = World::new();
@@ -228,14 +231,14 @@ fn l5_p3_a_program_on_a_leash_ends_when_nobody_is_heard_of() {
     regatta_agents::leash::note(&file).unwrap();
     world.start("trap '' TERM; touch up; setsid sleep 1000 & while :; do sleep 0.05; echo; done");
     world.wait_for("up");
-    // Heard of for twice as long as the leash is.
+    // The contact is recorded for twice as long as the deadline.
     let began = Instant::now();
     while began.elapsed() < 2 * leash {
         regatta_agents::leash::note(&file).unwrap();
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(matches!(world.adapter.state(A1), Ok(ProcessState::Running(_))));
-    // Nobody notes anything any more, and nobody stops it either.
+    // From now on no contact is recorded, and nothing else stops the program.
     assert_eq!(world.wait(), Exit::Signal(9));
     world.assert_nothing_runs();
 }

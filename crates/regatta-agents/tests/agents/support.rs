@@ -1,4 +1,4 @@
-//! A data directory, a workspace, and a view of the process table.
+//! A data directory with a workspace, and a view of the process table.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use regatta_core::ids::{AgentName, AttemptId};
 use regatta_engine::ports::agents::{Agents, Exit, Launch, ProcessIdentity, ProcessState, Record, Stream};
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a loaded machine; only a failing test waits for it.
+/// A timeout that is longer than anything here takes on a loaded machine. Only a failing test waits
+/// for it.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) const A1: AttemptId = AttemptId(1);
@@ -18,14 +19,15 @@ pub(crate) const A1: AttemptId = AttemptId(1);
 pub(crate) struct World {
     pub(crate) adapter: AgentsAdapter,
     pub(crate) workspace: PathBuf,
-    /// A word in the environment of every program of this world, and on the command lines it chooses.
+    /// A text in the environment of every program of this world, and on some of their command
+    /// lines.
     pub(crate) token: String,
     directory: TempDir,
 }
 
 impl World {
     pub(crate) fn new() -> World {
-        // Creating many small files is slow on some disks; memory is not.
+        // Many small files are slow on some disks, so the test uses memory if it can.
         let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
         let directory = tempfile::Builder::new().prefix("regatta-agents-").tempdir_in(base).unwrap();
         let workspace = directory.path().join("workspace");
@@ -66,7 +68,7 @@ impl World {
     }
 
     pub(crate) fn wait(&self) -> Exit {
-        self.adapter.wait(A1, LONG).unwrap().expect("it ends in time")
+        self.adapter.wait(A1, LONG).unwrap().expect("the program ends in time")
     }
 
     /// Runs a shell script as attempt A1 to its end.
@@ -75,17 +77,17 @@ impl World {
         self.wait()
     }
 
-    /// What attempt A1 printed, both streams, a newline after each line.
+    /// Returns the output of attempt A1 on both streams, with a newline after each line.
     pub(crate) fn log(&self) -> String {
         log(&self.adapter, A1)
     }
 
-    /// The journal of attempt A1.
+    /// Returns the journal of attempt A1.
     pub(crate) fn records(&self) -> Vec<Record> {
         self.adapter.journal(A1, 1, usize::MAX).unwrap()
     }
 
-    /// The lines of one of its streams.
+    /// Returns the lines of one of its streams.
     pub(crate) fn lines(&self, stream: Stream) -> Vec<String> {
         self.records().into_iter().filter(|it| it.stream == stream).map(|it| it.line).collect()
     }
@@ -94,8 +96,8 @@ impl World {
         fs::read_to_string(self.workspace.join(name)).unwrap_or_default()
     }
 
-    /// Waits for a file that a program makes when it is as the test needs it. (A program of a test
-    /// has no other way to tell.)
+    /// Waits for a file with which a program signals that it is ready. A test's program has no
+    /// other way to signal that.
     pub(crate) fn wait_for(&self, name: &str) {
         let path = self.workspace.join(name);
         eventually(&format!("{name} appears"), || path.exists());
@@ -104,11 +106,12 @@ impl World {
     pub(crate) fn shim(&self) -> ProcessIdentity {
         match self.adapter.state(A1).unwrap() {
             ProcessState::Running(identity) => identity,
-            other => panic!("it should run, but is {other:?}"),
+            other => panic!("the program should run, but is {other:?}"),
         }
     }
 
-    /// The living processes of this world, by its token in their environment or on their command line.
+    /// Returns the living processes of this world, by its token in their environment or on their
+    /// command line.
     pub(crate) fn alive(&self) -> Vec<String> {
         let has = |file: String| fs::read(file).is_ok_and(|it| String::from_utf8_lossy(&it).contains(&self.token));
         processes()
@@ -129,7 +132,8 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // A failed test must leave nothing behind either; it has its failure to report, not this one.
+        // A failed test must not leave processes either. Errors are ignored, because the test
+        // reports its own failure.
         for entry in fs::read_dir(self.data().join("attempts")).into_iter().flatten().flatten() {
             if let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) {
                 drop(self.adapter.stop(attempt, Duration::ZERO));
@@ -184,7 +188,7 @@ pub(crate) fn entry(pid: u32) -> Option<Entry> {
     })
 }
 
-/// Sends a signal to a process that this test knows to be its own and alive.
+/// Sends a signal to a process that is known to belong to the test and to be alive.
 pub(crate) fn signal(pid: u32, name: &str) {
     let done = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(done.success());

@@ -148,7 +148,7 @@ const BAD_TOML: &[Bad] = &[
     (
         "[[task]]\nsubject = 'x'\nscript = [{ fly = 'high' }]",
         "3:11",
-        "step 1 of the script is `fly`, which is no step",
+        "step 1 of the script is `fly`, which is not a step",
         "regatta schema plan",
     ),
     (

@@ -1,4 +1,4 @@
-//! What the program wants to be answered: permissions and questions.
+//! The requests of the program that need an answer: permissions and questions.
 
 use regatta_core::session::{Answer, AskOption, OptionKind, Tool, ToolKind, ToolStatus, Want};
 use serde_json::{Map, Value, json};
@@ -8,15 +8,16 @@ use super::turn::{Turn, merge};
 use crate::drivers::common::choose;
 use crate::drivers::input::{urls_in, whole_or_cut};
 
-/// What is needed to word an answer.
+/// The facts that are needed to format an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
     Permission(Vec<AskOption>),
-    /// The form's schema.
+    /// A question with the schema of its form.
     Question(Value),
 }
 
-/// Reads a permission request; the tool call in it may be news, so it joins those of the turn.
+/// Reads a permission request. Its tool call may be new, so it is merged into the calls of the
+/// turn.
 pub(super) fn permission(params: &Value, turn: &mut Option<Turn>, quirks: Quirks) -> Option<(What, Want)> {
     let options = params["options"].as_array()?.iter().filter_map(option).collect::<Vec<_>>();
     let mut none = Default::default();
@@ -32,8 +33,8 @@ pub(super) fn permission(params: &Value, turn: &mut Option<Turn>, quirks: Quirks
     Some((What::Permission(options.clone()), Want::Permission { tool, options }))
 }
 
-/// Takes the object of a request from its title, where the program sends no input. A bare name is no object, and only
-/// programs that are known to do so write a whole command there.
+/// Takes the object of a request from its title, for programs that send no input. A bare name is
+/// not an object. Only programs that are known to do so put a whole command into the title.
 fn read_title(tool: &mut Tool, title: &str, quirks: Quirks) {
     match tool.kind {
         ToolKind::Execute if quirks.titles_commands && !title.trim().is_empty() => {
@@ -55,14 +56,14 @@ fn option(option: &Value) -> Option<AskOption> {
         "allow_always" => OptionKind::AllowAlways,
         "reject_once" => OptionKind::RejectOnce,
         "reject_always" => OptionKind::RejectAlways,
-        // A kind nobody knows is chosen by nobody.
+        // An option of an unknown kind is never chosen, so it is left out.
         _ => return None,
     };
     let id = option["optionId"].as_str()?.to_owned();
     Some(AskOption { name: option["name"].as_str().unwrap_or(&id).to_owned(), id, kind })
 }
 
-/// Reads a question: a form, or a page to be looked at.
+/// Reads a question: a form, or a web page to look at.
 pub(super) fn question(params: &Value) -> Option<(What, Want)> {
     let message = params["message"].as_str().unwrap_or_default();
     let schema = params["requestedSchema"].clone();
@@ -82,7 +83,7 @@ fn fields(schema: &Value) -> Vec<(&String, &Value)> {
     schema["properties"].as_object().into_iter().flatten().collect()
 }
 
-/// The values a field takes, if they are counted.
+/// Returns the values that a field accepts, if they are listed.
 fn choices(field: &Value) -> Vec<String> {
     let items = if field["items"].is_object() { &field["items"] } else { field };
     let plain = items["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -90,7 +91,7 @@ fn choices(field: &Value) -> Vec<String> {
     plain.chain(titled.filter_map(|it| it["const"].as_str())).map(str::to_owned).collect()
 }
 
-/// Words the answer.
+/// Formats the answer to a request.
 pub(super) fn answer(what: &What, answer: &Answer) -> Value {
     match what {
         What::Permission(options) => match choose(options, answer) {
@@ -106,8 +107,8 @@ pub(super) fn answer(what: &What, answer: &Answer) -> Value {
     }
 }
 
-/// Fills a form: from a JSON object as it is, from plain text by putting it into the one field there is, or the first
-/// that is required.
+/// Fills in a form. A JSON object is taken as it is. A plain text goes into the first required
+/// field, or into the first field if none is required.
 pub(in crate::drivers) fn filled(schema: &Value, text: &str) -> Value {
     if let Ok(form @ Value::Object(_)) = serde_json::from_str::<Value>(text) {
         return form;

@@ -1,10 +1,12 @@
-//! The Agent Client Protocol, version 1, from the client's side.
+//! The driver for the Agent Client Protocol, version 1, on the client's side.
 //!
-//! Layout: this file is the conversation; `open` is the handshake, the session and its settings; `turn` is what the
-//! program says while it works; `ask` is what it wants to be answered. Our own framing, and why: ADR 9.
+//! This file holds the conversation. `open` holds the handshake, the session and its settings,
+//! `turn` the program's updates during a turn, and `ask` its requests. ADR 9 explains why the
+//! framing is Regatta's own.
 //!
-//! Deliberately absent: file and terminal requests (none are advertised, and those that come all the same are refused),
-//! `authenticate` (a person signs in, not a daemon), and prompts that overtake a running turn.
+//! Not supported on purpose: requests for files and terminals (the client does not advertise them
+//! and refuses them), `authenticate` (a person signs in, not a daemon), and prompts during a
+//! running turn.
 
 mod ask;
 mod open;
@@ -30,27 +32,31 @@ pub(super) use open::opens_session;
 
 const RPC: Dialect = Dialect::Standard;
 
-/// How a program's ways differ from the protocol's words.
+/// The deviations of a program from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quirks {
-    /// `usage` in an answered prompt counts the whole session; all programs seen so far mean the turn, or part of it.
+    /// Set if `usage` in the answer to a prompt counts the whole session. All programs seen so far
+    /// count the turn or a part of it.
     cumulative: bool,
-    /// It ends a turn well though its model failed, and says so only in words.
+    /// Set if the program ends a turn normally although its model failed, and reports the failure
+    /// only as text.
     smiles: bool,
-    /// The title of a request to run a command is the command, and nothing else names it.
+    /// Set if the title of a request to run a command is the command itself, and no other field
+    /// contains it.
     titles_commands: bool,
 }
 
 impl Quirks {
     fn of(program: &str) -> Quirks {
-        // The old and the new Codex adapters share a name; only the new one smiles, and the old one is unharmed.
+        // The old and the new Codex adapters share a name. Only the new one reports failures as
+        // normal ends; the check does no harm to the old one.
         let smiles = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
         let titles_commands = ["gemini", "qwen"].contains(&program);
         Quirks { cumulative: false, smiles, titles_commands }
     }
 }
 
-/// A request of ours that is not answered yet.
+/// A request to the program that is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     Initialize,
@@ -59,11 +65,11 @@ enum Sent {
     Resume,
     Set(Setting),
     Prompt,
-    /// `session/close`, whose answer changes nothing.
+    /// A `session/close`, whose answer changes nothing.
     Farewell,
 }
 
-/// Where the session is.
+/// The state of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Session {
     Unopened,
@@ -75,13 +81,13 @@ pub(super) struct Acp {
     setup: Setup,
     quirks: Quirks,
     sent: BTreeMap<u64, Sent>,
-    /// The id of our next request.
+    /// The id of the next request to the program.
     next_id: u64,
     abilities: Option<Abilities>,
     session: Session,
-    /// The session was there before: the model knows its instructions already.
+    /// Set if the session existed before, so that the model knows its instructions already.
     resumed: bool,
-    /// An attempt to resume or load failed, so a new session is opened.
+    /// Set if an attempt to resume or load the session failed and a new session has to be opened.
     afresh: bool,
     choices: Vec<Choice>,
     tried: Vec<Setting>,
@@ -90,7 +96,7 @@ pub(super) struct Acp {
     turn: Option<Turn>,
     last: Option<Option<Trouble>>,
     asks: Asks<What>,
-    /// Requests that we refuse: method and id.
+    /// Requests of the program that have to be refused: method and id.
     refused: Vec<(String, Value)>,
     books: Ledger,
     words: Tail,
@@ -130,7 +136,8 @@ impl Acp {
         self.sent.values().any(|it| *it == sent)
     }
 
-    /// Notes what was said to the program. Ids and methods count, not the text: secrets in it are redacted.
+    /// Processes an input to the program. Only ids and methods matter, because secrets in the text
+    /// are redacted.
     fn was_said(&mut self, line: &str) -> Vec<Said> {
         match read(line) {
             Some(Message::Request { id, method, params }) => self.requested(&id, &method, &params),
@@ -184,14 +191,14 @@ impl Acp {
 
     fn answered(&mut self, id: &Value, outcome: Result<Value, Fault>, at: u64) -> Vec<Said> {
         let Some(sent) = id.as_u64().and_then(|it| self.sent.remove(&it)) else {
-            return vec![Said::Notice { text: format!("It answered {id}, which was not asked.") }];
+            return vec![Said::Notice { text: format!("The program answered request {id}, which was not sent.") }];
         };
         match (sent, outcome) {
             (Sent::Initialize, Ok(result)) => self.initialized(&result),
             (Sent::New | Sent::Load | Sent::Resume, Ok(result)) => self.opened(sent, &result),
             (Sent::Load | Sent::Resume, Err(fault)) if !open::wants_person(&fault) => {
                 self.afresh = true;
-                let text = format!("The session could not be taken up again ({}); a new one is opened.", fault.words());
+                let text = format!("The session could not be resumed ({}), so a new one is opened.", fault.words());
                 vec![Said::Notice { text }]
             }
             (Sent::Initialize | Sent::New | Sent::Load | Sent::Resume, Err(fault)) => {
@@ -204,7 +211,8 @@ impl Acp {
         }
     }
 
-    /// The session cannot be had: the program is let go, and its end judged by this.
+    /// Marks the session as failed. The driver then closes the program's input, and the program's
+    /// end is judged by this failure.
     fn fail(&mut self, trouble: Trouble) -> Vec<Said> {
         let mut said = Vec::new();
         if trouble.class == Class::RateLimit {
@@ -222,11 +230,12 @@ impl Acp {
             _ => None,
         };
         let Some((what, want)) = what else {
-            let text = format!("It asked for {method}, which Regatta does not offer.");
+            let text = format!("The program requested {method}, which Regatta does not offer.");
             self.refused.push((method, id));
             return vec![Said::Notice { text }];
         };
-        // Between a cancel and the end of its turn everything is answered "cancelled", unseen by people.
+        // Between a cancellation and the end of its turn every request is answered "cancelled",
+        // without asking a person.
         let cancelled = self.turn.as_ref().is_some_and(|it| it.cancelled);
         let key = self.asks.open(id, what, cancelled);
         if cancelled { vec![] } else { vec![Said::Asked(regatta_core::session::Ask { id: key, want })] }
@@ -239,7 +248,7 @@ impl Acp {
             Some(Message::Note { method, params }) => match method.as_str() {
                 "session/update" => self.updated(&params),
                 "$/cancel_request" => self.asks.withdraw(&params["requestId"]).into_iter().collect(),
-                // Extensions begin with an underscore, and are for those who know them.
+                // Extensions begin with an underscore, and this driver knows none.
                 _ => vec![],
             },
             None if line.trim().is_empty() => vec![],
@@ -276,7 +285,8 @@ impl Driver for Acp {
             Session::Open(session) => Some(session),
             Session::Unopened => None,
         };
-        // The cancel goes first, then every open request is answered "cancelled", as the protocol wants it.
+        // The cancellation is sent first. Then every open request is answered "cancelled", as the
+        // protocol requires.
         if let Some(session) = session.filter(|_| wishes.cancels > self.cancels) {
             return Some(Say::Line(RPC.note("session/cancel", json!({ "sessionId": session }))));
         }
@@ -316,7 +326,7 @@ impl Driver for Acp {
     }
 }
 
-/// Why a turn ended, by the protocol's word for it.
+/// Returns the reason for the end of a turn, from the protocol's name for it.
 fn stop_of(reason: &str) -> Option<Stop> {
     Some(match reason {
         "end_turn" => Stop::EndTurn,

@@ -1,4 +1,4 @@
-//! The handshake, the session, and its settings.
+//! The handshake, the opening of the session, and its settings.
 
 use regatta_core::session::{Class, Said};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::drivers::rpc::{Fault, NO_METHOD};
 use crate::drivers::verdict::{Trouble, of_status, shorten};
 use crate::drivers::{TOKEN_PLACE, TOKEN_VARIABLE};
 
-/// The version spoken.
+/// The supported version of the protocol.
 const VERSION: i64 = 1;
 
-/// What the program said it can do.
+/// The capabilities that the program has announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Abilities {
     load: bool,
@@ -25,7 +25,7 @@ pub(super) struct Abilities {
 impl Abilities {
     fn read(result: &Value) -> Abilities {
         let able = &result["agentCapabilities"];
-        // An object, empty or not, means yes.
+        // An object means yes, even an empty one.
         let session = |name: &str| able["sessionCapabilities"][name].is_object();
         Abilities {
             load: able["loadSession"] == true,
@@ -37,7 +37,7 @@ impl Abilities {
     }
 }
 
-/// What can be set in a session. The order matters: which efforts there are depends on the model.
+/// A setting of a session. The order matters, because the available efforts depend on the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Model,
@@ -66,37 +66,37 @@ impl Setting {
     }
 }
 
-/// One thing that can be set, and how.
+/// A setting that the program offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     setting: Setting,
     way: Way,
     pub(super) current: String,
-    /// Value and name.
+    /// Pairs of value and display name.
     values: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
-    /// `session/set_config_option` under this id.
+    /// `session/set_config_option` with this id.
     Option(String),
-    /// `session/set_mode`, from before there were options.
+    /// `session/set_mode`, the older method for modes.
     Mode,
-    /// `session/set_model`, which was never part of version 1 and is widely spoken.
+    /// `session/set_model`, which was never part of version 1 but is widely supported.
     Model,
 }
 
-/// Whether a method opens a session: those carry the token.
+/// Returns whether a method opens a session. Only such requests carry the token.
 pub(in crate::drivers) fn opens_session(method: &str) -> bool {
     matches!(method, "session/new" | "session/load" | "session/resume")
 }
 
-/// Whether only a person can help: then a new session would fail as well.
+/// Returns whether only a person can fix the fault, so that a new session would fail too.
 pub(super) fn wants_person(fault: &Fault) -> bool {
     of_status(fault.code) == Some(Class::Auth)
 }
 
-/// Which setting a request of ours was about.
+/// Returns the setting that a request to the program was about.
 pub(super) fn setting_of(method: &str, params: &Value, choices: &[Choice]) -> Option<Setting> {
     match method {
         "session/set_mode" => Some(Setting::Mode),
@@ -109,7 +109,7 @@ pub(super) fn setting_of(method: &str, params: &Value, choices: &[Choice]) -> Op
     }
 }
 
-/// What can be set, from the answer that opened the session or set something.
+/// Returns the offered settings, from the answer that opened the session or changed a setting.
 fn choices(result: &Value) -> Vec<Choice> {
     let mut found = options(&result["configOptions"]);
     let legacy = [
@@ -126,7 +126,7 @@ fn choices(result: &Value) -> Vec<Choice> {
     found
 }
 
-/// The settings among a list of `configOptions`.
+/// Returns the settings in a list of `configOptions`.
 pub(super) fn options(list: &Value) -> Vec<Choice> {
     let mut found: Vec<Choice> = Vec::new();
     for option in list.as_array().into_iter().flatten() {
@@ -150,17 +150,17 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// What is to be done about a setting.
+/// The next step for a requested setting.
 enum Step {
     Set(&'static str, Value),
-    /// The program does not offer it: not our business then.
+    /// The program does not offer the setting, so it stays unchanged.
     NotOffered,
-    /// It offers others.
+    /// The program offers only other values.
     Unknown(String),
 }
 
 impl Acp {
-    /// What opens the conversation, if it is our turn.
+    /// Returns the next request that opens the session, unless an answer is still missing.
     pub(super) fn opening(&self) -> Option<Say> {
         if !self.sent.is_empty() {
             return None;
@@ -195,13 +195,13 @@ impl Acp {
         Some(self.request(method, params))
     }
 
-    /// Claude's adapter takes instructions in a field of its own.
+    /// Returns whether this is Claude's adapter, which takes instructions in a field of its own.
     fn is_claude(&self) -> bool {
         matches!(self.setup.program(), "claude" | "claude-agent-acp" | "claude-code-acp")
     }
 
-    /// Regatta's tools: over HTTP where the program takes that, else by a process that it starts itself, which every
-    /// program must take.
+    /// Returns Regatta's tool server: over HTTP if the program supports that, or else as a process
+    /// that the program starts, which every program must support.
     fn servers(&self, abilities: Abilities) -> Value {
         let Some(url) = &self.setup.mcp_url else { return json!([]) };
         match (&self.setup.regatta, abilities.http) {
@@ -228,18 +228,20 @@ impl Acp {
         let version = result["protocolVersion"].as_i64();
         if version != Some(VERSION) {
             let seen = version.map_or_else(|| "no version".to_owned(), |it| format!("version {it}"));
-            let why = format!("It speaks {seen} of the Agent Client Protocol; Regatta speaks version {VERSION}.");
+            let why = format!(
+                "The program uses {seen} of the Agent Client Protocol, but Regatta supports version {VERSION}."
+            );
             return self.fail(Trouble::new(Class::BadConfig, why));
         }
         let abilities = Abilities::read(result);
         self.abilities = Some(abilities);
         let mut said = Vec::new();
         if self.setup.mcp_url.is_some() && self.setup.regatta.is_none() && !abilities.http {
-            let text = "It takes no MCP server over HTTP, so it works without Regatta's tools.";
+            let text = "The program supports no MCP server over HTTP, so it works without Regatta's tools.";
             said.push(Said::Notice { text: text.to_owned() });
         }
         if self.setup.resume.is_some() && !abilities.resume && !abilities.load {
-            let text = "It cannot take up an old session, so a new one is opened.";
+            let text = "The program cannot resume a session, so a new one is opened.";
             said.push(Said::Notice { text: text.to_owned() });
         }
         said
@@ -251,11 +253,11 @@ impl Acp {
             _ => self.setup.resume.clone(),
         };
         let Some(session) = session else {
-            return self.fail(Trouble::new(Class::Crashed, "It opened a session without saying its id."));
+            return self.fail(Trouble::new(Class::Crashed, "The program opened a session without an id."));
         };
         self.resumed = sent != Sent::New;
         if !self.resumed {
-            // The books were those of the session that could not be taken up.
+            // The usage so far belongs to the session that could not be resumed.
             self.books = super::Ledger::default();
         }
         self.books.session = Some(session.clone());
@@ -266,13 +268,13 @@ impl Acp {
         said
     }
 
-    /// The model that answers now, as far as the program says.
+    /// Returns the current model, as far as the program reports it.
     fn model(&self) -> Option<String> {
         let found = self.choices.iter().find(|it| it.setting == Setting::Model).map(|it| it.current.clone());
         found.filter(|it| !it.is_empty())
     }
 
-    /// Says which model answers from now on, if that is another than before.
+    /// Reports the current model if it has changed.
     fn another_model(&self, before: Option<&String>) -> Vec<Said> {
         let now = self.model();
         let Session::Open(session) = &self.session else { return vec![] };
@@ -289,7 +291,8 @@ impl Acp {
                 if result["configOptions"].is_array() {
                     self.choices = choices(&result);
                 } else if setting == Setting::Model {
-                    // The older way answers with nothing: what was asked for is what is had.
+                    // The older method answers without a value, so the requested model counts as
+                    // set.
                     self.took_model();
                 }
                 let mut said = self.another_model(before.as_ref());
@@ -297,18 +300,19 @@ impl Acp {
                 said
             }
             Err(fault) if fault.code == NO_METHOD || setting == Setting::Effort => {
-                let text = format!("It does not let its {} be set.", setting.name());
+                let text = format!("The program does not allow setting its {}.", setting.name());
                 [Said::Notice { text }].into_iter().chain(self.settle()).collect()
             }
             Err(fault) => {
-                let why = format!("Its {} could not be set: {}", setting.name(), fault.words());
+                let why = format!("The program's {} could not be set: {}", setting.name(), fault.words());
                 self.fail(Trouble::new(Class::BadConfig, why))
             }
         }
     }
 
-    /// Looks at the next setting: a model or a mode that cannot be had ends the session before it costs anything, an
-    /// effort, and what is not offered at all, is passed over.
+    /// Handles the settings that need no request. A model or mode that the program does not have
+    /// fails the session before it costs anything. An unknown effort, and a setting that the
+    /// program does not offer, are skipped.
     fn settle(&mut self) -> Vec<Said> {
         let mut said = Vec::new();
         loop {
@@ -317,13 +321,15 @@ impl Acp {
                 Step::Set(..) => return said,
                 Step::NotOffered => {
                     self.tried.push(setting);
-                    let text = format!("It offers no way to set its {}; its own stays.", setting.name());
+                    let text =
+                        format!("The program offers no way to set its {}, so it stays unchanged.", setting.name());
                     said.push(Said::Notice { text });
                 }
-                // Usually nobody asked for it but the kind of the task, and every model has levels of its own.
+                // The effort usually follows from the kind of the task, and every model has levels
+                // of its own.
                 Step::Unknown(why) if setting == Setting::Effort => {
                     self.tried.push(setting);
-                    said.push(Said::Notice { text: format!("{why} Its own stays.") });
+                    said.push(Said::Notice { text: format!("{why} It stays unchanged.") });
                 }
                 Step::Unknown(why) => {
                     said.extend(self.fail(Trouble::new(Class::BadConfig, why)));
@@ -333,7 +339,8 @@ impl Acp {
         }
     }
 
-    /// The next thing to set: `Some(None)` while the answer to the last one is awaited.
+    /// Returns the request for the next setting. Returns `Some(None)` while the answer to the last
+    /// request is missing.
     pub(super) fn next_setting(&self, session: &str) -> Option<Option<Say>> {
         if Setting::ALL.iter().any(|it| self.awaits(Sent::Set(*it))) {
             return Some(None);
@@ -363,7 +370,7 @@ impl Acp {
             let Some((value, _)) = exact.or_else(|| choice.values.iter().find(|it| same(&it.0) || same(&it.1))) else {
                 let offered: Vec<&str> = choice.values.iter().map(|it| it.0.as_str()).collect();
                 let offered = shorten(&offered.join(", "), 500);
-                let why = format!("It has no {} {wanted:?}; it offers {offered}.", setting.name());
+                let why = format!("The program has no {} {wanted:?}; it offers {offered}.", setting.name());
                 return Some((setting, Step::Unknown(why)));
             };
             if *value == choice.current {
@@ -378,12 +385,13 @@ impl Acp {
         })
     }
 
-    /// Words the next prompt.
+    /// Formats the next prompt.
     pub(super) fn prompt(&self, session: &str, prompt: &str) -> String {
         let mut blocks = Vec::new();
         let taken = self.abilities.is_some_and(|it| it.system_prompt) || self.is_claude();
         if let Some(words) = self.setup.profile.system_prompt.as_ref() {
-            // A program that takes no instructions gets them in front of the first prompt of its session.
+            // A program that accepts no instructions gets them before the first prompt of its
+            // session.
             if self.prompts == 0 && !self.resumed && !taken {
                 blocks.push(json!({ "type": "text", "text": words }));
             }
@@ -392,8 +400,8 @@ impl Acp {
         RPC.request(self.next_id, "session/prompt", json!({ "sessionId": session, "prompt": blocks }))
     }
 
-    /// The last thing to say: a word where the program knows it, then the end of its input. Its answer is not waited
-    /// for, because nothing depends on it.
+    /// Returns the last input: `session/close` if the program supports it, then the end of the
+    /// input. The answer is not waited for, because nothing depends on it.
     pub(super) fn farewell(&self, session: Option<&String>) -> Say {
         match session.filter(|_| self.abilities.is_some_and(|it| it.close) && !self.said_farewell) {
             Some(session) => self.request("session/close", json!({ "sessionId": session })),
@@ -401,7 +409,7 @@ impl Acp {
         }
     }
 
-    /// Takes the model that was asked for as the one that is had.
+    /// Records the requested model as the current one.
     fn took_model(&mut self) {
         let Some(wanted) = self.setup.profile.model.clone() else { return };
         for it in self.choices.iter_mut().filter(|it| it.setting == Setting::Model) {
@@ -413,7 +421,7 @@ impl Acp {
         }
     }
 
-    /// Takes note of settings that changed by themselves; another model is worth a word.
+    /// Records settings that the program changed itself, and reports a changed model.
     pub(super) fn reconfigured(&mut self, update: &Value) -> Vec<Said> {
         let before = self.model();
         for choice in options(&update["configOptions"]) {

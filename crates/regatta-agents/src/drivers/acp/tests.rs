@@ -1,4 +1,4 @@
-//! Conversations with programs that speak ACP, as the journal has them.
+//! Conversations with programs that speak ACP, as they appear in the journal.
 
 use regatta_core::agent::Runtime;
 use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
@@ -27,7 +27,7 @@ fn only(lines: Vec<Value>) -> Value {
     line
 }
 
-/// Brings a session to where its first prompt runs; the prompt's request.
+/// Opens a session up to its first prompt. Returns the prompt's request too.
 fn working(setup: Setup, able: Value, opened: Value) -> (Stage, Value) {
     let mut stage = Stage::new(setup);
     stage.wish(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
@@ -58,7 +58,8 @@ fn ask(id: Value) -> Value {
     }})
 }
 
-/// A program that takes no server over HTTP starts our own program; the token is not among its arguments (S4).
+/// A program that does not support tool servers over HTTP starts regatta itself, and the token is
+/// not among the arguments (S4).
 #[test]
 fn tools_are_given_by_a_process_where_http_is_not_taken() {
     let mut setup = acp("some-agent");
@@ -169,7 +170,7 @@ fn a_cancel_answers_everything_that_is_open_and_late_answers_mean_nothing() {
     assert_eq!(outcomes, [(&json!("p-1"), &json!("cancelled")), (&json!(2), &json!("cancelled"))]);
     assert!(stage.said.contains(&Said::Withdrew { ask: "p-1".to_owned() }));
     assert!(stage.said.contains(&Said::Withdrew { ask: "2".to_owned() }));
-    // One more that was on its way: answered too, and no person is bothered.
+    // A request that was sent before the cancellation is answered too, without asking a person.
     assert_eq!(stage.out(ask(json!(3))), vec![]);
     assert_eq!(only(stage.lines())["result"]["outcome"]["outcome"], "cancelled");
     stage.wish(|it| it.answers = vec![("p-1".to_owned(), Answer::Allow), ("2".to_owned(), Answer::Allow)]);
@@ -179,7 +180,7 @@ fn a_cancel_answers_everything_that_is_open_and_late_answers_mean_nothing() {
         stage.said.last(),
         Some(Said::TurnEnded { stop: Stop::Cancelled, class: Some(Class::Cancelled), .. })
     ));
-    // The cancel was for that turn; the next one is left alone.
+    // The cancellation was for that turn and does not affect the next one.
     stage.wish(|it| it.prompts.push("Again.".to_owned()));
     let lines = stage.lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
@@ -323,7 +324,7 @@ fn options_set_model_then_effort_then_mode_and_an_unknown_mode_stops_before_it_c
             _ => None,
         };
         let models: Vec<String> = stage.said.iter().filter_map(models).collect();
-        assert_eq!(models, ["haiku", "opus"], "which model answers is said when it was set");
+        assert_eq!(models, ["haiku", "opus"], "the current model is reported after it was set");
         if !works {
             assert_eq!(stage.say(), vec![Say::Close]);
             let judged = stage.judge(&Exit::Code(0));
@@ -332,7 +333,7 @@ fn options_set_model_then_effort_then_mode_and_an_unknown_mode_stops_before_it_c
             stage.check_replay();
             continue;
         }
-        // An effort is a wish: one that the model does not have keeps nobody from working.
+        // An effort is optional: a model without it still works.
         if effort == "high" {
             let effort = only(stage.lines());
             assert_eq!(effort["params"]["configId"], "e");
@@ -394,7 +395,8 @@ fn programs_that_smile_are_seen_through_and_honest_ones_believed() {
     }
 }
 
-/// As seen with codex-acp 2.6.0: its turns end well, and what went wrong is told aside.
+/// As seen with codex-acp 2.6.0: turns end normally, and failures are reported in a separate
+/// update.
 #[test]
 fn what_codex_tells_aside_is_heard_unless_it_passed() {
     let aside = |codex: Value| json!({ "sessionUpdate": "session_info_update", "_meta": { "codex": codex } });
@@ -411,7 +413,7 @@ fn what_codex_tells_aside_is_heard_unless_it_passed() {
     let (mut stage, prompt) = working(acp("codex-acp"), json!({}), json!({ "sessionId": "s1" }));
     update(&mut stage, aside(retry));
     answer(&mut stage, &prompt, result);
-    assert_eq!(stage.judge(&Exit::Code(0)).class, None, "it was tried again and went well");
+    assert_eq!(stage.judge(&Exit::Code(0)).class, None, "the retry succeeded");
 
     let (mut stage, prompt) = working(acp("codex-acp"), json!({}), json!({ "sessionId": "s1" }));
     let data = json!({ "message": "You've hit your usage limit.", "codexErrorInfo": "usageLimitExceeded" });
@@ -422,7 +424,8 @@ fn what_codex_tells_aside_is_heard_unless_it_passed() {
     stage.check_replay();
 }
 
-/// As codex-acp 2.6.0 says it: each attempt is told aside, and only the last word about the session tells the end.
+/// As seen with codex-acp 2.6.0: each retry is reported in a separate update, and only the last
+/// status of the session shows whether it failed.
 #[test]
 fn what_is_tried_again_aside_is_no_failure_unless_the_session_breaks() {
     let aside = |codex: Value| json!({ "sessionUpdate": "session_info_update", "_meta": { "codex": codex } });
@@ -457,7 +460,7 @@ fn a_program_that_ends_too_early_is_judged_by_where_it_was() {
     stage.err("Error: Not logged in. Please run /login");
     assert_eq!(stage.judge(&Exit::Code(1)).class, Some(Class::Auth));
     let (mut stage, _) = plain();
-    assert_eq!(stage.judge(&Exit::Code(0)).class, Some(Class::Crashed), "an exit code is no success");
+    assert_eq!(stage.judge(&Exit::Code(0)).class, Some(Class::Crashed), "an exit code alone is not a success");
     stage.wish(|it| it.cancels = 1);
     stage.say();
     assert_eq!(stage.judge(&Exit::Signal(15)).class, Some(Class::Cancelled));
@@ -490,7 +493,7 @@ fn prompts_wait_for_their_turn_and_for_a_hold_and_none_is_said_twice() {
     assert_eq!(stage.say(), vec![], "the turn ends first");
     answer(&mut stage, &second, json!({ "stopReason": "end_turn" }));
     let third = only(stage.lines());
-    assert_eq!(third["params"]["prompt"][0]["text"], "three", "what is left is said before the end");
+    assert_eq!(third["params"]["prompt"][0]["text"], "three", "the remaining prompt is sent before the end");
     answer(&mut stage, &third, json!({ "stopReason": "end_turn" }));
     assert_eq!(stage.say(), vec![Say::Close]);
     let prompts = stage.journal.iter().filter(|it| it.line.contains("session/prompt")).count();
@@ -498,7 +501,8 @@ fn prompts_wait_for_their_turn_and_for_a_hold_and_none_is_said_twice() {
     stage.check_replay();
 }
 
-/// S13: the object of a request is found wherever the program puts it, and a bare name is not taken for one.
+/// S13: the object of a request is found wherever the program puts it, and a bare name does not
+/// count as an object.
 #[test]
 fn a_request_shows_what_the_tool_would_do() {
     let fetch = json!({ "title": "webfetch", "kind": "fetch", "rawInput": { "url": "https://docs.rs/" } });
@@ -560,7 +564,7 @@ fn a_request_shows_what_the_tool_would_do() {
             None => assert!(tool.hides_its_object().is_some(), "{program} {call}: {tool:?}"),
         }
     }
-    // OpenCode announces the call with its input, and asks with an empty one.
+    // OpenCode announces the call with its input and sends a request without it.
     let (mut stage, _) = working(acp("opencode"), json!({}), json!({ "sessionId": "s1" }));
     update(
         &mut stage,

@@ -1,4 +1,4 @@
-//! What the program says while it works, and how a turn ends.
+//! The program's updates during a turn, and the end of a turn.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,31 @@ use crate::drivers::rpc::Fault;
 use crate::drivers::verdict::{Trouble, of_text, shorten, whole};
 use crate::shim::tool_output::CONTINUES;
 
-/// The most that is kept of what a tool printed.
+/// The maximum length of a tool's output that is kept, in characters.
 const OUTPUT: usize = 4000;
 
-/// A tool call, and the texts of its content: an update may continue them.
+/// A tool call and the texts of its content, which an update may continue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownCall {
     pub(super) tool: Tool,
     texts: Vec<String>,
 }
 
-/// The turn that runs.
+/// The running turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
     pub(super) cancelled: bool,
     pub(super) tools: BTreeMap<String, KnownCall>,
-    /// The last error it told of aside, though the turn may end well; one that it tries again may pass.
+    /// The last error from a separate update. The turn may still end normally, and the program may
+    /// retry.
     aside: Value,
     broken: bool,
 }
 
 impl Acp {
-    /// Takes a `session/update`.
+    /// Processes a `session/update`.
     pub(super) fn updated(&mut self, params: &Value) -> Vec<Said> {
-        // A session that is loaded tells its history again: no new work, no new usage.
+        // A loaded session repeats its history, which is neither new work nor new usage.
         if self.awaits(Sent::Load) {
             return vec![];
         }
@@ -74,12 +75,14 @@ impl Acp {
                 let text = words.map_or_else(|| shorten(&update.to_string(), 300), str::to_owned);
                 vec![Said::Notice { text }]
             }
-            // What it was told, its commands, and whatever the protocol will have tomorrow.
+            // These are the user's own prompts, the available commands, and kinds that later
+            // versions add.
             _ => vec![],
         }
     }
 
-    /// Merges a tool call into what is known of it: updates name only what changed, and may come unannounced.
+    /// Merges an update into the known tool call. Updates contain only changes and may come without
+    /// an announcement.
     fn tool(&mut self, update: &Value) -> Option<Tool> {
         match &mut self.turn {
             Some(turn) => merge(&mut turn.tools, update),
@@ -102,7 +105,7 @@ impl Acp {
         said
     }
 
-    /// Codex's adapter tells here, and only here, that its model failed.
+    /// Processes an error or status that Codex's adapter reports only in a separate update.
     fn told_aside(&mut self, codex: &Value) {
         let Some(turn) = &mut self.turn else { return };
         if codex["error"].is_object() {
@@ -122,7 +125,7 @@ impl Acp {
         let result = match outcome {
             Ok(result) => result,
             Err(_) if turn.cancelled => {
-                return self.over(said, Some(Trouble::new(Class::Cancelled, "It was cancelled.")));
+                return self.over(said, Some(Trouble::new(Class::Cancelled, "The turn was cancelled.")));
             }
             Err(fault) => {
                 let trouble = Trouble::read(&fault.words(), Some(fault.code), &fault.data, at);
@@ -135,11 +138,11 @@ impl Acp {
         }
         let reason = result["stopReason"].as_str().unwrap_or_default();
         let Some(stop) = stop_of(reason) else {
-            let why = format!("It ended its turn with {reason:?}, which the protocol does not know.");
+            let why = format!("The program ended its turn with {reason:?}, which is not part of the protocol.");
             return self.over(said, Some(Trouble::new(Class::Crashed, why)));
         };
         let trouble = match stop {
-            Stop::Cancelled => Some(Trouble::new(Class::Cancelled, "It was cancelled.")),
+            Stop::Cancelled => Some(Trouble::new(Class::Cancelled, "The turn was cancelled.")),
             Stop::Refusal => Some(Trouble::new(Class::Refused, self.last_words("The model declined."))),
             Stop::EndTurn => self.behind_the_smile(&turn, used.is_some(), at),
             _ => None,
@@ -152,7 +155,7 @@ impl Acp {
         said
     }
 
-    /// What really happened where a program ends every turn well.
+    /// Returns the failure behind a turn that the program ended normally, if there is one.
     fn behind_the_smile(&self, turn: &Turn, used: bool, at: u64) -> Option<Trouble> {
         let words = self.words.text();
         if turn.broken {
@@ -178,7 +181,7 @@ impl Acp {
     }
 }
 
-/// What a turn used, where the answer tells.
+/// Returns the usage of a turn, if the answer contains it.
 fn usage(result: &Value) -> Option<Usage> {
     let count = |from: &Value, names: &[&str]| names.iter().find_map(|it| from[*it].as_u64()).unwrap_or(0);
     let used = &result["usage"];
@@ -199,7 +202,7 @@ fn usage(result: &Value) -> Option<Usage> {
     })
 }
 
-/// A content block as text.
+/// Returns the text of a content block.
 fn content(block: &Value) -> Option<String> {
     match block["type"].as_str() {
         Some("text") => block["text"].as_str().filter(|it| !it.is_empty()).map(str::to_owned),
@@ -208,7 +211,7 @@ fn content(block: &Value) -> Option<String> {
     }
 }
 
-/// A word of the protocol that is a word of ours too.
+/// Reads a value whose protocol name is also its name in Regatta.
 fn word<T: DeserializeOwned>(value: &Value) -> Option<T> {
     serde_json::from_value(value.clone()).ok()
 }
@@ -223,7 +226,7 @@ pub(super) fn merge(tools: &mut BTreeMap<String, KnownCall>, update: &Value) -> 
     if let Some(title) = update["title"].as_str() {
         tool.title = shorten(title, 500);
     }
-    // A kind that is not known is "other".
+    // An unknown kind becomes "other".
     if update["kind"].is_string() {
         tool.kind = word::<ToolKind>(&update["kind"]).unwrap_or_default();
     }
@@ -254,7 +257,8 @@ pub(super) fn merge(tools: &mut BTreeMap<String, KnownCall>, update: &Value) -> 
     Some(tool.clone())
 }
 
-/// Whether the journal has only the end of this block of an update's content, see `shim/tool_output.rs`.
+/// Returns whether the journal has only the continuation of this block of an update (see
+/// `shim/tool_output.rs`).
 fn continues(update: &Value, block: usize) -> bool {
     let pointers = update["_meta"]["regatta"][CONTINUES].as_array().into_iter().flatten();
     pointers.filter_map(Value::as_str).any(|pointer| pointer == format!("/content/{block}/content/text"))

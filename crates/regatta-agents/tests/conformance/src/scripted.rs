@@ -1,4 +1,4 @@
-//! The scripted agent as a program of its own, for the test to talk with.
+//! The scripted agent as a separate program, for the conformance test.
 
 use std::io::{BufReader, stdin, stdout};
 use std::process::ExitCode;

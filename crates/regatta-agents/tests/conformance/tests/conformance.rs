@@ -1,5 +1,5 @@
-//! Every line of a conversation between our ACP driver and our scripted agent is read by the protocol's own types, and
-//! no field of it is lost on the way: a misspelt name would be.
+//! Parses every line of conversations between the ACP driver and the scripted agent with the
+//! protocol's own types. No field may be lost in that, as it would be with a misspelt name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -15,11 +15,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Reads `value` as `T` and checks that nothing of it is gone when it is written again.
+/// Parses `value` as `T` and checks that no field is lost when it is serialised again.
 fn is<T: DeserializeOwned + Serialize>(value: &Value) {
     let typed: T = serde_json::from_value(value.clone())
-        .unwrap_or_else(|error| panic!("{value} is no {}: {error}", std::any::type_name::<T>()));
-    let again = serde_json::to_value(typed).expect("it can be written");
+        .unwrap_or_else(|error| panic!("{value} is not a {}: {error}", std::any::type_name::<T>()));
+    let again = serde_json::to_value(typed).expect("the value can be serialised");
     within(value, &again, std::any::type_name::<T>());
 }
 
@@ -27,7 +27,7 @@ fn within(ours: &Value, theirs: &Value, place: &str) {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => {
             for (name, value) in ours {
-                // What is null, false or empty may be left out.
+                // A field that is null, false or empty may be missing.
                 let nothing =
                     matches!(value, Value::Null | Value::Bool(false)) || *value == json!([]) || *value == json!({});
                 match theirs.get(name) {
@@ -71,10 +71,10 @@ impl Checker {
                 "session/update" => is::<acp::SessionNotification>(params),
                 "session/request_permission" => is::<acp::RequestPermissionRequest>(params),
                 "elicitation/create" => is::<acp::CreateElicitationRequest>(params),
-                other => panic!("{other} is checked by nobody"),
+                other => panic!("{other} is not covered by this test"),
             };
         }
-        let method = self.asked.get(&(!ours, id)).expect("it was asked").clone();
+        let method = self.asked.get(&(!ours, id)).expect("the request is known").clone();
         if message["error"].is_object() {
             self.seen.insert(format!("{method} error"));
             return is::<acp::Error>(&message["error"]);
@@ -90,12 +90,12 @@ impl Checker {
             "session/set_config_option" => is::<acp::SetSessionConfigOptionResponse>(result),
             "session/request_permission" => is::<acp::RequestPermissionResponse>(result),
             "elicitation/create" => is::<acp::CreateElicitationResponse>(result),
-            other => panic!("the answer to {other} is checked by nobody"),
+            other => panic!("the answer to {other} is not covered by this test"),
         }
     }
 }
 
-/// Holds a conversation and gives the session it was in.
+/// Holds a conversation and returns its session.
 fn converse(checker: &mut Checker, home: &std::path::Path, script: &Value, change: impl FnOnce(&mut Setup)) -> String {
     let file = home.join("script.json");
     std::fs::write(&file, script.to_string()).unwrap();
@@ -191,11 +191,11 @@ fn what_we_say_is_what_the_protocol_wants() {
         "session/request_permission result",
         "elicitation/create result",
     ] {
-        assert!(checker.seen.contains(needed), "{needed} never came up: {:?}", checker.seen);
+        assert!(checker.seen.contains(needed), "{needed} did not occur: {:?}", checker.seen);
     }
 }
 
-/// The check can fail: a field that the protocol does not know is noticed.
+/// A field that the protocol does not know is detected, so the check can fail.
 #[test]
 #[should_panic(expected = "is lost")]
 fn a_misspelt_field_is_noticed() {
