@@ -155,7 +155,7 @@ fn five_at_once_with_room_for_three_and_one_delivered_twice() {
     let acks: Vec<String> =
         after(&world, MessageId(0)).into_iter().filter(|it| has(it, "spawn-ack")).map(|it| it.text).collect();
     assert_eq!(acks.len(), 5, "{acks:?}");
-    assert!(acks[3].contains("M4 waits for a lead: it is number 1 in line, and 3 of 3"), "{}", acks[3]);
+    assert!(acks[3].contains("M4 waits for a lead: it is number 1 in the queue, and 3 of 3"), "{}", acks[3]);
     assert!(acks[4].contains("number 2"), "{}", acks[4]);
     let names: std::collections::BTreeSet<_> = (1..=3).map(|it| name(&world, it)).collect();
     assert_eq!(names.len(), 3);
