@@ -69,7 +69,7 @@ fn words(id: AttemptId, sign: &Sign, about_work: bool) -> String {
             if about_work {
                 format!(
                     "isolation did not hold for {id}: your own checkout changed while it ran, in {what}; check if you made \
-                                 these changes, and revert or commit them"
+                     these changes, and revert or commit them"
                 )
             } else {
                 format!(

@@ -97,8 +97,8 @@ pub struct Carried {
     /// The versions of conflicting files that were not taken, where ownership decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<Dropped>,
-    /// The landing's own tree is not validated. Its commit names the validated one (`verify =
-    /// "tip"`).
+    /// The landing's own tree is not validated. Its commit names the validated one
+    /// (`verify = "tip"`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unverified: bool,
     /// Set if the landing changes nothing, because the tree before it already has the same content.

@@ -63,8 +63,8 @@ pub enum Scope {
     Team,
 }
 
-/// The policy for one provider. In `regatta.toml` the name of a lane is enough: `goose =
-/// "secondary"`.
+/// The policy for one provider. In `regatta.toml` the name of a lane is enough:
+/// `goose = "secondary"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(from = "Written"))]
 pub struct Rule {

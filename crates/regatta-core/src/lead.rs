@@ -195,7 +195,7 @@ pub fn ask(draft: &mut Draft, ask: Ask, now: Now) -> Result<MissionId, Refusal> 
         let (busy, most) = (at_work(draft.board(), &ask.project).count(), project.settings.leads.max_leads);
         let text = format!(
             "{id} waits for a lead: it is number {place} in the queue, and {busy} of {most} leads are at work. It starts \
-                         automatically when one ends."
+             automatically when one ends."
         );
         say(draft, id, "spawn-ack", text, now)?;
     }

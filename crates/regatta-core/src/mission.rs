@@ -182,7 +182,7 @@ pub struct Start {
     pub isolate: bool,
     #[serde(default)]
     pub wave_commits: bool,
-    /// What [`crate::manifest::serial_packages`] found on the trunk.
+    /// Result of [`crate::manifest::serial_packages`] for the trunk.
     #[serde(default)]
     pub serial: Vec<PathPattern>,
     /// Budget of the mission; omitted limits are unlimited.

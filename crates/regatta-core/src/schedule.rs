@@ -1,7 +1,7 @@
 //! Scheduling: the choice of the next task for an agent, and the reasons why a task has no agent
 //! yet.
 //!
-//! [`poll`] is the only function that starts work. [`wait_reasons`] checks the same conditions in
+//! Agents get tasks only through [`poll`]. [`wait_reasons`] checks the same conditions in
 //! the same order and describes the ones that fail to people (W1: every waiting task has a reason).
 
 mod wait; // the kinds of reasons for which a task waits
@@ -419,7 +419,7 @@ pub fn gate(board: &Board, task: &Task) -> Option<String> {
     if !task.validation.has_structure() {
         return Some(format!(
             "nothing checks its result: name a file that must exist with regatta edit {} --exists FILE, or give the project \
-                         checks of its own ([validation] commands)",
+             checks of its own ([validation] commands)",
             task.id
         ));
     }

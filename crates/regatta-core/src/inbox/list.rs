@@ -308,7 +308,7 @@ fn of_bridge(bridge: Bridge, it: &Parked) -> Open {
         why: match &bridge {
             Bridge::At { .. } => {
                 "Regatta receives and answers no messages there until the credential is fixed; then: regatta up \
-                                 --restart, and regatta bridge test"
+                 --restart, and regatta bridge test"
             }
             Bridge::Webhook { .. } => "events are kept and sent once its secret is set; then: regatta up --restart",
             Bridge::Setting { .. } => {

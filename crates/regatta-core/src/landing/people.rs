@@ -193,7 +193,7 @@ fn place(board: &Board, id: LandingId, now: Now) -> Result<Place, Refusal> {
     Ok(Place { landing: id, task: landing.task, position: ahead + 1 })
 }
 
-/// Holds a project's queue. Trials and moves that are under way end, and nothing new is begun or
+/// Holds a project's queue. Trials and moves that are under way finish, and nothing new is begun or
 /// moved.
 pub fn hold(draft: &mut Draft, project: &ProjectName, reason: String, by: &Actor, now: Now) -> Result<(), Refusal> {
     if !draft.board().projects.contains_key(project) {

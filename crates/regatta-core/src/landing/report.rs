@@ -277,7 +277,7 @@ fn follow_up(draft: &mut Draft, id: LandingId, dropped: &Dropped, now: Now) -> R
     let names: Vec<&str> = dropped.paths.iter().map(String::as_str).collect();
     let description = format!(
         "{} landed although it conflicted with the trunk, and only one side of {} was taken. The other side is \
-                 kept as {} ({}): `git show {}` shows what it would change. Bring back whatever is still needed.",
+         kept as {} ({}): `git show {}` shows what it would change. Bring back whatever is still needed.",
         task.id,
         names.join(", "),
         dropped.commit,

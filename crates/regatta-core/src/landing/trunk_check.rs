@@ -48,7 +48,7 @@ pub struct TrunkSeen {
     pub added: Vec<TrunkCommit>,
 }
 
-/// How the trunk differs from the board.
+/// A difference between the trunk and the board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrunkDifference {

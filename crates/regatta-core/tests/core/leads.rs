@@ -387,7 +387,7 @@ fn only_who_may_ask_is_heard() {
     assert_eq!(world.board.missions.len(), 1);
     let before = world.board.tasks.len();
     let asked = says(&mut world, "ann", "!wat", None);
-    assert!(after(&world, asked)[0].text.contains("`!wat` is no command"));
+    assert!(after(&world, asked)[0].text.contains("`!wat` is not a command"));
     assert_eq!(world.board.tasks.len(), before);
 }
 
