@@ -700,12 +700,11 @@ pub(crate) fn task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) 
 /// queue. Workers finish their current tasks.
 pub fn hand_over(draft: &mut Draft, id: MissionId, to: Option<AgentName>, now: Now) -> Result<(), Refusal> {
     let Some((mission, lead)) = lead_of(draft.board(), id) else {
-        return Err(match draft.board().missions.contains_key(&id) {
-            true => {
-                Refusal::invalid(format!("{id} has no lead, because it runs a plan"), "see it: regatta mission show")
-            }
-            false => Refusal::NoSuchMission { mission: id },
-        });
+        if draft.board().missions.contains_key(&id) {
+            let what = format!("{id} has no lead, because it runs a plan");
+            return Err(Refusal::invalid(what, "see it: regatta mission show"));
+        }
+        return Err(Refusal::NoSuchMission { mission: id });
     };
     let Some(project) = draft.board().projects.get(&mission.project).cloned() else { return Ok(()) };
     let agent = match to {

@@ -60,10 +60,11 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         }
         Event::AttemptStarted(it) => {
             let attempt = it.attempt();
-            effects.extend(match attempt.supervised {
-                true => Some(Effect::RunAttempt { attempt: attempt.id }),
-                false => (!attempt.bare).then_some(Effect::PrepareWorkspace { attempt: attempt.id }),
-            });
+            if attempt.supervised {
+                effects.push(Effect::RunAttempt { attempt: attempt.id });
+            } else if !attempt.bare {
+                effects.push(Effect::PrepareWorkspace { attempt: attempt.id });
+            }
         }
         Event::AttemptStopping(it) => effects.push(Effect::StopAttempt { attempt: *it.attempt() }),
         Event::AttemptLaunched(it) => launch::seen(draft, *it.attempt(), event, now),
