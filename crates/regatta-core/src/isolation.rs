@@ -78,11 +78,11 @@ fn words(id: AttemptId, sign: &Sign, about_work: bool) -> String {
             }
         }
         Sign::Elsewhere { path } => format!(
-            "isolation did not hold for {id}: it says it worked in {path}, which is not its workspace: look for changes \
+            "isolation did not hold for {id}: its result names {path}, which is not its workspace; look for changes \
              there"
         ),
         Sign::NoWorkspace => format!(
-            "isolation did not hold for {id}: it says it had no workspace: look for its changes in your own checkout"
+            "isolation did not hold for {id}: its result says that it had no workspace; look for its changes in your own checkout"
         ),
     }
 }

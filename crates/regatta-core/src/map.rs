@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(
             drawn(vec![spot("a/b/c/x.rs", None, &[1], &[])]),
             ["a/b/c 1 [] hot 1: a/b/c/x.rs"],
-            "a way is no folder"
+            "a folder with a single child is left out"
         );
     }
 }

@@ -512,9 +512,9 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
         },
         Status::Unassigned | Status::Offered | Status::Pending => {
             if task.asleep && task.converses() {
-                say(WaitKind::Question, "its turn is over: it goes on when somebody writes in its thread".into());
+                say(WaitKind::Question, "its turn is over; it continues when somebody writes in its thread".into());
             } else if task.asleep {
-                say(WaitKind::Lead, "its turn is over: it goes on when something happens in its mission".into());
+                say(WaitKind::Lead, "its turn is over; it continues when an event concerns its mission".into());
             }
             if let Some(reason) = &task.paused {
                 say(WaitKind::Paused, format!("it is paused: {reason}"));
@@ -713,7 +713,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
                 say(WaitKind::Lane, format!("{name} is a member of team {team}, and works while the team is up"))
             }
             _ if task.status == Status::Offered => {
-                say(WaitKind::Offer, format!("it is on offer to {name}, who has not answered"))
+                say(WaitKind::Offer, format!("it is offered to {name}, which has not answered"))
             }
             _ => say(WaitKind::Runner, format!("{name} has not asked for it yet: regatta task poll --as {name}")),
         },

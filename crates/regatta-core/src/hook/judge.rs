@@ -111,7 +111,7 @@ fn unmoved(hook: &Hook, occasion: &Occasion<'_>) -> Option<String> {
         }
         let on_mention = matches!(hook.trigger, Trigger::Message { mention: Some(_), .. });
         if let Some(word) = silenced(&message.text, on_mention) {
-            return Some(format!("the message says {word}"));
+            return Some(format!("the message has {word}"));
         }
     }
     // Event hooks are meant for actions of the daemon, but not for actions of the hook's own agent.
@@ -174,7 +174,7 @@ fn held(hook: &Hook, occasion: &Occasion<'_>, now: Now) -> Option<String> {
         && last + cooldown > now.at
     {
         let left = crate::refusal::seconds(last + cooldown - now.at);
-        return Some(format!("it fired just before and rests for another {left}"));
+        return Some(format!("it fired recently, and its cooldown lasts another {left}"));
     }
     None
 }

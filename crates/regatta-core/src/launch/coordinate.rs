@@ -39,7 +39,7 @@ pub fn begin(draft: &mut Draft, name: &TeamName, left_out: &[MemberName], now: N
     }
     if let Some(odd) = left_out.iter().find(|it| team.member(it).is_none() || **it == team.lead.name) {
         return Err(Refusal::invalid(
-            format!("{odd} is no member of {name} that could be left out"),
+            format!("{odd} is not a member of {name} that can be left out"),
             "name a member; the lead always starts",
         ));
     }
