@@ -122,7 +122,7 @@ pub struct Submission {
     pub special: Vec<SpecialFile>,
 }
 
-/// The purpose of a task that does not change the repository.
+/// The purpose of a task that is not ordinary work on files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -180,7 +180,7 @@ pub struct Task {
     /// The reviewed commit. The verdict counts only for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews_commit: Option<CommitId>,
-    /// Purpose of a task that does not change the repository. Its changes never land.
+    /// Purpose of the task, if it is not ordinary work on files. Changes of such a task do not land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<Duty>,
     /// The task rests until an event concerns it.
