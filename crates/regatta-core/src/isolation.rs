@@ -82,7 +82,8 @@ fn words(id: AttemptId, sign: &Sign, about_work: bool) -> String {
              there"
         ),
         Sign::NoWorkspace => format!(
-            "isolation did not hold for {id}: its result says that it had no workspace; look for its changes in your own checkout"
+            "isolation did not hold for {id}: its result says that it had no workspace; look for its changes in your \
+             own checkout"
         ),
     }
 }
