@@ -1,6 +1,7 @@
-//! The graph of blockers: cycles, the steps in which a plan can be worked off, and how it is drawn.
+//! The graph of blockers: detection of cycles, and the steps (waves and sub-waves) in which a plan
+//! can run.
 
-pub mod layout; // where each task is drawn
+pub mod layout; // the positions of tasks in a drawing
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::Board;
 use crate::ids::TaskId;
 
-/// The cycle that would close if `task` were blocked by `blockers`, in order.
+/// Returns the cycle that `blockers` of `task` would close, in order, if there is one.
 pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Vec<TaskId>> {
     let mut paths: Vec<Vec<TaskId>> = blockers.iter().map(|it| vec![task, *it]).collect();
     let mut seen = BTreeSet::new();
@@ -27,7 +28,7 @@ pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Ve
     None
 }
 
-/// When a task has its turn: its layer of the graph, and which part of that layer. Both count from 0.
+/// A task's turn in a plan: its layer of the graph and its part of that layer. Both count from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Step {
@@ -36,12 +37,12 @@ pub struct Step {
 }
 
 impl Step {
-    /// Any step: there are no waves.
+    /// Any step, for missions without waves.
     pub(crate) const ANY: Step = Step { wave: u32::MAX, sub: u32::MAX };
 }
 
 impl std::fmt::Display for Step {
-    /// As people count: `2`, or `2.3` for the third sub-wave of it.
+    /// Formats the step as people count: `2`, or `2.3` for its third sub-wave.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.sub {
             0 => write!(f, "{}", self.wave + 1),
@@ -50,9 +51,10 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// Puts items into waves, and splits a wave into sub-waves where its items collide: an item's wave comes after those
-/// of all it depends on, and of two items of one sub-wave neither is in the other's `colliding`. The later item moves
-/// on. `Err` names a cycle, by index, in order.
+/// Assigns items to waves, and splits a wave into sub-waves where its items collide. An item's wave
+/// comes after the waves of all its dependencies. `colliding` returns the items with which an item
+/// must not share a sub-wave; the later item of such a pair moves to the next free sub-wave. `Err`
+/// has the indices of a cycle, in order.
 pub fn steps(
     depends_on: &[Vec<usize>],
     mut colliding: impl FnMut(usize) -> Vec<usize>,
@@ -66,14 +68,14 @@ pub fn steps(
             .filter(|other| placed[*other] && steps[*other].wave == steps[item].wave)
             .map(|other| steps[other].sub)
             .collect();
-        // The first number that nobody it collides with has.
+        // The first sub-wave without a colliding item.
         steps[item].sub = (0..).zip(&taken).find(|(free, it)| free != *it).map_or(taken.len() as u32, |it| it.0);
         placed[item] = true;
     }
     Ok(steps)
 }
 
-/// [`steps`] counted through: 0, 1, 2 … in the order in which they have their turn.
+/// Returns the [`steps`] numbered consecutively, 0, 1, 2 …, in the order in which they run.
 pub fn layers(
     count: usize,
     depends_on: &[Vec<usize>],
@@ -84,7 +86,7 @@ pub fn layers(
     Ok(steps.iter().map(|it| order.partition_point(|other| other < it) as u32).collect())
 }
 
-/// The longest way from a beginning to each item.
+/// Returns the length of the longest path to each item from an item without dependencies.
 fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
     let mut waves = vec![0; depends_on.len()];
     let mut left: Vec<usize> = depends_on.iter().map(Vec::len).collect();
@@ -107,7 +109,8 @@ fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
     if done == waves.len() { Ok(waves) } else { Err(find_cycle(depends_on, &left)) }
 }
 
-/// Every item that is left depends on another that is left, so walking on must meet itself.
+/// Returns a cycle. Each item in `left` depends on another item in `left`, so following
+/// dependencies must reach an item twice.
 fn find_cycle(depends_on: &[Vec<usize>], left: &[usize]) -> Vec<usize> {
     let mut path: Vec<usize> = Vec::new();
     let mut at = left.iter().position(|it| *it > 0).unwrap_or(0);
@@ -134,16 +137,17 @@ mod tests {
 
     #[test]
     fn steps_follow_dependencies_and_split_collisions() {
-        // The seed's example: #2 and #3 after #1, #4 after #3, #5 after all.
+        // Items 2 and 3 depend on 1, item 4 on 3, and item 5 on 2, 3 and 4.
         let deps = vec![vec![], vec![0], vec![0], vec![2], vec![1, 2, 3]];
         let plain = steps(&deps, |_| vec![]).unwrap();
         assert_eq!(plain, [at(0, 0), at(1, 0), at(1, 0), at(2, 0), at(3, 0)]);
         assert_eq!(layers(5, &deps, |_, _| false), Ok(vec![0, 1, 1, 2, 3]));
-        // Three independent tasks of which the first and the third collide: the third goes to a sub-wave.
+        // Of three independent tasks the first and the third collide, so the third goes to a
+        // sub-wave.
         let split = steps(&[vec![], vec![], vec![], vec![1]], |it| if it == 2 { vec![0] } else { vec![] }).unwrap();
         assert_eq!(split, [at(0, 0), at(0, 0), at(0, 1), at(1, 0)]);
         assert_eq!(layers(4, &[vec![], vec![], vec![], vec![1]], |a, b| (a, b) == (0, 2)), Ok(vec![0, 0, 1, 2]));
-        // What collides across waves is in no sub-wave: the graph keeps it apart.
+        // Items that collide across waves need no sub-wave, because the waves separate them.
         assert_eq!(steps(&[vec![], vec![0]], |it| (0..it).collect()).unwrap(), [at(0, 0), at(1, 0)]);
         // The first free number is taken, not the next one.
         let star = steps(&[vec![], vec![], vec![], vec![]], |it| match it {
@@ -164,7 +168,7 @@ mod tests {
     fn a_cycle_is_named_in_full() {
         assert_eq!(layers(4, &[vec![], vec![3], vec![1], vec![2]], |_, _| false), Err(vec![1, 3, 2, 1]));
         assert_eq!(layers(1, &[vec![0]], |_, _| false), Err(vec![0, 0]));
-        // One that only waits for a cycle is not part of it.
+        // An item that only waits for a cycle is not part of it.
         assert_eq!(layers(3, &[vec![1], vec![2], vec![1]], |_, _| false), Err(vec![1, 2, 1]));
     }
 }

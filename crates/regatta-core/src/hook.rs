@@ -1,10 +1,12 @@
-//! Hooks: rules that start something when a message, an event or a free claim matches.
+//! Hooks: rules that start a command or the router when a message, an event or a free claim
+//! matches.
 //!
-//! A hook is looked at in the same draft as what happened, so it fires once for each, whatever is delivered again or
-//! restarted. What it starts is an effect: a command of the user's runs once under its own exit record. Nothing that
-//! Regatta says fires a hook, nor what its own agent says; and a chain of hooks that lead to each other is cut.
+//! Hooks are checked in the same draft as the event, so a hook fires once for each event, even
+//! after redeliveries and restarts. A command that a hook starts is an effect and runs once, under
+//! its own exit record. Messages of Regatta and of the hook's own agent fire no hook, and a chain
+//! of hooks that trigger each other is cut.
 
-mod judge; // whether a hook fires, and why not
+mod judge; // the decision if a hook fires
 
 use std::sync::Arc;
 
@@ -22,27 +24,28 @@ use crate::refusal::Refusal;
 
 pub use judge::{Occasion, Verdict, judge};
 
-/// The longest chain of hooks that lead to each other.
+/// Maximum length of a chain of hooks that trigger each other.
 pub const DEEPEST: u32 = 5;
-/// How often a hook may fire within [`SPAN_MS`].
+/// Maximum number of firings of one hook within [`SPAN_MS`].
 pub const MOST_IN_SPAN: usize = 20;
 pub const SPAN_MS: u64 = 60_000;
-/// How many hooks there may be.
+/// Maximum number of hooks.
 pub const MOST: usize = 1_000;
-/// How many triggers wait for a hook's claim at most.
+/// Maximum number of triggers that wait for a hook's claim.
 pub const MAX_WAITING: usize = 500;
-/// How long a command may take if nothing is said, and at most.
+/// Default and maximum time of a hook's command.
 pub const TIMEOUT_MS: u64 = 600_000;
 pub const LONGEST_TIMEOUT_MS: u64 = 24 * 3_600_000;
-/// How much of a command's output is kept with its firing.
+/// Number of bytes of a command's output that its firing keeps.
 pub const OUTPUT: usize = 8 * 1024;
 
-/// What a hook waits for.
+/// The condition that triggers a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "on")]
 pub enum Trigger {
-    /// A message that has all of what is given. Without a channel it is one of any channel but a mailbox.
+    /// A message that matches all given fields. Without a channel, messages of all channels match,
+    /// except mailboxes.
     Message {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         channel: Option<ChannelName>,
@@ -50,18 +53,18 @@ pub enum Trigger {
         label: Option<Label>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mention: Option<AgentName>,
-        /// How its text begins, whatever the case and the spaces before.
+        /// Beginning of the text, ignoring case and leading spaces.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prefix: Option<String>,
     },
     /// An event of this kind, such as `task.completed`.
     Event { kind: String },
-    /// A claim ended and nobody holds what it held.
+    /// The end of a claim, after which nobody holds `uri`.
     Free { uri: Uri },
 }
 
 impl Trigger {
-    /// Whether an event is of the kind that it waits for.
+    /// Returns whether an event is of the kind that this trigger matches.
     fn waits_for(&self, event: &Event) -> bool {
         match self {
             Trigger::Message { .. } => matches!(event, Event::MessagePosted(_)),
@@ -74,29 +77,29 @@ impl Trigger {
     }
 }
 
-/// What a hook starts.
+/// The action that a hook starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum Action {
-    /// A command of the user's, in this directory.
+    /// Runs a command of the user in this directory.
     Run { argv: Vec<String>, cwd: String },
-    /// The built-in router, for messages of the project's channel.
+    /// Gives messages of the project's channel to the built-in router.
     Route,
 }
 
-/// What must hold for a hook to fire when it is triggered.
+/// Conditions under which a triggered hook fires.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Conditions {
-    /// It must be free, and is held until the command ends.
+    /// Claim that must be free, and that the hook holds until its command ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Uri>,
-    /// The longest it is held; without it, as long as the command may take.
+    /// Maximum lifetime of the claim; without it, the command's maximum time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// How long after it fired it does not fire again.
+    /// Minimum time between two firings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_ms: Option<u64>,
     /// A label that the message must have.
@@ -104,45 +107,46 @@ pub struct Conditions {
     pub require_label: Option<Label>,
 }
 
-/// A rule that starts something.
+/// A rule that starts an action when its trigger matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hook {
     pub id: HookId,
     pub project: Option<ProjectName>,
-    /// As whom it acts; as itself, `hook/H3`, if not given.
+    /// Agent as which the hook acts; without it the hook's own identity, `hook/H3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
     pub trigger: Trigger,
     #[serde(default)]
     pub when: Conditions,
     pub action: Action,
-    /// Which of several comes first: the lower number.
+    /// Order among hooks; lower fires first.
     pub priority: u8,
-    /// How long its command may take.
+    /// Maximum time of its command.
     pub timeout_ms: u64,
-    /// How far its command is shut in.
+    /// Sandbox level of its command.
     pub sandbox: Level,
-    /// Why it does not fire for now.
+    /// Reason for which the hook is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
     pub made_by: Actor,
     pub made_wall: u64,
-    /// How often it fired.
+    /// Number of firings.
     #[serde(default)]
     pub fired: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fired_wall: Option<u64>,
-    /// When it fired within the last minute, on the fleet clock; the last one at least.
+    /// Times of the firings within the last minute on the fleet clock, but at least the last one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<u64>,
-    /// How often it was triggered and a condition did not hold.
+    /// Number of triggers for which a condition did not hold.
     #[serde(default)]
     pub skipped: u64,
-    /// The last time that happened: by what, and why.
+    /// Cause and reason of the last such trigger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_skip: Option<(Cause, String)>,
-    /// What triggered it while its claim was held, oldest first: it fires for each when the claim is free.
+    /// Triggers that came while its claim was held, oldest first. The hook fires for each when the
+    /// claim is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
 }
@@ -152,36 +156,36 @@ pub struct Hook {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Waiting {
     pub cause: Cause,
-    /// How many hooks led to it.
+    /// Number of hooks in the chain that led to it.
     pub depth: u32,
 }
 
 impl Hook {
-    /// Whether it gives a project's messages to the built-in router.
+    /// Returns whether the hook gives this project's messages to the built-in router.
     pub(crate) fn is_router_of(&self, project: &ProjectName) -> bool {
         matches!(self.action, Action::Route) && self.project.as_ref() == Some(project)
     }
 
-    /// The name that it acts under.
+    /// Returns the agent name as which the hook acts.
     pub fn identity(&self) -> AgentName {
         let own = || AgentName::new(&format!("hook/{}", self.id)).expect("a number makes a name");
         self.agent.clone().unwrap_or_else(own)
     }
 
-    /// Takes the oldest trigger of this cause out of those that wait.
+    /// Removes the oldest waiting trigger with this cause.
     pub(crate) fn forget_waiting(&mut self, cause: &Cause) {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.cause == *cause) {
             self.waiting.remove(at);
         }
     }
 
-    /// Whether what somebody says or does is the hook's own doing.
+    /// Returns whether an actor is the hook's own identity.
     fn is_own(&self, by: &Actor) -> bool {
         matches!(by, Actor::Agent(name) if bus::is_of(name, &self.identity()))
     }
 }
 
-/// What made a hook fire.
+/// The cause of a firing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "by")]
@@ -201,18 +205,18 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// How a hook's command ended.
+/// The end of a hook's command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     Exited(i32),
     Signalled(i32),
-    /// It took too long and was ended.
+    /// The command exceeded its maximum time and was killed.
     TimedOut,
-    /// It was not started.
+    /// The command was not started, for this reason.
     NotRun(String),
-    /// Nobody knows: its supervisor was killed too.
+    /// The end is unknown, because the supervisor was killed, too.
     Lost,
 }
 
@@ -228,7 +232,7 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// A claim that a hook's command holds, and the token for it.
+/// A claim that a hook's command holds, with its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hold {
@@ -236,26 +240,26 @@ pub struct Hold {
     pub token: u64,
 }
 
-/// One time that a hook fired.
+/// One firing of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Firing {
     pub id: FiringId,
     pub hook: HookId,
     pub project: Option<ProjectName>,
-    /// As whom its command acts.
+    /// Agent as which its command acts.
     pub agent: AgentName,
-    /// What its command's token is made from.
+    /// Number from which its command's token is derived.
     pub token: u64,
     pub cause: Cause,
-    /// How many hooks, one after the other, led to this one, with it.
+    /// Position in the chain of hooks that triggered each other, counting from 1.
     pub depth: u32,
-    /// As the hook said when it fired.
+    /// The hook's command when it fired.
     pub argv: Vec<String>,
     pub cwd: String,
     pub timeout_ms: u64,
     pub sandbox: Level,
-    /// What it holds while it runs, and the token for it.
+    /// Claim that it holds while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Hold>,
     pub fired_wall: u64,
@@ -263,10 +267,10 @@ pub struct Firing {
     pub ended: Option<Ended>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_wall: Option<u64>,
-    /// The last of what it printed, without secrets.
+    /// End of its output, without secrets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
-    /// How it was shut in, in a sentence; nothing when it was not.
+    /// Description of its sandbox, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shut_in: Option<String>,
 }
@@ -281,7 +285,7 @@ facts! {
     FiringEnded { firing: FiringId, ended: Ended, output: String, shut_in: Option<String> }
 }
 
-/// What is asked of [`add`].
+/// A hook to add with [`add`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Add {
@@ -301,6 +305,7 @@ pub struct Add {
     pub sandbox: Option<Level>,
 }
 
+/// Returns the default priority.
 fn middle() -> u8 {
     2
 }
@@ -337,6 +342,7 @@ pub fn add(draft: &mut Draft, ask: Add, by: &Actor, now: Now) -> Result<HookId, 
     Ok(id)
 }
 
+/// Checks a new hook's limits, trigger and action.
 fn check(board: &Board, ask: &Add) -> Result<(), Refusal> {
     if let Some(project) = &ask.project
         && !board.projects.contains_key(project)
@@ -353,15 +359,15 @@ fn check(board: &Board, ask: &Add) -> Result<(), Refusal> {
         return Err(Refusal::invalid("a claim lives for 1 ms to 7 days", "give another --ttl"));
     }
     if ask.when.ttl_ms.is_some() && ask.when.claim.is_none() {
-        return Err(Refusal::invalid("a TTL is that of a claim, and none is named", "name it: --claim respond://…"));
+        return Err(Refusal::invalid("a TTL needs a claim, and no claim is given", "name it: --claim respond://…"));
     }
     if ask.project.is_none() && ask.sandbox.is_some_and(|it| it != Level::Off) {
-        return Err(Refusal::invalid("what is shut in has the home of a project, and none is named", "name --project"));
+        return Err(Refusal::invalid("a sandboxed command needs a project, and no project is given", "name --project"));
     }
     match &ask.trigger {
         Trigger::Message { channel: None, label: None, mention: None, prefix: None } => {
             return Err(Refusal::invalid(
-                "a hook on every message of every channel would never rest",
+                "a hook on every message of every channel would fire all the time",
                 "name a --channel, a --label, a --mention or a --prefix",
             ));
         }
@@ -375,7 +381,10 @@ fn check(board: &Board, ask: &Add) -> Result<(), Refusal> {
             ));
         }
         Trigger::Event { kind } if kind.starts_with("hook.") => {
-            return Err(Refusal::invalid("what hooks do fires no hook", "wait for what their commands do instead"));
+            return Err(Refusal::invalid(
+                "events about hooks fire no hook",
+                "use an event that the command causes instead",
+            ));
         }
         Trigger::Event { .. } | Trigger::Free { .. } if ask.when.require_label.is_some() => {
             return Err(Refusal::invalid("only a message has labels", "leave --require-label out"));
@@ -411,7 +420,7 @@ fn check(board: &Board, ask: &Add) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The hook of that number.
+/// Returns the hook with this id, or a refusal.
 pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
     board
         .hooks
@@ -420,7 +429,7 @@ pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
         .ok_or_else(|| Refusal::missing(format!("there is no hook {id}"), "see them: regatta hook list"))
 }
 
-/// Lets a hook rest.
+/// Pauses a hook.
 pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_none() {
         draft.record(Event::HookChanged(Changed { hook: id, paused: Some(reason) }));
@@ -428,7 +437,7 @@ pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusa
     Ok(())
 }
 
-/// Lets a hook fire again, with a clean slate. It fires for what waited before it was paused.
+/// Resumes a paused hook. It fires for triggers that waited when it was paused.
 pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_some() {
         draft.record(Event::HookChanged(Changed { hook: id, paused: None }));
@@ -437,14 +446,14 @@ pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Takes a hook away; a command of it that runs goes on.
+/// Removes a hook. A running command of the hook continues.
 pub fn remove(draft: &mut Draft, id: HookId) -> Result<(), Refusal> {
     find(draft.board(), id)?;
     draft.record(Event::HookRemoved(Removed { hook: id }));
     Ok(())
 }
 
-/// A hook's command has ended: what it held is free again.
+/// Applies the end of a hook's command, and releases its claim.
 pub fn ended(
     draft: &mut Draft,
     id: FiringId,
@@ -466,16 +475,16 @@ pub fn ended(
     Ok(())
 }
 
-/// How deep in a chain of hooks whatever `by` does is: as deep as the deepest of its commands that run.
+/// Returns the hook depth of anything that `by` does: the maximum depth of its running commands.
 pub fn depth_of(board: &Board, by: &Actor) -> u32 {
     let Actor::Agent(by) = by else { return 0 };
     board.firings.values().filter(|it| it.agent == *by).map(|it| it.depth).max().unwrap_or(0)
 }
 
-/// Looks whether something that happened fires a hook. What hooks themselves do, and what they hold, fires none.
+/// Fires the hooks that an event triggers. Events about hooks and about their claims trigger none.
 pub(crate) fn look(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
     fire_freed(draft, before, event, now);
-    // Most events are nothing to any hook: that must cost next to nothing.
+    // Most events match no hook, so this check must be cheap.
     let waits = draft.board().hooks.values().filter(|it| it.trigger.waits_for(event));
     let mut hooks: Vec<(u8, HookId)> = waits.map(|it| (it.priority, it.id)).collect();
     if hooks.is_empty() || is_hooks_own(draft.board(), before, event) {
@@ -489,7 +498,7 @@ pub(crate) fn look(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
         let Some(occasion) = occasion(board, before, &hook, event, &by, now) else { continue };
         match judge(board, &hook, &occasion, now) {
             Verdict::Unmoved { .. } => {}
-            // That it rests is known; each message that it does not see need not be written down.
+            // Triggers of a paused hook are not recorded, because people know that it is paused.
             Verdict::Held { .. } if hook.paused.is_some() => {}
             Verdict::Held { why } => skip(draft, id, occasion.cause(), why),
             Verdict::Queues { why } => queue(draft, &hook, &occasion, why, now),
@@ -507,7 +516,7 @@ fn queue(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, why: String, n
     }
     let waiting = Waiting { cause, depth: occasion.depth() };
     draft.record(Event::HookQueued(Queued { hook: hook.id, waiting }));
-    // Only earlier triggers may be in the way of a claim that is free.
+    // If the claim is free, only earlier triggers can be ahead, so the oldest one fires.
     fire_waiting(draft, hook.id, now);
 }
 
@@ -538,7 +547,7 @@ fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     }
 }
 
-/// What an event is to a hook, if it is anything.
+/// Returns the occasion that an event is for a hook, if the event matches its trigger.
 fn occasion<'a>(
     board: &Board,
     before: &Board,
@@ -562,7 +571,8 @@ fn occasion<'a>(
     }
 }
 
-/// Returns what nobody holds any more because of an event: a claim's URIs, or what work held by running.
+/// Returns the URIs that an event released: those of a claim, or of an attempt or a landing that
+/// ended.
 fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     match event {
         Event::ClaimReleased(it) => before.claims.get(it.claim()).map(|claim| claim.uris.clone()),
@@ -573,7 +583,7 @@ fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     }
 }
 
-/// Whether an event is about a claim that a hook holds or held.
+/// Returns whether an event is about a claim that a hook holds or held.
 fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
     let id = match event {
         Event::ClaimGranted(it) => it.claim().id,
@@ -582,19 +592,20 @@ fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
         _ => return false,
     };
     let held = |it: &Board| it.firings.values().any(|it| it.claim.is_some_and(|it| it.claim == id));
-    // While it is granted, the firing is not there yet: its memo says whose it is.
+    // At the time of the grant the firing is not yet recorded, so the memo identifies the hook's
+    // claim.
     let meant = matches!(event, Event::ClaimGranted(it) if it.claim().memo.starts_with(MEMO));
     meant || held(board) || held(before)
 }
 
-/// How the memo of a hook's claim begins.
+/// Beginning of the memo of a hook's claim.
 const MEMO: &str = "held by the hook ";
 
 fn skip(draft: &mut Draft, hook: HookId, cause: Cause, why: String) {
     draft.record(Event::HookSkipped(Skipped { hook, cause, why }));
 }
 
-/// Pauses a hook that would go round in a circle, and says so where people see it.
+/// Pauses a hook that triggers itself or fires too often, and announces it in a public channel.
 fn cut(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, why: &str, now: Now) {
     let reason = format!("{why}, at {}", occasion.cause());
     draft.record(Event::HookChanged(Changed { hook: hook.id, paused: Some(reason.clone()) }));
@@ -610,13 +621,13 @@ fn cut(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, why: &str, now: 
     let of_project = hook.project.as_ref().and_then(|it| ChannelName::new(it.as_str()).ok());
     let channel = of_hook.filter(public).or(of_message.filter(public)).cloned().or(of_project);
     let channel = channel.unwrap_or_else(|| ChannelName::new("general").expect("a plain word is a channel"));
-    let text =
-        format!("{} is paused: {reason}. Look at it, then let it go on: regatta hook resume {}", hook.id, hook.id);
+    let text = format!("{} is paused: {reason}. Check it, then resume it: regatta hook resume {}", hook.id, hook.id);
     let labels = vec![Label::new("coord:hook").expect("it has plain letters")];
     let post = bus::Post { channel, text, labels, reply_to: None };
     bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
 }
 
+/// Starts a hook's action for an occasion.
 fn fire(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, now: Now) {
     let cause = occasion.cause();
     match (&hook.action, occasion) {
@@ -630,7 +641,7 @@ fn fire(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, now: Now) {
     }
 }
 
-/// Starts a hook's command for something that `depth` hooks led to.
+/// Starts a hook's command. `depth` is the number of hooks that led to the cause.
 fn start(draft: &mut Draft, hook: &Hook, cause: Cause, depth: u32, now: Now) {
     let Action::Run { argv, cwd } = hook.action.clone() else { return };
     let id = FiringId(draft.board().counters.firing + 1);
@@ -660,25 +671,26 @@ fn start(draft: &mut Draft, hook: &Hook, cause: Cause, depth: u32, now: Now) {
     draft.record(Event::HookFired(Fired { firing: firing.into(), at: now.at }));
 }
 
-/// Takes what the hook wants to hold while its command runs.
+/// Acquires the claim that the hook holds while its command runs, if it wants one.
 fn take_claim(draft: &mut Draft, hook: &Hook, firing: FiringId, now: Now) -> Result<Option<Hold>, Refusal> {
     let Some(uri) = &hook.when.claim else { return Ok(None) };
     let ask = Acquire {
         owner: Owner::Agent(hook.identity()),
         uris: vec![uri.clone()],
         mode: Mode::Exclusive,
-        // It ends with the command in any case: this is for when nobody is there to see that.
+        // The claim is released when the command ends. The TTL is for a daemon that is not running
+        // then.
         ttl_ms: hook.when.ttl_ms.unwrap_or(hook.timeout_ms + 60_000),
         wait_ms: 0,
         memo: format!("{MEMO}{} while {firing} runs", hook.id),
     };
     match claim::acquire(draft, ask, now)? {
         Acquired::Granted { claim, token, .. } => Ok(Some(Hold { claim, token })),
-        Acquired::Waiting { .. } => Ok(None), // it never waits
+        Acquired::Waiting { .. } => Ok(None), // cannot happen, because `wait_ms` is 0
     }
 }
 
-/// Gives a message to the built-in router.
+/// Gives a message to the built-in router of the hook's project.
 fn route(draft: &mut Draft, hook: &Hook, message: &Message, now: Now) -> Result<(), Refusal> {
     match &hook.project {
         Some(project) => crate::route::intake(draft, project, message, now),

@@ -1,14 +1,14 @@
-//! Names and numbers: how each thing is called, and what a name may look like.
+//! Names and ids: the types that identify things, and the rules for their text.
 //!
-//! Numbers are handed out by the board in order and printed with a letter (`T21`, `A5`), so that a
-//! person can type them; names are chosen by people and checked here before anything else sees them.
+//! The board hands out numbers in order. They are printed with a letter (`T21`, `A5`) so that a
+//! person can type them. People choose names, which are checked here before other code sees them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A name or number that does not look like what it should be.
+/// An error for a name or id with wrong text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {what}: {why}")]
 pub struct BadName {
@@ -24,7 +24,7 @@ impl BadName {
     }
 }
 
-/// Describes a name or number as what it is on the wire: a string.
+/// Implements the JSON schema of a name or id, which is a string on the wire.
 macro_rules! described {
     ($name:ident, $what:expr) => {
         #[cfg(feature = "schema")]
@@ -82,31 +82,31 @@ macro_rules! number {
     };
 }
 
-number!(/// A task, `T21`.
+number!(/// The id of a task, `T21`.
     TaskId, 'T', "a task id");
-number!(/// One run of one agent on one task, `A5`.
+number!(/// The id of an attempt, one run of one agent on one task, `A5`.
     AttemptId, 'A', "an attempt id");
-number!(/// A lease, `C7`.
+number!(/// The id of a claim, `C7`.
     ClaimId, 'C', "a claim id");
-number!(/// A place in the line for a lease, `W3`.
+number!(/// The id of a wait for a claim, `W3`.
     WaitId, 'W', "a wait id");
-number!(/// One branch's way onto the trunk, `L4`.
+number!(/// The id of a landing, `L4`.
     LandingId, 'L', "a landing id");
-number!(/// A goal and its tasks, `M3`.
+number!(/// The id of a mission, `M3`.
     MissionId, 'M', "a mission id");
-number!(/// Something a person must decide, `Q7`.
+number!(/// The id of a permission request or question, `Q7`.
     ApprovalId, 'Q', "an inbox item");
-number!(/// A rule of the policy, `R2`.
+number!(/// The id of a policy rule, `R2`.
     RuleId, 'R', "a rule id");
-number!(/// An entry of the bus, `B12`.
+number!(/// The id of a message on the bus, `B12`.
     MessageId, 'B', "a message id");
-number!(/// A rule that starts something when something happens, `H3`.
+number!(/// The id of a hook, `H3`.
     HookId, 'H', "a hook id");
-number!(/// One time that a hook fired, `F12`.
+number!(/// The id of one firing of a hook, `F12`.
     FiringId, 'F', "a firing id");
-number!(/// One start of a team, `N4`.
+number!(/// The id of a launch of a team, `N4`.
     LaunchId, 'N', "a launch id");
-number!(/// An outside thread bound to an agent's session, `V7`.
+number!(/// The id of a conversation, `V7`.
     ConversationId, 'V', "a conversation id");
 
 macro_rules! name {
@@ -117,19 +117,19 @@ macro_rules! name {
         pub struct $name(std::sync::Arc<str>);
 
         impl Serialize for $name {
-            /// Every claim and event has some of these: none is copied to be written.
+            /// Writes the text without a copy, because each claim and event has several names.
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> { to.serialize_str(&self.0) }
         }
 
         described!($name, concat!("a checked name: ", stringify!($name)));
 
         impl $name {
-            /// Checks `text` and keeps it.
+            /// Returns the name if `text` is well formed.
             pub fn new(text: &str) -> Result<$name, BadName> {
                 let check: fn(&str) -> Result<(), BadName> = $check;
                 check(text).map(|()| $name(text.into()))
             }
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str { &self.0 }
         }
 
@@ -165,7 +165,7 @@ AgentName, |text| {
 });
 name!(/// A lead and its members, such as `harbour`.
     TeamName, |text| slug("a team name", text, 64));
-name!(/// One of a team, such as `tom`; as an agent it is `harbour/tom`.
+name!(/// A member of a team, such as `tom`; as an agent it is `harbour/tom`.
     MemberName, |text| slug("a member's name", text, 64));
 name!(/// A process on some machine that executes attempts, such as `build-box`.
     RunnerName, |text| slug("a runner name", text, 64));
@@ -185,7 +185,7 @@ Label, |text| {
     }
     Ok(())
 });
-name!(/// What a caller calls one request, so that asking twice does it once.
+name!(/// A caller's key for one request, so that a repeated request is done once (J9).
 RequestKey, |text| {
     if text.is_empty() || text.len() > 200 || !text.bytes().all(|it| it.is_ascii_graphic()) {
         return Err(BadName::new("a request key", text, "it has 1 to 200 printable ASCII characters"));
@@ -199,7 +199,7 @@ CommitId, |text| {
     }
     Ok(())
 });
-name!(/// A branch name that git accepts and no program takes for an option.
+name!(/// A branch name that git accepts and that no program can mistake for an option.
 BranchName, |text| {
     const WHAT: &str = "a branch name";
     let bad = |why| Err(BadName::new(WHAT, text, why));
@@ -220,7 +220,8 @@ BranchName, |text| {
     Ok(())
 });
 
-/// Letters, digits, `-`, `_` and `.`, starting with a letter or a digit.
+/// Checks that a text has only letters, digits, `-`, `_` and `.`, and starts with a letter or a
+/// digit.
 fn slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
     if text.is_empty() || text.len() > longest {
         return Err(BadName::new(what, text, "each part has 1 to 64 characters"));
@@ -234,13 +235,13 @@ fn slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
     Ok(())
 }
 
-/// The moment of a decision, given by the caller: the core never asks what time it is.
+/// The time of a decision. The caller passes it in, because the core never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
-    /// Milliseconds of the fleet clock: it only rises, counts while a daemon is up, and no change of
-    /// the machine's date moves it. Every deadline is on this clock.
+    /// Milliseconds of the fleet clock. It only rises, counts while a daemon is up, and ignores
+    /// changes of the machine's date. All deadlines are on this clock.
     pub at: u64,
-    /// Milliseconds since 1970, for people to read. Nothing is ever decided by it.
+    /// Milliseconds since 1970, for people to read. No decision depends on it.
     pub wall: u64,
 }
 

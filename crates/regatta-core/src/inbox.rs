@@ -1,13 +1,13 @@
-//! The inbox: what needs a person can be put off for a while, and never for good.
+//! The inbox: everything that needs a person, and the means to postpone an item for a while.
 //!
-//! An item that is put off comes back by itself when its time is over; answering it, or whatever else settles it, ends
-//! that too. Nothing is decided by putting it off.
+//! A postponed item comes back by itself when its time is over. An answer, or anything else that
+//! settles the item, ends the postponement, too. Postponing decides nothing.
 //!
-//! What is in it follows from the board ([`open`]): an item is there because something stands still or went wrong, and
-//! is gone when that is over. Only a failure ends nothing by itself: it stays until somebody tries the work again or
-//! says that it is dropped.
+//! The contents follow from the board ([`open`]): an item exists because something is blocked or
+//! went wrong, and disappears when that is over. Only a failure does not end by itself. It stays
+//! until somebody retries the work or dismisses it.
 
-mod list; // what is in it
+mod list; // the contents of the inbox
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,27 +24,27 @@ use crate::{approval, budget, task};
 
 pub use list::{Kind, Open, open};
 
-/// The longest that something is put off: a week.
+/// Maximum time for which an item can be postponed: a week.
 pub const LONGEST_MS: u64 = 7 * 24 * 3_600_000;
-/// The shortest: less is no pause.
+/// Minimum time for which an item can be postponed.
 pub const SHORTEST_MS: u64 = 1_000;
 
-/// Something that needs a person, by the name it is called by.
+/// The name of an inbox item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Item {
     Approval(ApprovalId),
-    /// A task that needs a person, whose work somebody must look at, whose landing waits for one, or that failed.
+    /// A task that needs a person, waits for a review or for help with its landing, or failed.
     Task(TaskId),
-    /// An attempt that says nothing.
+    /// An attempt that is silent for too long.
     Attempt(AttemptId),
     /// A budget that is nearly or wholly used up.
     Budget(budget::Scope),
-    /// An agent that cannot work until somebody has signed in or mended a setting.
+    /// An agent that cannot work until somebody signs in or fixes a setting.
     Agent(AgentName),
-    /// An agent that an outside service does not let in.
+    /// A bridge whose outside service rejects the agent's credential.
     Bridge(Bridge),
-    /// A conversation that somebody wants to begin who is on no list.
+    /// A conversation that somebody who is on no list wants to start.
     Request(ConversationId),
 }
 
@@ -101,24 +101,24 @@ impl TryFrom<String> for Item {
     }
 }
 
-/// Until when something is put off.
+/// The time until which an item is postponed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snooze {
-    /// On the fleet clock, which decides.
+    /// Time on the fleet clock, which decides.
     pub until_at: u64,
     /// The date, for people.
     pub until_wall: u64,
 }
 
 facts! {
-    /// It is put off, or, with nothing, is there again.
+    /// The item was postponed, or with `None` is back.
     Snoozed { item: Item, snooze: Option<Snooze> }
-    /// A failed task is done with: its work is asked for again, or nobody wants it.
+    /// A failed task left the inbox, because its work was retried or nobody wants it.
     Dismissed { task: TaskId }
 }
 
-/// Puts an item off for a while; with no time, lets it be there again.
+/// Postpones an item for `ms` milliseconds, or with `None` brings it back.
 pub fn snooze(draft: &mut Draft, item: Item, ms: Option<u64>, now: Now) -> Result<(), Refusal> {
     let before = find(draft.board(), &item)?;
     let snooze = match ms {
@@ -128,7 +128,7 @@ pub fn snooze(draft: &mut Draft, item: Item, ms: Option<u64>, now: Now) -> Resul
         }
         Some(_) => {
             return Err(Refusal::invalid(
-                "something is put off for one second to seven days",
+                "an item can be postponed for one second to seven days",
                 format!("name a time: regatta inbox snooze {item} 2h"),
             ));
         }
@@ -139,7 +139,7 @@ pub fn snooze(draft: &mut Draft, item: Item, ms: Option<u64>, now: Now) -> Resul
     Ok(())
 }
 
-/// Its time is over: it is there again, and says so.
+/// Brings a postponed item back when its time is over.
 pub(crate) fn wake(draft: &mut Draft, item: Item, now: Now) {
     let due = find(draft.board(), &item).ok().flatten().is_some_and(|it| it.until_at <= now.at);
     if due {
@@ -147,18 +147,20 @@ pub(crate) fn wake(draft: &mut Draft, item: Item, now: Now) {
     }
 }
 
-/// Takes a failed task out of the inbox: its work is asked for again, or nobody wants it. It stays failed (J7).
+/// Removes a failed task from the inbox, because its work was retried or nobody wants it. It stays
+/// failed (J7).
 pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
-    match draft.board().failed.contains_key(&id) {
-        true => draft.record(Event::ItemDismissed(Dismissed { task: id })),
-        // Twice is once; what has not failed is dropped with its own verb.
-        false if draft.board().settled(id) == Some(Status::Failed) => {}
-        false => _ = task::find(draft.board(), id)?,
+    if draft.board().failed.contains_key(&id) {
+        draft.record(Event::ItemDismissed(Dismissed { task: id }));
+    } else if draft.board().settled(id) != Some(Status::Failed) {
+        // A second dismissal of a failed task does nothing. A task that has not failed cannot be
+        // dismissed.
+        task::find(draft.board(), id)?;
     }
     Ok(())
 }
 
-/// Until when an open item is put off; why there is no such item.
+/// Returns the postponement of an open item, or a refusal if there is no such item.
 fn find(board: &Board, item: &Item) -> Result<Option<Snooze>, Refusal> {
     let none = |what: String| Err(Refusal::invalid(what, "see what needs you: regatta inbox"));
     match item {
@@ -192,6 +194,8 @@ fn find(board: &Board, item: &Item) -> Result<Option<Snooze>, Refusal> {
             Some(it) => Ok(it.snoozed),
             None => none(format!("{it} does not need you: its credential works")),
         },
-        Item::Request(id) => none(format!("{id} is not put off: nobody waits for a stranger's request")),
+        Item::Request(id) => {
+            none(format!("{id} cannot be postponed: a request from somebody who is not on the list blocks nobody"))
+        }
     }
 }

@@ -1,8 +1,9 @@
-//! Isolation that did not hold: what an attempt did, or a part of it, went elsewhere than into its workspace.
+//! Broken isolation: an attempt's work went, in part or whole, to another place than its workspace.
 //!
-//! A mission whose tasks may share files (`isolate`) relies on each having a place of its own. When a sign says
-//! otherwise, it goes on one after the other: nobody starts beside another who wants the same, and of those at work
-//! only the first of each file goes on. Where nobody shares anything, a warning is enough.
+//! A mission whose tasks may share files (`isolate`) relies on separate workspaces. When there is a
+//! sign that isolation failed, the mission continues serially: a task does not start while another
+//! one uses the same files, and of the running attempts only the first for each file continues. If
+//! no tasks share files, a warning is enough.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,25 +18,26 @@ use crate::pattern::{PathPattern, PatternIndex, Uri};
 use crate::refusal::Refusal;
 use crate::task::{self, Task};
 
-/// What says that an attempt was not on its own.
+/// A sign that an attempt was not isolated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Sign {
-    /// These files of the user's checkout were written to while it ran. A directory ends with a slash.
+    /// These files of the user's checkout changed while the attempt ran. A directory ends with a
+    /// slash.
     Checkout { paths: Vec<String> },
-    /// Its result names another place than its workspace.
+    /// The attempt's result names another place than its workspace.
     Elsewhere { path: String },
-    /// Its result says that it had no workspace.
+    /// The attempt's result says that it had no workspace.
     NoWorkspace,
 }
 
 facts! {
-    /// Isolation did not hold, so its tasks no longer share files.
+    /// Isolation failed, so tasks of the mission no longer run at the same time on the same files.
     Serialised { mission: MissionId, attempt: AttemptId, reason: String }
 }
 
-/// Takes the report of a sign. The same again changes nothing.
+/// Applies the report of a sign. A repeated report changes nothing.
 pub fn doubted(draft: &mut Draft, (id, token): (AttemptId, u64), sign: Sign, now: Now) -> Result<(), Refusal> {
     let attempt = attempt::live(draft.board(), id, token)?;
     let task = task::find(draft.board(), attempt.task)?;
@@ -52,43 +54,41 @@ pub fn doubted(draft: &mut Draft, (id, token): (AttemptId, u64), sign: Sign, now
     let Some(mission) = mission.filter(|it| it.isolate && shares_files(draft.board(), it.id)) else { return Ok(()) };
     draft.record(Event::MissionSerialised(Serialised { mission: mission.id, attempt: id, reason: reason.clone() }));
     for other in in_the_way(draft.board(), &attempt) {
-        attempt::stop_task(
-            draft,
-            other,
-            &format!("its files are worked on one after the other from now on: {reason}"),
-        )?;
+        attempt::stop_task(draft, other, &format!("tasks that share its files now run one after the other: {reason}"))?;
     }
-    let text = format!("{} goes on one task after the other where files are shared: {reason}", mission.id);
+    let text = format!("tasks of {} that share files now run one after the other: {reason}", mission.id);
     announce(draft, &mission.project, "coord:isolation", text, now)
 }
 
+/// Returns the sentence for people about a sign.
 fn words(id: AttemptId, sign: &Sign, about_work: bool) -> String {
     match sign {
         Sign::Checkout { paths } => {
             let names: Vec<&str> = paths.iter().map(String::as_str).collect();
             let what = first_few(&names);
-            match about_work {
-                true => format!(
-                    "isolation did not hold for {id}: your own checkout was written to while it ran, in {what}; look \
-                     whether that was you, and put it back or commit it"
-                ),
-                false => format!(
-                    "while {id} ran, which is not shut in, your own checkout was written to: {what}; look whether that \
-                     was you"
-                ),
+            if about_work {
+                format!(
+                    "isolation did not hold for {id}: your own checkout changed while it ran, in {what}; check if you made \
+                     these changes, and revert or commit them"
+                )
+            } else {
+                format!(
+                    "while {id} ran without a sandbox, your own checkout changed: {what}; check if you made these changes"
+                )
             }
         }
         Sign::Elsewhere { path } => format!(
-            "isolation did not hold for {id}: it says it worked in {path}, which is not its workspace: look for changes \
+            "isolation did not hold for {id}: its result names {path}, which is not its workspace; look for changes \
              there"
         ),
         Sign::NoWorkspace => format!(
-            "isolation did not hold for {id}: it says it had no workspace: look for its changes in your own checkout"
+            "isolation did not hold for {id}: its result says that it had no workspace; look for its changes in your \
+             own checkout"
         ),
     }
 }
 
-/// Whether one of these paths is somebody's who is at work in the same project.
+/// Returns whether one of these paths is in the manifest of a task at work in the same project.
 fn is_of_a_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> bool {
     let at_work = board.attempts.values().filter(|it| it.project == attempt.project);
     let files: Vec<PathPattern> =
@@ -101,7 +101,7 @@ fn is_of_a_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> bool 
     paths.iter().any(meets)
 }
 
-/// Whether two of a mission's open tasks want the same.
+/// Returns whether two of a mission's open tasks need the same files.
 fn shares_files(board: &Board, mission: MissionId) -> bool {
     let mut index = PatternIndex::default();
     board.open_tasks_of(mission).filter_map(|it| board.tasks.get(&it.1)).any(|task| {
@@ -112,8 +112,9 @@ fn shares_files(board: &Board, mission: MissionId) -> bool {
     })
 }
 
-/// Whom of its mission's at work the others wait for no longer: all that want something of one who began before, or of
-/// work that is landing. The attempt itself has ended and is judged by what it left.
+/// Returns the tasks of the mission whose attempts must stop: those that need files of an earlier
+/// attempt or of work that is landing. The attempt `of` itself has ended and is judged by its
+/// result.
 fn in_the_way(board: &Board, of: &Attempt) -> Vec<crate::ids::TaskId> {
     let mut kept: Vec<Uri> = board
         .claims

@@ -1,24 +1,26 @@
-//! Landing: one branch's way through the queue onto the trunk.
+//! Landing: the way of one branch through the queue onto the trunk.
 //!
-//! A trial merges a landing and all landings before it in the queue onto the trunk's tip, and validates the tree of
-//! the last one. A trial's result is kept in the row of its last landing, so a restart knows as much as before.
+//! A trial merges a landing and all landings before it in the queue onto the trunk's tip, and
+//! validates the tree of the last one. A trial's result is kept in the row of its last landing, so
+//! a restart knows as much as before.
 //!
-//! The trunk moves to the longest trial in which every commit that claims a validation has passed its own trial (Q1,
-//! Q14). With `verify = "every"` that is every commit; with `verify = "tip"` it is the last commit of each batch. The
-//! move needs the claim `workspace://<project>/default`, and the claim's token is its fence. While a move carries a
-//! landing, nothing but the report of that move changes the landing (Q12).
+//! The trunk moves to the longest trial in which every commit that claims a validation has passed
+//! its own trial (Q1, Q14). With `verify = "every"` that is every commit; with `verify = "tip"` it
+//! is the last commit of each batch. The move needs the claim `workspace://<project>/default`, and
+//! the claim's token is its fence. While a move carries a landing, nothing but the report of that
+//! move changes the landing (Q12).
 
-pub mod guard; // what a person must see, and what never lands
-pub mod join; // a remote has what is not here
-mod people; // what people ask of the queue
-pub mod plan; // which prefixes are validated next
-mod queue; // who is in it, in which order, and what goes on next
-mod report; // what merging, validating and moving found
-pub(crate) mod review; // an agent looks at what another one did
-pub mod track; // who rides in which train
-pub mod trunk_check; // does the trunk contain what the board says
-mod verdict; // whose fault a failed trial is
-pub mod wave; // one commit for all of a wave
+pub mod guard; // changes that need a person's approval, and changes that never land
+pub mod join; // merging commits that a remote has and the local trunk lacks
+mod people; // requests of people: land, hold, revise, undo
+pub mod plan; // the choice of the prefixes to validate next
+mod queue; // admission, merge order, and progress of the queue
+mod report; // reports of trials and of moves
+pub(crate) mod review; // reviews by another agent
+pub mod track; // the queue as batches, for display
+pub mod trunk_check; // comparison of the trunk with the board
+mod verdict; // blame for failed trials
+pub mod wave; // one commit for all landings of a wave
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,8 +40,9 @@ pub use report::{Moved, Tried, moved, tried};
 pub(crate) use report::{announce, fence_fell, lent_fence_fell, waited_in_vain};
 pub(crate) use verdict::MAX_FAULTS;
 
-/// How long one that landed usually took, from when it was queued: the one in the middle, which a single long one moves
-/// nowhere. Each with its task, as it ended.
+/// Returns the median time in milliseconds from queueing to landing, or `None` if nothing has
+/// landed. The median is used because a single slow landing hardly moves it. `ended` has ended
+/// landings, each with its task.
 pub fn usual<'a>(ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>) -> Option<u64> {
     let landed = ended.filter_map(|(it, task)| Some((it, task.filter(|it| it.landed.is_some())?)));
     let mut took: Vec<u64> = landed.map(|(it, task)| task.updated_wall.saturating_sub(it.queued_wall)).collect();
@@ -53,21 +56,22 @@ pub fn usual<'a>(ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>) -
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum State {
     Queued,
-    /// Being merged and validated, on top of those `ahead` of it.
+    /// The landing is merged and validated on top of the landings `ahead` of it.
     Trying {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ahead: Vec<LandingId>,
-        /// The tip it stands on, once some of those ahead of it have landed.
+        /// The trunk's tip on which the trial stands, once some of the landings ahead have landed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
         /// Landings ahead of it whose own tree is not validated (`verify = "tip"`).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unverified: Vec<LandingId>,
-        /// Its result no longer counts: somebody in it left the queue, or the trunk moved.
+        /// The result no longer counts, because a landing of the trial left the queue or the trunk
+        /// moved.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         void: bool,
     },
-    /// The merge passed on the tip `old`; it waits for the trunk.
+    /// The merge onto the tip `old` passed, and the landing waits for the trunk.
     Validated {
         old: CommitId,
         new: CommitId,
@@ -93,10 +97,11 @@ pub struct Carried {
     /// The versions of conflicting files that were not taken, where ownership decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<Dropped>,
-    /// Its own tree is not validated, and its commit names the one that is (`verify = "tip"`).
+    /// The landing's own tree is not validated. Its commit names the validated one
+    /// (`verify = "tip"`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unverified: bool,
-    /// It changes nothing, because the tree before it contains the same content already.
+    /// Set if the landing changes nothing, because the tree before it already has the same content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nothing_new: Option<NothingNew>,
 }
@@ -111,18 +116,19 @@ impl Carried {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NothingNew {
-    /// The commit of the trunk whose trailer names this landing, if there is one: a move that was not recorded.
+    /// The trunk commit whose trailer names this landing. It exists if a move succeeded and was not
+    /// recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed_as: Option<CommitId>,
 }
 
-/// The sides of conflicts that were not taken. They are kept for good (Q6).
+/// The sides of conflicts that were not taken. They are kept forever (Q6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Dropped {
-    /// The ref that keeps them.
+    /// The ref that keeps the dropped sides.
     pub reference: String,
-    /// A child of what landed, with the other version of each path.
+    /// A child of the landed commit, with the other version of each path.
     pub commit: CommitId,
     pub paths: Vec<String>,
 }
@@ -133,7 +139,7 @@ pub struct Dropped {
 pub struct Red {
     pub ahead: Vec<LandingId>,
     pub reason: String,
-    /// What the failed check printed.
+    /// Output of the failed check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// The conflicts that were settled by ownership in the tree that failed.
@@ -141,7 +147,7 @@ pub struct Red {
     pub settled: Vec<SettledPath>,
 }
 
-/// A branch on its way.
+/// A task's finished branch on its way through the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Landing {
@@ -155,45 +161,48 @@ pub struct Landing {
     pub priority: u8,
     #[serde(flatten)]
     pub state: State,
-    /// Why it waits though it could be tried: until `retry_at` on the fleet clock, or until somebody asks for it.
+    /// The reason for which the landing is held. It is tried again at `retry_at` (fleet clock), or
+    /// without `retry_at` when somebody asks for it.
     pub held: Option<String>,
     pub retry_at: Option<u64>,
-    /// What it was held for last, from the first time on, until it has landed or left its place: while it is tried again
-    /// it still needs somebody.
+    /// The latest reason for which the landing was held, counted from the first time. It stays
+    /// until the landing lands or leaves the queue, so that a retry does not hide that the landing
+    /// needs attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hindered: Option<Hindered>,
-    /// How often it was tried.
+    /// Number of trials that ended in this landing.
     pub tries: u32,
     pub queued_wall: u64,
     pub end: Option<End>,
-    /// Somebody said that it comes before all others.
+    /// Somebody moved it before all other landings.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
-    /// It takes the submission's commit back instead of bringing it.
+    /// It reverts the submission's commit instead of merging it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reverts: bool,
-    /// Who said that it may land, when somebody had to.
+    /// The person or reviewer who approved it, if an approval was needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<String>,
-    /// The trial that ended in it and failed, while it is not settled whose fault that was.
+    /// The failed trial that ended in this landing, until it is known which landing is at fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub red: Option<Red>,
-    /// How often a trial failed because of this landing since one with it last passed: a flake fails once.
+    /// Number of trials that failed because of this landing since the last trial with it that
+    /// passed. A flaky check usually fails once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub faults: u32,
-    /// Its commits land as one, because one of them fails the checks by itself.
+    /// Its commits are squashed, because one of them fails the checks by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_squashed: bool,
-    /// It is tried again when these have landed or left the queue: it conflicts with one of them, or it failed a trial
-    /// and lets them go first.
+    /// Landings that must land or leave the queue before this one is tried again, because it
+    /// conflicts with one of them or because it failed a trial and lets them go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<LandingId>,
-    /// The claim on the trunk that somebody lends it.
+    /// A manually held claim on the trunk that is lent to this landing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under: Option<Under>,
 }
 
-/// What a landing was held for, and how often since when.
+/// The reason for which a landing was held, with the number of times and the first time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hindered {
@@ -202,7 +211,7 @@ pub struct Hindered {
     pub since_wall: u64,
 }
 
-/// A claim on the trunk that is held by hand, under which a landing may move it.
+/// A manually held claim on the trunk, under which a landing may move the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Under {
@@ -211,17 +220,18 @@ pub struct Under {
 }
 
 impl Landing {
-    /// Its place among others: lower comes first, then the older.
+    /// Returns the sort key of the landing within its queue. Lower goes first; age decides ties.
     pub(crate) fn rank(&self) -> u8 {
         if self.first { 0 } else { self.priority.saturating_add(1) }
     }
 
-    /// Whether it is held: until its time comes, or until somebody asks for it.
+    /// Returns whether the landing is held now, until `retry_at` or until somebody asks for it.
     pub(crate) fn is_put_off(&self, now: Now) -> bool {
         self.held.is_some() && self.retry_at.is_none_or(|at| at > now.at)
     }
 
-    /// Everybody in the trial that ends in it, in order; itself last.
+    /// Returns the landings of the trial that ends in this one, in merge order, with this landing
+    /// last.
     pub fn train(&self) -> Vec<LandingId> {
         let ahead = match &self.state {
             State::Queued => vec![],
@@ -247,37 +257,38 @@ pub enum End {
         commit: CommitId,
         wall: u64,
     },
-    /// It conflicts, failed its validation, or was withdrawn.
+    /// It left the queue because it conflicts, failed its validation, or was withdrawn.
     Out {
         reason: String,
         wall: u64,
     },
 }
 
-/// What a project's queue remembers beside its landings.
+/// State of a project's queue besides its landings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Record {
-    /// Who stopped the queue, and why.
+    /// Set while somebody holds the queue.
     pub held: Option<Hold>,
-    /// How the last landings ended: one bit each, set if it failed, the latest lowest.
+    /// Outcomes of the last landings, one bit each: set if the landing failed, the latest in the
+    /// lowest bit.
     pub recent: u32,
-    /// How many of those bits count.
+    /// Number of valid bits in `recent`.
     pub seen: u32,
-    /// What has landed and could not be pushed yet.
+    /// Landed work that could not be pushed yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<join::Unpushed>,
     /// The trunk's tip after the last landing that was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tip: Option<CommitId>,
-    /// How the trunk differs from the board, as of the last comparison.
+    /// The difference between the trunk and the board at the last comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub differs: Option<trunk_check::TrunkDifference>,
     /// Landed commits that the trunk lost and that a person accepted as lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accepted: Vec<trunk_check::TrunkCommit>,
-    /// Landed tasks whose work was taken back, each with the task that took it back.
+    /// Landed tasks whose work was undone, each with the task that undid it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub undone: BTreeMap<TaskId, TaskId>,
 }
@@ -287,20 +298,21 @@ impl Record {
         *self == Record::default()
     }
 
-    /// Notes that `by` took the work of `task` back. If that work had itself taken something back, that is on the trunk
-    /// again.
+    /// Records that `by` undid the work of `task`. If `task` had itself undone something, that
+    /// earlier work is on the trunk again.
     pub(crate) fn note_undone(&mut self, task: TaskId, by: TaskId) {
         self.undone.retain(|_, undoing| *undoing != task);
         self.undone.insert(task, by);
     }
 
+    /// Adds the outcome of a landing to the history that decides the batch size.
     pub(crate) fn remember(&mut self, failed: bool) {
         self.recent = self.recent << 1 | u32::from(failed);
         self.seen = (self.seen + 1).min(plan::REMEMBERED);
     }
 }
 
-/// A queue that somebody stopped.
+/// A hold on a queue: nothing new is begun or moved until somebody releases it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hold {
@@ -309,48 +321,51 @@ pub struct Hold {
     pub wall: u64,
 }
 
-// A payload's later fields are optional, so that a log of before them can still be read.
+// Fields that were added later are optional, so that older logs can still be read.
 facts! {
     Queued { landing: Arc<Landing> }
     Begun { landing: LandingId, ahead: Option<Vec<LandingId>>, unverified: Option<Vec<LandingId>> }
     Validated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<Carried>> }
-    /// The trial that ends in it failed. Whose fault it was is searched.
+    /// The trial that ends in this landing failed. The landing at fault is not yet known.
     Reddened { landing: LandingId, reason: String, output: Option<String>, settled: Option<Vec<SettledPath>> }
-    /// It made a trial fail. It is tried again after the landings in `behind`.
+    /// The landing made a trial fail. It is tried again after the landings in `behind`.
     Suspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
-    /// One of its own commits fails the checks by itself, so they land as one.
+    /// One of the landing's own commits fails the checks by itself, so its commits are squashed.
     Squashed { landing: LandingId, reason: String }
-    /// It conflicts with one of those before it, and waits until they are gone.
+    /// The landing conflicts with one of the landings before it, and waits until they have left the
+    /// queue.
     Deferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
-    /// Its trial is over without a verdict; it is in the queue as before.
+    /// The trial ended without a verdict, and the landing is queued as before.
     Returned { landing: LandingId, reason: String }
-    /// The trunk moved, so what was found out about the queue no longer counts.
+    /// The trunk moved, so the results of all trials are void.
     Overtaken { project: ProjectName }
     Moving { landing: LandingId, fence: u64 }
-    /// It goes back to the front of the queue and is tried again at `retry_at`, or when somebody asks for it.
+    /// The landing returns to the queue and is tried again at `retry_at`, or when somebody asks for
+    /// it.
     Held { landing: LandingId, reason: String, retry_at: Option<u64> }
-    /// Somebody who may said that it lands.
+    /// Somebody with the right to do so approved the landing.
     Approved { landing: LandingId, by: String }
-    /// Somebody asked for it: it is held no longer.
+    /// Somebody asked for the landing, so it is no longer held.
     Asked { landing: LandingId, first: bool, under: Option<Under> }
-    /// `settled` are the paths in which it conflicted, settled by ownership.
-    /// `tip` is where the trunk was then, if that is another commit: a landing that changes nothing has none of its own.
+    /// `settled` are conflicting paths that were resolved by ownership. `tip` is the trunk's tip,
+    /// if that is another commit than `commit`: a landing that changes nothing has no commit of its
+    /// own.
     Landed { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId>, settled: Option<Vec<String>> }
     Ended { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
-    /// Nothing more is begun or moved until it is released.
+    /// Somebody holds the queue: nothing is begun or moved until it is released.
     Stopped { project: ProjectName, hold: Hold }
     GoneOn { project: ProjectName }
-    /// What landed could not be pushed; it is tried again.
+    /// Landed work could not be pushed. The push is tried again.
     NotPushed { project: ProjectName, unpushed: join::Unpushed }
-    /// The remote has again all that landed.
+    /// The remote has all landed work again.
     Pushed { project: ProjectName, commit: CommitId }
-    /// The trunk differs from the board, or agrees with it again.
+    /// The trunk differs from the board (`differs`), or agrees with it again.
     TrunkCompared { project: ProjectName, differs: Option<trunk_check::TrunkDifference> }
-    /// A person accepts the trunk as it is, with this tip.
+    /// A person accepted the trunk as it is, at this tip.
     TrunkAccepted { project: ProjectName, by: String, tip: Option<CommitId> }
 }
 
-/// The landing of that number, while it is on its way.
+/// Returns the landing with this id, if it has not ended.
 pub fn find(board: &Board, id: LandingId) -> Result<Arc<Landing>, Refusal> {
     board.landings.get(&id).cloned().ok_or(Refusal::NoSuchLanding { landing: id })
 }

@@ -1,8 +1,9 @@
-//! Lanes: who launches and owns a member's runtime. The team's primary lane, or a member's own secondary lane.
+//! Lanes: the owners that launch members of a team. A member runs on the team's primary lane or on
+//! a secondary lane of its own.
 //!
-//! [`plan`] asks one question of each member: which owner may launch it? The answer is policy, and policy is data
-//! ([`Lanes`], `[lanes]` of `regatta.toml`). Models, effort and the like are no part of the question: members that
-//! differ in them still share a lane.
+//! [`plan`] decides for each member which owner may launch it. The answer is policy, and policy is
+//! data ([`Lanes`], `[lanes]` of `regatta.toml`). Models, effort and similar settings do not matter
+//! here: members that differ in them still share a lane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,22 +15,22 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::ids::MemberName;
 use crate::provider_name;
 
-/// The most members a team has beside its lead.
+/// Maximum number of members of a team besides its lead.
 pub const MOST_MEMBERS: usize = 100;
 
-/// Which lane it is.
+/// The kind of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The team's own: the lead, and who may be launched beside it.
+    /// The team's lane: the lead, and the members that may be launched with it.
     Primary,
-    /// A member's own.
+    /// A member's own lane.
     Secondary,
 }
 
 impl Kind {
-    /// Its name, as the API says it.
+    /// Returns its name in the API.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Primary => "primary",
@@ -38,19 +39,19 @@ impl Kind {
     }
 }
 
-/// Which teams a provider may lead.
+/// The teams that a provider may lead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Leads {
     /// Any team.
     Any,
-    /// Only a team of nothing but its own.
+    /// Only teams in which all members have this provider.
     #[default]
     Pure,
 }
 
-/// What a runtime's own store belongs to.
+/// The owner of a runtime's store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -58,30 +59,31 @@ pub enum Scope {
     /// Each lane has its own.
     #[default]
     Lane,
-    /// A team has one, so one lane of a team may use it.
+    /// A team has one store, so only one lane of the team may use it.
     Team,
 }
 
-/// What the policy says of one provider. In `regatta.toml` a lane's name alone will do: `goose = "secondary"`.
+/// The policy for one provider. In `regatta.toml` the name of a lane is enough:
+/// `goose = "secondary"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(from = "Written"))]
 pub struct Rule {
-    /// Where its members go.
+    /// The kind of lane for its members.
     pub lane: Kind,
-    /// Which teams it may lead.
+    /// The teams that it may lead.
     pub leads: Leads,
-    /// What its runtime's store belongs to.
+    /// The owner of its runtime's store.
     pub store: Scope,
 }
 
 impl Rule {
     /// The rule of a provider that the primary lane can launch.
     pub const PRIMARY: Rule = Rule { lane: Kind::Primary, leads: Leads::Any, store: Scope::Lane };
-    /// The rule of a provider that needs an owner of its own.
+    /// The rule of a provider whose members need lanes of their own.
     pub const SECONDARY: Rule = Rule { lane: Kind::Secondary, leads: Leads::Pure, store: Scope::Lane };
 }
 
-/// A rule as it may be written.
+/// A rule in the form in which a person may write it.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(untagged))]
 enum Written {
     Lane(Kind),
@@ -112,7 +114,7 @@ impl From<Written> for Rule {
 }
 
 impl<'de> Deserialize<'de> for Rule {
-    /// Reads a word or a table. An untagged enum would not say which field is wrong.
+    /// Reads a word or a table. An untagged enum would not name the wrong field in its error.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rule, D::Error> {
         struct WordOrTable;
         impl<'de> Visitor<'de> for WordOrTable {
@@ -131,16 +133,16 @@ impl<'de> Deserialize<'de> for Rule {
     }
 }
 
-/// `[lanes]`
+/// The section `[lanes]` of `regatta.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Lanes {
-    /// Where each provider's members go, beyond what is built in.
+    /// Rules per provider, in addition to the built-in ones.
     pub policy: BTreeMap<String, Rule>,
-    /// How many side lanes attach at once.
+    /// Number of secondary lanes that attach at once.
     pub concurrency: u32,
-    /// To which other providers a member may be moved whose own takes no work when the team is launched.
+    /// Other providers to which a member may move if its own provider accepts no work at launch.
     pub failover: BTreeMap<String, Vec<String>>,
 }
 
@@ -151,8 +153,8 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// What holds for a provider. One that nobody named has a lane of its own: nothing shows that the primary lane
-    /// could launch it.
+    /// Returns the rule for a provider. A provider that is unknown gets a lane of its own, because
+    /// nothing shows that the primary lane could launch it.
     pub fn rule(&self, provider: &str) -> Rule {
         if let Some(rule) = self.own_rule(provider) {
             return *rule;
@@ -168,7 +170,7 @@ impl Lanes {
         self.own_rule(provider).is_some() || provider_name::is_known(provider)
     }
 
-    /// Returns the providers that members of `provider` may be moved to, by their own names.
+    /// Returns the canonical names of the providers to which members of `provider` may move.
     pub fn failover_of<'a>(&'a self, provider: &str) -> impl Iterator<Item = &'a str> {
         let exact = self.failover.get(provider);
         let listed = exact.or_else(|| {
@@ -184,33 +186,34 @@ impl Lanes {
         })
     }
 
-    /// Whether the primary lane may launch a provider's members, whoever leads.
+    /// Returns whether the primary lane may launch a provider's members, whichever provider leads.
     pub fn is_primary(&self, provider: &str) -> bool {
         self.rule(provider).lane == Kind::Primary
     }
 }
 
-/// One of a team, as far as the plan asks.
+/// A member or lead of a team, as the planner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
     pub name: MemberName,
     pub provider: String,
 }
 
-/// What kind of team it is.
+/// The kind of a team, by its lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mix {
-    /// All on the primary lane.
+    /// All members are on the primary lane.
     Primary,
-    /// One provider that needs an owner of its own, and nobody else: it owns the primary lane.
+    /// All members have one provider that needs its own owner, so that provider owns the primary
+    /// lane.
     Pure,
-    /// Some have lanes of their own.
+    /// Some members have lanes of their own.
     Mixed,
 }
 
-/// Who launches some of a team.
+/// A lane of a team, with the members that it launches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lane {
@@ -219,19 +222,20 @@ pub struct Lane {
     pub kind: Kind,
     /// The provider that owns it.
     pub owner: String,
-    /// Whom it launches: exactly one, when it is secondary.
+    /// Members that it launches; exactly one on a secondary lane.
     pub members: Vec<MemberName>,
 }
 
 /// The name of the primary lane.
 pub const PRIMARY: &str = "primary";
 
-/// The name of a member's own lane.
+/// Returns the name of a member's own lane.
 pub fn secondary_id(provider: &str, name: &MemberName) -> String {
     format!("{provider}:{name}")
 }
 
-/// Which lanes a team has: the primary first, then each member's own in the order of the roster.
+/// The lanes of a team: the primary lane first, then the members' own lanes in the order of the
+/// roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub mix: Mix,
@@ -239,32 +243,33 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The lane of a member.
+    /// Returns the lane of a member.
     pub fn lane_of(&self, name: &MemberName) -> Option<&Lane> {
         self.lanes.iter().find(|it| it.members.contains(name))
     }
 
-    /// Who starts with the primary lane, the lead first: all that its launcher is ever told of.
+    /// Returns the members that start with the primary lane, the lead first. Its launcher knows no
+    /// others.
     pub fn bootstrap(&self) -> &[MemberName] {
         self.lanes.first().map_or(&[], |it| &it.members)
     }
 }
 
-/// What keeps a roster from being a team, and what to change.
+/// A problem that makes a roster invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Objection {
-    /// Two of one name.
+    /// Two members have the same name.
     SameName(MemberName),
     TooMany(usize),
     NoProvider(MemberName),
-    /// This lead can lead only its own kind.
+    /// The lead's provider can lead only members of the same provider.
     CannotLead {
         lead: MemberName,
         provider: String,
         other: MemberName,
         others: String,
     },
-    /// Several lanes of a runtime that has one store for a team.
+    /// Several members use a runtime that has one store per team.
     OneStore {
         provider: String,
         members: Vec<MemberName>,
@@ -274,9 +279,9 @@ pub enum Objection {
 impl fmt::Display for Objection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Objection::SameName(name) => write!(f, "two of the team are called {name}"),
+            Objection::SameName(name) => write!(f, "two members of the team are called {name}"),
             Objection::TooMany(count) => write!(f, "a team has at most {MOST_MEMBERS} members, not {count}"),
-            Objection::NoProvider(name) => write!(f, "nobody says which provider {name} is of"),
+            Objection::NoProvider(name) => write!(f, "{name} has no provider"),
             Objection::CannotLead { lead, provider, other, others } => write!(
                 f,
                 "{provider} cannot lead a mixed team: {lead} would own the team's primary lane, and {other} is {others}"
@@ -296,12 +301,12 @@ impl fmt::Display for Objection {
 }
 
 impl Objection {
-    /// What to change.
+    /// Returns the change that solves the problem.
     pub fn hint(&self) -> String {
         match self {
-            Objection::SameName(name) => format!("give one {name} another name; the lead's counts, too"),
+            Objection::SameName(name) => format!("rename one {name}; the lead's name counts, too"),
             Objection::TooMany(_) => "make two teams".to_owned(),
-            Objection::NoProvider(name) => format!("name it at {name} or at the lead: provider = \"codex\""),
+            Objection::NoProvider(name) => format!("set it for {name} or for the lead: provider = \"codex\""),
             Objection::CannotLead { provider, .. } => format!(
                 "let another provider lead, or make all of them {provider}; if this {provider} can own a mixed team, say so: \
                  [lanes.policy] {provider} = {{ lane = \"secondary\", leads = \"any\" }}"
@@ -314,7 +319,7 @@ impl Objection {
     }
 }
 
-/// Plans a team's lanes, or says everything that is to be changed first.
+/// Plans a team's lanes, or returns all problems of the roster.
 pub fn plan(lead: &Seat, members: &[Seat], lanes: &Lanes) -> Result<Plan, Vec<Objection>> {
     let mut objections = Vec::new();
     if members.len() > MOST_MEMBERS {
@@ -331,7 +336,8 @@ pub fn plan(lead: &Seat, members: &[Seat], lanes: &Lanes) -> Result<Plan, Vec<Ob
         }
     }
     let own = lanes.rule(&lead.provider);
-    // Nothing but a provider that needs its own owner: that owner is the team's, and shares its lane with nobody else.
+    // If all members have one provider that needs its own owner, that owner owns the primary lane
+    // alone.
     let pure = own.lane == Kind::Secondary && members.iter().all(|it| it.provider == lead.provider);
     let aside = |it: &&Seat| !pure && lanes.rule(&it.provider).lane == Kind::Secondary;
     let named = !lead.provider.trim().is_empty();
@@ -379,7 +385,7 @@ pub fn plan(lead: &Seat, members: &[Seat], lanes: &Lanes) -> Result<Plan, Vec<Ob
     Ok(Plan { mix, lanes: planned })
 }
 
-/// The plan in words, one sentence for each of the team, the lead first.
+/// Returns the plan in words, one sentence for each member, the lead first.
 pub fn explain(lead: &Seat, members: &[Seat], plan: &Plan) -> Vec<String> {
     let first = format!("lead {} owns the primary lane ({})", lead.name, lead.provider);
     let rest = members.iter().map(|it| match plan.lane_of(&it.name) {

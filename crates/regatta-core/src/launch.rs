@@ -1,15 +1,16 @@
-//! Launches: one start of a team, as it became. This is resolved truth: one record, one entry for everybody expected.
+//! Launches: one start of a team and its result. This is the resolved record, with one entry for
+//! each expected member.
 //!
-//! The aggregate is never stored: [`Launch::phase`] and [`Launch::outcome`] are folds of the members' states (T2). Who
-//! changes a member's state is the coordinator in `launch/coordinate.rs`, and each report names exactly one member, so
-//! that a failure cannot reach another (T3).
+//! Aggregates are never stored: [`Launch::phase`] and [`Launch::outcome`] are derived from the
+//! members' states (T2). The coordinator in `launch/coordinate.rs` changes members' states. Each
+//! report names exactly one member, so that a failure cannot affect another (T3).
 
-mod coordinate; // what is done next
-mod evidence; // records from what lives
-mod herald; // what is said of it on the bus
-mod observe; // what is seen of a member's session
+mod coordinate; // the next step of a launch
+mod evidence; // records rebuilt from running sessions
+mod herald; // announcements on the bus
+mod observe; // observations of a member's session
 mod summary; // the one summary for every reader
-mod words; // what people read
+mod words; // descriptions for people
 
 use std::sync::Arc;
 
@@ -33,26 +34,26 @@ pub(crate) use observe::{ended, seen};
 pub use summary::{LARGEST_SUMMARY, Line, Summary, summary};
 pub use words::{describe, explain};
 
-/// Where a member is on its way.
+/// The state of a member within a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Its lane has not begun.
     Queued,
-    /// Its session is being made.
+    /// Its session is being created.
     Starting,
     /// Its program runs and has not answered yet.
     PendingBootstrap,
-    /// It waits for somebody to allow something before it is up.
+    /// It waits for a permission before it is up.
     PendingPermission,
-    /// It has answered.
+    /// It has answered its first prompt.
     Alive,
     /// It never came up.
     FailedToStart,
-    /// Nobody tried.
+    /// Its start was not tried.
     Skipped,
-    /// It was up and is not any more, or what it was is not known.
+    /// It was up and is down now, or its former state is unknown.
     Degraded,
     Stopped,
 }
@@ -70,7 +71,7 @@ impl State {
         State::Stopped,
     ];
 
-    /// Its name, as the API says it.
+    /// Returns its name in the API.
     pub fn word(self) -> &'static str {
         match self {
             State::Queued => "queued",
@@ -85,26 +86,26 @@ impl State {
         }
     }
 
-    /// Whether its launch is still under way.
+    /// Returns whether the member's start is still under way.
     pub fn is_pending(self) -> bool {
         matches!(self, State::Queued | State::Starting | State::PendingBootstrap | State::PendingPermission)
     }
 }
 
-/// Whether a launch is under way.
+/// The progress of a launch as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Some planned lane has not come to an end.
+    /// At least one planned lane is still starting or stopping.
     Active,
-    /// All have.
+    /// All planned lanes have reached an end.
     Finished,
-    /// The record was compared with what lives, after a stop or a restart.
+    /// The record was compared with the running processes, after a stop or a restart.
     Reconciled,
 }
 
-/// What a launch came to.
+/// The result of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -115,40 +116,40 @@ pub enum Outcome {
     PartialSkipped,
 }
 
-/// What stands behind a state that nobody wished.
+/// The kind of a problem that led to a member's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// Its program is not there, or cannot be a member.
+    /// Its program is missing, or cannot run as a member.
     Program,
     /// Nobody is signed in.
     SignIn,
-    /// Its provider takes no work for now.
+    /// Its provider accepts no work for now.
     Provider,
-    /// Its program ended, or broke its protocol.
+    /// Its program ended or violated its protocol.
     Crashed,
     /// It took too long.
     TimedOut,
-    /// It said nothing for too long.
+    /// It was silent for too long.
     Hung,
     /// Its process vanished.
     Lost,
     /// Somebody stopped it.
     Stopped,
-    /// Regatta could not do its part.
+    /// Regatta itself failed to start it.
     Environment,
     /// The lead is not up, so there is no team to attach to.
     NoLead,
-    /// Somebody left it out.
+    /// A person left it out of the launch.
     LeftOut,
-    /// Which lane it was on is not known, and nothing is guessed.
+    /// Its lane is unknown, and Regatta does not guess.
     LaneUnknown,
-    /// Something else; the words say what.
+    /// Another problem; the text names it.
     Other,
 }
 
-/// Why a member is where it is.
+/// The cause of a member's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cause {
@@ -156,22 +157,22 @@ pub struct Cause {
     pub text: String,
 }
 
-/// What kind of sign it is.
+/// The source of a piece of evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Sign {
-    /// Of the program: where it is, that it runs, how it ended.
+    /// The program: its path, its start, its end.
     Process,
-    /// Of its protocol: a session, a turn.
+    /// The protocol: a session, a turn.
     Protocol,
-    /// It asked for something, or was answered.
+    /// A permission request or its answer.
     Permission,
-    /// Of what was decided.
+    /// A decision of the coordinator or of a person.
     Decision,
 }
 
-/// Something that was seen of a member.
+/// An observation about a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
@@ -180,10 +181,10 @@ pub struct Evidence {
     pub text: String,
 }
 
-/// How much evidence a member's entry keeps: the last few.
+/// Number of the latest observations that a member's entry keeps.
 pub const MOST_EVIDENCE: usize = 8;
 
-/// As what a member runs.
+/// The provider and settings with which a member runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -197,12 +198,12 @@ pub struct Identity {
     pub effort: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
-    /// The directory of its workspace in which it begins.
+    /// The directory of its workspace in which it starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
 }
 
-/// Which lane a member is on.
+/// The lane of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
@@ -213,7 +214,7 @@ pub struct Place {
     pub owner: String,
 }
 
-/// What the real program said of itself before it was started.
+/// Facts that the real program reported before it was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -222,18 +223,18 @@ pub struct Program {
     pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// How somebody is signed in, by the signs there are.
+    /// The way in which the user is signed in, as far as it can be seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sign_in: Option<String>,
-    /// The models it says it has, a few of them; nothing where it cannot say so before it runs.
+    /// Some of the models that it offers; `None` if it cannot list them before it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<Vec<String>>,
 }
 
-/// How many models of a program are written down.
+/// Maximum number of a program's models that are recorded.
 pub const MOST_MODELS: usize = 32;
 
-/// One of a launch.
+/// One member's entry in a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Entry {
@@ -241,21 +242,21 @@ pub struct Entry {
     #[serde(default)]
     pub lead: bool,
     pub agent: AgentName,
-    /// Nothing in a record from before there were lanes, and nothing is read into that.
+    /// `None` in records from before lanes existed. No lane is inferred for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Place>,
-    /// What was asked, when it was launched.
+    /// Settings that were requested at launch.
     #[serde(default)]
     pub asked: Identity,
-    /// What it got.
+    /// Settings that are in effect.
     #[serde(default)]
     pub got: Identity,
-    /// What is to be said of the difference: inherited, moved, not to be had.
+    /// Explanations of the differences: inherited, moved, not available.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    /// Its program was asked and can be started.
+    /// Its program was checked and can be started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prepared: bool,
     pub state: State,
@@ -263,12 +264,12 @@ pub struct Entry {
     pub cause: Option<Cause>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
-    /// Its standing task and the attempt that is its session, while it has one.
+    /// Its standing task and the attempt of its session, while it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// How many times its lane was tried again.
+    /// Number of retries of its lane.
     #[serde(default)]
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -282,7 +283,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry of a member that is queued, has no lane yet, and of which nothing else is known.
+    /// Returns a queued entry without a lane or any other fact.
     fn new(team: &Team, name: &MemberName) -> Entry {
         Entry {
             name: name.clone(),
@@ -307,18 +308,19 @@ impl Entry {
         }
     }
 
-    /// Whether it is on a lane of its own, as far as that is known.
+    /// Returns whether the member is known to be on a secondary lane.
     pub fn is_aside(&self) -> bool {
         self.lane.as_ref().is_some_and(|it| it.kind == Kind::Secondary)
     }
 
+    /// Returns the entry with this cause.
     fn because(mut self, kind: Why, text: impl Into<String>) -> Entry {
         self.cause = Some(Cause { kind, text: text.into() });
         self
     }
 }
 
-/// One start of a team.
+/// The record of one start of a team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Launch {
@@ -327,23 +329,23 @@ pub struct Launch {
     pub project: ProjectName,
     /// The whole roster, always: the lead first (T1).
     pub expected_members: Vec<MemberName>,
-    /// Who starts with the primary lane.
+    /// Members that start with the primary lane.
     #[serde(default)]
     pub bootstrap_expected_members: Vec<MemberName>,
-    /// The plan; nothing in a record from before there were lanes.
+    /// The planned lanes; empty in records from before lanes existed.
     #[serde(default)]
     pub lanes: Vec<Lane>,
     pub members: Vec<Entry>,
-    /// Why it is being stopped.
+    /// Reason for which it is being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<String>,
-    /// When it was last compared with what lives.
+    /// Time of the last comparison with the running processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciled_wall: Option<u64>,
-    /// What was last said of it on the bus.
+    /// The last announcement on the bus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<String>,
-    /// A later launch of the team took its place.
+    /// A later launch of the team has replaced it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
     /// The revision of its last change.
@@ -357,23 +359,23 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The entry of a member.
+    /// Returns the entry of a member.
     pub fn entry(&self, name: &MemberName) -> Option<&Entry> {
         self.members.iter().find(|it| it.name == *name)
     }
 
-    /// The lead's entry.
+    /// Returns the lead's entry.
     pub fn lead(&self) -> Option<&Entry> {
         self.members.iter().find(|it| it.lead)
     }
 
-    /// Whether some of it are on lanes of their own.
+    /// Returns whether some members are on secondary lanes.
     pub fn is_mixed(&self) -> bool {
         self.members.iter().any(Entry::is_aside)
     }
 
-    /// Whether it is under way: a fold of the members (T2). It stays active until every planned lane has come to an end,
-    /// whatever the primary lane does.
+    /// Returns the phase, derived from the members (T2). The launch stays active until every
+    /// planned lane has reached an end, whatever the primary lane does.
     pub fn phase(&self) -> Phase {
         if self.stopping.is_some() || self.members.iter().any(|it| it.state.is_pending()) {
             Phase::Active
@@ -384,9 +386,9 @@ impl Launch {
         }
     }
 
-    /// What it came to: a fold of the members (T2).
+    /// Returns the outcome, derived from the members (T2).
     pub fn outcome(&self) -> Outcome {
-        // A member that was stopped before it came up was left out, whatever stopped it.
+        // A member that was stopped before it came up counts as skipped, whatever the reason.
         let state = |entry: &Entry| match entry.state {
             State::Stopped if entry.alive_wall.is_none() => State::Skipped,
             state => state,
@@ -395,7 +397,8 @@ impl Launch {
     }
 }
 
-/// What the states of members come to. What is not known is no failure: it is still to be found out.
+/// Returns the outcome for a list of member states. An unknown lane counts as pending, not as a
+/// failure.
 pub fn fold(members: impl IntoIterator<Item = (State, Option<Why>)>) -> Outcome {
     let (mut pending, mut failed, mut skipped) = (false, false, false);
     for (state, why) in members {
@@ -415,35 +418,35 @@ pub fn fold(members: impl IntoIterator<Item = (State, Option<Why>)>) -> Outcome 
     }
 }
 
-/// What the real programs said when they were asked, for one member.
+/// The result of checking the real program of one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Resolution {
     pub member: MemberName,
-    /// How its program is driven, if it can be started.
+    /// The runtime that drives its program, if the program can be started.
     pub runtime: Option<Runtime>,
-    /// Which program that is: a preset's name.
+    /// The program, as a preset's name.
     pub backend: Option<String>,
     #[serde(default)]
     pub program: Program,
-    /// The keys that its user has set for such a program.
+    /// API keys that the user has set for this program.
     #[serde(default)]
     pub keys: Vec<Key>,
-    /// The files by which its user is signed in to it.
+    /// Files with which the user is signed in.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Whether it has the fast mode that was asked for; nothing when none was.
+    /// Result for the requested fast mode; `None` if none was requested.
     #[serde(default)]
     pub fast_mode: Option<bool>,
-    /// What a person should know.
+    /// Remarks for people.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Why it cannot be started, and what to do.
+    /// Reason why it cannot be started, and the remedy.
     #[serde(default)]
     pub problem: Option<Cause>,
 }
 
-/// Whose session an attempt is.
+/// The team member whose session an attempt is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Standing {
@@ -453,9 +456,10 @@ pub struct Standing {
 
 facts! {
     Begun { launch: Arc<Launch> }
-    /// One member's entry, whole; a member that the record did not have is added to it.
+    /// A member's whole entry. A member that the record lacks is added.
     Moved { launch: LaunchId, entry: Arc<Entry> }
-    /// It is being stopped, has been compared with what lives, was replaced, or was told of on the bus.
+    /// The launch is being stopped, was compared with the running processes, was replaced, or was
+    /// announced.
     Changed {
         launch: LaunchId,
         stopping: Option<String>,
@@ -465,18 +469,19 @@ facts! {
     }
 }
 
-/// A team's last launch.
+/// Returns a team's latest launch.
 pub fn of<'a>(board: &'a Board, team: &Team) -> Option<&'a Arc<Launch>> {
     board.launches.get(&team.launch?)
 }
 
-/// Whether anything of a team lives or is on its way. Attempts are the evidence, whatever the record says (T7).
+/// Returns whether any part of a team runs or is starting. Attempts are the evidence, whatever the
+/// record has (T7).
 pub fn is_up(board: &Board, team: &Team) -> bool {
     let is_active = of(board, team).is_some_and(|launch| launch.phase() == Phase::Active);
     is_active || living(board, team).next().is_some()
 }
 
-/// Returns what runs in the names of a team's members: their sessions, and what they work on.
+/// Returns the attempts of a team's members: their sessions and their tasks.
 pub fn living<'a>(board: &'a Board, team: &'a Team) -> impl Iterator<Item = &'a Arc<Attempt>> {
     let record = of(board, team);
     board.attempts.values().filter(move |attempt| {
@@ -497,12 +502,12 @@ pub(crate) fn team_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Tea
     board.teams.values().find(|team| member_of(team, agent).is_some()).map(|team| &team.name)
 }
 
-/// Whether anything runs in a member's name: its session, or what it works on.
+/// Returns whether a session or a task of a member runs.
 pub fn lives(board: &Board, entry: &Entry) -> bool {
     board.attempts.values().any(|it| it.agent == entry.agent && it.supervised)
 }
 
-/// Whether a member's session is still on the board: its process may live.
+/// Returns whether a member's session is still on the board, so that its process may be alive.
 pub fn has_session(board: &Board, entry: &Entry) -> bool {
     entry.attempt.is_some_and(|it| board.attempts.contains_key(&it))
 }

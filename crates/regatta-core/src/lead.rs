@@ -1,10 +1,12 @@
-//! Leads: a mission with a goal has one, under a name of its own, with workers named under it.
+//! Leads: a mission with a goal has a lead with a name of its own, and workers named under the
+//! lead.
 //!
-//! A lead's turns are the attempts at one task of its mission. Between two of them nothing of it runs: it rests until
-//! something happens that it must know of, and what happened meanwhile is what its next turn begins with. Nothing lives
-//! only in a model's memory, so another turn, another session or another agent goes on from the board.
+//! A lead's turns are attempts at one task of its mission. Between two turns nothing runs: the lead
+//! rests until an event concerns it, and its next turn begins with the events since the last one.
+//! Nothing exists only in a model's memory, so another turn, session or agent can continue from the
+//! board.
 
-mod edits; // what a lead changed itself
+mod edits; // edits that a lead made itself
 
 use std::sync::Arc;
 
@@ -29,85 +31,85 @@ use crate::task::{self, Add, Again, Duty, How, Status, Task};
 
 pub(crate) use edits::adopt_edits;
 
-/// Who leads a mission, or is to.
+/// The lead of a mission, or the agent that is to lead it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lead {
-    /// Whose program it is.
+    /// The agent whose program leads.
     pub agent: AgentName,
-    /// Its own name, from when it leads.
+    /// The lead's own name, once it leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<AgentName>,
-    /// The task that its turns are attempts at.
+    /// The task whose attempts are its turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// Where it was asked for, and where it is told what became of it.
+    /// The channel of the request, which also gets the announcements about the mission.
     pub channel: ChannelName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<MessageId>,
     #[serde(default)]
     pub about: About,
-    /// What happened since its last turn, the latest last.
+    /// Events since its last turn, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub news: Vec<String>,
-    /// How much of that was left out.
+    /// Number of older events that were dropped.
     #[serde(default)]
     pub left_out: u32,
-    /// Something of it cannot wait.
+    /// One of the events cannot wait for the next turn.
     #[serde(default)]
     pub stirred: bool,
-    /// How many tasks it gave its mission.
+    /// Number of tasks that it has added to its mission.
     #[serde(default)]
     pub children: u32,
-    /// What it says its mission came to: it ends with this turn.
+    /// The lead's final report; with it the mission ends after this turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
-    /// When the mission is summed up next, on the fleet clock, and what was said the last time.
+    /// Time of the mission's next summary on the fleet clock. `said` is the last summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_at: Option<u64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub said: String,
-    /// When its time is up, on the fleet clock.
+    /// The lead's deadline on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_at: Option<u64>,
-    /// Why nobody leads it any more.
+    /// Reason why the mission has lost its lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
 
 impl Lead {
-    /// Its name, while it is at work.
+    /// Returns the lead's name while it leads.
     pub fn at_work(&self) -> Option<&AgentName> {
         self.name.as_ref().filter(|_| self.lost.is_none())
     }
 
-    /// When something is to be done about it next, on the fleet clock.
+    /// Returns the time of its next timer on the fleet clock.
     pub(crate) fn due_at(&self) -> Option<u64> {
         self.at_work()?;
         [self.checkpoint_at, self.until_at].into_iter().flatten().min()
     }
 }
 
-/// What a lead was asked to see to.
+/// The object of a lead's mission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum About {
-    /// A goal, in words.
+    /// A goal in words.
     #[default]
     Goal,
-    /// What waits in the project.
+    /// The waiting tasks of the project.
     Backlog,
-    /// One task that is there already.
+    /// One existing task.
     Task(TaskId),
 }
 
 facts! {
-    /// Who leads a mission, with whom, or what it is to know, changed.
+    /// A mission's lead, its workers, or the lead's pending events changed.
     Changed { mission: MissionId, lead: Arc<Lead>, agents: Option<Vec<AgentName>>, state: Option<State> }
 }
 
-/// What is asked of [`ask`].
+/// A request for a mission with a lead; see [`ask`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ask {
@@ -115,22 +117,23 @@ pub struct Ask {
     pub goal: String,
     #[serde(default)]
     pub about: About,
-    /// Whose program leads; as the project says when not given.
+    /// The agent whose program leads; by default the project's setting.
     #[serde(default)]
     pub agent: Option<AgentName>,
-    /// The message that asks for it.
+    /// The message that requests the mission.
     #[serde(default)]
     pub message: Option<MessageId>,
     #[serde(default)]
     pub channel: Option<ChannelName>,
 }
 
-/// How much of the news is kept for a lead that does not come to read it.
+/// Maximum number of pending events that are kept for a lead.
 const MOST_NEWS: usize = 60;
-/// The most that may be asked of a mission.
+/// Maximum length of a goal in bytes.
 const LONGEST_GOAL: usize = 64 * 1024;
 
-/// Asks for a mission with a lead: it begins at once if the project has room for another lead, else it waits in line.
+/// Requests a mission with a lead. It starts at once if the project may have another lead, and is
+/// queued otherwise.
 pub fn ask(draft: &mut Draft, ask: Ask, now: Now) -> Result<MissionId, Refusal> {
     let board = draft.board();
     let Some(project) = board.projects.get(&ask.project).cloned() else {
@@ -140,7 +143,7 @@ pub fn ask(draft: &mut Draft, ask: Ask, now: Now) -> Result<MissionId, Refusal> 
     if goal.is_empty() || goal.len() > LONGEST_GOAL {
         return Err(Refusal::invalid(
             "a mission's goal has 1 byte to 64 KiB",
-            "say in a sentence or a few what is to be reached; put the rest into a file of the repository",
+            "describe the goal in a few sentences; put the rest into a file of the repository",
         ));
     }
     if let About::Task(id) = ask.about {
@@ -191,31 +194,33 @@ pub fn ask(draft: &mut Draft, ask: Ask, now: Now) -> Result<MissionId, Refusal> 
     if let Some(place) = place(draft.board(), id) {
         let (busy, most) = (at_work(draft.board(), &ask.project).count(), project.settings.leads.max_leads);
         let text = format!(
-            "{id} waits for a lead: it is number {place} in line, and {busy} of {most} leads are at work. It starts by \
-             itself when one ends."
+            "{id} waits for a lead: it is number {place} in the queue, and {busy} of {most} leads are at work. It starts \
+             automatically when one ends."
         );
         say(draft, id, "spawn-ack", text, now)?;
     }
     Ok(id)
 }
 
-/// The missions of a project that somebody leads now.
+/// Returns the missions of a project that have a lead now.
 pub fn at_work<'a>(board: &'a Board, project: &ProjectName) -> impl Iterator<Item = &'a Arc<Mission>> {
     let led = |it: &&Arc<Mission>| it.lead.as_ref().is_some_and(|it| it.at_work().is_some());
     board.missions.values().filter(move |it| it.project == *project).filter(led)
 }
 
-/// A mission's place in the line for a lead, from 1; nothing when it does not stand in it.
+/// Returns a mission's position in the queue for a lead, from 1, or `None` if it is not queued.
 pub fn place(board: &Board, id: MissionId) -> Option<usize> {
     let project = &board.missions.get(&id)?.project;
     waiting(board, project).position(|it| it.id == id).map(|it| it + 1)
 }
 
+/// Returns the queued missions of a project, in order.
 fn waiting<'a>(board: &'a Board, project: &ProjectName) -> impl Iterator<Item = &'a Arc<Mission>> {
     board.missions.values().filter(move |it| it.project == *project && it.state == State::Queued)
 }
 
-/// Whose program leads: who is asked for, who the project names, or the only one there is.
+/// Returns the agent whose program leads: the requested one, the one in the project's settings, or
+/// the only one.
 pub(crate) fn who_leads(board: &Board, project: &Project, asked: Option<AgentName>) -> Result<AgentName, Refusal> {
     let settings = &project.settings;
     let named = asked.or_else(|| settings.leads.agent.clone());
@@ -238,17 +243,17 @@ pub(crate) fn who_leads(board: &Board, project: &Project, asked: Option<AgentNam
     match own.as_slice() {
         [only] => Ok((*only).clone()),
         [] => Err(Refusal::invalid(
-            "no agent is there to lead",
+            "there is no agent that could lead",
             "add one: regatta agent add NAME --preset claude, and name it in regatta.toml: [leads] agent = \"NAME\"",
         )),
         _ => Err(Refusal::invalid(
-            "several agents could lead, and none is named",
+            "several agents could lead, and the settings name none",
             "name one in regatta.toml: [leads] agent = \"NAME\"",
         )),
     }
 }
 
-/// Gives the first in line a lead, as long as the project has room for one more.
+/// Starts queued missions, in order, while the project may have another lead.
 pub(crate) fn seat(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
     loop {
         let board = draft.board();
@@ -257,14 +262,14 @@ pub(crate) fn seat(draft: &mut Draft, project: &ProjectName, now: Now) -> Result
             return Ok(());
         }
         let Some(next) = waiting(board, project).next().cloned() else { return Ok(()) };
-        // Whoever can no longer begin must not keep those behind from it.
+        // A mission that cannot start any more must not block the missions behind it.
         if let Err(refusal) = start(draft, &next, now) {
             give_up(draft, &next, &refusal.message(), now)?;
         }
     }
 }
 
-/// Begins to lead a mission. Everything that can be refused is, before anything is recorded.
+/// Starts a mission's lead and workers. All checks that can refuse come before the first record.
 fn start(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
     let Some(lead) = mission.lead.clone() else { return Ok(()) };
@@ -306,7 +311,7 @@ fn start(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> 
         ..lead
     };
     change(draft, mission.id, lead, Some(workers), Some(State::Active));
-    // What the workers before these were given and have not begun is anybody's again.
+    // Tasks of former workers that have not started become available to the new ones.
     for child in open_children(draft.board(), mission.id) {
         give_back(draft, child.id, now)?;
     }
@@ -317,7 +322,8 @@ fn start(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Gives a task back to its mission that waits for a worker who no longer works for it: nobody would ever take it.
+/// Unassigns a waiting task whose worker no longer works for its mission, because nobody would ever
+/// take it.
 pub(crate) fn give_back(draft: &mut Draft, id: TaskId, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
     let Some(task) = board.tasks.get(&id).filter(|it| it.status.is_waiting() && it.is_work()) else {
@@ -335,12 +341,13 @@ pub(crate) fn give_back(draft: &mut Draft, id: TaskId, now: Now) -> Result<(), R
     Ok(())
 }
 
-/// The name under which a project's leads and answers go: `shop-dev`.
+/// Returns the name under which a project's leads and answers run, such as `shop-dev`.
 pub fn base_name(project: &ProjectName) -> Result<AgentName, Refusal> {
     AgentName::new(&format!("{project}-dev"))
         .map_err(|it| Refusal::invalid(it.to_string(), "give the project a shorter name"))
 }
 
+/// Checks that a task waits in this project and belongs to no mission.
 fn free_task(board: &Board, id: TaskId, project: &ProjectName) -> Result<(), Refusal> {
     let task = task::find(board, id)?;
     if task.project != *project {
@@ -353,19 +360,20 @@ fn free_task(board: &Board, id: TaskId, project: &ProjectName) -> Result<(), Ref
     }
 }
 
+/// Records a change of a mission's lead.
 fn change(draft: &mut Draft, mission: MissionId, lead: Lead, agents: Option<Vec<AgentName>>, state: Option<State>) {
     draft.record(Event::MissionLed(Changed { mission, lead: lead.into(), agents, state }));
 }
 
-/// A lead whose work it is, and its mission.
+/// Returns a mission with its lead, if it has one.
 fn lead_of(board: &Board, id: MissionId) -> Option<(Arc<Mission>, Lead)> {
     let mission = board.missions.get(&id)?;
     Some((mission.clone(), mission.lead.clone()?))
 }
 
-/// The mission that an agent leads or works for.
+/// Returns the mission that an agent leads or works for.
 pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mission>> {
-    // Only a name under another one is that of a lead or of a worker.
+    // Only a name with a `/` can be a lead's or a worker's.
     if !agent.as_str().contains('/') {
         return None;
     }
@@ -375,18 +383,18 @@ pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mis
     board.missions.values().find(|it| it.lead.as_ref().and_then(|it| it.name.as_ref()).is_some_and(under))
 }
 
-/// The label that everything carries which a lead or its workers say.
+/// Returns the label of all messages of a lead and its workers.
 pub fn label_of(lead: &AgentName) -> Option<Label> {
     Label::new(&format!("lead:{lead}")).ok()
 }
 
-/// Takes a task into a lead's mission that it adds, or refuses it.
+/// Adds a new task to a lead's mission, within the limits of the mission.
 pub fn add_child(draft: &mut Draft, id: MissionId, add: Add, now: Now) -> Result<TaskId, Refusal> {
     take_child(draft, id)?;
     task::add(draft, add, Some((id, Default::default())), now)
 }
 
-/// Takes a task into a lead's mission that waits in the project and that nobody has.
+/// Adds a waiting task of the project to a lead's mission.
 pub fn adopt_child(draft: &mut Draft, id: MissionId, task: TaskId) -> Result<(), Refusal> {
     let project = draft.board().missions.get(&id).ok_or(Refusal::NoSuchMission { mission: id })?.project.clone();
     free_task(draft.board(), task, &project)?;
@@ -394,13 +402,14 @@ pub fn adopt_child(draft: &mut Draft, id: MissionId, task: TaskId) -> Result<(),
     task::adopt(draft, task, (id, Default::default()), &project)
 }
 
+/// Counts one more task of a lead's mission, or refuses it.
 fn take_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     let mission = draft.board().missions.get(&id).cloned().ok_or(Refusal::NoSuchMission { mission: id })?;
     let Some(lead) = mission.lead.clone() else { return Ok(()) };
     if lead.report.is_some() {
         return Err(Refusal::invalid(
             format!("{id} is reported as finished"),
-            "end your turn; say the rest in a new mission",
+            "end your turn; use a new mission for the rest",
         ));
     }
     let settings = draft.board().projects.get(&mission.project).map(|it| it.settings.leads.max_children);
@@ -408,20 +417,20 @@ fn take_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     if lead.children >= most {
         return Err(Refusal::invalid(
             format!("{id} has had {} of at most {most} tasks", lead.children),
-            "put what is left into the tasks there are, or into your report; the limit is [leads] max_children",
+            "put the rest into the existing tasks or into your report; the limit is [leads] max_children",
         ));
     }
     change(draft, id, Lead { children: lead.children + 1, ..lead }, None, None);
     Ok(())
 }
 
-/// What is open of a mission beside its lead's own task.
+/// Returns a mission's open tasks, without the lead's own task.
 fn open_children(board: &Board, id: MissionId) -> Vec<Arc<Task>> {
     let tasks = board.open_tasks_of(id).filter_map(|(_, id)| board.tasks.get(&id));
     tasks.filter(|it| it.is_work()).cloned().collect()
 }
 
-/// Takes a lead's word that its mission is done; it ends with the turn.
+/// Records a lead's final report. The mission ends with the turn.
 pub fn finish(
     draft: &mut Draft,
     (task, attempt, token): (TaskId, AttemptId, u64),
@@ -431,12 +440,12 @@ pub fn finish(
     let of = task::find(draft.board(), task)?;
     let found = live.mission.filter(|_| of.duty == Some(Duty::Lead)).and_then(|it| lead_of(draft.board(), it));
     let Some((mission, lead)) = found else {
-        return Err(Refusal::invalid(format!("{task} leads no mission"), "say finish instead"));
+        return Err(Refusal::invalid(format!("{task} leads no mission"), "use finish instead"));
     };
     if report.trim().is_empty() || report.len() > 64 * 1024 {
         return Err(Refusal::invalid(
             "a report has 1 byte to 64 KiB",
-            "say in a few sentences what was reached and what was not",
+            "describe in a few sentences the results and the open points",
         ));
     }
     let open = open_children(draft.board(), mission.id);
@@ -452,7 +461,8 @@ pub fn finish(
     Ok(())
 }
 
-/// Takes the end of a lead's turn: its mission is done, or it rests until something happens.
+/// Applies the end of a lead's turn: its mission is done, or the lead rests until an event concerns
+/// it.
 pub(crate) fn turned(
     draft: &mut Draft,
     task: &Task,
@@ -467,13 +477,14 @@ pub(crate) fn turned(
     let open = open_children(draft.board(), mission.id);
     let asks = approval::open_question(draft.board(), task.id).map(|asked| asked.id);
     if open.is_empty() && (lead.report.is_some() || (!lead.stirred && asks.is_none())) {
-        let words = if said.trim().is_empty() { "Its lead said nothing more." } else { said.trim() };
+        let words = if said.trim().is_empty() { "Its lead gave no report." } else { said.trim() };
         let report = lead.report.clone().unwrap_or_else(|| words.to_owned());
         change(draft, mission.id, Lead { report: Some(report), ..lead }, None, None);
         attempt::end(draft, attempt.id, Cause::Reported, "");
         return task::complete(draft, task.id, None);
     }
-    // After an edit of its own it begins in a fresh workspace, so that the same change is not taken twice.
+    // After edits of its own the lead starts in a fresh workspace, so that the same change is not
+    // taken twice.
     let resume = adopted.is_none().then(|| resume_of(attempt, true));
     let again = Again { resume, asleep: true, ..Again::default() };
     let reason = match asks {
@@ -488,7 +499,7 @@ pub(crate) fn turned(
     Ok(())
 }
 
-/// Lets a resting lead have its next turn, which begins with what happened meanwhile.
+/// Starts a resting lead's next turn, with a note about the events since its last turn.
 fn wake(draft: &mut Draft, id: MissionId) {
     let Some((_, lead)) = lead_of(draft.board(), id) else { return };
     let Some(task) = lead.task.and_then(|it| draft.board().tasks.get(&it)).cloned() else { return };
@@ -498,7 +509,7 @@ fn wake(draft: &mut Draft, id: MissionId) {
     if !lead.news.is_empty() {
         let mut text = String::from("What happened since your last turn:\n");
         if lead.left_out > 0 {
-            text += &format!("- {} older things are left out; `mission` shows how everything stands\n", lead.left_out);
+            text += &format!("- {} older events are left out; `mission` shows the current state\n", lead.left_out);
         }
         for line in &lead.news {
             text += &format!("- {line}\n");
@@ -509,7 +520,7 @@ fn wake(draft: &mut Draft, id: MissionId) {
     task::due(draft, task.id);
 }
 
-/// Notes something for a mission's lead; `wakes` when it cannot wait for its next turn.
+/// Adds an event for a mission's lead. With `wakes` the lead gets a turn now.
 pub(crate) fn stir(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
     let Some((_, mut lead)) = lead_of(draft.board(), id).filter(|it| it.1.at_work().is_some()) else { return };
     let line = task::one_line(text, 400);
@@ -527,14 +538,14 @@ pub(crate) fn stir(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
     }
 }
 
-/// Something became of a task: its mission's lead is told; `wakes` when it must do something about it.
+/// Notifies the lead of a task's mission about the task.
 pub(crate) fn task_news(draft: &mut Draft, task: &Task, what: &str) {
     if let (Some(mission), true) = (task.mission, task.is_work()) {
         stir(draft, mission, &format!("{} \"{}\" {what}", task.id, task.subject), true);
     }
 }
 
-/// A message was posted: the leads it is for hear of it.
+/// Notifies the leads that a posted message concerns.
 pub(crate) fn heard(draft: &mut Draft, message: &Message) {
     let coordinates = |label: &str| message.labels.iter().any(|it| it.as_str() == label);
     let (merged, conflict) = (coordinates("coord:merge"), coordinates("coord:conflict"));
@@ -555,7 +566,7 @@ pub(crate) fn heard(draft: &mut Draft, message: &Message) {
         let called = message.mentions.contains(&name) || mailbox.as_ref() == Some(&name);
         let near = message.channel == bus::channel_of(&project);
         if called {
-            let text = format!("{} says to you ({}): {}", message.sender, message.id, message.text);
+            let text = format!("{} wrote to you ({}): {}", message.sender, message.id, message.text);
             stir(draft, mission, &text, true);
         } else if near && (merged || conflict) {
             let label = if merged { "coord:merge" } else { "coord:conflict" };
@@ -564,7 +575,7 @@ pub(crate) fn heard(draft: &mut Draft, message: &Message) {
     }
 }
 
-/// Something asked by an attempt waits for an answer: its mission's lead is told.
+/// Notifies the lead of a mission about an open request of one of its attempts.
 pub(crate) fn asked(draft: &mut Draft, approval: crate::ids::ApprovalId) {
     let Some(item) = draft.board().approvals.get(&approval).cloned() else { return };
     let Some(attempt) = draft.board().attempts.get(&item.attempt).cloned() else { return };
@@ -573,7 +584,7 @@ pub(crate) fn asked(draft: &mut Draft, approval: crate::ids::ApprovalId) {
     stir(draft, mission, &text, true);
 }
 
-/// Tells the other leads of a project something that changes nothing for them now.
+/// Adds an event for the other leads of a project, without waking them.
 fn tell_siblings(draft: &mut Draft, project: &ProjectName, but: MissionId, text: &str) {
     let others: Vec<MissionId> = at_work(draft.board(), project).map(|it| it.id).filter(|it| *it != but).collect();
     for id in others {
@@ -581,7 +592,7 @@ fn tell_siblings(draft: &mut Draft, project: &ProjectName, but: MissionId, text:
     }
 }
 
-/// Says something where the mission was asked for.
+/// Posts a message in the channel where the mission was requested.
 fn say(draft: &mut Draft, id: MissionId, label: &str, text: String, now: Now) -> Result<(), Refusal> {
     let Some((mission, lead)) = lead_of(draft.board(), id) else { return Ok(()) };
     post(draft, &mission, &lead, label, text, now)
@@ -593,15 +604,17 @@ pub(crate) fn mission_labels(mission: &Mission) -> Vec<Label> {
     Label::new(&mission.id.to_string()).ok().into_iter().chain(lead).collect()
 }
 
+/// Posts a message about a mission, with its labels, as a reply to the request.
 fn post(draft: &mut Draft, mission: &Mission, lead: &Lead, label: &str, text: String, now: Now) -> Result<(), Refusal> {
     let own = [Label::new(label).ok(), Label::new(&mission.id.to_string()).ok(), lead.name.as_ref().and_then(label_of)];
     let labels = own.into_iter().flatten().collect();
-    // A reason may be an agent's own words, of any length; that must not keep what happened from being written down.
+    // The text may have an agent's own words of any length. The length limit must not stop the
+    // record of the event.
     let text: String = text.trim_end().chars().take(bus::LONGEST_TEXT / 4).collect();
     bus::say(draft, lead.channel.clone(), text, (labels, lead.message), now).map(|_| ())
 }
 
-/// Sums a mission up if its interval is over, and ends a lead's time.
+/// Runs a lead's timers: posts a due summary, and ends the lead at its deadline.
 pub(crate) fn tick(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
     let Some((mission, lead)) = lead_of(draft.board(), id).filter(|it| it.1.at_work().is_some()) else { return Ok(()) };
     if lead.until_at.is_some_and(|at| at <= now.at) {
@@ -621,7 +634,7 @@ pub(crate) fn tick(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Ref
     Ok(())
 }
 
-/// How a mission stands, in a sentence, from the board alone.
+/// Returns a mission's state in a sentence, from the board alone.
 pub fn summary(board: &Board, mission: &Mission) -> String {
     let open = open_children(board, mission.id);
     let count = |what: fn(Status) -> bool| open.iter().filter(|it| what(it.status)).count();
@@ -639,7 +652,8 @@ pub fn summary(board: &Board, mission: &Mission) -> String {
     format!("{} \"{}\": {parts}", mission.id, mission.title)
 }
 
-/// Nobody leads a mission any more: its workers stop, with their work kept, until somebody takes it over.
+/// Marks a mission as without a lead. Its workers stop and their work is kept until somebody takes
+/// over.
 fn give_up(draft: &mut Draft, mission: &Mission, reason: &str, now: Now) -> Result<(), Refusal> {
     let Some((_, lead)) = lead_of(draft.board(), mission.id) else { return Ok(()) };
     if lead.lost.is_some() {
@@ -663,7 +677,7 @@ fn give_up(draft: &mut Draft, mission: &Mission, reason: &str, now: Now) -> Resu
     leave(draft, mission, &lead, now)
 }
 
-/// A lead is gone: its name is free, its place goes to the next in line.
+/// Releases the name of a lead that has ended, and starts the next queued mission.
 fn leave(draft: &mut Draft, mission: &Mission, lead: &Lead, now: Now) -> Result<(), Refusal> {
     if let Some(name) = &lead.name {
         claim::release_all(draft, &Owner::Agent(name.clone()));
@@ -673,7 +687,7 @@ fn leave(draft: &mut Draft, mission: &Mission, lead: &Lead, now: Now) -> Result<
     seat(draft, &mission.project, now)
 }
 
-/// A lead's own task came to an end that it did not choose.
+/// Gives a mission's lead up, if the ended task was the lead's own.
 pub(crate) fn task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     let found = task.mission.and_then(|it| lead_of(draft.board(), it));
     match found.filter(|it| task.duty == Some(Duty::Lead) && it.1.task == Some(task.id)) {
@@ -682,16 +696,15 @@ pub(crate) fn task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) 
     }
 }
 
-/// Gives a mission another lead: at once if there is room, else as the next in line. Its workers finish what they have.
+/// Gives a mission another lead, at once if the project may have one more, and otherwise from the
+/// queue. Workers finish their current tasks.
 pub fn hand_over(draft: &mut Draft, id: MissionId, to: Option<AgentName>, now: Now) -> Result<(), Refusal> {
     let Some((mission, lead)) = lead_of(draft.board(), id) else {
-        return Err(match draft.board().missions.contains_key(&id) {
-            true => Refusal::invalid(
-                format!("{id} has no lead: its plan is all there is to it"),
-                "see it: regatta mission show",
-            ),
-            false => Refusal::NoSuchMission { mission: id },
-        });
+        if draft.board().missions.contains_key(&id) {
+            let what = format!("{id} has no lead, because it runs a plan");
+            return Err(Refusal::invalid(what, "see it: regatta mission show"));
+        }
+        return Err(Refusal::NoSuchMission { mission: id });
     };
     let Some(project) = draft.board().projects.get(&mission.project).cloned() else { return Ok(()) };
     let agent = match to {
@@ -712,7 +725,7 @@ pub fn hand_over(draft: &mut Draft, id: MissionId, to: Option<AgentName>, now: N
     leave(draft, &mission, &old, now)
 }
 
-/// A mission has ended: what it came to is said, and its lead's place goes to the next in line.
+/// Announces the result of an ended mission, and starts the next queued one.
 pub(crate) fn over(draft: &mut Draft, before: &Mission, end: Option<&mission::End>, now: Now) -> Result<(), Refusal> {
     let Some(lead) = before.lead.clone() else { return Ok(()) };
     let (how, label, report) = match end {
@@ -725,14 +738,14 @@ pub(crate) fn over(draft: &mut Draft, before: &Mission, end: Option<&mission::En
     leave(draft, before, &lead, now)
 }
 
-/// What a mission took, in a sentence; of money only what is known.
+/// Returns a sentence about a mission's attempts, tokens and, if known, cost.
 fn cost(spent: &Spend) -> String {
     let money = spent.usage.micro_usd.map_or(String::new(), |it| format!(", ${:.2}", it as f64 / 1e6));
     let attempts = if spent.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", spent.attempts) };
     format!(" It took {attempts} and {} tokens{money}.", spent.usage.tokens())
 }
 
-/// Forgets who was named for a mission that is over, once nothing of theirs runs.
+/// Removes the agents that were named for ended missions, once nothing of theirs runs.
 pub(crate) fn tidy(draft: &mut Draft) {
     let board = draft.board();
     let needed = |name: &AgentName| {
@@ -750,7 +763,7 @@ pub(crate) fn tidy(draft: &mut Draft) {
     }
 }
 
-/// What a lead is told of another one.
+/// Facts about another lead of the same project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sibling {
@@ -759,11 +772,11 @@ pub struct Sibling {
     pub title: String,
     /// The open tasks that it or its workers have.
     pub tasks: Vec<TaskId>,
-    /// The trunk's commit that carries the last of its mission.
+    /// The trunk's commit with the last landed work of its mission.
     pub landed: Option<crate::ids::CommitId>,
 }
 
-/// The other leads of a project.
+/// Returns the other leads of a project.
 pub fn siblings(board: &Board, project: &ProjectName, but: Option<MissionId>) -> Vec<Sibling> {
     at_work(board, project)
         .filter(|it| Some(it.id) != but)

@@ -1,11 +1,11 @@
-//! A task's life: what it was at, stretch by stretch, as the stored log tells it.
+//! A task's life: its activities and waits as intervals, derived from the stored log.
 //!
-//! The log is the record. Whoever folds it (D4) and looks at the board after every commit sees each wait begin and end
-//! with its reason, to the millisecond. A row of intervals beside the log would say the same a second time, would cost
-//! every commit a look at every task that waits, and could disagree with the events it was made from.
+//! The log is the record. Folding it (D4) and checking the board after each commit shows the begin
+//! and end of each wait with its reason, to the millisecond. Stored intervals would duplicate the
+//! log, would cost each commit a check of all waiting tasks, and could contradict the events.
 //!
-//! W1, over time: from the moment it is added until it ends, a task is in exactly one stretch, and a stretch in which
-//! nobody works on it has a reason of the closed set.
+//! W1 over time: from the time it is added until it ends, a task is in exactly one interval, and an
+//! interval in which nobody works on it has a reason of the closed set.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,51 +17,51 @@ use crate::schedule::{self, WaitKind};
 use crate::session::Want;
 use crate::task::{Status, Task};
 
-/// How many stretches of one life are kept one by one; the sums keep the rest.
+/// Maximum number of single intervals of a task. Older ones are only in the sums.
 const MOST_STRETCHES: usize = 200;
 
-/// What a task is at.
+/// A task's current activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Doing {
-    /// An agent is at it.
+    /// An agent works on it.
     Working,
-    /// What an agent left is being checked.
+    /// An agent's result is being checked.
     Checking,
-    /// It waits, for this.
+    /// It waits for this kind of thing.
     Waiting(WaitKind),
 }
 
-/// A stretch of time in which a task was at one thing.
+/// An interval in which a task had one activity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stretch {
     pub doing: Doing,
-    /// In words, as it was last put.
+    /// Latest description in words.
     pub text: String,
-    /// The attempt that was at it.
+    /// The attempt that worked on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
     /// The revision at which it began.
     pub revision: u64,
     pub from_wall: u64,
-    /// Nothing while it lasts.
+    /// End of the interval; `None` while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_wall: Option<u64>,
-    /// When it began on the fleet clock, which no change of the date moves.
+    /// Begin on the fleet clock, which ignores changes of the date.
     #[serde(skip)]
     from_at: u64,
 }
 
 impl Stretch {
-    /// How long it took, or has taken so far.
+    /// Returns its length so far in milliseconds.
     pub fn ms(&self, wall: u64) -> u64 {
         self.to_wall.unwrap_or(wall).saturating_sub(self.from_wall)
     }
 }
 
-/// How long a task was at one thing, all stretches of it together that are over.
+/// The total time of a task in one activity, over its ended intervals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sum {
@@ -70,17 +70,17 @@ pub struct Sum {
     pub ms: u64,
 }
 
-/// What a task was at, from its beginning on.
+/// All activities of a task since it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Life {
-    /// In order; without an end, the last one lasts.
+    /// Intervals in order. The last one has no end while it lasts.
     pub stretches: Vec<Stretch>,
-    /// How many earlier ones are only in the sums.
+    /// Number of earlier intervals that are only in the sums.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u64,
-    /// The longest first.
+    /// Totals, the longest first.
     pub sums: Vec<Sum>,
 }
 
@@ -89,7 +89,8 @@ fn is_zero(it: &u64) -> bool {
 }
 
 impl Life {
-    /// Looks at a task after a commit. What lasted no time was seen by nobody and is not kept.
+    /// Updates the intervals after a commit. Intervals without any length are dropped, because
+    /// nobody could see them.
     pub fn see(&mut self, board: &Board, task: TaskId, now: Now) {
         let next = board.tasks.get(&task).map(|it| doing(board, it, now));
         if let Some(last) = self.stretches.last_mut().filter(|it| it.to_wall.is_none()) {
@@ -104,20 +105,21 @@ impl Life {
                 self.stretches.pop();
                 self.take_up(&next, now);
             } else {
-                // A date that was set back makes no stretch that ends before it begins.
+                // If the date was set back, the interval must not end before it begins.
                 last.to_wall = Some(now.wall.max(last.from_wall));
             }
         }
         let Some((doing, text, attempt)) = next else { return };
         if self.stretches.last().is_some_and(|it| it.to_wall.is_none()) {
-            return; // it goes on as before what lasted no time
+            return; // the earlier interval continues
         }
         let (revision, from_wall) = (board.revision, now.wall);
         self.stretches.push(Stretch { doing, text, attempt, revision, from_wall, to_wall: None, from_at: now.at });
         self.add_up();
     }
 
-    /// What lasted no time is gone: if the one before it is what the task is at again, that never ended.
+    /// Reopens the last interval, if the task has the same activity again after a dropped interval
+    /// without length.
     fn take_up(&mut self, next: &Option<(Doing, String, Option<AttemptId>)>, now: Now) {
         if let (Some(last), Some((doing, text, attempt))) = (self.stretches.last_mut(), next)
             && (last.doing, last.attempt) == (*doing, *attempt)
@@ -127,7 +129,7 @@ impl Life {
         }
     }
 
-    /// Keeps the list within bounds, and the sums true.
+    /// Moves intervals beyond the maximum into the sums.
     fn add_up(&mut self) {
         while self.stretches.len() > MOST_STRETCHES {
             let gone = self.stretches.remove(0);
@@ -136,7 +138,7 @@ impl Life {
         }
     }
 
-    /// The life as it is shown at a moment: the sums of all that is over, and of what lasts until then.
+    /// Returns the life with sums that include all intervals up to `wall`.
     pub fn shown(&self, wall: u64) -> Life {
         let mut shown = self.clone();
         for it in &self.stretches {
@@ -147,7 +149,7 @@ impl Life {
         shown
     }
 
-    /// What it waited for, in order: the stretches in which nobody worked on it.
+    /// Returns the waits in order: the intervals in which nobody worked on the task.
     pub fn waits(&self) -> impl Iterator<Item = (WaitKind, &Stretch)> {
         self.stretches.iter().filter_map(|it| match it.doing {
             Doing::Waiting(kind) => Some((kind, it)),
@@ -156,6 +158,7 @@ impl Life {
     }
 }
 
+/// Adds an interval to the sums.
 fn add(sums: &mut Vec<Sum>, it: &Stretch) {
     let ms = it.ms(it.from_wall);
     match sums.iter_mut().find(|sum| sum.doing == it.doing) {
@@ -164,7 +167,8 @@ fn add(sums: &mut Vec<Sum>, it: &Stretch) {
     }
 }
 
-/// What an open task is at now, in words, and by which attempt. Whoever asked somebody something waits for that.
+/// Returns an open task's activity with a description and the attempt. An attempt with an open
+/// request counts as waiting.
 pub fn doing(board: &Board, task: &Task, now: Now) -> (Doing, String, Option<AttemptId>) {
     if task.status.is_running() {
         let by = task.attempt.and_then(|it| board.attempts.get(&it));
@@ -182,12 +186,12 @@ pub fn doing(board: &Board, task: &Task, now: Now) -> (Doing, String, Option<Att
     }
     match schedule::wait_reasons(board, task, now).into_iter().next() {
         Some(it) => (Doing::Waiting(it.kind), lasting(it.text), None),
-        // W1 says that this does not happen; a reader of the past is not the one to fail for it.
-        None => (Doing::Waiting(WaitKind::Runner), "nothing says what it waits for".into(), None),
+        // W1 excludes this case, but a reader of the past should not fail because of it.
+        None => (Doing::Waiting(WaitKind::Runner), "the reason is unknown".into(), None),
     }
 }
 
-/// A reason without how long it may still take: that is only true at the moment it is said.
+/// Removes the remaining time from a reason, because it is only true at the time of writing.
 fn lasting(mut text: String) -> String {
     if text.ends_with(" more unless renewed")
         && let Some(at) = text.rfind(" for ")
@@ -197,22 +201,24 @@ fn lasting(mut text: String) -> String {
     text
 }
 
-/// Folds a log and looks at some tasks after each commit. Feed it every event in order, then [`Telling::rest`].
+/// Folds a log and records the lives of some tasks. Pass each event in order to [`Telling::hear`],
+/// then call [`Telling::rest`].
 #[derive(Clone, Debug)]
 pub struct Telling {
     board: Board,
     lives: Vec<(TaskId, Life)>,
-    /// When the last event was, which is not looked at yet: its commit may go on.
+    /// Time of the last event, if its commit may be incomplete.
     pending: Option<Now>,
 }
 
 impl Telling {
-    /// Begins on a board on which the tasks are not yet.
+    /// Starts with a board from before the tasks were added.
     pub fn begin(board: Board, tasks: &[TaskId]) -> Telling {
         Telling { board, lives: tasks.iter().map(|it| (*it, Life::default())).collect(), pending: None }
     }
 
-    /// Takes the next event. All events of a commit have one time, and what lies between them nobody ever saw.
+    /// Applies the next event. All events of a commit have the same time, and states within a
+    /// commit are never visible.
     pub fn hear(&mut self, recorded: &Recorded) {
         if let Some(then) = self.pending.filter(|it| *it != recorded.now) {
             self.look(then);
@@ -221,25 +227,26 @@ impl Telling {
         self.pending = Some(recorded.now);
     }
 
-    /// Takes in that the last commit is whole.
+    /// Finishes the last commit.
     pub fn rest(&mut self) {
         if let Some(then) = self.pending.take() {
             self.look(then);
         }
     }
 
+    /// Updates the lives from the board at the end of a commit.
     fn look(&mut self, then: Now) {
         for (task, life) in &mut self.lives {
             life.see(&self.board, *task, then);
         }
     }
 
-    /// What became of each task, in the order in which they were named.
+    /// Returns the life of each task, in the order of the request.
     pub fn lives(&self) -> &[(TaskId, Life)] {
         &self.lives
     }
 
-    /// The board as of the last event.
+    /// Returns the board after the last event.
     pub fn board(&self) -> &Board {
         &self.board
     }

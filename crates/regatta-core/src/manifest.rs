@@ -1,8 +1,9 @@
-//! Manifests: what a task may touch, what it holds while it works, and who owns what in a plan.
+//! Manifests: the files that a task may change, the claims that it holds while it works, and the
+//! owners of files in a plan.
 //!
-//! A task holds its manifest, the files that follow from it (a lock file follows from what it locks), and every
-//! package it touches whose tasks run one after the other. What it may *change* is the manifest and what follows
-//! from it, no more: a package is held, not opened.
+//! A task holds its manifest, the files derived from it (such as a lock file), and each package it
+//! touches whose tasks must run one after the other. It may *change* only the manifest and the
+//! derived files. A package is held but may not be changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +18,14 @@ use crate::pattern::{PathPattern, PatternIndex, Uri};
 use crate::project::Run;
 use crate::task::Task;
 
-/// The manifest and everything that follows from it. Nothing for a task that names no files: it may touch anything.
+/// Returns the manifest and all files derived from it. Empty for a task without a manifest, which
+/// may change anything.
 pub fn reach(run: &Run, files: &[PathPattern]) -> Vec<PathPattern> {
     let mut all = files.to_vec();
     if all.is_empty() {
         return all;
     }
-    // What follows may be what something else follows from.
+    // Files may be derived from other derived files.
     let mut left: Vec<_> = run.derived.iter().collect();
     while let Some(at) = left.iter().position(|it| it.from.iter().any(|from| all.iter().any(|has| has.overlaps(from))))
     {
@@ -35,7 +37,7 @@ pub fn reach(run: &Run, files: &[PathPattern]) -> Vec<PathPattern> {
     all
 }
 
-/// What a task's attempt holds while it works, and its landing after it.
+/// Returns the claims that a task's attempt holds while it works, and its landing after that.
 pub fn claims(board: &Board, task: &Task) -> Vec<Uri> {
     let serial = task.mission.and_then(|it| board.missions.get(&it)).map_or(&[][..], |it| &it.serial);
     let Some(project) = board.projects.get(&task.project) else { return task.file_claims() };
@@ -45,7 +47,8 @@ pub fn claims(board: &Board, task: &Task) -> Vec<Uri> {
     holds(&project.settings.run, serial, &task.files).iter().map(|it| Uri::of_file(&task.project, it)).collect()
 }
 
-/// Whether others of its mission may hold the same meanwhile: with `isolate` the landing queue merges.
+/// Returns the mode of a task's claims. With `isolate` tasks of a mission share files, and the
+/// landing queue merges them.
 pub fn mode(board: &Board, task: &Task) -> claim::Mode {
     match task.mission.and_then(|it| board.missions.get(&it)) {
         Some(mission) if mission.isolate => claim::Mode::Shared,
@@ -53,6 +56,7 @@ pub fn mode(board: &Board, task: &Task) -> claim::Mode {
     }
 }
 
+/// Returns the patterns that a task holds: its reach and the serial packages that it touches.
 fn holds(run: &Run, serial: &[PathPattern], files: &[PathPattern]) -> Vec<PathPattern> {
     let mut all = reach(run, files);
     for package in serial.iter().filter(|it| files.iter().any(|has| has.overlaps(it))) {
@@ -63,7 +67,7 @@ fn holds(run: &Run, serial: &[PathPattern], files: &[PathPattern]) -> Vec<PathPa
     all
 }
 
-/// The most test files a package may have before its tasks run one after the other.
+/// Maximum number of test files of a package whose tasks may run at the same time.
 const MOST_TESTS: usize = 5;
 
 /// Files that the tests of one directory share.
@@ -98,14 +102,16 @@ const HELPERS: [&str; 28] = [
     "test_helper.rb",
 ];
 
-/// Modules that Rust's integration tests share, as `NAME.rs` or `NAME/mod.rs` beside them.
+/// Modules that Rust's integration tests share, as `NAME.rs` or `NAME/mod.rs` in the same
+/// directory.
 const SHARED_MODULES: [&str; 6] = ["common", "support", "util", "utils", "helper", "helpers"];
 
-/// The packages of a tree whose tasks run one after the other, as patterns of what is theirs: those whose tests share
-/// a helper, and those with more than five test files. `set` adds (`PATH`) and removes (`!PATH`).
+/// Returns the packages of a tree whose tasks run one after the other, as patterns of their files:
+/// packages whose tests share a helper, and packages with more than five test files. `set` adds
+/// (`PATH`) and removes (`!PATH`) packages.
 ///
-/// A package of Go is one directory; anywhere else a helper serves what is below it, too. The top directory's package
-/// is its own files, never the whole tree.
+/// A package of Go is one directory. In other languages a helper serves all directories below it,
+/// too. The top directory's package is its own files, never the whole tree.
 pub fn serial_packages<'a>(
     paths: impl IntoIterator<Item = &'a str>,
     set: &[String],
@@ -124,7 +130,7 @@ pub fn serial_packages<'a>(
     serial.extend(tests.into_iter().filter(|it| it.1 > MOST_TESTS).map(|it| it.0));
     let (without, with): (Vec<&String>, Vec<&String>) = set.iter().partition(|it| it.starts_with('!'));
     serial.retain(|(folder, _)| !without.iter().any(|it| it[1..].trim_end_matches('/') == *folder));
-    // A name that no manifest could have cannot collide either.
+    // A name that is not a valid pattern cannot be in a manifest, so it cannot collide.
     let mut found: BTreeSet<PathPattern> =
         serial.iter().filter_map(|(folder, deep)| PathPattern::new(&below(folder, *deep)).ok()).collect();
     for it in with {
@@ -134,6 +140,7 @@ pub fn serial_packages<'a>(
     Ok(found.into_iter().collect())
 }
 
+/// Returns the pattern of a package's files.
 fn below(folder: &str, deep: bool) -> String {
     match (folder, deep) {
         ("" | ".", _) => "*".into(),
@@ -142,7 +149,7 @@ fn below(folder: &str, deep: bool) -> String {
     }
 }
 
-/// The directory whose tests share this file, if it is such a one.
+/// Returns the directory whose tests share this file, if the file is a test helper.
 fn shared_by<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
     let is_tests = |it: &str| it == "tests" || it.ends_with("/tests");
     if HELPERS.contains(&name) {
@@ -156,6 +163,7 @@ fn shared_by<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
     (is_tests(folder) && SHARED_MODULES.contains(&module)).then_some(folder)
 }
 
+/// Returns whether a file is a test, by the conventions of its language.
 fn is_test(folder: &str, name: &str) -> bool {
     let Some((stem, kind)) = name.rsplit_once('.') else { return false };
     let in_tests = folder == "tests" || folder.ends_with("/tests");
@@ -173,15 +181,15 @@ fn is_test(folder: &str, name: &str) -> bool {
     }
 }
 
-/// A task of a plan, as far as who owns what is concerned.
+/// A task of a plan, as far as ownership is concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     pub files: Vec<PathPattern>,
-    /// Indexes of the parts it comes after.
+    /// Indices of the parts on which it depends.
     pub after: Vec<usize>,
 }
 
-/// The rules a plan is laid out by.
+/// The rules for the ownership of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     pub run: &'a Run,
@@ -189,16 +197,16 @@ pub struct Rules<'a> {
     pub isolate: bool,
 }
 
-/// Why a task owns a pattern.
+/// The reason why a task owns a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Because {
-    /// Its manifest says so.
+    /// The pattern is in its manifest.
     Manifest,
-    /// It follows from its manifest.
+    /// The pattern is derived from its manifest.
     Derived,
-    /// Its package's tasks run one after the other.
+    /// The tasks of the package run one after the other.
     Serial,
 }
 
@@ -208,29 +216,29 @@ pub enum Because {
 pub struct Owned {
     pub pattern: PathPattern,
     pub because: Because,
-    /// Who holds something that this pattern overlaps, by place in the plan.
+    /// Indices of the tasks that hold something that overlaps this pattern.
     pub owners: Vec<usize>,
-    /// The sub-waves into which its owners go, in the order of `owners`; from 0.
+    /// Sub-waves of the owners, in the order of `owners`, from 0.
     pub subs: Vec<u32>,
 }
 
 impl Owned {
-    /// Whether more than one wants it at a time.
+    /// Returns whether several tasks of the wave want the pattern.
     pub fn conflict(&self) -> bool {
         self.owners.len() > 1
     }
 }
 
-/// Who owns what in one wave.
+/// The ownership of one wave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wave {
     pub owned: Vec<Owned>,
-    /// Who was moved to a later sub-wave, and to which (from 0).
+    /// Tasks that were moved to a later sub-wave, with its number (from 0).
     pub moved: Vec<(usize, u32)>,
 }
 
-/// Who owns what, wave by wave, and when each has its turn.
+/// The ownership of a whole plan by wave, with the step of each task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ownership {
@@ -239,14 +247,14 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// How many patterns are wanted by several tasks of one wave.
+    /// Returns the number of patterns that several tasks of one wave want.
     pub fn conflicts(&self) -> usize {
         self.waves.iter().flat_map(|it| &it.owned).filter(|it| it.conflict()).count()
     }
 }
 
-/// Lays a plan out: who owns what, and which of those that collide goes into which sub-wave. With `isolate` nobody is
-/// moved. `Err` names a cycle, by index, in order.
+/// Computes the ownership of a plan, and splits colliding tasks into sub-waves. With `isolate` no
+/// task is moved. `Err` has the indices of a cycle, in order.
 pub fn ownership(parts: &[Part], rules: Rules) -> Result<Ownership, Vec<usize>> {
     let held: Vec<Vec<PathPattern>> = parts.iter().map(|it| holds(rules.run, rules.serial, &it.files)).collect();
     let steps = steps(parts, rules)?;
@@ -269,7 +277,8 @@ pub fn ownership(parts: &[Part], rules: Rules) -> Result<Ownership, Vec<usize>> 
             }
         }
         let owned = patterns.into_iter().map(|(pattern, because)| {
-            // A task holds a package so that its tasks run in turn. It may not change all files of the package.
+            // A task holds a package only so that the package's tasks run in turn. It may not
+            // change all of its files.
             let wanted = |part: usize| if because == Because::Serial { &held[part] } else { &reaches[&part] };
             let owners: Vec<usize> =
                 here.iter().copied().filter(|part| wanted(*part).iter().any(|has| has.overlaps(pattern))).collect();
@@ -282,13 +291,13 @@ pub fn ownership(parts: &[Part], rules: Rules) -> Result<Ownership, Vec<usize>> 
     Ok(Ownership { steps, waves })
 }
 
-/// When each part has its turn.
+/// Returns the step of each part.
 fn steps(parts: &[Part], rules: Rules) -> Result<Vec<Step>, Vec<usize>> {
     let depends_on: Vec<Vec<usize>> = parts.iter().map(|it| it.after.clone()).collect();
     if rules.isolate {
         return graph::steps(&depends_on, |_| vec![]);
     }
-    // One project's files: its name only has to be the same for all.
+    // All files are of one project, so any name will do.
     let project = ProjectName::new("plan").expect("a plain word is a name");
     let mut index = PatternIndex::default();
     graph::steps(&depends_on, |part| {
@@ -301,7 +310,8 @@ fn steps(parts: &[Part], rules: Rules) -> Result<Vec<Step>, Vec<usize>> {
     })
 }
 
-/// The steps of a mission's tasks. Only waves are split: in flow a task's claims keep it from another's files.
+/// Returns the steps of a mission's tasks. Only waves are split. In flow mode the claims keep tasks
+/// from each other's files.
 pub(crate) fn mission_steps(parts: &[Part], rules: Rules, mode: Mode) -> Result<Vec<Step>, Vec<usize>> {
     steps(parts, Rules { isolate: rules.isolate || mode == Mode::Flow, ..rules })
 }

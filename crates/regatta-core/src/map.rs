@@ -1,7 +1,8 @@
-//! The map of a project's files: who holds what until when, who waits for it, how hot it is, and where two meet.
+//! The map of a project's files: current holders, waiting tasks, recent changes, and clashes.
 //!
-//! Two meet where one holds, or waits for, what another waits for, and nothing says which of them goes first. Whoever
-//! depends on the other waits for it anyway, and what both share is no quarrel.
+//! A clash is a path that one task holds or waits for, and another task waits for, if no dependency
+//! decides which task goes first. If one task depends on the other, it waits anyway. Shared claims
+//! do not clash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +14,10 @@ use crate::ids::{AgentName, Now, ProjectName, TaskId};
 use crate::manifest;
 use crate::pattern::{PathPattern, PatternIndex, Uri};
 
-/// How many patterns of one task are drawn.
+/// Maximum number of patterns of one task on the map.
 const MOST_OF_A_TASK: usize = 50;
 
-/// One holder of a path.
+/// A holder of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Held {
@@ -24,10 +25,10 @@ pub struct Held {
     pub task: Option<TaskId>,
     pub agent: Option<AgentName>,
     pub since_wall: u64,
-    /// When it ends unless it is renewed, as a date.
+    /// Date at which it ends unless it is renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_wall: Option<u64>,
-    /// Else what it lasts for.
+    /// Description of its end, if it has no date.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
     pub memo: String,
@@ -40,22 +41,22 @@ pub struct Spot {
     pub path: String,
     #[serde(default)]
     pub held: Vec<Held>,
-    /// The tasks that wait and want it.
+    /// Waiting tasks that need it.
     #[serde(default)]
     pub wanted: Vec<TaskId>,
-    /// How many changes of it landed today.
+    /// Number of changes to it that landed today.
     #[serde(default)]
     pub hot: u32,
-    /// Who meets here: both of them, or more.
+    /// Tasks that clash here, two or more.
     #[serde(default)]
     pub clash: Vec<TaskId>,
 }
 
-/// Whose how many of a folder's spots are.
+/// One holder's share of a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Share {
-    /// The agent, or whoever else holds it.
+    /// The agent or other holder.
     pub holder: String,
     pub task: Option<TaskId>,
     pub spots: usize,
@@ -70,27 +71,27 @@ pub struct Share {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Folder {
     pub path: String,
-    /// How many folders of this map it is in.
+    /// Number of folders of this map that contain it.
     pub depth: usize,
-    /// How many spots there are in it and below.
+    /// Number of paths in it and below.
     pub spots: usize,
     pub held: Vec<Share>,
-    /// Spots that somebody waits for.
+    /// Number of paths for which somebody waits.
     #[serde(default)]
     pub wanted: usize,
     #[serde(default)]
     pub hot: u32,
-    /// Spots where two meet, and who they are.
+    /// Number of paths with a clash. `clash` has the tasks.
     #[serde(default)]
     pub clashes: usize,
     #[serde(default)]
     pub clash: Vec<TaskId>,
-    /// Those that are in it and in no folder below.
+    /// Paths directly in this folder.
     #[serde(default)]
     pub own: Vec<Spot>,
 }
 
-/// Until when a claim is held: a date where it runs out by itself, else what it lasts for.
+/// Returns the end of a claim: a date if the claim expires, and a description otherwise.
 pub fn until(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, String) {
     if let Some(at) = claim.expires_at {
         let wall = now.wall.saturating_add(at.saturating_sub(now.at));
@@ -104,6 +105,7 @@ pub fn until(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, String) {
     (None, words.unwrap_or_else(|| "until it is released".into()))
 }
 
+/// Returns the task and the agent of a claim's owner.
 fn who(board: &Board, owner: &Owner) -> (Option<TaskId>, Option<AgentName>) {
     match owner {
         Owner::Agent(name) => (None, Some(name.clone())),
@@ -120,7 +122,8 @@ fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
     is_of_project.then(|| pattern.unwrap_or_else(|| uri.to_string()))
 }
 
-/// Every spot of a project: at most `most` of those that are only waited for or hot.
+/// Returns all paths of a project's map. Paths that are only waited for or changed are added up to
+/// a total of `most`.
 pub fn spots(
     board: &Board,
     project: &ProjectName,
@@ -167,7 +170,7 @@ pub fn spots(
     for (path, tasks) in sides.meet(board) {
         found.entry(path).or_default().clash = tasks.into_iter().collect();
     }
-    // Work in progress that will not merge meets as well.
+    // Work in progress that will not merge clashes, too.
     for it in board.projects.get(project).into_iter().flat_map(|it| &it.radar.collisions) {
         for path in &it.paths {
             let clash = &mut found.entry(path.clone()).or_default().clash;
@@ -178,7 +181,7 @@ pub fn spots(
     }
     for (path, it) in &mut found {
         it.path.clone_from(path);
-        // A pattern is as hot as all that it matches.
+        // The changes of a pattern are the changes of all paths that it matches.
         if it.hot == 0
             && path.contains(['*', '?'])
             && let Ok(pattern) = PathPattern::new(path)
@@ -189,7 +192,7 @@ pub fn spots(
     found.into_values().collect()
 }
 
-/// Who holds or waits for one pattern.
+/// A task that holds or waits for a pattern.
 struct Side {
     task: TaskId,
     waits: bool,
@@ -197,6 +200,7 @@ struct Side {
     path: String,
 }
 
+/// All holders and waiting tasks, with an index of their patterns.
 #[derive(Default)]
 struct Sides {
     all: Vec<(Uri, Side)>,
@@ -209,7 +213,7 @@ impl Sides {
         self.all.push((uri, side));
     }
 
-    /// The paths at which two of them meet, with who they are.
+    /// Returns the paths with a clash, with the clashing tasks.
     fn meet(&self, board: &Board) -> BTreeMap<String, BTreeSet<TaskId>> {
         let mut found: BTreeMap<String, BTreeSet<TaskId>> = BTreeMap::new();
         let mut ordered: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();
@@ -234,7 +238,7 @@ impl Sides {
     }
 }
 
-/// Whether one waits for another, directly or not.
+/// Returns whether `one` depends on `other`, directly or indirectly.
 fn depends(board: &Board, one: TaskId, other: TaskId) -> bool {
     let (mut open, mut seen) = (vec![one], BTreeSet::new());
     while let Some(next) = open.pop() {
@@ -247,18 +251,19 @@ fn depends(board: &Board, one: TaskId, other: TaskId) -> bool {
     false
 }
 
-/// The folder that a path or a pattern is in: what comes before its first wildcard.
+/// Returns the folder of a path or pattern, up to the first wildcard.
 fn folder_of(path: &str) -> &str {
     let literal = path.find(['*', '?']).map_or(path, |at| &path[..at]);
     literal.rfind('/').map_or("", |at| &literal[..at])
 }
 
+/// Returns the parent of a folder; `None` for the top.
 fn parent_of(folder: &str) -> Option<&str> {
     if folder.is_empty() { None } else { Some(folder.rfind('/').map_or("", |at| &folder[..at])) }
 }
 
-/// The folders that have something in them, as a tree: from above, where two meet first, then by name. A folder that only
-/// leads to one other is not shown.
+/// Returns the folders that contain something, as a tree in preorder. Folders with clashes come
+/// first, then by name. A folder that only leads to one other folder is left out.
 pub fn folders(spots: Vec<Spot>) -> Vec<Folder> {
     let mut own: BTreeMap<String, Vec<Spot>> = BTreeMap::new();
     for it in spots {
@@ -279,6 +284,7 @@ pub fn folders(spots: Vec<Spot>) -> Vec<Folder> {
     tree.folders
 }
 
+/// The state of building the tree of folders.
 struct Tree {
     own: BTreeMap<String, Vec<Spot>>,
     below: BTreeMap<String, BTreeSet<String>>,
@@ -305,7 +311,7 @@ impl Tree {
         }
     }
 
-    /// A folder with all below it, in figures.
+    /// Returns the totals of a folder and all folders below it.
     fn sum(&self, path: &str) -> Folder {
         let own = self.own.get(path).into_iter().flatten().map(Folder::of);
         let below = self.below.get(path).into_iter().flatten().map(|it| self.sum(it));
@@ -314,6 +320,7 @@ impl Tree {
 }
 
 impl Folder {
+    /// Returns the totals of a single path.
     fn of(it: &Spot) -> Folder {
         let share = |one: &Held| Share {
             holder: one.agent.as_ref().map_or_else(|| one.owner.clone(), ToString::to_string),
@@ -326,7 +333,7 @@ impl Folder {
             spots: 1,
             held: it.held.iter().map(share).collect(),
             wanted: usize::from(!it.wanted.is_empty()),
-            // What a pattern matches is counted where it is.
+            // Changes of files that a pattern matches are counted at the files.
             hot: if it.path.contains(['*', '?']) { 0 } else { it.hot },
             clashes: usize::from(!it.clash.is_empty()),
             clash: it.clash.clone(),
@@ -334,7 +341,7 @@ impl Folder {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of two totals.
     fn with(mut self, more: Folder) -> Folder {
         for share in more.held {
             match self.held.iter_mut().find(|it| it.holder == share.holder && it.task == share.task) {
@@ -387,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Who holds several in a folder has it for as long as the last of them.
+    /// A holder of several paths in a folder holds the folder until the last of them ends.
     #[test]
     fn a_folder_is_held_until_the_last_of_it_is_free() {
         let held = |path: &str, until_wall| {
@@ -438,7 +445,7 @@ mod tests {
         assert_eq!(
             drawn(vec![spot("a/b/c/x.rs", None, &[1], &[])]),
             ["a/b/c 1 [] hot 1: a/b/c/x.rs"],
-            "a way is no folder"
+            "a folder with a single child is left out"
         );
     }
 }

@@ -17,19 +17,19 @@ use crate::refusal::Refusal;
 use crate::task::{self, Task};
 use crate::team;
 
-/// When a mission's tasks may start.
+/// The rule for the start of a mission's tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// As soon as each is ready.
+    /// Each task starts as soon as it is ready.
     #[default]
     Flow,
-    /// Layer by layer, with a barrier between.
+    /// Tasks start layer by layer, with a barrier between the layers.
     Waves,
 }
 
-/// Where a running mission is.
+/// The state of a running mission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -38,11 +38,11 @@ pub enum State {
     Queued,
     /// Its ready tasks start.
     Active,
-    /// Nothing new starts; what runs goes on (J10).
+    /// Nothing new starts, and running attempts continue (J10).
     Draining,
 }
 
-/// A goal and who may work on it.
+/// A goal with its tasks, and the agents that may work on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mission {
@@ -50,35 +50,36 @@ pub struct Mission {
     pub project: ProjectName,
     pub title: String,
     pub agents: Vec<AgentName>,
-    /// How many attempts it may have at once.
+    /// Maximum number of simultaneous attempts.
     pub max_workers: u32,
     pub mode: Mode,
-    /// Its attempts hold their files together with each other: overlapping manifests run at once.
+    /// Its attempts share claims on files, so tasks with overlapping manifests run at the same
+    /// time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolate: bool,
-    /// Why it no longer isolates, though it was started so.
+    /// Reason why it no longer isolates, although it was started with `isolate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serialised: Option<String>,
-    /// What a wave made lands as one commit, when all of it has passed.
+    /// The work of a wave lands as one commit, once all of it has passed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wave_commits: bool,
-    /// Packages of the trunk whose tasks run one after the other, as they were when it started.
+    /// Packages whose tasks run one after the other, as of the start of the mission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<PathPattern>,
     pub state: State,
-    /// What is to be reached, in the words of who asked for it.
+    /// The goal, in the words of the person who asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
-    /// Who leads it, or is to.
+    /// Its lead, or the agent that is to lead it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
-    /// What it came to.
+    /// The result of the mission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<End>,
-    /// What landed of it, as far as the next start must know.
+    /// Landed work of the mission, as far as the next start needs it.
     #[serde(default, skip_serializing_if = "Landed::is_nothing")]
     pub landed: Landed,
-    /// What keeps it from starting anything, as the shell last found the world.
+    /// Gates that keep it from starting anything, as of the shell's last check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Passage>,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
@@ -86,44 +87,45 @@ pub struct Mission {
     pub created_wall: u64,
 }
 
-/// How a mission ended.
+/// The end of a mission.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct End {
     pub how: How,
-    /// Its lead's report, or why it was cancelled.
+    /// Its lead's report, or the reason of the cancellation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub report: String,
     pub wall: u64,
 }
 
-/// In which way it ended.
+/// The kind of a mission's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// Nothing of it is left to do.
+    /// All its work is done.
     Done,
-    /// Somebody ended it.
+    /// Somebody cancelled it.
     Cancelled,
 }
 
-/// What landed of a mission.
+/// The landed work of a mission.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Landed {
-    /// The trunk's commit that carries the last of it. A wave starts from one that closed the wave before.
+    /// The trunk's commit with the mission's latest work. A wave starts from the commit that closed
+    /// the previous wave.
     pub last: Option<CommitId>,
-    /// The step whose work landed last, in waves.
+    /// The step whose work landed last, in wave mode.
     pub step: Step,
-    /// What that step changed.
+    /// Paths that this step changed.
     pub changed: Vec<String>,
-    /// What the step before it changed.
+    /// Paths that the previous step changed.
     pub before: Vec<String>,
 }
 
-/// How many paths are remembered of a step: a hint for workers, not a record.
+/// Maximum number of remembered paths per step. They are a hint for workers, not a record.
 const MOST_PATHS: usize = 500;
 
 impl Landed {
@@ -131,7 +133,7 @@ impl Landed {
         *self == Landed::default()
     }
 
-    /// Notes a landing.
+    /// Records a landing.
     pub(crate) fn note(&mut self, commit: CommitId, step: Step, changed: &[String], mode: Mode) {
         self.last = Some(commit);
         if mode == Mode::Flow {
@@ -148,7 +150,7 @@ impl Landed {
         }
     }
 
-    /// What the step before a task's changed of the files that its manifest names.
+    /// Returns the files of a task's manifest that the previous step changed.
     pub fn under(&self, task: &Task) -> Vec<String> {
         let wake = if task.step() > self.step { &self.changed } else { &self.before };
         wake.iter().filter(|path| task.files.iter().any(|it| it.matches(path))).cloned().collect()
@@ -157,14 +159,14 @@ impl Landed {
 
 facts! {
     Started { mission: Arc<Mission> }
-    /// The shell found the world in another state than before.
+    /// The shell's check of the gates had another result than before.
     Weighed { mission: MissionId, held: Vec<Passage> }
     Changed { mission: MissionId, state: State }
-    /// Nothing of it is left to do, or nobody wants it any more.
+    /// All its work is done, or somebody cancelled it.
     Ended { mission: MissionId, end: Option<End> }
 }
 
-/// What is asked of [`start`].
+/// A mission to start with [`start`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Start {
@@ -180,15 +182,15 @@ pub struct Start {
     pub isolate: bool,
     #[serde(default)]
     pub wave_commits: bool,
-    /// What [`crate::manifest::serial_packages`] found on the trunk.
+    /// Result of [`crate::manifest::serial_packages`] for the trunk.
     #[serde(default)]
     pub serial: Vec<PathPattern>,
-    /// The most that it may cost; nothing in it sets none.
+    /// Budget of the mission; omitted limits are unlimited.
     #[serde(default)]
     pub budget: Ceiling,
 }
 
-/// Starts a mission; its tasks are added in the same command.
+/// Starts a mission. The same command adds its tasks.
 pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId, Refusal> {
     if !draft.board().projects.contains_key(&ask.project) {
         return Err(Refusal::NoSuchProject { project: ask.project });
@@ -212,8 +214,8 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
     }
     if ask.wave_commits && ask.mode == Mode::Flow {
         return Err(Refusal::invalid(
-            "one commit per wave needs waves, and in flow there are none",
-            "run it in waves: --mode waves; or have one commit per task",
+            "one commit per wave needs waves, and flow mode has none",
+            "run it in waves with --mode waves, or use one commit per task",
         ));
     }
     let id = MissionId(draft.board().counters.mission + 1);
@@ -244,12 +246,13 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
     Ok(id)
 }
 
-/// Puts a mission on the board.
+/// Records a new mission.
 pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
     draft.record(Event::MissionStarted(Started { mission: mission.into() }));
 }
 
-/// Notes what keeps a mission from starting anything. Only another kind of answer is news: how much is missing is not.
+/// Records the gates that block a mission, if the gates or the kinds of their results changed.
+/// Changed amounts alone are not recorded.
 pub(crate) fn weigh(draft: &mut Draft, id: MissionId, held: Vec<Passage>) {
     let kinds = |it: &[Passage]| it.iter().map(|it| (it.gate, it.kind)).collect::<Vec<_>>();
     if draft.board().missions.get(&id).is_some_and(|it| kinds(&it.held) != kinds(&held)) {
@@ -257,7 +260,7 @@ pub(crate) fn weigh(draft: &mut Draft, id: MissionId, held: Vec<Passage>) {
     }
 }
 
-/// Lets nothing new start.
+/// Drains a mission, so that nothing new starts.
 pub fn drain(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     let mission = draft.board().missions.get(&id).ok_or(Refusal::NoSuchMission { mission: id })?;
     if mission.state != State::Draining {
@@ -266,7 +269,7 @@ pub fn drain(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Lets a drained mission's ready tasks start again, or has it stand in line for a lead again.
+/// Resumes a drained mission, or queues it for a lead again.
 pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
     let mission = draft.board().missions.get(&id).cloned().ok_or(Refusal::NoSuchMission { mission: id })?;
     if mission.state != State::Draining {
@@ -288,7 +291,7 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
     if waits { lead::seat(draft, &mission.project, now) } else { Ok(()) }
 }
 
-/// Ends a mission that has no open task, if it is still there. One that is led ends when its lead says so.
+/// Ends a mission without open tasks. A mission with a lead ends only after the lead's report.
 pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
     let board = draft.board();
     let Some(mission) = board.missions.get(&id) else { return };
@@ -302,12 +305,13 @@ pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
     }
 }
 
+/// Records the end of a mission.
 fn end(draft: &mut Draft, id: MissionId, how: How, report: String, now: Now) {
     let end = Some(End { how, report, wall: now.wall });
     draft.record(Event::MissionEnded(Ended { mission: id, end }));
 }
 
-/// Ends a mission: its processes are stopped, its unfinished tasks cancelled; what they left is kept.
+/// Cancels a mission: stops its processes and cancels its open tasks. Captured work is kept.
 pub fn cancel(draft: &mut Draft, id: MissionId, reason: &str, now: Now) -> Result<(), Refusal> {
     if !draft.board().missions.contains_key(&id) {
         return Err(Refusal::NoSuchMission { mission: id });

@@ -1,7 +1,8 @@
-//! Readable names for those who have none yet: `amber-reef`, `shop-dev/lead-cobalt-fjord`.
+//! Readable names for new agents: `amber-reef`, `shop-dev/lead-cobalt-fjord`.
 //!
-//! A name follows from the revision and a salt, not from dice, so that deciding again gives the same one; and it is
-//! never one that somebody uses, has claimed, or reads messages under.
+//! A name follows from the revision and a salt, not from a random number, so a repeated decision
+//! gives the same name. A name that anybody uses, has claimed or reads messages under is never
+//! given.
 
 use crate::board::Board;
 use crate::claim::Owner;
@@ -26,29 +27,30 @@ const SECOND: [&str; 64] = [
     "rapids", "reef", "ridge", "rudder", "sail", "shoal", "skiff", "spray", "stone", "strait", "surf", "tide", "wave",
 ];
 
-/// How many words a name gets after its prefix.
+/// The number of words after a name's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
-    /// `worker-frost`: there are 64, then numbers.
+    /// One word, such as `worker-frost`. There are 64 words, then numbers are added.
     One,
-    /// `lead-amber-reef`: there are 4,096, then numbers.
+    /// Two words, such as `lead-amber-reef`. There are 4,096 pairs, then numbers are added.
     Two,
 }
 
-/// A name that begins with `prefix` and that nobody uses. Who needs several in one draft, before they are on the
-/// board, gives each another `salt`; the same salts give the same names.
+/// Returns an unused name that begins with `prefix`. A caller that needs several names in one
+/// draft, before they are on the board, passes different salts. The same salts give the same names.
 pub fn fresh(board: &Board, prefix: &str, words: Words, salt: u64) -> Result<AgentName, Refusal> {
     several(board, prefix, words, salt, 1).map(|mut it| it.pop().expect("one was asked for"))
 }
 
-/// `count` names, no two the same.
+/// Returns `count` different unused names.
 pub fn several(board: &Board, prefix: &str, words: Words, salt: u64, count: usize) -> Result<Vec<AgentName>, Refusal> {
     let many = match words {
         Words::One => SECOND.len(),
         Words::Two => FIRST.len() * SECOND.len(),
     };
     let start = usize::try_from(mix(board.revision, salt) % many as u64).unwrap_or(0);
-    // An odd step goes through all of them once, as their number is a power of two, and does not go by the alphabet.
+    // The number of words is a power of two, so an odd step reaches each of them once, in no
+    // alphabetical order.
     let step = 0x9e5;
     let mut found: Vec<AgentName> = Vec::new();
     for nth in 0.. {
@@ -72,8 +74,8 @@ pub fn several(board: &Board, prefix: &str, words: Words, salt: u64, count: usiz
     Ok(found)
 }
 
-/// Whether somebody goes by this name: it is registered, holds or waits for a claim, has its identity claimed, works,
-/// or has read messages.
+/// Returns whether anybody uses a name: it is registered, holds or waits for a claim, has its
+/// identity claimed, works, or has read messages.
 pub fn is_used(board: &Board, name: &AgentName) -> bool {
     let owner = Owner::Agent(name.clone());
     let claimed = Uri::new(&format!("agent://{name}")).is_ok_and(|it| {
@@ -88,7 +90,7 @@ pub fn is_used(board: &Board, name: &AgentName) -> bool {
         || board.cursors.keys().any(|it| it.0 == *name)
 }
 
-/// Spreads two numbers over all numbers (the finish of SplitMix64).
+/// Hashes two numbers to one (the finish of SplitMix64).
 fn mix(revision: u64, salt: u64) -> u64 {
     let mut it = revision.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
     it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -143,7 +145,7 @@ mod tests {
         let now = Now::default();
         let mut draft = Draft::of(&Board::default(), now);
         let mut given = BTreeSet::new();
-        // 64 words run out; then they are numbered.
+        // After 64 names the words run out and are numbered.
         for _ in 0..150 {
             let name = fresh(draft.board(), "a/worker-", Words::One, 1).unwrap();
             assert!(given.insert(name.clone()), "{name} twice");

@@ -1,20 +1,21 @@
-//! The order in which people look for names: `agent-2` before `agent-10`.
+//! The natural order of names: `agent-2` before `agent-10`.
 
 use std::cmp::Ordering;
 
-/// Compares texts as people count: a run of digits is a number, everything else is a character. Texts that count as
-/// much, as `a01` and `a1`, are told apart as texts: only what is the same is `Equal`.
+/// Compares texts in natural order: a run of digits is a number, everything else is a character.
+/// Texts of equal value, such as `a01` and `a1`, are ordered as texts, so only identical texts are
+/// `Equal`.
 pub fn natural(a: &str, b: &str) -> Ordering {
     parts(a).cmp(parts(b)).then_with(|| a.cmp(b))
 }
 
-/// Sorts things by their names.
+/// Sorts items by their names in natural order.
 pub fn sort<T>(all: &mut [T], name: impl Fn(&T) -> &str) {
     all.sort_by(|a, b| natural(name(a), name(b)));
 }
 
-/// Characters and numbers. A number stands where its digits stand among characters; one with more digits is larger,
-/// and zeros before it count nothing.
+/// Splits a text into characters and numbers. A number is ordered like a digit among characters.
+/// Between numbers, more digits are larger, and leading zeros do not count.
 fn parts(mut text: &str) -> impl Iterator<Item = (char, usize, &str)> {
     std::iter::from_fn(move || {
         let first = text.chars().next()?;
@@ -67,7 +68,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
-        /// It is a total order, and nothing is equal but what is the same.
+        /// The order is total, and only identical texts are equal.
         #[test]
         fn any_three_names_have_one_order(all in proptest::collection::vec("[ab0-2/-]{0,5}|\\PC{0,3}", 3)) {
             let (a, b, c) = (all[0].as_str(), all[1].as_str(), all[2].as_str());

@@ -1,12 +1,12 @@
-//! URI patterns: what a claim names, and whether two of them can name the same thing.
+//! URI patterns: the names in claims, and the exact test for an overlap of two patterns.
 //!
-//! The language is small on purpose: literal characters, `*` and `?` inside a segment, `**` as a whole
-//! segment (zero or more of them). Overlap is decided exactly, by walking the product of the two
-//! patterns; a heuristic on prefixes was tried elsewhere and both missed overlaps and invented them.
-//! `[` and `]` are plain characters: real files are called `app/[id]/page.tsx`.
+//! The language is small on purpose: literal characters, `*` and `?` inside a segment, and `**` as
+//! a whole segment (zero or more segments). Overlap is decided exactly, by walking the product of
+//! the two patterns. A heuristic on prefixes would miss overlaps and report false ones. `[` and `]`
+//! are plain characters, because real files are called `app/[id]/page.tsx`.
 //!
-//! A [`PathPattern`] is written as the file system writes it. A [`Uri`] is escaped, and `pattern/escape.rs` is the only way
-//! from one to the other.
+//! A [`PathPattern`] is spelled as in the file system. A [`Uri`] is escaped, and
+//! `pattern/escape.rs` is the only way from one to the other.
 
 use std::fmt;
 use std::ops::Bound;
@@ -21,15 +21,18 @@ use crate::ids::{AgentName, BadName, ProjectName, TaskId, described};
 
 mod escape; // percent escapes in URIs
 
-/// The most bytes a path pattern may have, without a `/**` at its end, so that deciding overlap stays cheap.
+/// Maximum length of a path pattern in bytes, without a final `/**`. The limit keeps the test for
+/// overlaps cheap.
 const LONGEST: usize = 1024;
-/// The most segments a path pattern may have.
+/// Maximum number of segments of a path pattern.
 const DEEPEST: usize = 64;
-/// The most bytes that the path of a URI may stand for: a project's name before the longest path pattern.
+/// Maximum unescaped length of a URI's path in bytes: a project's name before the longest path
+/// pattern.
 const MAX_URI_PATH_BYTES: usize = 64 + 1 + LONGEST + "/**".len();
-/// The most bytes a URI may have as text: each byte of its path can be an escape of three characters.
+/// Maximum length of a URI's text in bytes: each byte of its path can be an escape of three
+/// characters.
 const MAX_URI_BYTES: usize = 16 + 3 * MAX_URI_PATH_BYTES;
-/// The most segments a URI may have: a project's name before the deepest path pattern.
+/// Maximum number of segments of a URI: a project's name before the deepest path pattern.
 const MAX_URI_SEGMENTS: usize = 1 + DEEPEST;
 
 /// A URI or URI pattern in its one canonical spelling: `file://shop/src/**`.
@@ -45,7 +48,8 @@ impl Serialize for Uri {
 
 described!(Uri, "scheme://path, with *, ? and ** where the scheme takes patterns");
 
-/// Schemes whose URIs name one thing each; a wildcard there would claim what nobody listed.
+/// Schemes whose URIs name exactly one thing. A wildcard there would claim things that nobody
+/// listed.
 const EXACT: [&str; 4] = ["agent", "respond", "message", "release"];
 /// Schemes whose URIs may be patterns.
 const PATTERNED: [&str; 4] = ["file", "workspace", "port", "task"];
@@ -61,7 +65,7 @@ impl Uri {
             return bad("it is written scheme://name, for example file://shop/src/**");
         };
         let scheme = match scheme.to_ascii_lowercase().as_str() {
-            "bead" => "task".to_owned(), // the seeds' word for a task
+            "bead" => "task".to_owned(), // another word for a task
             other => other.to_owned(),
         };
         let exact = EXACT.contains(&scheme.as_str());
@@ -85,7 +89,7 @@ impl Uri {
         Ok(Uri(format!("{scheme}://{path}").into()))
     }
 
-    /// The claim on one path pattern of a project's files.
+    /// Returns the URI of a path pattern in a project.
     pub fn of_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
         Uri(format!("file://{project}/{}", escape::escape(&pattern.0)).into())
     }
@@ -96,63 +100,64 @@ impl Uri {
         PathPattern::new(&escape::unescape(path)?).ok()
     }
 
-    /// The claim under which a project's trunk moves: the seeds' merge mutex.
+    /// Returns the URI of a project's trunk. The claim on it is the fence of each move.
     pub fn of_trunk(project: &ProjectName) -> Uri {
         Uri(format!("workspace://{project}/default").into())
     }
 
-    /// The claim on one port of the machine.
+    /// Returns the URI of one port of the machine.
     pub fn of_port(port: u16) -> Uri {
         Uri(format!("port://{port}").into())
     }
 
-    /// Names one task, for whoever works on it.
+    /// Returns the URI of a task, which its attempt claims.
     pub fn of_task(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("task://{project}/{task}").into())
     }
 
-    /// Names the workspace of one task.
+    /// Returns the URI of a task's workspace.
     pub fn of_workspace(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("workspace://{project}/{task}").into())
     }
 
-    /// Names one agent, for whoever goes by that name.
+    /// Returns the URI of an agent's identity.
     pub fn of_agent(agent: &AgentName) -> Uri {
         Uri(format!("agent://{agent}").into())
     }
 
-    /// The claim under which a project's releases are made, one at a time.
+    /// Returns the URI of a project's releases. The claim on it makes releases one at a time.
     pub fn of_release(project: &ProjectName) -> Uri {
         Uri(format!("release://{project}").into())
     }
 
-    /// Returns the agent that it names, if it names one.
+    /// Returns the name in a URI of an agent.
     pub fn agent(&self) -> Option<&str> {
         self.0.strip_prefix("agent://")
     }
 
-    /// Whether it names workspaces.
+    /// Returns whether the URI names workspaces.
     pub fn is_workspace(&self) -> bool {
         self.0.starts_with("workspace://")
     }
 
-    /// Whether it names exactly this task, or its workspace.
+    /// Returns whether the URI names exactly this task or its workspace.
     pub fn is_of(&self, project: &ProjectName, task: TaskId) -> bool {
         let Some((named, name)) = self.parts().1.split_once('/') else { return false };
         matches!(self.parts().0, "task" | "workspace") && named == project.as_str() && name.parse() == Ok(task)
     }
 
-    /// Whether it can name more than one thing.
+    /// Returns whether the URI has wildcards.
     pub fn is_pattern(&self) -> bool {
         self.0.contains(['*', '?'])
     }
 
-    /// Whether it names tasks, workspaces or an agent, which running work holds beside its files.
+    /// Returns whether the URI names tasks, workspaces or an agent. Running work holds such URIs
+    /// besides its files.
     pub fn is_identity(&self) -> bool {
         matches!(self.parts().0, "agent" | "task" | "workspace")
     }
 
-    /// Returns the project that it names, which can be a pattern; `None` if its scheme names no project.
+    /// Returns the project in the URI, which can be a pattern; `None` if its scheme has no project.
     pub fn project(&self) -> Option<&str> {
         match self.parts() {
             ("file" | "workspace" | "task" | "release", path) => path.split('/').next(),
@@ -160,21 +165,22 @@ impl Uri {
         }
     }
 
-    /// Whether it names ports.
+    /// Returns whether the URI names ports.
     pub fn is_port(&self) -> bool {
         self.0.starts_with("port://")
     }
 
-    /// The canonical text.
+    /// Returns the canonical text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
+    /// Returns the scheme and the path.
     fn parts(&self) -> (&str, &str) {
         self.0.split_once("://").unwrap_or(("", &self.0))
     }
 
-    /// Whether some single URI is matched by both.
+    /// Returns whether some single URI is matched by both patterns.
     pub fn overlaps(&self, other: &Uri) -> bool {
         if self.0 == other.0 {
             return true;
@@ -183,19 +189,19 @@ impl Uri {
         scheme == other_scheme && paths_overlap(path, other_path, Spelling::Escaped)
     }
 
-    /// What every URI comes after.
+    /// Returns a value that sorts before each URI.
     pub(crate) fn least() -> Uri {
         Uri(Arc::from(""))
     }
 
-    /// What it names before its first wildcard, in whole segments.
+    /// Returns the whole segments before the first wildcard.
     pub(crate) fn literal(&self) -> &str {
         self.literal_prefix()
     }
 
-    /// The part before the first segment with a wildcard, without a trailing `/`.
+    /// Returns the part before the first segment with a wildcard, without a trailing `/`.
     ///
-    /// Two patterns can overlap only if one's literal prefix continues the other's.
+    /// Two patterns can overlap only if one literal prefix is a prefix of the other.
     fn literal_prefix(&self) -> &str {
         let Some(wild) = self.0.find(['*', '?']) else { return &self.0 };
         match self.0[..wild].rfind('/') {
@@ -231,7 +237,7 @@ impl TryFrom<String> for Uri {
     }
 }
 
-/// A pattern of paths inside a repository, as a manifest names them: `src/**`, `web/login.*`.
+/// A pattern of paths inside a repository, as in a manifest: `src/**`, `web/login.*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PathPattern(Arc<str>);
@@ -245,7 +251,7 @@ impl Serialize for PathPattern {
 described!(PathPattern, "a path in the repository, with *, ? and **");
 
 impl PathPattern {
-    /// Checks `text`; a trailing `/` means everything below.
+    /// Returns the pattern if `text` is well formed. A trailing `/` means everything below.
     pub fn new(text: &str) -> Result<PathPattern, BadName> {
         let bad = |why| Err(BadName::new("a path pattern", text, why));
         if text.starts_with('/') {
@@ -256,7 +262,8 @@ impl PathPattern {
             Some(folder) => format!("{folder}/**"),
             None => path.to_owned(),
         };
-        // The pattern that is kept is measured, not the text: what is stored must be accepted again.
+        // The stored pattern is measured, not the text, because a stored pattern must be accepted
+        // again (D9).
         if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > LONGEST {
             return bad("it is longer than 1024 bytes");
         }
@@ -266,7 +273,7 @@ impl PathPattern {
         }
     }
 
-    /// Reads one entry of a manifest, expanding `{a,b}` (at most 64 patterns come of it).
+    /// Returns the patterns of one manifest entry, expanding `{a,b}` to at most 64 patterns.
     pub fn expand(text: &str) -> Result<Vec<PathPattern>, BadName> {
         let mut open = vec![text.to_owned()];
         let mut done = Vec::new();
@@ -290,18 +297,19 @@ impl PathPattern {
         Ok(done)
     }
 
-    /// The pattern as text.
+    /// Returns the pattern as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the pattern matches this very path, whose own `*` and `?` are plain characters.
+    /// Returns whether the pattern matches a literal path, in which `*` and `?` are plain
+    /// characters.
     pub fn matches(&self, path: &str) -> bool {
         let path: Vec<Segment> = path.split('/').map(Segment::literal).collect();
         segments_overlap(&segments(&self.0, Spelling::Raw), &path)
     }
 
-    /// Whether some single path is matched by both.
+    /// Returns whether some single path is matched by both patterns.
     pub fn overlaps(&self, other: &PathPattern) -> bool {
         paths_overlap(&self.0, &other.0, Spelling::Raw)
     }
@@ -326,6 +334,7 @@ impl TryFrom<String> for PathPattern {
     }
 }
 
+/// Checks the segments of a path, and returns the problem if there is one.
 fn check_path(path: &str, max_segments: usize) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("it names nothing");
@@ -354,23 +363,23 @@ fn segments(pattern: &str, spelling: Spelling) -> Vec<Segment<'_>> {
     pattern.split('/').map(|segment| Segment::pattern(segment, spelling)).collect()
 }
 
-/// Whether `%` in a pattern starts an escape.
+/// The spelling of a pattern, which decides if `%` starts an escape.
 #[derive(Clone, Copy)]
 enum Spelling {
-    /// A path as the file system has it: `%` is a character like any other.
+    /// The spelling of the file system, in which `%` is an ordinary character.
     Raw,
     /// The canonical path of a URI.
     Escaped,
 }
 
-/// One step of a path pattern.
+/// One segment of a path pattern.
 #[derive(Clone, Copy)]
 enum Segment<'a> {
     /// `**`: any number of segments.
     Deep,
-    /// Characters with `*` and `?`.
+    /// A name with `*` or `?`.
     Glob(&'a str, Spelling),
-    /// Characters as they are.
+    /// A name without wildcards.
     Plain(&'a str, Spelling),
 }
 
@@ -392,7 +401,7 @@ impl<'a> Segment<'a> {
     fn meets(self, other: Segment) -> bool {
         match (self, other) {
             (Segment::Deep, _) | (_, Segment::Deep) => true,
-            // Both are raw or both canonical, so equal names have equal texts.
+            // Both are raw or both are canonical, so equal names have equal texts.
             (Segment::Plain(a, _), Segment::Plain(b, _)) => a == b,
             _ => globs_meet(&self.tokens(), &other.tokens()),
         }
@@ -420,7 +429,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Walks the product of two segment lists. Row by row, `reach[j]` says whether the state (i, j) can be reached.
+/// Returns whether two lists of segments match a common path.
 fn segments_overlap(a: &[Segment], b: &[Segment]) -> bool {
     product(
         a.len(),
@@ -446,7 +455,9 @@ fn globs_meet(a: &[Token], b: &[Token]) -> bool {
     product(a.len(), b.len(), |i| a[i] == Token::Star, |j| b[j] == Token::Star, meet)
 }
 
-/// Whether the languages of two patterns meet, where `star` marks a step that repeats any number of times.
+/// Returns whether two patterns of `n` and `m` steps match a common text, by walking their product.
+/// `row[j]` is true if the state (i, j) can be reached. The `star` functions mark steps that repeat
+/// any number of times.
 fn product(
     n: usize,
     m: usize,
@@ -481,10 +492,10 @@ fn product(
     false
 }
 
-/// Patterns with their owners' numbers, from which those that may overlap a given one are found fast.
+/// An index of patterns by owner number, for a fast search of overlapping patterns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PatternIndex {
-    /// By literal prefix: each holder's number and pattern, in order.
+    /// Numbers and patterns by literal prefix, in order.
     by_prefix: OrdMap<Arc<str>, Vec<(u64, Uri)>>,
 }
 
@@ -498,7 +509,7 @@ impl PatternIndex {
                     let at = here.partition_point(|it| (it.0, &it.1) < (number, uri));
                     here.insert(at, (number, uri.clone()));
                 }
-                // A URI without wildcards is its own prefix: nothing is copied.
+                // A URI without wildcards is its own prefix, so its text can be shared.
                 None if prefix.len() == uri.0.len() => {
                     _ = self.by_prefix.insert(uri.0.clone(), vec![(number, uri.clone())])
                 }
@@ -521,8 +532,8 @@ impl PatternIndex {
         }
     }
 
-    /// The numbers of those who have this very pattern, or `**` of a directory at or above it: whoever matches it, they
-    /// match too.
+    /// Returns the numbers of owners with this very pattern or with `**` of a directory at or above
+    /// it. Everything that `uri` matches, their patterns match, too.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
         let folders = prefix.match_indices('/').map(move |(at, _)| &prefix[..at]).chain([prefix]);
@@ -533,10 +544,11 @@ impl PatternIndex {
         })
     }
 
-    /// The numbers and patterns that overlap `uri`, each pair once.
+    /// Returns the numbers and patterns that overlap `uri`, each pair once.
     pub fn overlapping<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = (u64, &'a Uri)> + 'a {
         let prefix = uri.literal_prefix();
-        // Shorter prefixes lead here. `://` ends in two slashes; trimmed, both give the same prefix, which counts once.
+        // Patterns with a shorter prefix may reach this URI. `://` has two slashes that give the
+        // same trimmed prefix, which must count once.
         let ancestors = prefix
             .match_indices('/')
             .filter(move |(at, _)| !prefix[..*at].ends_with('/'))
@@ -544,7 +556,8 @@ impl PatternIndex {
             .chain([prefix])
             .filter(|_| !self.by_prefix.is_empty());
         let here = ancestors.filter_map(|it| self.by_prefix.get(it));
-        // Longer prefixes start with ours and a slash; only a pattern with a wildcard reaches below its prefix.
+        // Longer prefixes start with this prefix and a slash. Only a pattern with a wildcard
+        // reaches below its prefix.
         let reaches = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
         let below = reaches.then(|| {
             let (from, to) = (format!("{prefix}/"), format!("{prefix}0"));
@@ -635,7 +648,8 @@ mod tests {
         }
     }
 
-    /// L1, D9: a percent sign in a file's name is a character like any other, and no two files share a claim.
+    /// L1, D9: a percent sign in a file's name is an ordinary character, and no two files share a
+    /// claim.
     #[test]
     fn d9_files_with_percent_signs_have_claims_of_their_own() {
         let project = ProjectName::new("p").unwrap();
@@ -696,8 +710,9 @@ mod tests {
         prop::collection::vec(segment, 1..4).prop_map(|it| it.join("/"))
     }
 
-    /// All paths of up to 4 segments of up to 4 characters over {a, b} would be many; overlap of patterns this
-    /// short always has a witness of at most 5 segments, each of at most 5 characters, built from these pieces.
+    /// Returns paths that might match. All paths of up to 4 segments of up to 4 characters over {a,
+    /// b} would be too many. An overlap of patterns this short always has a witness of at most 5
+    /// segments with at most 5 characters each, built from these pieces.
     fn witnesses(text: &str) -> Vec<String> {
         let mut out = vec![String::new()];
         for segment in text.split('/') {
@@ -732,7 +747,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-        /// Whatever path both match is a witness; the product must never miss one (L1 rests on this).
+        /// A path that both patterns match is a witness. The product must never miss a witness,
+        /// because L1 depends on it.
         #[test]
         fn a_common_path_means_overlap(a in pattern(), b in pattern()) {
             let (left, right) = (PathPattern::new(&a).unwrap(), PathPattern::new(&b).unwrap());

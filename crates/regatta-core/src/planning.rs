@@ -1,7 +1,7 @@
-//! Planning: an agent makes a plan of a goal in words.
+//! Planning: an agent makes a plan for a goal in words.
 //!
-//! It is a mission of one task that reports and changes nothing. What the task is for is its duty, never its subject: a
-//! task that somebody called "Plan: x" is work as any other.
+//! Planning is a mission of one task that reports and changes nothing. The task is recognised by
+//! its duty, never by its subject: a task that somebody called "Plan: x" is an ordinary task.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,55 +13,56 @@ use crate::mission::{self, Mode};
 use crate::refusal::Refusal;
 use crate::task::{self, Add, Duty, How};
 
-/// The longest goal, in bytes.
+/// Maximum length of a goal in bytes.
 pub const LONGEST: usize = 8_000;
-/// How much of a goal's first line stands in the subject of its planning.
+/// Maximum number of characters of a goal in the subject of its planning task.
 const IN_SUBJECT: usize = 190;
 
-/// What is asked of [`ask`].
+/// A request for a plan; see [`ask`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     pub project: ProjectName,
     pub goal: String,
     pub planner: AgentName,
-    /// What the planner is told: the goal, and how a plan is written.
+    /// The planner's instructions: the goal and the format of a plan.
     pub brief: String,
     /// A scripted planner's steps, as JSON.
     pub script: Option<String>,
 }
 
-/// Whether an agent can be asked for a plan: we start its program, and it was not named for one mission alone.
+/// Returns whether an agent can make plans: Regatta starts its program, and it does not exist for
+/// one mission alone.
 pub fn can_plan(agent: &Agent) -> bool {
     !matches!(agent.runtime, Runtime::Outside) && agent.of.is_none()
 }
 
-/// Who can be asked for a plan.
+/// Returns the agents that can make plans.
 pub fn planners(board: &Board) -> impl Iterator<Item = &AgentName> {
     board.agents.values().filter(|it| can_plan(it)).map(|it| &it.name)
 }
 
-/// The first line of a goal: what its plan is called.
+/// Returns the title of a goal's plan, which is the goal's first line.
 pub fn title(goal: &str) -> String {
     task::one_line(goal, IN_SUBJECT)
 }
 
-/// Has an agent make a plan of a goal.
+/// Starts a mission in which an agent makes a plan for a goal.
 pub(crate) fn ask(draft: &mut Draft, ask: Ask, now: Now) -> Result<(MissionId, TaskId), Refusal> {
     let goal = ask.goal.trim();
     if goal.is_empty() || goal.len() > LONGEST {
         return Err(Refusal::invalid(
             format!("a goal has 1 to {LONGEST} bytes"),
-            "write the rest into a file of the repository, and name it",
+            "write the rest into a file of the repository, and name the file",
         ));
     }
     let planner = agent::find(draft.board(), &ask.planner)?;
     if !can_plan(planner) {
         let why = match &planner.of {
-            Some(of) => format!("{} works in {of}'s name for one mission", planner.name),
+            Some(of) => format!("{} is a copy of {of} for one mission", planner.name),
             None => format!("{} is started outside of Regatta", planner.name),
         };
         return Err(Refusal::invalid(
-            format!("{why} and cannot be asked for a plan"),
+            format!("{why} and cannot make plans"),
             "name another planner: regatta agent list",
         ));
     }

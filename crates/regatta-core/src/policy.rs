@@ -1,7 +1,9 @@
-//! Policy: what an agent may do without asking a person. Rules are data; the first that fits decides.
+//! Policy: rules that allow or deny an agent's tool calls without a person. The first rule that
+//! fits decides.
 //!
-//! A person's grant for one task or mission comes first, then the agent's own rules, then its role's, then
-//! everybody's. Where none fits, what the sandbox contains is allowed and the rest is asked (DESIGN §5).
+//! A person's grant for one task or mission comes first, then the agent's own rules, then the rules
+//! of its role, then the rules for everybody. If no rule fits, calls that the sandbox contains are
+//! allowed and the others need a person.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +15,7 @@ use crate::ids::{AgentName, MissionId, RuleId, TaskId};
 use crate::refusal::Refusal;
 use crate::session::{Tool, ToolKind};
 
-/// What a rule says.
+/// The effect of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -24,7 +26,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Effect::Allow => "allow",
@@ -34,7 +36,7 @@ impl Effect {
     }
 }
 
-/// Whom a rule is for, from the narrowest: a narrower one is asked first.
+/// The scope of a rule, from the narrowest. Narrower scopes are checked first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -46,37 +48,38 @@ pub enum Scope {
     All,
 }
 
-/// What a rule is about. A field that is left out fits anything.
+/// The tool calls that a rule covers. A field that is left out fits anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Matter {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolKind>,
-    /// The command line; `*` stands for anything.
+    /// Pattern of the command line; `*` matches anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The paths it names; `*` stands for anything, also over `/`. What is allowed must fit them all, what is denied
-    /// or asked one of them.
+    /// Pattern of the paths; `*` matches anything, including `/`. To be allowed, all paths of a
+    /// call must match. To be denied or asked, one match is enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The addresses it fetches; `*` stands for anything. An allowed call must fit with all of them, a denied or asked
-    /// one with any of them.
+    /// Pattern of the addresses; `*` matches anything. To be allowed, all addresses of a call must
+    /// match. To be denied or asked, one match is enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// A `*` means itself: exactly this command, path or address.
+    /// The patterns have no wildcards and match exactly this command, path or address.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
 }
 
 impl Matter {
-    /// Whether the rule speaks of this call. Who allows must be sure of all of it; who denies or asks, of any of it.
+    /// Returns whether the rule covers a call. A rule that allows must cover all of the call; a
+    /// rule that denies or asks, any part of it.
     fn fits(&self, effect: Effect, tool: &Tool) -> bool {
         let allow = effect == Effect::Allow;
         let same = |pattern: &str, text: &str| if self.exact { pattern == text } else { like(pattern, text) };
         let command = self.command.as_ref().is_none_or(|pattern| match (&tool.command, allow) {
             (Some(line), true) => same(pattern, line) && (self.exact || !joined(line) || pattern == "*"),
-            // What an agent calls its call is its own choice of words.
+            // An agent chooses the title of its call itself, so a title proves nothing.
             (None, true) => false,
             (line, false) => {
                 let line = line.as_deref().unwrap_or(&tool.title);
@@ -85,22 +88,24 @@ impl Matter {
         });
         let path = self.path.as_ref().is_none_or(|pattern| {
             let mut paths = tool.paths.iter().map(|it| plain_path(it));
-            match allow {
-                true => !tool.paths.is_empty() && paths.all(|it| same(pattern, &it) && !leads_out(&it)),
-                false => paths.any(|it| same(pattern, &it)),
+            if allow {
+                !tool.paths.is_empty() && paths.all(|it| same(pattern, &it) && !leads_out(&it))
+            } else {
+                paths.any(|it| same(pattern, &it))
             }
         });
         let url = self.url.as_ref().is_none_or(|pattern| {
             let mut urls = tool.urls.iter().map(|url| plain_url(url));
-            match allow {
-                true => !tool.urls.is_empty() && urls.all(|url| same(pattern, &url)),
-                false => urls.any(|url| same(pattern, &url)),
+            if allow {
+                !tool.urls.is_empty() && urls.all(|url| same(pattern, &url))
+            } else {
+                urls.any(|url| same(pattern, &url))
             }
         });
         self.tool.is_none_or(|it| it == tool.kind) && command && path && url
     }
 
-    /// In words, as `policy list` shows it.
+    /// Describes the rule's matter in words, as `policy list` shows it.
     pub fn describe(&self) -> String {
         let exactly = if self.exact { "exactly " } else { "" };
         let parts: Vec<String> = [
@@ -116,21 +121,21 @@ impl Matter {
     }
 }
 
-/// What joins several commands in one line, or puts one into another.
+/// Texts that join several commands in one line, or nest one in another.
 const JOINTS: [&str; 8] = ["&", "|", ";", "`", "$(", "<(", "\n", ">"];
 
-/// Whether a line is more than one plain command: who allowed `npm install *` did not allow
-/// `npm install x && rm -rf /`.
+/// Returns whether a line is more than one plain command. A rule that allows `npm install *` must
+/// not allow `npm install x && rm -rf /`.
 pub(crate) fn joined(line: &str) -> bool {
     JOINTS.iter().any(|it| line.contains(it))
 }
 
-/// The commands of a line, as far as its joints tell them apart.
+/// Returns the commands of a line, split at its joints.
 fn pieces(line: &str) -> impl Iterator<Item = &str> {
     line.split(['&', '|', ';', '`', '\n', '(', ')', '<', '>', '{', '}']).map(str::trim).filter(|it| !it.is_empty())
 }
 
-/// A path without `.` and without a `..` that leads nowhere.
+/// Returns a path without `.` and with `..` resolved as far as possible.
 pub fn plain_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -144,7 +149,8 @@ pub fn plain_path(path: &str) -> String {
     if path.starts_with('/') { format!("/{}", parts.join("/")) } else { parts.join("/") }
 }
 
-/// Returns an address in one spelling: scheme and host in lower case, no default port, a path after the host.
+/// Returns an address in canonical spelling: scheme and host in lower case, no default port, a path
+/// after the host.
 pub fn plain_url(url: &str) -> String {
     let url = url.trim();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -164,7 +170,7 @@ pub fn plain_url(url: &str) -> String {
     format!("{scheme}://{user}{host}{slash}{path}")
 }
 
-/// Returns the pattern for everything at the host of an address, if the address is plainly one of the web.
+/// Returns the pattern for everything at the host of an address, if it is a plain web address.
 pub(crate) fn same_host(url: &str) -> Option<String> {
     let url = plain_url(url);
     let (scheme, rest) = url.split_once("://")?;
@@ -174,11 +180,12 @@ pub(crate) fn same_host(url: &str) -> Option<String> {
     (is_plain && matches!(scheme, "http" | "https")).then(|| format!("{scheme}://{host}/*"))
 }
 
+/// Returns whether a plain relative path leads out of its directory.
 fn leads_out(path: &str) -> bool {
     path == ".." || path.starts_with("../")
 }
 
-/// Whether `text` is like `pattern`, in which `*` stands for anything.
+/// Returns whether `text` matches `pattern`, in which `*` matches anything.
 pub fn like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -194,7 +201,7 @@ pub fn like(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// One rule.
+/// A rule of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rule {
@@ -206,7 +213,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// In one line.
+    /// Describes the rule in one line.
     pub fn describe(&self) -> String {
         let who = match &self.scope {
             Scope::Task(it) => it.to_string(),
@@ -225,13 +232,13 @@ facts! {
     Removed { rule: RuleId }
 }
 
-/// Adds a rule; one that is there already is not added again.
+/// Adds a rule, unless an equal rule exists. Returns its id.
 pub fn add(draft: &mut Draft, scope: Scope, effect: Effect, matter: Matter) -> Result<RuleId, Refusal> {
     if matter.command.as_ref().is_some_and(|it| it.is_empty())
         || matter.path.as_ref().is_some_and(|it| it.is_empty())
         || matter.url.as_ref().is_some_and(|url| url.is_empty())
     {
-        return Err(Refusal::invalid("a pattern is not empty", "leave it out to fit anything"));
+        return Err(Refusal::invalid("a pattern cannot be empty", "leave it out to match anything"));
     }
     if let Scope::Agent(name) = &scope {
         crate::agent::find(draft.board(), name)?;
@@ -245,7 +252,7 @@ pub fn add(draft: &mut Draft, scope: Scope, effect: Effect, matter: Matter) -> R
     Ok(id)
 }
 
-/// Takes a rule away.
+/// Removes a rule.
 pub fn remove(draft: &mut Draft, id: RuleId) -> Result<(), Refusal> {
     if !draft.board().rules.contains_key(&id) {
         return Err(Refusal::missing(format!("there is no rule {id}"), "see regatta policy list"));
@@ -254,7 +261,7 @@ pub fn remove(draft: &mut Draft, id: RuleId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Takes away what was granted for something that has ended.
+/// Removes the rules for a task or mission that has ended.
 pub(crate) fn end_scope(draft: &mut Draft, scope: &Scope) {
     let ended: Vec<RuleId> = draft.board().rules.values().filter(|it| it.scope == *scope).map(|it| it.id).collect();
     for rule in ended {
@@ -262,13 +269,13 @@ pub(crate) fn end_scope(draft: &mut Draft, scope: &Scope) {
     }
 }
 
-/// What the policy says to a tool call, and which rule did.
+/// Returns the policy's decision about a tool call, with the rule or reason behind it.
 pub fn judge(board: &Board, attempt: &Attempt, agent: &Agent, tool: &Tool) -> (Effect, String) {
     let mut scopes = vec![Scope::Task(attempt.task)];
     scopes.extend(attempt.mission.map(Scope::Mission));
     scopes.extend([Scope::Agent(agent.name.clone()), Scope::Role(agent.role), Scope::All]);
     for scope in scopes {
-        // Within one scope a denial comes before a permission, and the newest before the older.
+        // Within one scope a denial takes precedence, then the newest rule.
         let fitting = || board.rules.values().rev().filter(|it| it.scope == scope && it.matter.fits(it.effect, tool));
         let found = fitting().find(|it| it.effect == Effect::Deny).or_else(|| fitting().next());
         if let Some(rule) = found {
@@ -278,12 +285,12 @@ pub fn judge(board: &Board, attempt: &Attempt, agent: &Agent, tool: &Tool) -> (E
     by_default(attempt.sandbox.is_some(), tool)
 }
 
-/// Where no rule fits.
+/// Returns the decision if no rule covers a call.
 fn by_default(confined: bool, tool: &Tool) -> (Effect, String) {
     let paths: Vec<String> = tool.paths.iter().map(|it| plain_path(it)).collect();
     let outside = paths.iter().any(|it| it.starts_with('/') || it.starts_with('~') || leads_out(it))
         || tool.urls.iter().any(|url| plain_url(url).starts_with("file:"));
-    // It only looks where it says at what, and runs nothing for it.
+    // A read or search counts as harmless only if it names its paths and runs no command.
     let looks = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
     let harmless = tool.command.is_none() && (looks || tool.kind == ToolKind::Think);
     match tool.kind {

@@ -1,7 +1,7 @@
 //! Projects: git repositories under management, each with a trunk.
 
-mod settings; // what regatta.toml says
-mod span; // lengths of time as people write them
+mod settings; // the settings of regatta.toml
+mod span; // durations as people write them
 
 use std::sync::Arc;
 
@@ -27,23 +27,23 @@ pub use span::Span;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Project {
     pub name: ProjectName,
-    /// Where the repository is. Core only compares it; the shell knows what it means.
+    /// Location of the repository. Core only compares it; the shell interprets it.
     pub location: String,
     pub trunk: BranchName,
     /// Commands that must pass on every tree that lands.
     pub validation: Vec<String>,
-    /// How long one such command may take, in milliseconds.
+    /// Maximum time of one such command in milliseconds.
     pub validation_timeout_ms: u64,
     #[serde(default, skip_serializing_if = "Settings::is_default")]
     pub settings: Settings,
-    /// What its landing queue remembers.
+    /// State of its landing queue.
     #[serde(default, skip_serializing_if = "Record::is_default")]
     pub queue: Record,
     pub created_wall: u64,
-    /// Work in progress that will collide.
+    /// Known collisions of work in progress.
     #[serde(default, skip_serializing_if = "Radar::is_default")]
     pub radar: Radar,
-    /// What its router has taken in.
+    /// State of its router.
     #[serde(default, skip_serializing_if = "Intake::is_default")]
     pub intake: Intake,
 }
@@ -54,7 +54,7 @@ facts! {
     Removed { project: ProjectName }
 }
 
-/// What is asked of [`add`].
+/// A project to add with [`add`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Add {
@@ -73,11 +73,13 @@ pub struct Remove {
     pub name: ProjectName,
 }
 
-/// Whether what is set can be kept to.
+/// Checks that the numbers in the settings are within their limits.
 fn check(settings: &Settings) -> Result<(), Refusal> {
-    let within = |name: &str, it: u32, most: u32| match (1..=most).contains(&it) {
-        true => Ok(()),
-        false => Err(Refusal::invalid(format!("{name} is 1 to {most}, not {it}"), "give a number in that range")),
+    let within = |name: &str, it: u32, most: u32| {
+        if (1..=most).contains(&it) {
+            return Ok(());
+        }
+        Err(Refusal::invalid(format!("{name} is 1 to {most}, not {it}"), "give a number in that range"))
     };
     within("leads.max_leads", settings.leads.max_leads, 100)?;
     within("leads.max_workers", settings.leads.max_workers, 64)?;
@@ -85,7 +87,7 @@ fn check(settings: &Settings) -> Result<(), Refusal> {
     within("router.max_answers", settings.router.max_answers, 20)
 }
 
-/// Adds a project, or brings its settings up to date; the same again changes nothing.
+/// Adds a project, or updates its settings. Equal settings change nothing.
 pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal> {
     if let Some(other) = draft.board().projects.values().find(|it| it.location == ask.location && it.name != ask.name) {
         return Err(Refusal::InUse {
@@ -119,7 +121,7 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
     Ok(name)
 }
 
-/// Brings the settings of a known project up to date.
+/// Updates the settings of a known project.
 pub fn change(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal> {
     if !draft.board().projects.contains_key(&ask.name) {
         return Err(Refusal::NoSuchProject { project: ask.name });
@@ -127,7 +129,7 @@ pub fn change(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refu
     add(draft, ask, now)
 }
 
-/// Removes a project that has no open work, with its hooks. Its repository and its history stay.
+/// Removes a project without open work, and its hooks. Its repository and its history stay.
 pub fn remove(draft: &mut Draft, name: &ProjectName) -> Result<(), Refusal> {
     let board = draft.board();
     if !board.projects.contains_key(name) {

@@ -1,6 +1,7 @@
-//! Providers that take no work for now: their limit is used up, or somebody must sign in or mend a setting.
+//! Parked providers and agents: their limit is used up, or somebody must sign in or fix a setting.
 //!
-//! What parks costs no attempt. A limit's end wakes it by itself; a missing sign-in waits for a person.
+//! Parking does not count as a failed attempt. A limit ends by itself; a missing sign-in waits for
+//! a person.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,7 @@ use crate::inbox::Snooze;
 use crate::refusal::{Refusal, seconds};
 use crate::session::Class;
 
-/// A provider, or an agent of none, that takes no new work.
+/// A provider, agent or bridge that takes no new work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Parked {
@@ -20,16 +21,16 @@ pub struct Parked {
     pub name: String,
     pub class: Class,
     pub reason: String,
-    /// When it goes on by itself, on the fleet clock; never, when a person must act.
+    /// Time at which it resumes, on the fleet clock; `None` if a person must act.
     pub until_at: Option<u64>,
     pub since_wall: u64,
-    /// How often in a row, for limits that name no end.
+    /// Number of consecutive limits without a known end.
     pub times: u32,
-    /// It takes work again, but its last limit named no end, and none of its work has gone well since: `times` counts
-    /// on.
+    /// It takes work again, but the last limit had no known end and none of its work has succeeded
+    /// since. `times` therefore keeps counting.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
-    /// Until when somebody put it off.
+    /// Time until which somebody postponed its inbox item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
 }
@@ -39,12 +40,14 @@ facts! {
     Freed { name: String, remembered: Option<u32> }
 }
 
-/// How long a limit is waited for that names no end: a minute, then twice as long each time until something has
-/// gone well, at most half an hour.
+/// First delay for a limit without a known end: a minute. It doubles each time until some work
+/// succeeds, up to [`LONGEST_MS`].
 const FIRST_MS: u64 = 60_000;
+/// Maximum delay for a limit without a known end.
 const LONGEST_MS: u64 = 30 * 60_000;
 
-/// What an agent's work hangs on: its provider's limit is shared, its own settings are not.
+/// Returns the name under which an agent's problem is parked: its provider's for limits, which are
+/// shared, and otherwise its own.
 pub fn lane_of(agent: &Agent, class: Class) -> String {
     match (&agent.provider, class) {
         (Some(provider), Class::RateLimit | Class::Overloaded) => provider.clone(),
@@ -52,13 +55,13 @@ pub fn lane_of(agent: &Agent, class: Class) -> String {
     }
 }
 
-/// What keeps an agent from taking work, if anything does.
+/// Returns the record that keeps an agent from taking work, if there is one.
 pub fn parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a Parked> {
     let parked = |name: &str| board.parked.get(name).map(|it| &**it).filter(|it| !it.over);
     parked(&format!("agent:{}", agent.name)).or_else(|| agent.provider.as_deref().and_then(parked))
 }
 
-/// Why, in words.
+/// Describes the reason in a sentence.
 pub fn describe(parked: &Parked, now: Now) -> String {
     match parked.until_at {
         Some(at) => format!(
@@ -74,17 +77,17 @@ pub fn describe(parked: &Parked, now: Now) -> String {
     }
 }
 
-/// Returns what keeps an agent from work until a person acts.
+/// Returns the description of a problem that needs a person.
 pub(crate) fn obstacle(class: Class) -> &'static str {
     if class == Class::Auth { "is not signed in" } else { "cannot work as it is set up" }
 }
 
-/// Returns the first line of a parked agent's reason, to be followed by other words.
+/// Returns the first line of a parked agent's reason, without a final period.
 fn why(parked: &Parked) -> &str {
     parked.reason.lines().next().unwrap_or_default().trim_end_matches('.')
 }
 
-/// Describes several agents that wait for a person for one and the same reason.
+/// Describes several agents that wait for a person for the same reason.
 pub fn describe_all(parked: &[&Parked]) -> String {
     let Some(first) = parked.first() else { return String::new() };
     let names: Vec<&str> =
@@ -94,7 +97,7 @@ pub fn describe_all(parked: &[&Parked]) -> String {
     format!("{few} {obstacle}: {}; fix that, then: regatta resume {}", why(first), names.join(" "))
 }
 
-/// Parks what an agent's work hangs on.
+/// Parks an agent, or its provider if a limit is the cause.
 pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: Option<u64>, reason: &str, now: Now) {
     let name = lane_of(agent, class);
     let before = draft.board().parked.get(&name).cloned();
@@ -108,13 +111,14 @@ pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: O
         }
         _ => None,
     };
-    // Parked already, and no later end is known: it is the same limit.
+    // Already parked without a later known end, so it is the same limit.
     if let (Some(before), None, true) = (&before, until_wall, limit)
         && before.class == class
     {
         return;
     }
-    // Several agents of one provider run into the same limit: the latest end counts, and is said once.
+    // Several agents of one provider run into the same limit. The latest end counts and is recorded
+    // once.
     if let Some(before) = before
         && before.class == class
         && (before.until_at.is_none() || before.until_at >= until_at)
@@ -134,8 +138,8 @@ pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: O
     draft.record(Event::ProviderParked(Stopped { parked }));
 }
 
-/// Parks what its service does not let in until a person has mended its credential. The same reason is said once; a
-/// new one takes its place, and it is as old as the first.
+/// Parks a bridge whose service rejects its credential, until a person fixes it. A repeated reason
+/// is ignored. A new reason replaces the old one but keeps its start.
 pub(crate) fn lock_out(draft: &mut Draft, name: String, reason: &str, now: Now) {
     let before = draft.board().parked.get(&name).cloned();
     if before.as_ref().is_some_and(|it| it.reason == reason) {
@@ -154,14 +158,14 @@ pub(crate) fn lock_out(draft: &mut Draft, name: String, reason: &str, now: Now) 
     draft.record(Event::ProviderParked(Stopped { parked }));
 }
 
-/// Its credential is taken again.
+/// Removes the record of a bridge whose credential works again.
 pub(crate) fn let_in(draft: &mut Draft, name: String) {
     if draft.board().parked.contains_key(&name) {
         draft.record(Event::ProviderFreed(Freed { name, remembered: None }));
     }
 }
 
-/// Lets a provider go on whose limit is over.
+/// Resumes a provider whose limit has ended.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     let over = |it: &&std::sync::Arc<Parked>| it.until_at.is_some_and(|at| at <= now.at);
     if let Some(parked) = draft.board().parked.get(name).filter(over) {
@@ -170,7 +174,7 @@ pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     }
 }
 
-/// Forgets the limits that named no end: the agent's work has gone well since.
+/// Forgets past limits without a known end, because the agent's work has succeeded since.
 pub(crate) fn worked(draft: &mut Draft, agent: &AgentName) {
     let Some(agent) = draft.board().agents.get(agent) else { return };
     let name = lane_of(agent, Class::RateLimit);
@@ -179,7 +183,7 @@ pub(crate) fn worked(draft: &mut Draft, agent: &AgentName) {
     }
 }
 
-/// Forgets what kept one agent, and not its whole provider, from working: it is started anew.
+/// Removes an agent's own record, but not its provider's, because the agent is started anew.
 pub(crate) fn forgive(draft: &mut Draft, agent: &AgentName) {
     let name = format!("agent:{agent}");
     if draft.board().parked.contains_key(&name) {
@@ -187,7 +191,7 @@ pub(crate) fn forgive(draft: &mut Draft, agent: &AgentName) {
     }
 }
 
-/// Lets an agent, and the provider it hangs on, go on because a person says so.
+/// Resumes an agent and its provider, because a person asked.
 pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     let board = draft.board();
     let is_provider = !board.agents.contains_key(name) && board.parked.contains_key(name.as_str());

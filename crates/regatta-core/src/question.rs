@@ -1,7 +1,8 @@
-//! Questions: short-lived attempts that answer in a thread, and triage of what is no command.
+//! Questions: short-lived attempts that answer in a thread, and triage of messages that are not
+//! commands.
 //!
-//! Both are tasks of the project's own agent, `shop-dev`, that leave a report and land nothing. They take none of the
-//! machine's room and none of the leads', so that a question never waits for a mission.
+//! Both are tasks of the project's own agent, `shop-dev`, that leave a report and land nothing.
+//! They take no slot of the machine and no lead's slot, so a question never waits for a mission.
 
 use std::sync::Arc;
 
@@ -19,29 +20,29 @@ use crate::project::Project;
 use crate::refusal::Refusal;
 use crate::task::{self, Add, Duty, Edit, How, Status, Task};
 
-/// A question, its answers, and what a follow-up goes on with.
+/// A thread with a question, its answers, and the session with which a follow-up continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Thread {
     /// The message that began it.
     pub root: MessageId,
-    /// Everything in it that a reply may be to.
+    /// Messages of the thread to which a reply may refer.
     pub messages: Vec<MessageId>,
-    /// The last turn of it, which the next one waits for.
+    /// The task of the last turn, for which the next turn waits.
     pub task: TaskId,
-    /// How hard it is thought about, and by which model.
+    /// Effort for the answers. `model` is the model that answers.
     pub effort: Effort,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Where the next turn goes on.
+    /// The session with which the next turn continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
-    /// One answer was asked for, and no talk.
+    /// The thread takes one answer and no follow-ups.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
 }
 
-/// How hard a question is thought about.
+/// The effort for a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -63,16 +64,17 @@ impl Effort {
 }
 
 facts! {
-    /// A thread began or went on.
+    /// A thread began or continued.
     Threaded { project: ProjectName, thread: Thread }
 }
 
-/// How many threads of a project are remembered: a follow-up to an older one is a new question.
+/// Maximum number of remembered threads per project. A follow-up to an older thread is a new
+/// question.
 pub(crate) const MOST_THREADS: usize = 100;
-/// How many messages of one thread are.
+/// Maximum number of remembered messages per thread.
 const MOST_MESSAGES: usize = 200;
 
-/// What is asked.
+/// A question with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Question<'a> {
     pub(crate) text: &'a str,
@@ -81,7 +83,7 @@ pub(crate) struct Question<'a> {
     pub(crate) once: bool,
 }
 
-/// Has a question answered in its thread.
+/// Adds a task that answers a question in its thread.
 pub(crate) fn ask(
     draft: &mut Draft,
     project: &Project,
@@ -116,13 +118,13 @@ pub(crate) fn ask(
     Ok(())
 }
 
-/// The thread that a message goes on with, if it is a reply in one that is open.
+/// Returns the open thread to which a message is a reply, if there is one.
 pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&'a Thread> {
     let to = message.reply_to?;
     project.intake.threads.iter().find(|it| !it.closed && it.messages.contains(&to))
 }
 
-/// Goes on in a thread; one turn at a time.
+/// Adds a task that answers the next message of a thread. It waits for the previous turn.
 pub(crate) fn follow_up(
     draft: &mut Draft,
     project: &Project,
@@ -133,11 +135,11 @@ pub(crate) fn follow_up(
     let agent = answerer(draft, project, now)?;
     let asked = format!(
         "Answer the next message of the thread that {} began. Change nothing in the repository. The `detail` of your \
-         result is your answer, and is posted in the thread.\n\n# {} says\n{}",
+         result is your answer, and is posted in the thread.\n\n# {} wrote\n{}",
         thread.root, message.sender, message.text
     );
     let duty = Duty::Answer { channel: message.channel.clone(), root: thread.root };
-    // One that failed is not waited for.
+    // The next turn does not wait for a failed one.
     let at_work = |it: &&Arc<Task>| it.status != Status::NeedsHuman;
     let before = draft.board().tasks.get(&thread.task).filter(at_work).map(|it| it.id);
     let add = Add {
@@ -154,6 +156,7 @@ pub(crate) fn follow_up(
     Ok(())
 }
 
+/// Adds a message to a thread's list, and drops the oldest beyond the maximum.
 fn push(messages: &mut Vec<MessageId>, id: MessageId) {
     messages.push(id);
     if messages.len() > MOST_MESSAGES {
@@ -161,7 +164,7 @@ fn push(messages: &mut Vec<MessageId>, id: MessageId) {
     }
 }
 
-/// Has somebody find out what is to become of a message that is no command.
+/// Adds a task that decides about a message that is not a command.
 pub(crate) fn triage(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> Result<(), Refusal> {
     let agent = answerer(draft, project, now)?;
     let asked = format!(
@@ -170,7 +173,7 @@ pub(crate) fn triage(draft: &mut Draft, project: &Project, message: &Message, no
          - `answer: ` and the answer, if a few sentences are enough\n\
          - `task: ` and one line that says what to do, then more lines if needed, if it is one small piece of work\n\
          - `lead: ` and the goal, if it takes several pieces of work that somebody must plan\n\
-         - `nothing`, if the message asks for nothing\n\n# {} says\n{}",
+         - `nothing`, if the message asks for nothing\n\n# {} wrote\n{}",
         message.sender, message.text
     );
     let duty = Duty::Triage { channel: message.channel.clone(), message: message.id };
@@ -181,6 +184,7 @@ pub(crate) fn triage(draft: &mut Draft, project: &Project, message: &Message, no
     give(draft, add, duty, None, agent, now).map(|_| ())
 }
 
+/// Adds a task with a duty and assigns it to the agent.
 fn give(
     draft: &mut Draft,
     add: Add,
@@ -195,11 +199,12 @@ fn give(
     Ok(task)
 }
 
-/// The project's own agent, which answers: `shop-dev`, with the program that the project names for it.
+/// Returns the project's own agent, `shop-dev`, which runs the program that the settings name.
+/// Creates the agent if necessary.
 fn answerer(draft: &mut Draft, project: &Project, now: Now) -> Result<AgentName, Refusal> {
     let name = lead::base_name(&project.name)?;
     let board = draft.board();
-    // A person may have added an agent of that name: then that one answers.
+    // If a person added an agent of that name, that agent answers.
     if board.agents.get(&name).is_some_and(|it| it.of.is_none()) {
         return Ok(name);
     }
@@ -208,7 +213,8 @@ fn answerer(draft: &mut Draft, project: &Project, now: Now) -> Result<AgentName,
     Ok(name)
 }
 
-/// Takes what an answer or a triage came to. The inner `Err` says why it cannot be used.
+/// Applies the result of an answer or a triage. The inner `Err` is the reason why the result cannot
+/// be used.
 pub(crate) fn finish(
     draft: &mut Draft,
     task: &Task,
@@ -218,7 +224,7 @@ pub(crate) fn finish(
     let detail = result.map(|it| it.detail.as_str()).filter(|it| !it.trim().is_empty());
     let said = detail.or(task.output.as_deref()).unwrap_or_default().trim().to_owned();
     if said.is_empty() {
-        return Ok(Err("it said it was done, and left no answer".into()));
+        return Ok(Err("it finished without an answer".into()));
     }
     let said: String = said.chars().take(bus::LONGEST_TEXT / 4).collect();
     match &task.duty {
@@ -229,7 +235,7 @@ pub(crate) fn finish(
                 push(&mut thread.messages, posted);
                 let resume = attempt.talk.session.is_some().then(|| attempt::resume_of(attempt, true));
                 thread.resume = resume.clone().filter(|_| thread.task == task.id);
-                // The next turn stands in line already.
+                // The next turn may already be queued.
                 for next in next_turns(draft.board(), task) {
                     task::set_duty(draft, next.id, duty.clone(), resume.clone())?;
                 }
@@ -238,7 +244,7 @@ pub(crate) fn finish(
         }
         Some(Duty::Triage { channel, message }) => {
             let settled = settle(draft, task, &attempt.agent, (channel, *message), &said, now);
-            // What cannot be done is an answer, too: the attempt is over either way.
+            // A refusal is posted as the answer, because the attempt is over in any case.
             if let Err(refusal) = settled {
                 let text = format!("{}. {}", refusal.message(), refusal.hint());
                 answer(draft, &attempt.agent, (channel, *message), text, now)?;
@@ -249,7 +255,7 @@ pub(crate) fn finish(
     Ok(Ok(()))
 }
 
-/// What a triage says is to become of a message.
+/// The decision of a triage about a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict<'a> {
     Answer(&'a str),
@@ -258,7 +264,8 @@ enum Verdict<'a> {
     Nothing,
 }
 
-/// Reads a triage's words. What is in no known form is an answer: a person reads it.
+/// Parses a triage's result. Text in an unknown form counts as an answer, because a person will
+/// read it.
 fn read(said: &str) -> Verdict<'_> {
     let lower = said.to_ascii_lowercase();
     let after = |word: &str| {
@@ -278,6 +285,7 @@ fn read(said: &str) -> Verdict<'_> {
     }
 }
 
+/// Carries out the decision of a triage.
 fn settle(
     draft: &mut Draft,
     task: &Task,
@@ -292,7 +300,7 @@ fn settle(
         Verdict::Task(text) => {
             let id = backlog(draft, &task.project, text, now)?;
             let text = format!(
-                "{id} is in the backlog: {}. regatta edit {id} --ready --files … lets it start",
+                "{id} is in the backlog: {}. regatta edit {id} --ready --files … makes it ready",
                 task::one_line(text, 200)
             );
             answer(draft, by, (channel, message), text, now).map(|_| ())
@@ -311,7 +319,7 @@ fn settle(
     }
 }
 
-/// Makes a task of some words, for somebody to look at before it starts.
+/// Adds a task to the backlog, so that somebody reviews it before it starts.
 pub(crate) fn backlog(draft: &mut Draft, project: &ProjectName, text: &str, now: Now) -> Result<TaskId, Refusal> {
     let (subject, rest) = text.trim().split_once('\n').unwrap_or((text, ""));
     let add = Add {
@@ -323,6 +331,7 @@ pub(crate) fn backlog(draft: &mut Draft, project: &ProjectName, text: &str, now:
     task::add(draft, add, None, now)
 }
 
+/// Posts an agent's answer as a reply.
 fn answer(
     draft: &mut Draft,
     by: &AgentName,
@@ -335,11 +344,12 @@ fn answer(
     bus::post(draft, post, Actor::Agent(by.clone()), now)
 }
 
+/// Returns the remembered thread that began with this message.
 fn thread<'a>(board: &'a Board, project: &ProjectName, root: MessageId) -> Option<&'a Thread> {
     board.projects.get(project)?.intake.threads.iter().find(|it| it.root == root)
 }
 
-/// The turns of the same thread that wait for this one.
+/// Returns the tasks of the same thread that wait for this turn.
 fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     let Some(Duty::Answer { root, .. }) = &task.duty else { return vec![] };
     let same = |it: &&Arc<Task>| matches!(&it.duty, Some(Duty::Answer { root: other, .. }) if other == root);
@@ -347,7 +357,7 @@ fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     waiting.filter(same).cloned().collect()
 }
 
-/// A turn of a thread came to nothing: what was asked after it does not wait for it any longer.
+/// Removes a turn without a result from the blockers of the next turns.
 pub(crate) fn pass_over(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
     for next in next_turns(draft.board(), task).iter().filter(|it| it.status.is_waiting()) {
         let blocked_by = next.blocked_by.iter().copied().filter(|it| *it != task.id).collect();
@@ -356,7 +366,7 @@ pub(crate) fn pass_over(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An answer or a triage did not come about: whoever asked is told, with what they can do.
+/// Announces that an answer or a triage failed, with the next step for the person who asked.
 pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     let (channel, to) = match &task.duty {
         Some(Duty::Answer { channel, root }) => (channel.clone(), *root),
@@ -369,7 +379,7 @@ pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Re
     } else {
         "ask again".into()
     };
-    let text = format!("No answer came of {}: {reason}. Next: regatta why {0}, {again}", task.id);
+    let text = format!("{} gave no answer: {reason}. Next: regatta why {0}, {again}", task.id);
     let labels = vec![Label::new("answer:failed").expect("our own labels are well formed")];
     bus::say(draft, channel, text.chars().take(2_000).collect(), (labels, Some(to)), now).map(|_| ())
 }

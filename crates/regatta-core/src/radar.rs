@@ -1,7 +1,8 @@
-//! The conflict radar: work in progress that will collide, known before either side is finished.
+//! The conflict radar: detects work in progress that will collide, before either side is finished.
 //!
-//! The shell looks at what is on disk and reports what does not merge; here it becomes a fact of the project, is told
-//! to both sides once, and is forgotten when it no longer holds. How often a warning came true is counted.
+//! The shell merges workspaces on trial and reports collisions. This module records them in the
+//! project, announces each collision once, and forgets it when it no longer holds. It also counts
+//! how often a warning came true.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,17 +13,17 @@ use crate::landing::announce;
 use crate::refusal::Refusal;
 use crate::task::{Status, Task};
 
-/// What is known of a project's work in progress.
+/// Known collisions of a project's work in progress, with counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Radar {
     pub collisions: Vec<Collision>,
-    /// How many warnings there were.
+    /// Number of warnings.
     pub warned: u64,
-    /// How many of them became a conflict in the queue.
+    /// Number of warnings that became a conflict in the queue.
     pub proved: u64,
-    /// How many ended without one.
+    /// Number of warnings that ended without a conflict.
     pub lapsed: u64,
 }
 
@@ -37,16 +38,16 @@ impl Radar {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Collision {
     pub one: TaskId,
-    /// The other task; the trunk when none is named.
+    /// The other task; `None` means the trunk.
     pub other: Option<TaskId>,
     pub paths: Vec<String>,
     pub since_wall: u64,
-    /// It became a conflict.
+    /// The collision became a conflict in the queue.
     #[serde(default)]
     pub proved: bool,
 }
 
-/// What the shell found on disk.
+/// A collision that the shell found on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     pub one: AttemptId,
@@ -55,17 +56,18 @@ pub struct Found {
 }
 
 facts! {
-    /// What is known changed.
+    /// The known collisions or counts changed.
     Changed { project: ProjectName, radar: Radar }
 }
 
-/// Takes in what a look at the project's workspaces found. Who will collide is told once.
+/// Applies the collisions that a check of the project's workspaces found. Each new collision is
+/// announced once.
 pub fn seen(draft: &mut Draft, name: &ProjectName, found: &[Found], now: Now) -> Result<(), Refusal> {
     let Some(project) = draft.board().projects.get(name).cloned() else { return Ok(()) };
     let mut radar = project.radar.clone();
     let mut collisions: Vec<Collision> = Vec::new();
     for it in found {
-        // Work that ended meanwhile has a landing to answer for it.
+        // If an attempt has ended in the meantime, the landing queue decides about its work.
         let task = |attempt: AttemptId| draft.board().attempts.get(&attempt).map(|it| it.task);
         let (Some(one), other) = (task(it.one), it.other.map(task)) else { continue };
         let other = match other {
@@ -94,7 +96,7 @@ pub fn seen(draft: &mut Draft, name: &ProjectName, found: &[Found], now: Now) ->
             continue;
         }
         if submitted(draft.board(), known) {
-            collisions.push(known.clone()); // the queue will tell
+            collisions.push(known.clone()); // the landing queue will prove or disprove it
         } else if !known.proved {
             radar.lapsed += 1;
         }
@@ -111,7 +113,8 @@ pub fn seen(draft: &mut Draft, name: &ProjectName, found: &[Found], now: Now) ->
     Ok(())
 }
 
-/// Whether `now` is the same collision as `known`, or what became of it when one side landed.
+/// Returns whether `now` is the same collision as `known`, or its continuation after one side
+/// landed.
 fn continues(board: &Board, known: &Collision, now: &Collision) -> bool {
     if (known.one, known.other) == (now.one, now.other) {
         return true;
@@ -121,7 +124,7 @@ fn continues(board: &Board, known: &Collision, now: &Collision) -> bool {
     (now.one == known.one && landed(other)) || (now.one == other && landed(known.one))
 }
 
-/// Whether one side is on its way to the trunk, where it will show who was right.
+/// Returns whether one side is submitted, so that the queue will prove or disprove the collision.
 fn submitted(board: &Board, it: &Collision) -> bool {
     let on_its_way = |task: TaskId| {
         let status = board.tasks.get(&task).map(|it| it.status);
@@ -132,7 +135,7 @@ fn submitted(board: &Board, it: &Collision) -> bool {
     all_open && (on_its_way(it.one) || it.other.is_some_and(on_its_way))
 }
 
-/// What both sides are told.
+/// Returns the message to both sides.
 fn warning(board: &Board, it: &Collision) -> String {
     let who = |task: TaskId| {
         let agent = board.attempts.values().find(|it| it.task == task).map(|it| format!(" (@{})", it.agent));
@@ -145,7 +148,7 @@ fn warning(board: &Board, it: &Collision) -> String {
     format!("{} and {other} will collide in {}{more}", who(it.one), shown.join(", "))
 }
 
-/// A landing of this task conflicted: the warnings about it were right.
+/// Marks the collisions of a task as proved, because its landing conflicted.
 pub(crate) fn conflicted(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     let Some(project) = draft.board().projects.get(name).cloned() else { return };
     let mut radar = project.radar.clone();
@@ -158,11 +161,11 @@ pub(crate) fn conflicted(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     }
 }
 
-/// Why a start waits, if it does: its manifest touches a file in which two others that are at work collide already, so
-/// that it would only join in. Who is one of the two is not held by it.
+/// Returns the reason why a task should not start yet: its manifest has a file in which two other
+/// running tasks already collide. A task that is itself part of the collision is not held back.
 pub fn heat(board: &Board, task: &Task) -> Option<String> {
     let project = board.projects.get(&task.project)?;
-    // A radar that is off notices no end.
+    // If the radar is off, it would never notice the end of a collision.
     if project.radar.collisions.is_empty() || project.settings.landing.radar.ms() == 0 {
         return None;
     }

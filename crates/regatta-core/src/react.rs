@@ -1,7 +1,8 @@
-//! What follows from each event. Read this file to learn what causes what.
+//! The consequences of each event. Read this file to learn what causes what.
 //!
-//! Follow-up verbs are decided in the same draft as their cause, so that no newcomer overtakes between two
-//! commits: what a claim's end frees goes to the first in line in the same commit.
+//! Consequences are decided in the same draft as their cause, so that no newcomer can get in
+//! between two commits. For example, a claim that is released goes to the first waiter in the same
+//! commit.
 
 use crate::attempt::{self, Findings, Verdict};
 use crate::board::{Board, Draft};
@@ -15,8 +16,8 @@ use crate::{
     approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, question, reconcile, route,
 };
 
-/// Decides what follows from `event` and returns what the shell must do. `before` is the board as it was
-/// before the command, where what has ended can still be seen.
+/// Decides the consequences of `event` and returns the effects that the shell must perform.
+/// `before` is the board before the command, which still has the items that ended.
 pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) -> Result<Vec<Effect>, Refusal> {
     let mut effects = Vec::new();
     if may_complete_a_wave(event) {
@@ -24,7 +25,8 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
     }
     match event {
         Event::ClaimReleased(it) => {
-            // A claim granted and released by one command was never seen by anybody, so nobody waited for it.
+            // A claim that one command granted and released was never visible, so nobody waited for
+            // it.
             if let Some(ended) = before.claims.get(it.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 if ended.uris.iter().any(claim::is_trunk) {
@@ -46,7 +48,8 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         Event::ClaimWaitEnded(it) => {
             if let Some(ended) = before.waits.get(it.wait()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
-                // A landing does not overtake who waits for the trunk, so it may have stood behind this wait.
+                // A landing does not overtake a waiter for the trunk, so it may have been queued
+                // behind this wait.
                 if ended.uris.iter().any(claim::is_trunk) {
                     trunk_freed(draft, now)?;
                 }
@@ -57,10 +60,11 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         }
         Event::AttemptStarted(it) => {
             let attempt = it.attempt();
-            effects.extend(match attempt.supervised {
-                true => Some(Effect::RunAttempt { attempt: attempt.id }),
-                false => (!attempt.bare).then_some(Effect::PrepareWorkspace { attempt: attempt.id }),
-            });
+            if attempt.supervised {
+                effects.push(Effect::RunAttempt { attempt: attempt.id });
+            } else if !attempt.bare {
+                effects.push(Effect::PrepareWorkspace { attempt: attempt.id });
+            }
         }
         Event::AttemptStopping(it) => effects.push(Effect::StopAttempt { attempt: *it.attempt() }),
         Event::AttemptLaunched(it) => launch::seen(draft, *it.attempt(), event, now),
@@ -86,7 +90,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             effects.extend(asks.then_some(Effect::ResolveTeam { launch: it.launch().id }));
         }
         Event::LaunchMoved(it) => {
-            // A lane that is tried again: its program is asked again.
+            // A lane that is tried again needs its program resolved again.
             if it.entry().state == launch::State::Queued && !it.entry().prepared {
                 effects.push(Effect::ResolveTeam { launch: *it.launch() });
             }
@@ -108,7 +112,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             if let Some(ended) = before.attempts.get(it.attempt()) {
                 claim::serve_waiters(draft, &claim::held_by_attempt(ended), now);
             }
-            // A member's session: what it means is the member's alone.
+            // The end of a team member's session concerns only that member.
             if let Some(ended) = before.attempts.get(it.attempt()) {
                 launch::ended(draft, ended, (*it.cause(), it.detail()), now)?;
             }
@@ -117,7 +121,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             for launch in stopping {
                 launch::advance(draft, launch, now);
             }
-            // An attempt begun and ended by one command never had a workspace.
+            // An attempt that one command began and ended never had a workspace.
             if let Some(ended) = before.attempts.get(it.attempt()) {
                 let goes_on = draft.board().tasks.get(&ended.task).and_then(|it| it.resume.as_ref());
                 if !ended.bare && goes_on.is_none_or(|it| it.workspace != ended.workspace()) {
@@ -147,7 +151,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         }
         Event::TaskValidating(it) => match draft.board().attempts.get(it.attempt()).filter(|it| it.bare).cloned() {
             None => effects.push(Effect::Validate { attempt: *it.attempt() }),
-            // Nothing of it is anywhere but in what it said: it is judged where it stands.
+            // An attempt without a workspace has only its report, so it is judged at once.
             Some(bare) => {
                 attempt::judged(draft, (bare.id, bare.token), Verdict::Bare, Findings::default(), now)?;
             }
@@ -221,7 +225,8 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             effects.push(Effect::PushBranch { conversation: *it.conversation(), commit: it.commit().clone() });
         }
         Event::HookFired(it) => effects.push(Effect::RunHook { firing: it.firing().id }),
-        // Facts that nothing follows from. A completed task unblocks its dependants by being completed.
+        // Events without consequences. A completed task unblocks its dependants by its status
+        // alone.
         Event::TeamCreated(_)
         | Event::TeamChanged(_)
         | Event::FleetLimited(_)
@@ -305,12 +310,13 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::DeliveryForgotten(_)
         | Event::FiringEnded(_) => {}
     }
-    // After who waited in line: a claim that went on to the next was never free.
+    // Hooks come after the waiters, because a claim that went to the next waiter was never free.
     hook::look(draft, before, event, now);
     Ok(effects)
 }
 
-/// Whether what a wave's commit waits for may have changed. Who joins it by landing is seen by the queue itself.
+/// Returns whether an event may have completed a wave commit. The queue itself notices new
+/// landings.
 fn may_complete_a_wave(event: &Event) -> bool {
     matches!(
         event,
@@ -325,7 +331,7 @@ fn may_complete_a_wave(event: &Event) -> bool {
     )
 }
 
-/// Somebody gave a trunk back: landings that were ready for it go on.
+/// Advances the queues with validated landings, because somebody released a trunk.
 fn trunk_freed(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     let ready: std::collections::BTreeSet<_> = draft
         .board()
@@ -340,11 +346,12 @@ fn trunk_freed(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What follows a landing outside, where the project has something to do there.
+/// Returns the effects after a landing: commands, a release and a push, as the project's settings
+/// say.
 fn after_landing(board: &Board, before: &Board, it: &landing::Landed) -> Vec<Effect> {
     let landed = before.landings.get(it.landing());
     let Some(project) = landed.and_then(|it| board.projects.get(&it.project)) else { return vec![] };
-    // What came from a remote is nothing that landed here.
+    // Commits from a remote did not land here, so no command or release follows.
     let joined = landed.is_some_and(|it| it.submission.joins.is_some());
     let (name, settings) = (project.name.clone(), &project.settings.landing);
     let mut effects = Vec::new();
@@ -358,7 +365,7 @@ fn after_landing(board: &Board, before: &Board, it: &landing::Landed) -> Vec<Eff
     effects
 }
 
-/// A landing is over: who waits for its task or its workspace may have them.
+/// Serves the waiters for a task's claims, because its landing is over.
 fn landing_freed(draft: &mut Draft, before: &Board, task: crate::ids::TaskId, now: Now) {
     let found = before.tasks.get(&task).or_else(|| draft.board().tasks.get(&task)).cloned();
     if let Some(task) = found {
@@ -366,11 +373,13 @@ fn landing_freed(draft: &mut Draft, before: &Board, task: crate::ids::TaskId, no
     }
 }
 
+/// Advances the queue of a landing that has ended.
 fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) -> Result<(), Refusal> {
     before.landings.get(&id).map_or(Ok(()), |ended| landing::advance(draft, &ended.project, now))
 }
 
-/// A task is over: what was granted for it ends, and the workspace of unfinished work goes.
+/// Ends the policies, approvals and budgets of an ended task. Returns the effect that removes the
+/// workspace of its unfinished work.
 fn task_ended(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) -> Option<Effect> {
     policy::end_scope(draft, &policy::Scope::Task(id));
     approval::end_task(draft, id, "its task is over");
@@ -381,20 +390,21 @@ fn task_ended(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: No
     (!used).then_some(Effect::RemoveWorkspace { attempt: left })
 }
 
-/// The lead of a task's mission hears what became of it.
+/// Notifies the lead of a task's mission.
 fn tell_lead(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, what: &str) {
     if let Some(task) = before.tasks.get(&id).cloned() {
         lead::task_news(draft, &task, what);
     }
 }
 
-/// What is no change did not come about: who waits for it is told.
+/// Notifies those who wait for a task's report or answer that it will not come.
 fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     question::lost(draft, task, reason, now)?;
     conversation::lost(draft, task, reason, now)?;
     lead::task_lost(draft, task, reason, now)
 }
 
+/// Ends the mission of a task, if it has no open task left.
 fn end_mission_of(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) {
     if let Some(mission) = before.tasks.get(&id).and_then(|it| it.mission) {
         mission::end_if_done(draft, mission, now);

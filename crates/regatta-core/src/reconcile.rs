@@ -1,11 +1,12 @@
-//! Which record is believed, and what is done when none says who owned whom.
+//! Reconciliation of team records: the choice between two records, and the comparison of a record
+//! with running processes.
 //!
-//! There is one record of a launch in the store; a second comes from a file that is put back, and an old one from before
-//! there were lanes. A record that knows the lanes is believed before a newer one that does not. Which lane somebody was
-//! on is not read into what is missing: not from tasks, not from agents, not from processes.
+//! The store has one record per launch. A second record comes from a restored backup file or from a
+//! version without lanes. A record with lanes wins over a newer one without. A missing lane is
+//! never inferred, neither from tasks nor from agents nor from processes.
 //!
-//! What lives is another question, and the attempts answer it (T7): a team whose record, or somebody's entry in it, is
-//! missing gets one from the sessions that run, so that a stop ends them and every reader shows them.
+//! Attempts alone prove what runs (T7). If a team's record or an entry is missing, it is rebuilt
+//! from the running sessions, so that a stop ends them and all readers show them.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -17,14 +18,15 @@ use crate::lane::{Kind, Lanes};
 use crate::launch::{self, Launch, State, Why};
 use crate::team::{self, Team};
 
-/// Which of two.
+/// One of two compared records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Left,
     Right,
 }
 
-/// How much a record knows: of lanes before all else, then of identities, then of its roster. Its age is no knowledge.
+/// Returns how complete a record is: by its lanes first, then its providers, then its roster. Its
+/// age does not count.
 fn richness(launch: &Launch) -> (bool, usize, usize, usize) {
     let lanes = launch.members.iter().filter(|it| it.lane.is_some()).count();
     let whole = !launch.lanes.is_empty() && lanes == launch.members.len();
@@ -32,7 +34,8 @@ fn richness(launch: &Launch) -> (bool, usize, usize, usize) {
     (whole, lanes, identities, launch.expected_members.len())
 }
 
-/// Which of two records of a team is believed: the richer one, and the newer of two that know as much.
+/// Returns the record to trust: the more complete one, or the newer one of two equally complete
+/// ones.
 pub fn prefer(left: &Launch, right: &Launch) -> Side {
     let by_age = || left.updated_wall.cmp(&right.updated_wall).then(left.revision.cmp(&right.revision));
     match richness(left).cmp(&richness(right)).then_with(by_age) {
@@ -41,32 +44,35 @@ pub fn prefer(left: &Launch, right: &Launch) -> Side {
     }
 }
 
-/// What a record says of its lanes.
+/// The knowledge of lanes in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Truth {
-    /// Everybody's lane.
+    /// All lanes are known.
     Known,
-    /// Nothing, and everybody in it may be launched by the primary lane: then there was no other.
+    /// No lane is recorded, but the primary lane may launch all members, so there was no other
+    /// lane.
     Primary,
-    /// Not enough, and somebody in it must have had a lane of its own.
+    /// Lanes are missing, and at least one member must have had a lane of its own. The text is the
+    /// reason.
     Lost(String),
 }
 
 impl Truth {
-    /// Whether nothing can be said.
+    /// Returns whether lanes are missing.
     pub fn is_lost(&self) -> bool {
         matches!(self, Truth::Lost(_))
     }
 }
 
-/// Says what a record knows of its lanes.
+/// Returns the knowledge of lanes in a record.
 pub fn truth(team: &Team, launch: &Launch, policy: &Lanes) -> Truth {
     let unplaced: Vec<_> = launch.members.iter().filter(|it| it.lane.is_none()).collect();
     let missing: Vec<_> = launch.expected_members.iter().filter(|it| launch.entry(it).is_none()).collect();
     if unplaced.is_empty() && missing.is_empty() && !launch.members.is_empty() {
         return Truth::Known;
     }
-    // Whatever points at a lane of its own: the wish, the record's own words, or another's lane.
+    // Evidence for secondary lanes: the team's settings, the record's providers, or a recorded
+    // lane.
     let wished = launch.expected_members.iter().filter_map(|it| team.member(it)).find(|it| {
         let pure = team.roster().all(|other| team.provider(other) == team.provider(&team.lead));
         !pure && !policy.is_primary(team.provider(it))
@@ -83,12 +89,13 @@ pub fn truth(team: &Team, launch: &Launch, policy: &Lanes) -> Truth {
             Truth::Lost(format!("its record has no entry for {}", missing.first().map_or("anybody", |it| it.as_str())))
         }
         (Some(name), _) | (None, Some(name)) => {
-            Truth::Lost(format!("its record does not say who owned whom, and {name} needs a lane of its own"))
+            Truth::Lost(format!("its record has no lanes, and {name} needs a lane of its own"))
         }
     }
 }
 
-/// Compares every team's record with what lives, after a restart. A session that is gone degrades its own member only.
+/// Compares the records of all teams with the running sessions after a restart. A missing session
+/// affects only its own member.
 pub(crate) fn settle_all(draft: &mut Draft, now: Now) {
     let teams: Vec<Arc<Team>> = draft.board().teams.values().cloned().collect();
     for team in teams {
@@ -101,7 +108,8 @@ pub(crate) fn settle_all(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Points a team at the record that is believed, if it points at none or at a poorer one, and puts the others away.
+/// Makes the most complete record the team's latest launch, and marks its other records as
+/// replaced.
 fn choose_record(draft: &mut Draft, team: &Team) {
     let records: Vec<Arc<Launch>> =
         draft.board().launches.values().filter(|launch| launch.team == team.name).cloned().collect();
@@ -118,7 +126,8 @@ fn choose_record(draft: &mut Draft, team: &Team) {
     }
 }
 
-/// Gives every session of a team that runs its entry in the team's record, and the team a record if it has none.
+/// Records each running session of a team in the team's record. Creates the record if there is
+/// none.
 fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
     let Some(team) = draft.board().teams.get(name).cloned() else { return };
     let sessions: Vec<Arc<Attempt>> =
@@ -135,7 +144,7 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
     launch::fill_roster(draft, &team, id, now);
 }
 
-/// Compares one record with what lives.
+/// Compares one record with the running sessions.
 pub(crate) fn settle(draft: &mut Draft, id: LaunchId, now: Now) {
     let Some(found) = draft.board().launches.get(&id).cloned() else { return };
     let Some(team) = draft.board().teams.get(&found.team).cloned() else { return };

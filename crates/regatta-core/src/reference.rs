@@ -1,4 +1,4 @@
-//! References: what a typed id can mean, and which meaning counts.
+//! References: the possible meanings of a typed id, and the choice between them.
 //!
 //! Several verbs accept ids of different kinds: `undo` takes a task or a commit, `stop` a task, an attempt, a mission or
 //! an agent. One text can be read in more than one way: `35312334` is task T35312334 or the beginning of a commit, and
@@ -13,7 +13,7 @@ use std::fmt;
 use crate::board::Board;
 use crate::ids::{AgentName, ApprovalId, AttemptId, BadName, FiringId, LandingId, MissionId, TaskId};
 
-/// The fewest characters of a commit id that name a commit.
+/// Minimum number of characters of an abbreviated commit id.
 const MIN_COMMIT_PREFIX: usize = 4;
 /// The length of a SHA-256 commit id.
 const MAX_COMMIT_PREFIX: usize = 64;
@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word before the colon that forces this kind.
+    /// Returns the word before the colon that forces this kind.
     fn word(self) -> &'static str {
         match self {
             Kind::Task => "task",
@@ -46,6 +46,7 @@ impl Kind {
         }
     }
 
+    /// Returns the letter of this kind's ids, if they have one.
     fn letter(self) -> Option<char> {
         match self {
             Kind::Task => Some('T'),
@@ -58,6 +59,7 @@ impl Kind {
         }
     }
 
+    /// Reads a text as this kind.
     fn read(self, text: &str) -> Result<Reference, BadName> {
         match self {
             Kind::Task => text.parse().map(Reference::Task),
@@ -89,6 +91,7 @@ pub enum Reference {
 }
 
 impl Reference {
+    /// Returns the kind of this reading.
     fn kind(&self) -> Kind {
         match self {
             Reference::Task(_) => Kind::Task,
@@ -121,7 +124,8 @@ impl Reference {
         format!("{}:{}", self.kind().word(), self.id())
     }
 
-    /// Whether the board has, or once had, the thing. Commits are not on the board, so they do not exist here.
+    /// Returns whether the board has or once had the thing. Commits are not on the board, so the
+    /// result is always `false` for them.
     pub fn exists(&self, board: &Board) -> bool {
         let given = |number: u64, highest: u64| number > 0 && number <= highest;
         match self {
@@ -136,7 +140,7 @@ impl Reference {
         }
     }
 
-    /// Whether the thing is live: not settled, ended or answered.
+    /// Returns whether the thing is live: not settled, ended or answered.
     pub fn is_live(&self, board: &Board) -> bool {
         match self {
             Reference::Task(id) => board.tasks.contains_key(id),
@@ -157,7 +161,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Why a text names no single thing.
+/// The reason why a text names no single thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unclear {
     /// Several things have this name.
@@ -166,7 +170,7 @@ pub enum Unclear {
     Missing(Reference),
 }
 
-/// Whether a text can be a commit id, or the beginning of one.
+/// Returns whether a text can be a commit id or the beginning of one.
 pub fn is_commit_prefix(text: &str) -> bool {
     (MIN_COMMIT_PREFIX..=MAX_COMMIT_PREFIX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -187,11 +191,11 @@ pub fn readings(text: &str, kinds: &[Kind], bare: &[Kind]) -> Result<Vec<Referen
         Some(letter) => first == Some(letter) || bare.contains(kind),
     };
     let found: Vec<Reference> = kinds.iter().filter(allowed).filter_map(|kind| kind.read(text).ok()).collect();
-    // A number that is too large names nothing. An agent of that name is reached as `agent:…`.
+    // A number that is too large names nothing. An agent with that name needs the prefix `agent:`.
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_only_agent = is_number && !bare.is_empty() && found.iter().all(|found| matches!(found, Reference::Agent(_)));
     if found.is_empty() || is_only_agent {
-        // The error of the kind that the letter names is the one that helps.
+        // The error of the kind that the letter names is the most helpful one.
         let named = kinds.iter().find(|kind| kind.letter().is_some() && kind.letter() == first);
         let kind = named.or(kinds.first()).copied().unwrap_or(Kind::Task);
         kind.read(text)?;

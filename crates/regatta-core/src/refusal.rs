@@ -1,7 +1,7 @@
-//! Refusals: why a command changed nothing, in words that help.
+//! Refusals: the reasons why a command changed nothing, in words that help.
 //!
-//! All of core's sentences to people are in this file. Each kind has one code, one class (which the doors
-//! turn into an exit code and an HTTP status) and a hint with the next step.
+//! Each kind of refusal has one code, one class (which the command line turns into an exit code and
+//! the API into an HTTP status), one message and a hint with the next step.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,34 +14,34 @@ use crate::ids::{
 use crate::pattern::Uri;
 use crate::task::Status;
 
-/// Who is in the way of a claim.
+/// The holder of a claim that conflicts with a requested one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Holder {
     pub claim: Option<ClaimId>,
     pub owner: Owner,
     pub uri: Uri,
-    /// Milliseconds until it ends by itself, if it does; a lower bound, since it may be renewed.
+    /// Milliseconds until the claim expires, if it does; a lower bound, because it may be renewed.
     pub ends_in_ms: Option<u64>,
     pub memo: String,
 }
 
-/// What a refusal means for the caller.
+/// The class of a refusal, which decides the exit code and the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The request itself is wrong: exit 2, HTTP 400.
     Usage,
-    /// What it names is not there: exit 1, HTTP 404.
+    /// The request names something that does not exist: exit 1, HTTP 404.
     Missing,
     /// The state does not allow it: exit 1, HTTP 409.
     State,
-    /// Somebody else was first, or the token is old: exit 5, HTTP 409.
+    /// Somebody else was first, or the token is outdated: exit 5, HTTP 409.
     Conflict,
-    /// It is no longer what the caller saw: exit 5, HTTP 412.
+    /// The item changed since the caller last saw it: exit 5, HTTP 412.
     Changed,
 }
 
-/// Why a command changed nothing.
+/// The reason why a command changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -50,7 +50,7 @@ pub enum Refusal {
         what: String,
         hint: String,
     },
-    /// An id names nothing, and no other variant has its kind.
+    /// An unknown id of a kind that has no variant of its own.
     Missing {
         what: String,
         hint: String,
@@ -170,7 +170,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// In the words for who asked: an agent that is full itself is told so.
+    /// Returns the refusal as `by` should read it: an agent that is itself at capacity gets its own
+    /// message.
     pub(crate) fn told_to(self, by: &Actor) -> Refusal {
         match self {
             Refusal::AtCapacity { agent, running, max } if *by == Actor::Agent(agent.clone()) => {
@@ -180,16 +181,17 @@ impl Refusal {
         }
     }
 
+    /// Refuses a request that is wrong in itself.
     pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
         Refusal::Invalid { what: what.into(), hint: hint.into() }
     }
 
-    /// Refuses an id that names nothing. Every command exits with 1 then.
+    /// Refuses an unknown id. Every command exits with 1 then.
     pub fn missing(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
         Refusal::Missing { what: what.into(), hint: hint.into() }
     }
 
-    /// The stable code that scripts test.
+    /// Returns the stable code that scripts test.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::Invalid { .. } => "invalid",
@@ -228,7 +230,7 @@ impl Refusal {
         }
     }
 
-    /// What it means for the caller.
+    /// Returns the class, which decides the exit code and the HTTP status.
     pub fn class(&self) -> Class {
         match self {
             Refusal::Invalid { .. } | Refusal::Cycle { .. } => Class::Usage,
@@ -266,7 +268,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the same request may succeed later, unchanged.
+    /// Returns whether the same request may succeed later without a change.
     pub fn retryable(&self) -> bool {
         matches!(
             self,
@@ -277,7 +279,7 @@ impl Refusal {
         )
     }
 
-    /// The thing to look at, if there is one.
+    /// Returns the id of the item that the refusal is about, if there is one.
     pub fn about(&self) -> Option<String> {
         match self {
             Refusal::ClaimHeld { holders } => holders.first().and_then(|it| it.claim).map(|it| it.to_string()),
@@ -298,7 +300,7 @@ impl Refusal {
         }
     }
 
-    /// What happened and why, one sentence without a period.
+    /// Returns what happened and why, as one sentence without a period.
     pub fn message(&self) -> String {
         match self {
             Refusal::Invalid { what, .. } | Refusal::Missing { what, .. } => what.clone(),
@@ -318,7 +320,7 @@ impl Refusal {
             }
             Refusal::Deadlock { cycle } => {
                 let names: Vec<String> = cycle.iter().map(ToString::to_string).collect();
-                format!("waiting would never end: {} wait for each other", names.join(", "))
+                format!("deadlock: {} wait for each other", names.join(" and "))
             }
             Refusal::ClaimEnded { claim } => format!("{claim} has ended: it was released, or it expired"),
             Refusal::StaleClaimToken { claim } => format!("that is not the token of {claim}, so nothing was changed"),
@@ -327,13 +329,15 @@ impl Refusal {
             Refusal::NoSuchTask { task } => format!("there is no task {task}"),
             Refusal::NoSuchRunner { runner } => format!("there is no runner {runner}"),
             Refusal::StaleRunner { runner } => {
-                format!("another process speaks for the runner {runner} now, or it was given up")
+                format!("another process now runs as runner {runner}, or the runner was given up")
             }
             Refusal::NoSuchMission { mission } => format!("there is no running mission {mission}"),
             Refusal::NoSuchTeam { team } => format!("there is no team {team}"),
-            Refusal::TeamRuns { team, cannot } => format!("team {team} runs, so this cannot be done now: {cannot}"),
+            Refusal::TeamRuns { team, cannot } => {
+                format!("team {team} is running, so this cannot be done now: {cannot}")
+            }
             Refusal::NoSuchLanding { landing } => format!("there is no landing {landing} in the queue"),
-            Refusal::AlreadyThere { what } => format!("{what} is there already, with other settings"),
+            Refusal::AlreadyThere { what } => format!("{what} already exists with different settings"),
             Refusal::InUse { what, by } => format!("{what} is in use by {by}"),
             Refusal::AtCapacity { agent, running, max } => {
                 format!("Agent \"{agent}\" is at capacity ({running}/{max} tasks)")
@@ -352,35 +356,35 @@ impl Refusal {
             }
             Refusal::Finished { task, status } => format!("{task} {}", status.already()),
             Refusal::Changed { what, since, at } => {
-                format!("{what} changed at revision {at}, after {since}, which is the last you saw of it")
+                format!("{what} changed at revision {at}; you have seen it only up to revision {since}")
             }
             Refusal::StaleAttempt { task, attempt, live: Some(live) } => {
-                format!("{attempt} no longer speaks for {task}: {live} does")
+                format!("{attempt} is no longer the current attempt of {task}: {live} is")
             }
             Refusal::StaleAttempt { task, attempt, live: None } => {
-                format!("{attempt} no longer speaks for {task}, or its token is wrong")
+                format!("{attempt} is no longer the current attempt of {task}, or its token is wrong")
             }
             Refusal::Cycle { tasks } => {
                 let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-                format!("these tasks would wait for each other for ever: {}", names.join(" → "))
+                format!("these tasks would wait for each other forever: {}", names.join(" → "))
             }
-            Refusal::NotOffered { task, agent } => format!("{task} is not on offer to {agent}"),
+            Refusal::NotOffered { task, agent } => format!("{task} is not offered to {agent}"),
             Refusal::NothingToLand { task, status } => {
                 format!("{task} {} and has no finished work to land", status.phrase())
             }
             Refusal::NothingToUndo { task, status } => {
-                format!("{task} {} and has nothing on the trunk to take back", status.phrase())
+                format!("{task} {} and has nothing on the trunk to undo", status.phrase())
             }
-            Refusal::TakenBack { task, by, has_landed: true } => format!("{task} landed, and {by} took it back"),
-            Refusal::TakenBack { task, by, has_landed: false } => format!("{by} is already taking {task} back"),
-            Refusal::PersonNeeded { task, reason } => format!("an agent cannot let {task} land: {reason}"),
+            Refusal::TakenBack { task, by, has_landed: true } => format!("{task} landed, and {by} undid it"),
+            Refusal::TakenBack { task, by, has_landed: false } => format!("{by} is already undoing {task}"),
+            Refusal::PersonNeeded { task, reason } => format!("an agent cannot approve {task}: {reason}"),
             Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
             Refusal::AlreadyAnswered { approval, by } => format!("{approval} was answered by {by}"),
-            Refusal::StaleLanding { landing } => format!("{landing} has moved on, so this report changes nothing"),
+            Refusal::StaleLanding { landing } => format!("this report on {landing} is outdated and changes nothing"),
         }
     }
 
-    /// What to do next.
+    /// Returns the next step for the caller.
     pub fn hint(&self) -> String {
         match self {
             Refusal::Invalid { hint, .. } | Refusal::Missing { hint, .. } => hint.clone(),
@@ -401,7 +405,7 @@ impl Refusal {
             ),
             Refusal::NoSuchTask { .. } => "see them with regatta task list".into(),
             Refusal::NoSuchRunner { .. } => "see regatta runner list".into(),
-            Refusal::StaleRunner { .. } => "register again; regatta runner does so by itself".into(),
+            Refusal::StaleRunner { .. } => "register again; regatta runner does so automatically".into(),
             Refusal::NoSuchMission { .. } => "see what runs with regatta status".into(),
             Refusal::NoSuchLanding { .. } => "see the queue with regatta queue".into(),
             Refusal::NoSuchTeam { .. } => "see them with regatta team list".into(),
@@ -409,10 +413,10 @@ impl Refusal {
                 "stop it, edit it, launch it again: regatta team stop {team}, regatta team edit {team}, regatta team \
                  relaunch {team}"
             ),
-            Refusal::AlreadyThere { .. } => "choose another name, or change the one that is there".into(),
+            Refusal::AlreadyThere { .. } => "choose another name, or change the existing one".into(),
             Refusal::InUse { .. } => "wait until that has ended, or stop it: regatta stop".into(),
             Refusal::AtCapacity { .. } => {
-                "offer it (--offer), let it wait in line (--queue), or wait until a task has finished".into()
+                "offer it (--offer), queue it (--queue), or wait until a task has finished".into()
             }
             Refusal::RunByRegatta { agent } => format!(
                 "give it a task: regatta assign T5 {agent}; to do one yourself in its name: regatta task poll --as {agent} \
@@ -420,14 +424,14 @@ impl Refusal {
             ),
             Refusal::NoCapacity { .. } => "finish one with regatta task finish, or raise max_tasks".into(),
             Refusal::Illegal { task, .. } => format!("see where it is: regatta show {task}"),
-            Refusal::Finished { task, .. } => format!("see what became of it: regatta show {task}"),
+            Refusal::Finished { task, .. } => format!("see what it did: regatta show {task}"),
             Refusal::Changed { what, .. } => format!("look at it again: regatta show {what}"),
             Refusal::StaleAttempt { .. } => "stop working on it and poll again: regatta task poll".into(),
-            Refusal::Cycle { .. } => "take one of these blockers away".into(),
+            Refusal::Cycle { .. } => "remove one of these blockers".into(),
             Refusal::NotOffered { task, .. } => format!("see who has it: regatta show {task}"),
             Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
             Refusal::PersonNeeded { task, .. } => format!("ask a person: regatta land {task}"),
-            Refusal::NothingToUndo { task, .. } => format!("see what became of it: regatta show {task}"),
+            Refusal::NothingToUndo { task, .. } => format!("see what it did: regatta show {task}"),
             Refusal::TakenBack { by, has_landed: true, .. } => format!("to bring it back: regatta undo {by}"),
             Refusal::TakenBack { by, has_landed: false, .. } => format!("see how far that is: regatta why {by}"),
             Refusal::KeyReused { .. } => "use a new key for each request".into(),
@@ -437,7 +441,7 @@ impl Refusal {
     }
 }
 
-/// A duration for people: `950 ms`, `12 s`, `3 min`.
+/// Formats a duration for people: `950 ms`, `12 s`, `3 min`.
 pub fn seconds(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),

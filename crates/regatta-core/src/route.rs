@@ -1,7 +1,9 @@
-//! The router: what a message in a project's channel asks for. It is code, so that routing costs no tokens.
+//! The router: finds the request in a message of a project's channel. It is plain code, so routing
+//! costs no tokens.
 //!
-//! Messages are taken in one by one, in their order, each once: a message that was handled is never handled again,
-//! whoever delivers it. While somebody holds `respond://<project>-dev` they wait, and go on when it is free.
+//! Messages are handled one by one, in their order and once each. A message that was already
+//! handled is ignored when it is delivered again. While somebody holds `respond://<project>-dev`,
+//! messages wait until that claim is free.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,17 +19,17 @@ use crate::project::{Project, Triage};
 use crate::question::{self, Effort, Question, Thread};
 use crate::refusal::Refusal;
 
-/// What a project's router has taken in.
+/// The state of a project's router.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Intake {
-    /// The last message that it looked at. All before it were, too, but for those that wait.
+    /// The last handled message. All earlier ones are handled, too, except those in `waiting`.
     pub handled: MessageId,
-    /// Messages that came while somebody else answered.
+    /// Messages that arrived while somebody else held the claim to answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Message>,
-    /// Questions that may be gone on with, the latest last.
+    /// Question threads that may get follow-ups, the latest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<Thread>,
 }
@@ -41,16 +43,16 @@ impl Intake {
 facts! {
     /// A message waits until the router may answer.
     Queued { project: ProjectName, message: Message }
-    /// A message was looked at, and this was made of it.
+    /// A message was handled; `what` is the kind of its request.
     Handled { project: ProjectName, message: MessageId, what: String }
 }
 
-/// How many messages wait at most: more is no talk but a flood.
+/// Maximum number of waiting messages; more would be a flood.
 const MOST_WAITING: usize = 500;
-/// How many leads one message starts at most.
+/// Maximum number of leads that one message starts.
 const MOST_AT_ONCE: u32 = 10;
 
-/// Labels of what agents and tools tell each other: nobody asks for anything with these.
+/// Labels of messages between agents and tools. Messages with these labels are never requests.
 const COORDINATION: [&str; 16] = [
     "answer",
     "answer:failed",
@@ -70,7 +72,7 @@ const COORDINATION: [&str; 16] = [
     "status",
 ];
 
-/// What a message asks for.
+/// The request in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked<'a> {
     /// `!dev [n] [task or words]`
@@ -87,12 +89,12 @@ pub(crate) enum Asked<'a> {
     Task(&'a str),
     Question(Question<'a>),
     Help,
-    /// A command that is none, or lacks something: what to say to it.
+    /// An unknown or incomplete command, with the reply.
     Unclear(String),
     Plain(&'a str),
 }
 
-/// Reads a message: forgiving of case and spacing, never of meaning.
+/// Parses a message. Case and spacing are lenient, the rest is strict.
 pub(crate) fn read<'a>(text: &'a str, base: &str) -> Asked<'a> {
     let text = without_address(text.trim(), base);
     let lower = text.to_ascii_lowercase();
@@ -124,18 +126,18 @@ pub(crate) fn read<'a>(text: &'a str, base: &str) -> Asked<'a> {
     match word.as_str() {
         "dev" => dev(words),
         "mission" if words.is_empty() => {
-            Asked::Unclear("say what the mission is to reach: `!mission Add rate limits`".into())
+            Asked::Unclear("name the goal of the mission: `!mission Add rate limits`".into())
         }
         "mission" => Asked::Mission(words),
         "leads" if words.is_empty() => Asked::Leads(None),
         "leads" => match words.parse::<u32>() {
             Ok(count) if (1..=MOST_AT_ONCE).contains(&count) => Asked::Leads(Some(count)),
-            _ => {
-                Asked::Unclear(format!("`!leads` takes a number from 1 to {MOST_AT_ONCE}, or nothing to see who leads"))
-            }
+            _ => Asked::Unclear(format!(
+                "`!leads` takes a number from 1 to {MOST_AT_ONCE}, or nothing to list the leads"
+            )),
         },
         "task" | "bead" if words.is_empty() => {
-            Asked::Unclear("say what is to be done: `!task Fix the typo in README`".into())
+            Asked::Unclear("describe the task: `!task Fix the typo in README`".into())
         }
         "task" | "bead" => Asked::Task(words),
         "q" => question(words, Effort::Low, model, "!q"),
@@ -146,16 +148,16 @@ pub(crate) fn read<'a>(text: &'a str, base: &str) -> Asked<'a> {
             other => other,
         },
         "help" => Asked::Help,
-        // `!nohooks` and its like are for hooks; `!` alone, or `!!!`, is no command either.
+        // `!nohooks` and similar words are for hooks. `!` alone and `!!!` are not commands either.
         "" | "nohooks" | "nochanhooks" | "noathooks" => Asked::Plain(text),
         other => {
             let other: String = other.chars().take(40).collect();
-            Asked::Unclear(format!("`!{other}` is no command"))
+            Asked::Unclear(format!("`!{other}` is not a command"))
         }
     }
 }
 
-/// Takes `@shop-dev` away from the front: who speaks to the project's agent speaks to the router.
+/// Removes a leading `@shop-dev`, because the router handles messages to the project's agent.
 fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
     let rest = text.strip_prefix('@').and_then(|it| it.strip_prefix(base));
     match rest {
@@ -166,13 +168,15 @@ fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
     }
 }
 
+/// Returns a question, or a reply if its text is empty.
 fn question<'a>(text: &'a str, effort: Effort, model: Option<String>, word: &str) -> Asked<'a> {
     match text {
-        "" => Asked::Unclear(format!("say what you want to know: `{word} Where is the login checked?`")),
+        "" => Asked::Unclear(format!("add the question: `{word} Where is the login checked?`")),
         text => Asked::Question(Question { text, effort, model, once: false }),
     }
 }
 
+/// Parses the arguments of `!dev`.
 fn dev(words: &str) -> Asked<'_> {
     let (first, after) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
     let (count, words) = match first.parse::<u32>() {
@@ -183,19 +187,19 @@ fn dev(words: &str) -> Asked<'_> {
     let one = words.split_whitespace().count() == 1;
     let task = words.parse::<TaskId>().ok().filter(|_| one && words.starts_with(['T', 't']));
     match task {
-        Some(_) if count > 1 => Asked::Unclear("one task has one lead".into()),
+        Some(_) if count > 1 => Asked::Unclear("a task can have only one lead".into()),
         Some(_) => Asked::Dev { count, task, words: "" },
         None => Asked::Dev { count, task: None, words },
     }
 }
 
-const HELP: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev` has a lead work through what waits, `!dev T7` \
-    through one task, `!dev WORDS` do what you say, `!dev 2` starts two. `!leads` shows who leads, `!leads 3` has three at \
-    work. `!task WORDS` puts a task into the backlog. `!q`, `!qq`, `!bigq QUESTION` are answered here with little, more or \
-    much thought, `!q(MODEL)` by that model; reply to go on, or ask with `!oneshot` for one answer. Anything else is looked \
-    at and answered, made a task, or handed to a lead.";
+const HELP: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev` starts a lead for the waiting tasks, `!dev T7` \
+    for one task, `!dev TEXT` for a goal, and `!dev 2` starts two leads. `!leads` lists the leads, `!leads 3` brings their \
+    number to three. `!task TEXT` puts a task into the backlog. `!q`, `!qq` and `!bigq QUESTION` answer here with low, medium \
+    or high effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single answer. Any other message \
+    is answered, made a task, or handed to a lead.";
 
-/// Takes a message in, if it is one that asks for something. Delivered again, it does nothing.
+/// Handles or queues a message, if it may be a request. A repeated delivery is ignored.
 pub(crate) fn intake(draft: &mut Draft, project: &ProjectName, message: &Message, now: Now) -> Result<(), Refusal> {
     let Some(found) = draft.board().projects.get(project).cloned() else { return Ok(()) };
     if message.id <= found.intake.handled || found.intake.waiting.iter().any(|it| it.id == message.id) {
@@ -206,9 +210,8 @@ pub(crate) fn intake(draft: &mut Draft, project: &ProjectName, message: &Message
     }
     if !found.intake.waiting.is_empty() || !is_free(draft, project, now) {
         if found.intake.waiting.len() >= MOST_WAITING {
-            let text = format!(
-                "{MOST_WAITING} messages wait to be answered already: this one is not taken in. Send it again later."
-            );
+            let text =
+                format!("{MOST_WAITING} messages are already waiting, so this one was dropped. Send it again later.");
             return reply(draft, message, text, now);
         }
         draft.record(Event::MessageQueued(Queued { project: project.clone(), message: message.clone() }));
@@ -217,7 +220,7 @@ pub(crate) fn intake(draft: &mut Draft, project: &ProjectName, message: &Message
     handle(draft, &found, message, now)
 }
 
-/// Goes on with what waited, as long as nobody else answers.
+/// Handles waiting messages while nobody else holds the claim to answer.
 pub(crate) fn drain(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
     loop {
         let Some(found) = draft.board().projects.get(project).cloned() else { return Ok(()) };
@@ -229,7 +232,7 @@ pub(crate) fn drain(draft: &mut Draft, project: &ProjectName, now: Now) -> Resul
     }
 }
 
-/// The projects whose router may go on, now that these are free.
+/// Returns the projects with waiting messages whose claim to answer is among these freed URIs.
 pub(crate) fn freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
     let waits = |it: &&std::sync::Arc<Project>| {
         !it.intake.waiting.is_empty() && respond(&it.name).is_some_and(|uri| uris.contains(&uri))
@@ -237,17 +240,19 @@ pub(crate) fn freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
     board.projects.values().filter(waits).map(|it| it.name.clone()).collect()
 }
 
-/// What is claimed by whoever answers in a project's name.
+/// Returns the URI that an agent claims while it answers for a project.
 fn respond(project: &ProjectName) -> Option<Uri> {
     Uri::new(&format!("respond://{project}-dev")).ok()
 }
 
+/// Returns whether nobody else holds the claim to answer.
 fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
     let uri = respond(project);
     uri.is_none_or(|it| claim::in_the_way(draft, &[it], claim::Mode::Exclusive, None, now).is_empty())
 }
 
-/// Whether a message is by somebody who may ask, and not what agents tell each other.
+/// Returns whether a message is from somebody who may make requests, and is not coordination
+/// between agents.
 fn asks(project: &Project, message: &Message) -> bool {
     let may = match &message.sender {
         Actor::Person(_) => true,
@@ -258,7 +263,7 @@ fn asks(project: &Project, message: &Message) -> bool {
     may && !message.labels.iter().any(coordinates)
 }
 
-/// Does what a message asks for, and says so in its thread. What cannot be done is said there, too.
+/// Carries out the request in a message, and replies in its thread. Refusals are posted there, too.
 fn handle(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> Result<(), Refusal> {
     let base = lead::base_name(&project.name)?;
     let asked = read(&message.text, base.as_str());
@@ -296,20 +301,20 @@ fn handle(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> 
             }
         }
         Asked::Task(words) => question::backlog(draft, &project.name, words, now).and_then(|id| {
-            let text = format!("{id} is in the backlog. regatta edit {id} --ready --files … lets it start");
+            let text = format!("{id} is in the backlog. regatta edit {id} --ready --files … makes it ready");
             reply(draft, message, text, now)
         }),
         Asked::Help => reply(draft, message, HELP.to_owned(), now),
-        Asked::Unclear(why) => reply(draft, message, format!("{why}. `!help` shows what there is."), now),
+        Asked::Unclear(why) => reply(draft, message, format!("{why}. `!help` lists the commands."), now),
     };
     match done {
         Ok(()) => Ok(()),
-        // A refusal is an answer, too; the message was posted all the same.
+        // A refusal becomes a reply, because the message itself was posted in any case.
         Err(refusal) => reply(draft, message, format!("{}. {}", refusal.message(), refusal.hint()), now),
     }
 }
 
-/// What was made of a message, for the log.
+/// Returns the kind of a request for the log.
 fn name_of(asked: &Asked<'_>, in_thread: bool, triage: Triage) -> &'static str {
     match asked {
         Asked::Plain(_) if in_thread => "follow_up",
@@ -325,9 +330,10 @@ fn name_of(asked: &Asked<'_>, in_thread: bool, triage: Triage) -> &'static str {
     }
 }
 
-const BACKLOG: &str = "Work through what waits in the project: take tasks that are ready and that nobody has (task_action \
-    claim), the most important first, have them done, and report what was reached.";
+const BACKLOG: &str = "Work through the waiting tasks of the project: take tasks that are ready and that nobody has \
+    (task_action claim), the most important first, have them done, and report the results.";
 
+/// Requests several missions with a lead, each for a goal or for the backlog.
 fn work(
     draft: &mut Draft,
     project: &Project,
@@ -342,6 +348,7 @@ fn work(
     Ok(())
 }
 
+/// Requests a mission with a lead, in reply to a message.
 fn begin(
     draft: &mut Draft,
     project: &Project,
@@ -361,7 +368,7 @@ fn begin(
     lead::ask(draft, ask, now).map(|_| ())
 }
 
-/// Who leads what, in words.
+/// Returns a list of a project's leads and their missions.
 fn who(board: &Board, project: &ProjectName) -> String {
     let lines: Vec<String> = lead::siblings(board, project, None)
         .iter()
@@ -369,11 +376,12 @@ fn who(board: &Board, project: &ProjectName) -> String {
         .collect();
     let most = board.projects.get(project).map_or(0, |it| it.settings.leads.max_leads);
     match lines.as_slice() {
-        [] => format!("Nobody leads now; up to {most} may."),
+        [] => format!("No leads are at work; the maximum is {most}."),
         lines => format!("{} of {most} leads are at work.\n{}", lines.len(), lines.join("\n")),
     }
 }
 
+/// Replies to a message in its channel.
 fn reply(draft: &mut Draft, message: &Message, text: String, now: Now) -> Result<(), Refusal> {
     let labels = vec![Label::new("answer").expect("our own labels are well formed")];
     let text: String = text.chars().take(bus::LONGEST_TEXT / 4).collect();

@@ -1,8 +1,9 @@
-//! Runners: processes on other machines that execute attempts. The daemon contains one of its own, which needs no row.
+//! Runners: processes on other machines that execute attempts. The daemon contains a runner of its
+//! own, which is not listed.
 //!
-//! A runner is up as long as it is heard of. What it ran when it was lost is given on only after it must have ended
-//! that by itself: it stops its programs when it hears nothing of the daemon for [`FENCE_MS`], and the daemon waits
-//! longer than that ([`LOST_MS`]).
+//! A runner is up as long as it sends heartbeats. When a runner is lost, its work is given to
+//! others only after its programs must have ended: a runner stops its programs if it gets no answer
+//! from the daemon for [`FENCE_MS`], and the daemon waits longer than that ([`LOST_MS`]).
 
 use std::sync::Arc;
 
@@ -16,24 +17,24 @@ use crate::ids::{AgentName, Now, RunnerName};
 use crate::refusal::Refusal;
 use crate::task::{self, Again};
 
-/// How often a runner lets itself be heard.
+/// Interval of a runner's heartbeats.
 pub const BEAT_MS: u64 = 15_000;
-/// After how long without an answer of the daemon a runner ends what it runs.
+/// Time without an answer from the daemon after which a runner stops its programs.
 pub const FENCE_MS: u64 = 45_000;
-/// After how long without a word a runner is lost.
+/// Time without a heartbeat after which a runner is lost.
 pub const LOST_MS: u64 = 60_000;
 
-/// How a runner stands.
+/// The state of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     Up,
-    /// It takes nothing new and leaves when what it runs has ended.
+    /// It takes nothing new, and leaves when its attempts have ended.
     Draining,
-    /// It said that it leaves.
+    /// It has signed off.
     Offline,
-    /// Nothing was heard of it for too long.
+    /// Its heartbeats stopped for too long.
     Lost,
 }
 
@@ -42,36 +43,36 @@ pub enum State {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Runner {
     pub name: RunnerName,
-    /// What tells its installation from another of the same name.
+    /// Identity of its installation, which distinguishes it from another one with the same name.
     pub identity: String,
-    /// Whose token it came with: nobody else speaks for it.
+    /// The access token with which it registered. Requests with another token are refused.
     #[serde(default)]
     pub token: String,
-    /// What it has: an agent that asks for labels runs only where all of them are.
+    /// Labels of its features. An agent with labels runs only on a runner that has all of them.
     pub labels: Vec<String>,
-    /// Whom it works for; anybody, when nobody is named.
+    /// Agents whose programs it runs; empty means all.
     pub agents: Vec<AgentName>,
-    /// How many attempts it may have at once.
+    /// Maximum number of simultaneous attempts.
     pub max_tasks: u32,
-    /// Which program it is.
+    /// Version of its program.
     pub version: String,
     pub state: State,
-    /// Only who knows it speaks for the runner: an older process of the same name is refused.
+    /// Number of its current process. Requests of an older process with the same name are refused.
     pub session: u64,
-    /// When it is lost, on the fleet clock, unless it is heard of.
+    /// Time at which it is lost without another heartbeat, on the fleet clock.
     pub expires_at: Option<u64>,
     pub since_wall: u64,
     pub seen_wall: u64,
 }
 
 impl Runner {
-    /// Whether it may run this agent's programs.
+    /// Returns whether it may run this agent's programs.
     pub fn serves(&self, agent: &Agent) -> bool {
         (self.agents.is_empty() || self.agents.contains(&agent.name))
             && agent.profile.labels.iter().all(|it| self.labels.contains(it))
     }
 
-    /// Whether its programs may be running.
+    /// Returns whether its programs may be running.
     pub fn is_there(&self) -> bool {
         matches!(self.state, State::Up | State::Draining)
     }
@@ -84,13 +85,13 @@ facts! {
     Removed { runner: RunnerName }
 }
 
-/// What is asked of [`register`].
+/// A runner's registration; see [`register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Register {
     pub name: RunnerName,
     pub identity: String,
-    /// The door says this, whatever is sent.
+    /// The server sets the access token and ignores a sent value.
     #[serde(default)]
     pub token: String,
     #[serde(default)]
@@ -102,7 +103,7 @@ pub struct Register {
     pub version: String,
 }
 
-/// Registers a runner, or the same one again after it was away. Returns its session.
+/// Registers a runner, or a known runner that comes back. Returns its session number.
 pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refusal> {
     if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
         return Err(Refusal::invalid(
@@ -113,7 +114,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
     if ask.identity.is_empty() || ask.identity.len() > 100 || ask.version.len() > 100 {
         return Err(Refusal::invalid(
             "a runner's identity has 1 to 100 characters, its version at most 100",
-            "let regatta runner make them",
+            "start it with regatta runner, which sets both",
         ));
     }
     let odd = |it: &&String| {
@@ -121,7 +122,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
     };
     if let Some(label) = ask.labels.iter().find(odd) {
         return Err(Refusal::invalid(
-            format!("{label:?} is no label"),
+            format!("{label:?} is not a label"),
             "a label has up to 64 letters, digits and - _ . :",
         ));
     }
@@ -132,7 +133,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
     {
         return Err(Refusal::InUse { what: format!("runner {}", ask.name), by: "another machine".into() });
     }
-    // Another installation has none of its workspaces.
+    // Another installation does not have the workspaces of the old one.
     if known.as_ref().is_some_and(|it| it.identity != ask.identity) {
         lose_attempts(draft, &ask.name, "its runner was replaced by another machine")?;
     }
@@ -155,7 +156,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
     Ok(session)
 }
 
-/// The runner, if `session` is its own.
+/// Returns the runner, if `session` is its current process.
 pub fn speaks_for(board: &Board, name: &RunnerName, session: u64) -> Result<Arc<Runner>, Refusal> {
     let runner = find(board, name)?;
     if runner.session != session || !runner.is_there() {
@@ -164,14 +165,14 @@ pub fn speaks_for(board: &Board, name: &RunnerName, session: u64) -> Result<Arc<
     Ok(runner)
 }
 
-/// Notes that a runner lives.
+/// Records a heartbeat.
 pub fn beat(draft: &mut Draft, name: &RunnerName, session: u64, now: Now) -> Result<(), Refusal> {
     speaks_for(draft.board(), name, session)?;
     draft.record(Event::RunnerRenewed(Renewed { runner: name.clone(), expires_at: now.at + LOST_MS }));
     Ok(())
 }
 
-/// Lets a runner take nothing new; it leaves when it has nothing more to do.
+/// Drains a runner: it takes nothing new, and leaves when its attempts have ended.
 pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
     match find(draft.board(), name)?.state {
         State::Up => change(draft, name, State::Draining, reason),
@@ -180,15 +181,15 @@ pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), R
     Ok(())
 }
 
-/// Takes a runner's word that it leaves and that nothing of it runs any more.
+/// Signs a runner off, after nothing of it runs any more.
 pub fn leave(draft: &mut Draft, name: &RunnerName, session: u64) -> Result<(), Refusal> {
     speaks_for(draft.board(), name, session)?;
     lose_attempts(draft, name, "its runner has left")?;
-    change(draft, name, State::Offline, "it said so");
+    change(draft, name, State::Offline, "it signed off");
     Ok(())
 }
 
-/// Removes a runner that is not there. What it left on its own machine is no longer waited for.
+/// Removes a runner that is not up. Unfinished work on its machine is given up.
 pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
     if find(draft.board(), name)?.is_there() {
         return Err(Refusal::InUse { what: format!("runner {name}"), by: "its own process, which is up".into() });
@@ -197,17 +198,18 @@ pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives up a runner of which nothing was heard for too long; what it ran waits for another, and costs no attempt.
+/// Marks a runner as lost if its heartbeats stopped for too long. Its tasks wait for another
+/// runner, without counting a failure.
 pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(), Refusal> {
     let over = draft.board().runners.get(name).is_some_and(|it| it.expires_at.is_some_and(|at| at <= now.at));
     if over {
         lose_attempts(draft, name, &format!("its runner {name} was lost"))?;
-        change(draft, name, State::Lost, "nothing was heard of it for too long");
+        change(draft, name, State::Lost, "its heartbeats stopped");
     }
     Ok(())
 }
 
-/// Gives every runner that is there one fresh lease after the daemon was away.
+/// Renews the lease of each runner that is up, after the daemon was down.
 pub(crate) fn refresh(draft: &mut Draft, now: Now) {
     let there: Vec<RunnerName> =
         draft.board().runners.values().filter(|it| it.is_there()).map(|it| it.name.clone()).collect();
@@ -220,10 +222,11 @@ fn change(draft: &mut Draft, name: &RunnerName, state: State, reason: &str) {
     draft.record(Event::RunnerChanged(Changed { runner: name.clone(), state, reason: reason.to_owned() }));
 }
 
+/// Ends the attempts of a runner as lost.
 fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
     let lost: Vec<_> = draft.board().attempts.values().filter(|it| it.runner.as_ref() == Some(name)).cloned().collect();
     for attempt in lost {
-        // One that is being stopped has handed its task back already.
+        // The task of an attempt that is being stopped has already been returned.
         if attempt.stopping.is_none() {
             task::try_again_after(draft, attempt.task, Cause::Lost, reason, Again::default())?;
         }
@@ -232,17 +235,18 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
     Ok(())
 }
 
-/// The runner of that name.
+/// Returns the runner with this name, or a refusal.
 pub fn find(board: &Board, name: &RunnerName) -> Result<Arc<Runner>, Refusal> {
     board.runners.get(name).cloned().ok_or_else(|| Refusal::NoSuchRunner { runner: name.clone() })
 }
 
-/// How many attempts a runner has.
+/// Returns the number of a runner's attempts.
 pub fn running(board: &Board, name: &RunnerName) -> u32 {
     board.attempts.values().filter(|it| it.runner.as_ref() == Some(name)).count() as u32
 }
 
-/// Why a runner, or with none the daemon's own, takes no more of this agent's attempts, if it does not.
+/// Returns the reason why a runner takes no more attempts of this agent, if there is one. `None`
+/// stands for the daemon's own runner.
 pub(crate) fn full(board: &Board, runner: Option<&RunnerName>, agent: &Agent) -> Option<String> {
     let Some(name) = runner else {
         return crate::schedule::machine_full(board).or_else(|| {
@@ -261,22 +265,23 @@ pub(crate) fn full(board: &Board, runner: Option<&RunnerName>, agent: &Agent) ->
     (running >= it.max_tasks).then(|| format!("the runner {name} runs {running} of at most {}", it.max_tasks))
 }
 
-/// Why no runner at all may run an agent, if that is so.
+/// Returns the reason why no runner can run an agent, if that is so.
 pub fn nowhere(board: &Board, agent: &Agent) -> Option<String> {
     let labels = &agent.profile.labels;
     if labels.is_empty() || board.runners.values().any(|it| it.state == State::Up && it.serves(agent)) {
         return None;
     }
     Some(format!(
-        "{} runs only where {} is, and no runner with that is up: regatta runner --labels {}",
+        "{} needs a runner with the labels {}, and none is up: regatta runner --labels {}",
         agent.name,
         labels.join(", "),
         labels.join(",")
     ))
 }
 
-/// Why an agent that runs only at runners is not there now, if it was: every runner that serves it was lost or has left.
-/// Derived: it is back as soon as one of them, or another, registers.
+/// Returns the reason why an agent that needs a runner has none now, if all its runners were lost
+/// or have left. The result is derived from the runners, so the agent is back as soon as one of
+/// them registers.
 pub fn away(board: &Board, agent: &Agent) -> Option<String> {
     if agent.profile.labels.is_empty() {
         return None;

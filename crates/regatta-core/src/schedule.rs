@@ -1,7 +1,8 @@
-//! Scheduling: which task an agent gets next, and why a task gets no agent yet.
+//! Scheduling: the choice of the next task for an agent, and the reasons why a task has no agent
+//! yet.
 //!
-//! [`poll`] is the only way work leaves the board. [`wait_reasons`] asks the same questions in the same
-//! order and writes the answers down for people (W1: whoever waits has a reason).
+//! Agents get tasks only through [`poll`]. [`wait_reasons`] checks the same conditions in
+//! the same order and describes the ones that fail to people (W1: every waiting task has a reason).
 
 mod wait; // the kinds of reasons for which a task waits
 
@@ -28,39 +29,39 @@ use crate::{
 
 pub use wait::{WaitKind, WaitReason};
 
-/// What is asked of [`poll`].
+/// A request for work; see [`poll`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Poll {
     pub agent: AgentName,
-    /// Only this project's tasks.
+    /// Restricts the poll to this project's tasks.
     #[serde(default)]
     pub project: Option<ProjectName>,
-    /// Only this mission's tasks.
+    /// Restricts the poll to this mission's tasks.
     #[serde(default)]
     pub mission: Option<MissionId>,
-    /// Only this task.
+    /// Restricts the poll to this task.
     #[serde(default)]
     pub task: Option<TaskId>,
-    /// How long the attempt may be silent; `None` means the default.
+    /// Maximum silence of the attempt in milliseconds; `None` means the default.
     #[serde(default)]
     pub lease_ms: Option<u64>,
-    /// It wants no workspace for what is only to be reported.
+    /// The agent wants no workspace for a task that only needs a report.
     #[serde(default)]
     pub bare: bool,
-    /// A person does the work in the name of an agent whose program Regatta would run.
+    /// A person does the work as an agent whose program Regatta would otherwise run.
     #[serde(default)]
     pub by_hand: bool,
 }
 
 impl Poll {
-    /// Asks for anything that `agent` may do.
+    /// Returns a request for any task that `agent` may do.
     pub fn of(agent: AgentName) -> Poll {
         Poll { agent, project: None, mission: None, task: None, lease_ms: None, bare: false, by_hand: false }
     }
 }
 
-/// What a poll gave.
+/// The attempt that a poll started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Grant {
@@ -70,10 +71,12 @@ pub struct Grant {
     pub project: ProjectName,
 }
 
-/// Gives the agent the oldest ready task of highest priority: first what it was offered, then what it was
-/// assigned, then its missions' tasks and the pool. `None` when there is no room or nothing is ready.
+/// Gives the agent the oldest ready task of the highest priority. Tasks offered to it come first,
+/// then tasks assigned to it, then the tasks of its missions and of the pool. Returns `None` when
+/// there is no free slot or no ready task.
 ///
-/// `facts` come with a poll of the shell, which will run the attempt: what it found out about the world counts, too.
+/// `facts` come with a poll of the shell, which runs the attempt. They are observations of the
+/// world that the gates check.
 pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> Result<Option<Grant>, Refusal> {
     if let Some(task) = ask.task.filter(|_| ask.by_hand && facts.is_none()) {
         return steer::take_over(draft, task, now).map(Some);
@@ -90,7 +93,7 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
         return Ok(None);
     }
     let runner = facts.and_then(|it| it.runner.as_ref());
-    // Who leads or answers takes none of the machine's room.
+    // Turns of a lead and answers take no slot of the machine.
     let light = ask.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.is_light());
     let full = match facts {
         Some(_) if light && runner.is_none() => !agent.profile.labels.is_empty(),
@@ -106,7 +109,7 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
     {
         return Ok(None);
     }
-    // The hints are used and mended on the way, whatever comes of it.
+    // The search uses and corrects the cached index, so the index is put back in any case.
     let mut lots = draft.take_lots();
     let next = next_for(draft.board(), &mut lots, ask, facts.map(|it| it.runner.as_ref()), now);
     draft.put_lots(lots);
@@ -128,11 +131,12 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
     Ok(Some(Grant { attempt, token: live.token, task: next, project: live.project.clone() }))
 }
 
-/// Whether a poll from outside would give something now: who waits asks this before it asks again.
+/// Returns whether a poll of an outside agent would succeed or be refused now. A waiting poller is
+/// woken only then.
 pub fn would_grant(board: &Board, ask: &Poll, now: Now) -> bool {
-    let Some(agent) = board.agents.get(&ask.agent) else { return true }; // it is told so
+    let Some(agent) = board.agents.get(&ask.agent) else { return true }; // the poll is refused
     if agent.is_run_by_regatta() && !ask.by_hand {
-        return true; // the poll is refused, which the caller should hear at once
+        return true; // the poll is refused, and the caller should get the refusal at once
     }
     agent.offline.is_none()
         && board.ready_count() > 0
@@ -142,9 +146,9 @@ pub fn would_grant(board: &Board, ask: &Poll, now: Now) -> bool {
         && next_for(board, &mut board.lots.clone(), ask, None, now).is_some()
 }
 
-/// The first task that an agent would get if a budget did not keep it back, and that budget's words.
+/// Returns the first task that only a budget keeps from an agent, with the budget's reason.
 pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(TaskId, String)> {
-    /// However long the lines are, the first few say it.
+    /// Maximum number of tasks to check per queue; the first few are enough.
     const FEW: usize = 100;
     let own = [ReadyFor::Offered(agent.clone()), ReadyFor::Agent(agent.clone())];
     let lines = own.into_iter().chain(board.projects.keys().cloned().map(ReadyFor::Pool));
@@ -156,7 +160,8 @@ pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(Tas
     lines.into_iter().find_map(first)
 }
 
-/// Writes down what the world has against a start for this mission; `true` when that is something.
+/// Records the gates that fail for this mission. Returns whether one of them blocks the whole
+/// mission.
 fn weigh(draft: &mut Draft, ask: &Poll, facts: &Facts, now: Now) -> bool {
     let Some(mission) = ask.mission.and_then(|it| draft.board().missions.get(&it)).cloned() else { return false };
     let against = gates::against(draft.board(), &mission, facts, now);
@@ -170,6 +175,8 @@ fn is_of(provider: Option<&str>, wanted: &str) -> bool {
     provider.is_some_and(|provider| provider_name::is_same(provider, wanted))
 }
 
+/// Returns the first ready task that fits a poll. `place` is `None` for an outside agent,
+/// `Some(None)` for this machine, and otherwise the runner that polls.
 fn next_for(
     board: &Board,
     lots: &mut Lots,
@@ -178,7 +185,7 @@ fn next_for(
     now: Now,
 ) -> Option<TaskId> {
     let agent = board.agents.get(&ask.agent)?;
-    // What holds for a whole mission is asked once.
+    // Conditions of a whole mission are checked once.
     let missions: BTreeMap<MissionId, Option<Step>> =
         board.missions.values().map(|it| (it.id, open_step(board, it))).collect();
     let paced = |task: &Task| match task.mission.map(|it| missions.get(&it)) {
@@ -220,7 +227,7 @@ fn next_for(
             step => Some(ReadyFor::Step(it.id, step)),
         }
     });
-    // The first of each line, then the first of those.
+    // The first task of each queue, then the best of those.
     let firsts: BTreeSet<(u8, TaskId)> = open
         .chain(pools)
         .filter_map(|line| first(&line))
@@ -229,7 +236,8 @@ fn next_for(
     firsts.into_iter().next().map(|it| it.1)
 }
 
-/// Whether a task starts without a run: somebody gave it to an agent whose program Regatta runs.
+/// Returns whether a task starts without a mission, because it is assigned to an agent whose
+/// program Regatta runs.
 pub fn starts_by_assignment(board: &Board, task: &Task) -> bool {
     let agent = task.assignee.as_ref().and_then(|name| board.agents.get(name));
     task.mission.is_none()
@@ -240,21 +248,22 @@ pub fn starts_by_assignment(board: &Board, task: &Task) -> bool {
         })
 }
 
-/// Whether the world has something against the start of this task in particular.
+/// Returns whether a gate of the mission holds back this task in particular.
 fn is_held_back(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|id| board.missions.get(&id));
     mission.is_some_and(|mission| mission.held.iter().any(|passage| passage.tasks.contains(&task.id)))
 }
 
-/// Whether a task can be worked on at this runner: what it left unfinished lies there, or lies nowhere any more.
+/// Returns whether a task can run on this runner: its unfinished work is there, or the runner with
+/// that work is gone.
 fn lies_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
     let Some(resume) = &task.resume else { return true };
     let gone = |it: &RunnerName| board.runners.get(it).is_none_or(|it| !it.is_there());
     resume.runner.as_ref() == runner || resume.runner.as_ref().is_some_and(gone)
 }
 
-/// The step of a mission whose tasks may start now, [`Step::ANY`] in flow; nothing while it drains or has all the
-/// workers it may have.
+/// Returns the step of a mission whose tasks may start now, or [`Step::ANY`] in flow mode. Returns
+/// `None` while the mission drains or has its maximum number of workers.
 fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
     if mission.state != mission::State::Active || mission_full(board, mission).is_some() {
         return None;
@@ -262,29 +271,31 @@ fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
     Some(if mission.mode == mission::Mode::Flow { Step::ANY } else { current_step(board, mission.id) })
 }
 
-/// How many of the machine's slots are taken. Who leads or answers a question takes none, nor does what runs elsewhere.
+/// Returns the number of the machine's slots in use. Turns of leads, answers, and attempts on other
+/// runners take none.
 pub fn machine_running(board: &Board) -> usize {
     // Most boards have no runner but the daemon's own.
-    match board.runners.is_empty() {
-        true => board.attempts.len() - board.light,
-        false => board.attempts.values().filter(|it| it.runner.is_none() && !it.light).count(),
+    if board.runners.is_empty() {
+        board.attempts.len() - board.light
+    } else {
+        board.attempts.values().filter(|it| it.runner.is_none() && !it.light).count()
     }
 }
 
-/// Why the machine takes no more attempts, if it does not.
+/// Returns the reason why the machine takes no more attempts, if it is full.
 pub fn machine_full(board: &Board) -> Option<String> {
     let (running, most) = (machine_running(board), board.limits.max_attempts);
     (running as u32 >= most).then(|| format!("this machine runs {running} of at most {most} attempts"))
 }
 
-/// Why a mission takes no more workers, if it does not.
+/// Returns the reason why a mission takes no more workers, if it is full.
 pub(crate) fn mission_full(board: &Board, mission: &Mission) -> Option<String> {
     let running = board.attempts.values().filter(|it| it.mission == Some(mission.id) && !it.light).count();
     let most = mission.max_workers;
     (running >= most as usize).then(|| format!("{} runs {running} of at most {most} workers", mission.id))
 }
 
-/// Why a task's wave has not its turn, if it has not.
+/// Returns the reason why it is not the turn of a task's wave, if that is so.
 pub(crate) fn not_its_wave(board: &Board, mission: &Mission, task: &Task) -> Option<String> {
     if mission.mode == mission::Mode::Flow {
         return None;
@@ -293,13 +304,13 @@ pub(crate) fn not_its_wave(board: &Board, mission: &Mission, task: &Task) -> Opt
     (task.step() != at_work).then(|| format!("it is in wave {}, and wave {at_work} is at work", task.step()))
 }
 
-/// What keeps a project's next attempt from having its ports, if anything does.
+/// Returns the refusal that the project's next attempt would get for its ports, if there is one.
 fn ports_short(draft: &Draft, project: &ProjectName, now: Now) -> Option<Refusal> {
     let settings = &draft.board().projects.get(project)?.settings.workspace;
     claim::free_ports(draft, settings.ports as usize, settings.port_range, now).err()
 }
 
-/// The projects that have too few free ports for one more attempt.
+/// Returns the projects that have too few free ports for one more attempt.
 fn short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
     let with_ports = || board.projects.values().filter(|it| it.settings.workspace.ports > 0);
     if with_ports().next().is_none() {
@@ -309,7 +320,8 @@ fn short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
     with_ports().filter(|it| ports_short(&draft, &it.name, now).is_some()).map(|it| it.name.clone()).collect()
 }
 
-/// The first step that still has work an agent could do. Tasks that only a person can move leave the barrier.
+/// Returns the first step that still has work for an agent. Tasks that only a person can move do
+/// not hold back later steps.
 fn current_step(board: &Board, mission: MissionId) -> Step {
     board
         .open_tasks_of(mission)
@@ -317,7 +329,8 @@ fn current_step(board: &Board, mission: MissionId) -> Step {
         .map_or(Step::default(), |it| it.0)
 }
 
-/// Whether only a person can move it on: it needs one, it is put by, or it may not start as it is.
+/// Returns whether only a person can move a task forward: it needs a decision, it is paused or in
+/// the backlog, or its contract or a standing rule blocks it.
 fn for_a_person(board: &Board, task: &Task) -> bool {
     match task.status {
         Status::NeedsHuman | Status::InReview | Status::Backlog => true,
@@ -328,7 +341,7 @@ fn for_a_person(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// Whether an open task goes on by itself: nobody must do something first.
+/// Returns whether an open task continues without a person's help.
 pub(crate) fn goes_on(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|it| board.missions.get(&it));
     let rests = task.status.is_waiting()
@@ -337,7 +350,8 @@ pub(crate) fn goes_on(board: &Board, task: &Task) -> bool {
     task.status.is_running() || !(rests || task.asleep || for_a_person(board, task) || stuck(board, task))
 }
 
-/// Whether a task waits to be started, and a person must first do something about each agent that could start it.
+/// Returns whether a task waits to start and each agent that could start it is parked until a
+/// person acts.
 fn are_agents_parked(board: &Board, mission: &Mission, task: &Task) -> bool {
     let needs_person = |name: &AgentName| {
         let parked = board.agents.get(name).and_then(|agent| provider::parked(board, agent));
@@ -350,13 +364,14 @@ fn are_agents_parked(board: &Board, mission: &Mission, task: &Task) -> bool {
         }
 }
 
-/// Whether a mission starts nothing until somebody does something about it.
+/// Returns whether a mission starts nothing until a person acts.
 fn starts_nothing(mission: &Mission) -> bool {
     let stops_all = |passage: &Passage| passage.kind == Some(WaitKind::Gate) && passage.tasks.is_empty();
     mission.state != mission::State::Active || mission.held.iter().any(stops_all)
 }
 
-/// Whether it waits, however indirectly, for something that only a person can move on.
+/// Returns whether a task waits, directly or indirectly, for a task that only a person can move
+/// forward.
 fn stuck(board: &Board, task: &Task) -> bool {
     let mut open: Vec<TaskId> = task.blocked_by.clone();
     let mut seen = BTreeSet::new();
@@ -375,17 +390,18 @@ fn stuck(board: &Board, task: &Task) -> bool {
     false
 }
 
-/// Whether work must say what it touches and how it is checked before it is given to an agent.
+/// Returns whether work needs a manifest and checks before an agent can get it.
 fn needs_contract(issue_type: IssueType, expects: Expects) -> bool {
     issue_type.needs_contract() && expects == Expects::Changes
 }
 
-/// Whether work is given to no agent because it does not say which files it touches.
+/// Returns whether work cannot go to an agent because it has no manifest.
 pub fn lacks_manifest(issue_type: IssueType, expects: Expects, files: &[PathPattern]) -> bool {
     needs_contract(issue_type, expects) && files.is_empty()
 }
 
-/// What keeps a task's contract from being complete, if anything does: the gate of DESIGN §5.
+/// Returns the part of the contract that a task lacks: a manifest, a test, or a check of its
+/// result.
 pub fn gate(board: &Board, task: &Task) -> Option<String> {
     if !needs_contract(task.issue_type, task.expects) {
         return None;
@@ -398,11 +414,11 @@ pub fn gate(board: &Board, task: &Task) -> Option<String> {
         return None;
     }
     if task.validation.tests.is_empty() {
-        return Some(format!("nothing tests it: give it a test with regatta edit {} --validate 'CMD'", task.id));
+        return Some(format!("it has no test: add one with regatta edit {} --validate 'CMD'", task.id));
     }
     if !task.validation.has_structure() {
         return Some(format!(
-            "nothing says what it must leave behind: name it with regatta edit {} --exists FILE, or give the project \
+            "nothing checks its result: name a file that must exist with regatta edit {} --exists FILE, or give the project \
              checks of its own ([validation] commands)",
             task.id
         ));
@@ -410,7 +426,8 @@ pub fn gate(board: &Board, task: &Task) -> Option<String> {
     None
 }
 
-/// Every reason why a task that is neither running nor terminal waits. Never empty for those (W1).
+/// Returns all reasons why a task waits. The list is never empty for a task that neither runs nor
+/// has ended (W1).
 pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
     let mut reasons = Vec::new();
     let mut say = |kind, text: String| reasons.push(WaitReason { kind, text });
@@ -495,9 +512,9 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
         },
         Status::Unassigned | Status::Offered | Status::Pending => {
             if task.asleep && task.converses() {
-                say(WaitKind::Question, "its turn is over: it goes on when somebody writes in its thread".into());
+                say(WaitKind::Question, "its turn is over; it continues when somebody writes in its thread".into());
             } else if task.asleep {
-                say(WaitKind::Lead, "its turn is over: it goes on when something happens in its mission".into());
+                say(WaitKind::Lead, "its turn is over; it continues when an event concerns its mission".into());
             }
             if let Some(reason) = &task.paused {
                 say(WaitKind::Paused, format!("it is paused: {reason}"));
@@ -521,7 +538,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             }
             if let Some(at) = task.not_before {
                 let wait = seconds(at.saturating_sub(now.at));
-                say(WaitKind::Backoff, format!("its last attempt broke off; the next starts in {wait}"));
+                say(WaitKind::Backoff, format!("its last attempt was interrupted; the next starts in {wait}"));
             }
             if let Some(gate) = gate(board, task) {
                 say(WaitKind::Gate, gate);
@@ -554,8 +571,8 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
     reasons
 }
 
-/// What a blocker is at, within a sentence: also whom it waits for itself. Its own blockers are not asked: they say so
-/// where they are looked at.
+/// Returns the current state of a blocker as part of a sentence, including the person or agent for
+/// which it waits. Its own blockers are left out, because they are shown with that task.
 fn at_now(board: &Board, task: &Task, now: Now) -> String {
     let attempt = task.attempt.and_then(|it| board.attempts.get(&it));
     match task.status {
@@ -590,6 +607,7 @@ fn at_now(board: &Board, task: &Task, now: Now) -> String {
     }
 }
 
+/// Returns a sentence about the holder of the trunk for which a landing waits.
 fn trunk_holder(board: &Board, landing: &crate::landing::Landing, now: Now) -> String {
     let uri = crate::pattern::Uri::of_trunk(&landing.project);
     let draft = Draft::of(board, now);
@@ -599,7 +617,7 @@ fn trunk_holder(board: &Board, landing: &crate::landing::Landing, now: Now) -> S
     }
 }
 
-/// Says who holds a URI, and until when.
+/// Returns a sentence that names the holder of a URI and the remaining time.
 fn describe_holder(board: &Board, holder: &Holder) -> String {
     let ends = holder.ends_in_ms.map_or(String::new(), |ms| format!(" for {} more unless renewed", seconds(ms)));
     format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner))
@@ -619,7 +637,8 @@ fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
     }
 }
 
-/// Reports what keeps the agents of a task from starting on it. Returns who has a free slot for it, if anybody.
+/// Reports the reasons why the agents of a task do not start it. Returns the agent that has a free
+/// slot for it, if there is one.
 fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(WaitKind, String)) -> Option<String> {
     let candidates: Vec<&AgentName> = match (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) {
         (Some(name), _) => vec![name],
@@ -660,7 +679,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
     if let Some(name) = task.resume.as_ref().and_then(|it| it.runner.as_ref())
         && board.runners.get(name).is_some_and(|it| it.is_there())
     {
-        say(WaitKind::Runner, format!("what is done of it so far lies at the runner {name}, and waits for room there"));
+        say(WaitKind::Runner, format!("its unfinished work is on runner {name}, so it waits for a free slot there"));
     }
     if let Some(full) = machine_full(board).filter(|_| !task.is_light()) {
         say(WaitKind::Machine, full);
@@ -694,7 +713,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
                 say(WaitKind::Lane, format!("{name} is a member of team {team}, and works while the team is up"))
             }
             _ if task.status == Status::Offered => {
-                say(WaitKind::Offer, format!("it is on offer to {name}, who has not answered"))
+                say(WaitKind::Offer, format!("it is offered to {name}, which has not answered"))
             }
             _ => say(WaitKind::Runner, format!("{name} has not asked for it yet: regatta task poll --as {name}")),
         },
@@ -708,33 +727,34 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         }
         (None, None) => say(
             WaitKind::Runner,
-            format!("nobody was told to start it: regatta run, or regatta assign {} NAME", task.id),
+            format!("no mission or agent has it: regatta run, or regatta assign {} NAME", task.id),
         ),
     }
     None
 }
 
-/// How a mission stands.
+/// Counts of a mission's open tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outlook {
     pub open: usize,
     pub running: usize,
     pub landing: usize,
-    /// Open tasks that only a person can move: they need one, their contract is incomplete, or a blocker is dead.
+    /// Open tasks that only a person can move: they need a decision, their contract is incomplete,
+    /// or a blocker is stuck.
     pub stuck: usize,
     /// Landings that wait for a person to clean up the checkout.
     pub held: usize,
 }
 
 impl Outlook {
-    /// Whether nothing more happens by itself.
+    /// Returns whether nothing more happens without a person.
     pub fn is_settled(&self) -> bool {
         self.running == 0 && self.landing == self.held && self.stuck + self.held == self.open
     }
 }
 
-/// Counts what is left of a mission.
+/// Counts the open tasks of a mission.
 pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
     let open: Vec<_> = board.open_tasks_of(mission).filter_map(|(_, id)| board.tasks.get(&id)).collect();
     let dead = dead(board, mission, &open);
@@ -754,24 +774,25 @@ pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
     out
 }
 
-/// Whether its landing waits until a person has cleaned up the checkout.
+/// Returns whether a task's landing is held until a person has cleaned up the checkout.
 fn lands_by_hand(board: &Board, task: &Task) -> bool {
     task.landing.and_then(|it| board.landings.get(&it)).is_some_and(|it| it.held.is_some())
 }
 
-/// Which of a mission's open tasks do not go on by themselves.
+/// Returns a mission's open tasks that do not continue without a person.
 fn dead(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
     let Some(mission) = board.missions.get(&mission) else { return BTreeSet::new() };
     let hopeless = |task: &Task| {
         task.status != Status::Landing && (!goes_on(board, task) || are_agents_parked(board, mission, task))
     };
     let mut dead: BTreeSet<TaskId> = open.iter().filter(|it| hopeless(it)).map(|it| it.id).collect();
-    // What waits for a landing that a person holds up waits for that person, and so does what waits for that.
+    // A task that waits for a held landing waits for a person, and so do all tasks that wait for
+    // that task.
     let by_hand: BTreeSet<TaskId> = open.iter().filter(|it| lands_by_hand(board, it)).map(|it| it.id).collect();
     let at_work = current_step(board, mission.id);
     loop {
         let stands = |id: &TaskId| dead.contains(id) || by_hand.contains(id);
-        // A wave in which nothing moves keeps the later ones waiting.
+        // A wave in which nothing moves blocks the later waves.
         let barrier = mission.mode == mission::Mode::Waves
             && !by_hand.is_empty()
             && open.iter().filter(|it| it.step() == at_work).all(|it| stands(&it.id));

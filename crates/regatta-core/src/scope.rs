@@ -1,7 +1,8 @@
-//! Scope escapes: what was found to do outside a task's manifest, by the diff or by the worker's own word.
+//! Scope escapes: changes and findings outside a task's manifest, from the diff or reported by the
+//! worker.
 //!
-//! They are kept on the task. What is held back stays in the capture, which a keep-ref holds (Q3); an escape becomes a
-//! task of its own only when somebody says so.
+//! They are kept on the task. Files that are held back stay in the capture, which a keep-ref holds
+//! (Q3). An escape becomes a task of its own only when somebody asks for it.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,19 +16,19 @@ use crate::project::Run;
 use crate::refusal::Refusal;
 use crate::task::{self, Add, Task};
 
-/// How it came to light.
+/// The source of an escape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// It was in what the worker left, whatever the worker said of it.
+    /// The diff of the worker's changes, independent of the worker's report.
     #[default]
     Diff,
-    /// The worker said so, and left the files alone.
+    /// The worker's report, without a change of the files.
     Said,
 }
 
-/// What a worker says it found outside its manifest.
+/// A worker's report of something to do outside its manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
@@ -36,7 +37,7 @@ pub struct Finding {
     pub suggested_files: Vec<String>,
 }
 
-/// One escape.
+/// A scope escape of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Escape {
@@ -52,10 +53,10 @@ facts! {
     Escaped { task: TaskId, escape: Escape }
 }
 
-/// How many escapes a task remembers; a worker that floods is not believed any further.
+/// Maximum number of escapes per task, against floods of reports.
 pub const MOST_ESCAPES: usize = 50;
 
-/// Notes what an attempt did or found outside its manifest. The same again changes nothing.
+/// Records an escape of an attempt. A repeated escape is ignored.
 pub(crate) fn note(draft: &mut Draft, attempt: &Attempt, found: Found, finding: Finding, now: Now) {
     let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
     let known = task.escapes.iter().any(|it| {
@@ -70,7 +71,7 @@ pub(crate) fn note(draft: &mut Draft, attempt: &Attempt, found: Found, finding: 
     draft.record(Event::TaskEscaped(Escaped { task: task.id, escape }));
 }
 
-/// Takes an attempt's own word for something outside its manifest, while it is at work.
+/// Records the report of a running attempt about something outside its manifest.
 pub fn report(
     draft: &mut Draft,
     (task, id, token): (TaskId, AttemptId, u64),
@@ -80,7 +81,7 @@ pub fn report(
     let attempt = attempt::speaks_for(draft.board(), task, id, token)?;
     let long = |it: &String| it.is_empty() || it.len() > 400;
     if finding.finding.trim().is_empty() || finding.finding.len() > 4_000 {
-        return Err(Refusal::invalid("a finding has 1 to 4000 bytes", "say what is to be done, and why"));
+        return Err(Refusal::invalid("a finding has 1 to 4000 bytes", "describe the work and the reason"));
     }
     if finding.suggested_files.len() > 50 || finding.suggested_files.iter().any(long) {
         return Err(Refusal::invalid("at most 50 files, each of at most 400 bytes", "name directories instead"));
@@ -90,19 +91,19 @@ pub fn report(
     Ok(())
 }
 
-/// What an escape is called, and the alias of the task that follows it up: `T3.1`.
+/// Returns the name of an escape, such as `T3.1`, which is also the alias of its follow-up task.
 pub fn name_of(task: TaskId, nth: usize) -> String {
     format!("{task}.{}", nth + 1)
 }
 
-/// Reads what [`name_of`] wrote.
+/// Parses a name that [`name_of`] made.
 pub fn parse_name(text: &str) -> Option<(TaskId, usize)> {
     let (task, nth) = text.rsplit_once('.')?;
     let nth: usize = nth.parse().ok()?;
     Some((task.parse().ok()?, nth.checked_sub(1)?))
 }
 
-/// The task that takes an escape up. It may have ended, so it is given as it was.
+/// Returns the follow-up task for an escape of the task `of`, which may have ended.
 pub fn follow_up(of: &Task, nth: usize) -> Result<Add, Refusal> {
     let Some(escape) = of.escapes.get(nth) else {
         return Err(Refusal::invalid(
@@ -152,13 +153,13 @@ pub fn left_out_note(task: &Task, attempt: AttemptId) -> Option<String> {
     })
 }
 
-/// A path as a pattern that means only it.
+/// Returns a pattern for one path, with `?` in place of wildcard characters.
 fn literal(path: &str) -> String {
     path.replace(['*', '?'], "?")
 }
 
-/// Splits changed paths by a task's manifest and what follows from it in a project with these settings: inside, and
-/// outside. A task without a manifest may touch anything.
+/// Splits changed paths into those inside and those outside a task's manifest, including derived
+/// files. For a task without a manifest all paths are inside.
 pub fn split(task: &Task, run: &Run, changed: &[String]) -> (Vec<String>, Vec<String>) {
     let reach = manifest::reach(run, &task.files);
     changed.iter().cloned().partition(|path| reach.is_empty() || reach.iter().any(|it| it.matches(path)))

@@ -1,17 +1,18 @@
-//! Full-text search, by words of our own making: what a word is, is decided here and nowhere else, so that every store
-//! finds the same messages (J12).
+//! Full-text search. The definition of a word is here and nowhere else, so that all stores find the
+//! same messages (J12).
 //!
-//! A word is a run of letters and digits, in small letters, cut after 64 characters. Scripts that are written without
-//! spaces (Han, Hiragana, Katakana) have a word for each character. Everything else only separates.
+//! A word is a run of letters and digits in lower case, cut after 64 characters. In scripts without
+//! spaces (Han, Hiragana, Katakana) each character is a word. All other characters only separate
+//! words.
 
 use std::collections::BTreeSet;
 
-/// Where a word is cut.
+/// Maximum length of a word in characters; longer words are cut.
 const LONGEST_WORD: usize = 64;
-/// The most words of a query that count.
+/// Maximum number of words in a query; further words are ignored.
 const MOST_WORDS: usize = 32;
 
-/// The words of a text, in order.
+/// Returns the words of a text, in order.
 pub fn words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut word = String::new();
@@ -37,20 +38,20 @@ pub fn words(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether a character is a word by itself.
+/// Returns whether a character is a word by itself.
 fn stands_alone(it: char) -> bool {
     matches!(it, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}')
         && it.is_alphanumeric()
 }
 
-/// What is looked for: every word, and what stands in quotes in that order without a word between.
+/// A search query: all of its words, and quoted phrases as consecutive words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     parts: Vec<Vec<String>>,
 }
 
 impl Query {
-    /// Reads a query: `merge "of main"`. Nothing when there is no word in it.
+    /// Parses a query such as `merge "of main"`. Returns `None` if it has no word.
     pub fn new(text: &str) -> Option<Query> {
         let mut parts = Vec::new();
         let mut left = MOST_WORDS;
@@ -58,26 +59,26 @@ impl Query {
             let mut found = words(piece);
             found.truncate(left);
             left -= found.len();
-            match nth % 2 {
-                0 => parts.extend(found.into_iter().map(|it| vec![it])),
-                _ if !found.is_empty() => parts.push(found),
-                _ => {}
+            if nth % 2 == 0 {
+                parts.extend(found.into_iter().map(|it| vec![it]));
+            } else if !found.is_empty() {
+                parts.push(found);
             }
         }
         (!parts.is_empty()).then_some(Query { parts })
     }
 
-    /// Every word of it, once.
+    /// Returns each word of the query once.
     pub fn words(&self) -> BTreeSet<&str> {
         self.parts.iter().flatten().map(String::as_str).collect()
     }
 
-    /// Whether having all its words is not enough: some must stand in a row.
+    /// Returns whether the query has phrases, so that the words alone do not decide.
     pub fn has_phrases(&self) -> bool {
         self.parts.iter().any(|it| it.len() > 1)
     }
 
-    /// Whether a text has what is looked for.
+    /// Returns whether a text matches the query.
     pub fn matches(&self, text: &str) -> bool {
         let text = words(text);
         self.parts.iter().all(|part| text.windows(part.len()).any(|it| it == part.as_slice()))

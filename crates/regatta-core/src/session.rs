@@ -1,14 +1,16 @@
-//! What an agent's program says, in one vocabulary for every provider. Plain data.
+//! The events of an agent's program, in one vocabulary for all providers. This module is plain
+//! data.
 //!
-//! Drivers translate each program's own stream into [`Said`]. Deltas stay in the transcript; what changes state
-//! (started, asked, plan, usage, limited, turn ended) is reported to the board.
+//! Drivers translate each program's own stream into [`Said`]. Deltas stay in the transcript. Events
+//! that change state (started, asked, plan, usage, limited, turn ended) are reported to the board.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a turn or a program went wrong. Each class has one consequence, and it is [`Class::consequence`].
+/// The class of a failure of a turn or a program. Each class has one
+/// [consequence](Class::consequence).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -27,24 +29,24 @@ pub enum Class {
     Crashed,
     /// It took too long.
     Timeout,
-    /// It was asked to stop.
+    /// It was cancelled.
     Cancelled,
     /// Its settings cannot work: an unknown model, a wrong flag, a missing program.
     BadConfig,
 }
 
-/// What follows from a [`Class`].
+/// The consequence of a [`Class`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
-    /// Again, after a pause; `counts` says whether it used up one of the task's attempts.
+    /// Another attempt after a delay. With `counts` this one counts as a failure.
     Retry { counts: bool },
-    /// The provider takes no new work until the reset; costs no attempt.
+    /// The provider gets no new work until the reset. This does not count as a failure.
     Park,
-    /// Again in a fresh session, with a summary of the old one.
+    /// Another attempt in a fresh session, with a summary of the old one.
     NewSession,
     /// A person must act first.
     NeedsPerson,
-    /// Nothing: somebody wanted it so.
+    /// Nothing, because somebody cancelled it.
     Nothing,
 }
 
@@ -61,7 +63,7 @@ impl Class {
         Class::BadConfig,
     ];
 
-    /// The one thing that follows from it.
+    /// Returns the consequence of this class.
     pub fn consequence(self) -> Consequence {
         match self {
             Class::Auth | Class::BadConfig | Class::Refused => Consequence::NeedsPerson,
@@ -73,7 +75,7 @@ impl Class {
         }
     }
 
-    /// Its name, as the API says it.
+    /// Returns its name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Class::Auth => "auth",
@@ -95,7 +97,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a tool does, as ACP names it; policy asks for this.
+/// The kind of a tool call, in ACP's terms. Policy rules can depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -113,7 +115,7 @@ pub enum ToolKind {
     Other,
 }
 
-/// How far a tool call is.
+/// The progress of a tool call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -125,7 +127,7 @@ pub enum ToolStatus {
     Failed,
 }
 
-/// A tool call; a later one with the same id replaces what it names.
+/// A tool call. A later one with the same id updates the fields that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -134,32 +136,34 @@ pub struct Tool {
     pub title: String,
     pub kind: ToolKind,
     pub status: ToolStatus,
-    /// The command line, for `execute`.
+    /// Command line, for `execute`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The files it touches, as the program named them.
+    /// Files that it touches, as the program named them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// The addresses it fetches, as the program named them.
+    /// Addresses that it fetches, as the program named them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
-    /// The rest of its input, as JSON or as the program worded it.
+    /// Rest of its input, as JSON or in the program's own form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
-    /// Whether its command or input was longer than [`MAX_OBJECT_CHARS`], so that the end is missing here.
+    /// True if its command or input was longer than [`MAX_OBJECT_CHARS`], so that the end is
+    /// missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
-    /// What it printed or changed, shortened.
+    /// Output or changes, shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
 
-/// The longest command or input of a call that is kept and shown whole, in characters.
+/// Maximum length of a call's command or input that is kept and shown whole, in characters.
 pub const MAX_OBJECT_CHARS: usize = 16 * 1024;
 
 impl Tool {
-    /// Returns what the call acts on: its command, addresses, files or input. `None` when the program does not name
-    /// it, so that nobody could say what a permission would permit (S13).
+    /// Returns the object of the call: its command, addresses, files or input. Returns `None` if
+    /// the program does not name it, because then nobody could say what a permission would permit
+    /// (S13).
     pub fn object(&self) -> Option<String> {
         let command = self.command.clone().filter(|line| !line.trim().is_empty());
         let urls = (!self.urls.is_empty()).then(|| self.urls.join(", "));
@@ -172,14 +176,15 @@ impl Tool {
             ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
                 command.or(paths).or(urls).or(filled_input)
             }
-            // The tool's name says what a call without input does.
+            // The tool's name describes a call without input.
             ToolKind::Search | ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => {
                 filled_input.or(command).or(urls).or(paths).or(input)
             }
         }
     }
 
-    /// Returns why a person cannot be asked about this call, if its object is missing or cut (S13).
+    /// Returns the reason why a person cannot decide about this call, if its object is missing or
+    /// cut (S13).
     pub fn hides_its_object(&self) -> Option<String> {
         let missing = match self.kind {
             ToolKind::Execute => "which command it would run",
@@ -196,7 +201,7 @@ impl Tool {
         }
     }
 
-    /// Describes the call in the words on which a person decides: the command, or the tool with its object.
+    /// Describes the call for the person who decides: the command, or the tool with its object.
     pub fn describe(&self) -> String {
         let object = self.object().filter(|object| object != "{}");
         match object {
@@ -211,13 +216,13 @@ impl Tool {
 
 /// The tool calls of a transcript that a reader was shown.
 ///
-/// A program sends an update for every line that a command prints. Readers who print one line per call want only those
-/// updates that change its status.
+/// A program sends an update for each line that a command prints. Readers that print one line per
+/// call want only the updates that change its status.
 #[derive(Clone, Debug, Default)]
 pub struct ShownCalls(BTreeMap<String, ToolStatus>);
 
 impl ShownCalls {
-    /// Returns whether `tool` is a call that was not shown yet, or one whose status has changed since.
+    /// Returns whether `tool` is a call that was not shown yet or whose status has changed since.
     pub fn is_news(&mut self, tool: &Tool) -> bool {
         let is_started = |status| matches!(status, ToolStatus::Pending | ToolStatus::InProgress);
         match self.0.insert(tool.id.clone(), tool.status) {
@@ -226,7 +231,8 @@ impl ShownCalls {
         }
     }
 
-    /// Forgets the calls of the turn before: a program may count its calls anew in every turn.
+    /// Forgets the calls of the previous turn, because a program may number its calls anew in each
+    /// turn.
     pub fn begin_turn(&mut self) {
         self.0.clear();
     }
@@ -240,7 +246,8 @@ pub struct PlanEntry {
     pub status: ToolStatus,
 }
 
-/// What an option of a permission request means. Options are chosen by this, never by place or name.
+/// The meaning of an option of a permission request. Options are chosen by their meaning, never by
+/// position or name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -260,14 +267,15 @@ pub struct AskOption {
     pub kind: OptionKind,
 }
 
-/// What an agent wants from a person before it goes on.
+/// The content of an agent's request to a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "want")]
 pub enum Want {
-    /// May it use this tool?
+    /// Permission to use a tool.
     Permission { tool: Tool, options: Vec<AskOption> },
-    /// A question; `choices` may be empty, `schema` is the JSON Schema of a form if it sent one.
+    /// A question. `choices` may be empty. `schema` is the JSON Schema of a form, if the program
+    /// sent one.
     Question {
         text: String,
         choices: Vec<String>,
@@ -285,13 +293,13 @@ pub struct Ask {
     pub want: Want,
 }
 
-/// What a person, a lead or a policy said to an [`Ask`].
+/// The answer of a person, a lead or a policy to an [`Ask`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "say")]
 pub enum Answer {
     Allow,
-    /// No, and why; the words go to the agent where its protocol can carry them.
+    /// A denial. The reason goes to the agent if its protocol has a place for it.
     Deny {
         words: Option<String>,
     },
@@ -304,7 +312,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// What was said, in a word or two.
+    /// Returns the answer in a few words.
     pub fn phrase(&self) -> String {
         match self {
             Answer::Allow => "allowed".into(),
@@ -316,7 +324,7 @@ impl Answer {
     }
 }
 
-/// Tokens and money, always cumulative over one native session. Cached input is not part of `input`.
+/// Tokens and cost, cumulative over one native session. Cached input is not part of `input`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -325,23 +333,24 @@ pub struct Usage {
     pub cached_input: u64,
     pub cache_write: u64,
     pub output: u64,
-    /// In millionths of a US dollar, where the program reports it or a price is known.
+    /// Cost in millionths of a US dollar, if the program reports it or a price is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_usd: Option<u64>,
 }
 
 impl Usage {
-    /// Whether nothing was used.
+    /// Returns whether nothing was used.
     pub fn is_nothing(&self) -> bool {
         *self == Usage::default()
     }
 
-    /// All tokens together.
+    /// Returns the sum of all tokens.
     pub fn tokens(&self) -> u64 {
         self.input + self.cached_input + self.cache_write + self.output
     }
 
-    /// The larger of each count: a count of one session never falls, so a lower one is an old report.
+    /// Returns the larger of each count. Counts of one session never fall, so a lower count is an
+    /// old report.
     pub fn most(&self, other: &Usage) -> Usage {
         Usage {
             input: self.input.max(other.input),
@@ -352,7 +361,7 @@ impl Usage {
         }
     }
 
-    /// What `self` has more than `before`.
+    /// Returns the difference to an earlier report.
     pub fn since(&self, before: &Usage) -> Usage {
         let money = |now: u64| now.saturating_sub(before.micro_usd.unwrap_or(0));
         Usage {
@@ -364,7 +373,7 @@ impl Usage {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(&self, more: &Usage) -> Usage {
         let micro_usd = match (self.micro_usd, more.micro_usd) {
             (None, None) => None,
@@ -380,40 +389,40 @@ impl Usage {
     }
 }
 
-/// Why a turn ended.
+/// The reason for the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// The model was done.
+    /// The model has finished.
     EndTurn,
     MaxTokens,
     MaxTurns,
     Refusal,
     Cancelled,
-    /// It broke off; the class says why.
+    /// The turn was interrupted; the class has the reason.
     Error,
 }
 
-/// Something an agent's program said.
+/// An event of an agent's program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "said")]
 pub enum Said {
-    /// A native session is open: from here prompts are taken, and this id resumes it.
+    /// A native session is open. It accepts prompts, and this id resumes it.
     Started {
         session: Option<String>,
         model: Option<String>,
     },
-    /// A prompt went in; `n` counts from 0.
+    /// A prompt was sent; `n` counts from 0.
     TurnStarted {
         n: u64,
     },
-    /// Part of what it says.
+    /// Part of the model's answer.
     Message {
         text: String,
     },
-    /// Part of what it thinks.
+    /// Part of the model's thoughts.
     Thought {
         text: String,
     },
@@ -422,39 +431,40 @@ pub enum Said {
         entries: Vec<PlanEntry>,
     },
     Asked(Ask),
-    /// It no longer wants an answer to this.
+    /// The program no longer wants an answer to this request.
     Withdrew {
         ask: String,
     },
-    /// Cumulative over the session it belongs to.
+    /// Usage, cumulative over its session.
     Usage {
         session: Option<String>,
         usage: Usage,
     },
-    /// How full the model's context is, in tokens.
+    /// Fill level of the model's context in tokens.
     Context {
         used: u64,
         size: u64,
     },
-    /// The provider's limit is used up; when it is over, as a date in milliseconds, if it said so.
+    /// The provider's limit is used up. `until_wall` is the end of the limit, if the provider named
+    /// it.
     Limited {
         until_wall: Option<u64>,
         detail: String,
     },
-    /// The turn that was running is over.
+    /// The running turn has ended.
     TurnEnded {
         stop: Stop,
         class: Option<Class>,
         detail: String,
     },
-    /// Anything else worth a line: a retry, a warning, what it printed aside.
+    /// Any other event worth a line: a retry, a warning, other output.
     Notice {
         text: String,
     },
 }
 
 impl Said {
-    /// Whether the board must know; the rest lives in the transcript alone.
+    /// Returns whether the event changes the board. All other events are only in the transcript.
     pub fn changes_state(&self) -> bool {
         match self {
             Said::Started { .. }

@@ -1,15 +1,18 @@
-//! Words of a line for a shell: what a person may copy, and what we give to `sh` ourselves.
+//! Quoting of words for a shell, for commands that a person copies and for commands that Regatta
+//! runs with `sh`.
 
-/// A word as any shell reads it back unchanged: as it is where that is plain, else within single quotes.
+/// Returns a word in a form that any shell reads back unchanged: as it is if it is plain, and
+/// otherwise in single quotes.
 ///
-/// A leading dash stays, as quotes would not keep a program from taking the word for an option.
+/// A leading dash stays, because quotes would not keep a program from reading the word as an
+/// option.
 pub fn quoted(word: &str) -> String {
     if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// Whether no shell sees more in it than the word. `A=b` at the beginning of a line would set a variable and `=b` is a
-/// program's path in zsh, so an equals sign is plain in an option only; and what is a letter beyond ASCII depends on
-/// the reader's locale.
+/// Returns whether no shell gives a word a special meaning. `A=b` at the beginning of a line would
+/// set a variable, and `=b` is a program's path in zsh, so an equals sign is plain only in an
+/// option. Letters beyond ASCII depend on the reader's locale, so they are not plain.
 fn is_plain(word: &str) -> bool {
     let option = word.starts_with('-');
     let plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+,".contains(it) || (option && it == '=');

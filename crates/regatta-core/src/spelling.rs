@@ -1,4 +1,4 @@
-//! The known word that somebody most likely meant by a misspelt one.
+//! Suggestions for misspelt words.
 
 /// The number of characters of a word that are compared.
 const MAX_CHARS: usize = 64;

@@ -1,30 +1,31 @@
-//! A project's standing rules: what past work taught, applied before a start and before a landing.
+//! A project's standing rules, which are applied before a start and before a landing.
 //!
-//! They are settings of the project (`[[rule]]`), not rows of their own. Before a start only a task's type and manifest
-//! are known; before a landing its diff is. What agents may do unasked is another matter: see `policy`.
+//! They are settings of the project (`[[rule]]`). Before a start only a task's type and manifest
+//! are known; before a landing its diff is known, too. Permissions of agents are a different topic:
+//! see `policy`.
 
 use crate::board::Board;
 use crate::pattern::PathPattern;
 use crate::project::{RuleAction, StandingRule};
 use crate::task::{IssueType, Task};
 
-/// A changed file as rules see it: its path, and the lines that were added.
+/// A changed file as rules see it: its path and the added lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Changed<'a> {
     pub path: &'a str,
     pub added: &'a [String],
 }
 
-/// A rule that is met, and where.
+/// A rule that matches, with the matching place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Met<'a> {
     pub rule: &'a StandingRule,
-    /// The file, and the added line if the rule looks for one.
+    /// The file, with the added line if the rule looks for text.
     pub at: Option<String>,
 }
 
 impl Met<'_> {
-    /// What it says, in one sentence.
+    /// Returns the rule's message in one sentence.
     pub fn words(&self) -> String {
         let name = if self.rule.name.is_empty() { "a rule" } else { &self.rule.name };
         let says = if self.rule.says.is_empty() { "no reason is given" } else { self.rule.says.trim() };
@@ -35,12 +36,14 @@ impl Met<'_> {
     }
 }
 
+/// Returns whether a rule applies to this type of task.
 fn of_type(rule: &StandingRule, issue_type: IssueType) -> bool {
     rule.action != RuleAction::Leave && (rule.types.is_empty() || rule.types.contains(&issue_type))
 }
 
-/// The rules that a task meets by its type and its manifest alone. One that looks for text is met by its files, so that
-/// whoever works there is told; it can stop only what it has seen.
+/// Returns the rules that match a task by its type and manifest alone. A rule that looks for text
+/// matches by its files, so that workers on those files see it. Such a rule can block only at the
+/// landing.
 pub fn at_start<'a>(rules: &'a [StandingRule], issue_type: IssueType, files: &[PathPattern]) -> Vec<Met<'a>> {
     let touches = |rule: &StandingRule| {
         rule.files.is_empty() || files.iter().any(|file| rule.files.iter().any(|it| it.overlaps(file)))
@@ -48,7 +51,8 @@ pub fn at_start<'a>(rules: &'a [StandingRule], issue_type: IssueType, files: &[P
     rules.iter().filter(|it| of_type(it, issue_type) && touches(it)).map(|rule| Met { rule, at: None }).collect()
 }
 
-/// The rules that a change meets: its files, and the text of its added lines where they look for some.
+/// Returns the rules that match a change by its files and, for rules that look for text, by its
+/// added lines.
 pub fn at_landing<'a>(rules: &'a [StandingRule], issue_type: IssueType, changed: &[Changed<'_>]) -> Vec<Met<'a>> {
     let met = |rule: &'a StandingRule| {
         let theirs = |path: &str| rule.files.is_empty() || rule.files.iter().any(|it| it.matches(path));
@@ -59,7 +63,7 @@ pub fn at_landing<'a>(rules: &'a [StandingRule], issue_type: IssueType, changed:
                 let line: String = line.trim().chars().take(120).collect();
                 Some(Met { rule, at: Some(format!("{}: {line}", file.path)) })
             }),
-            // By its type alone it spoke before the start.
+            // A rule that matches by type alone was applied before the start.
             None if rule.files.is_empty() => None,
             None => files.next().map(|file| Met { rule, at: Some(file.path.to_owned()) }),
         }
@@ -67,12 +71,12 @@ pub fn at_landing<'a>(rules: &'a [StandingRule], issue_type: IssueType, changed:
     rules.iter().filter(|it| of_type(it, issue_type)).filter_map(met).collect()
 }
 
-/// Whether any rule looks for text, so that the diff's lines are needed.
+/// Returns whether any rule looks for text, so that the lines of the diff are needed.
 pub fn looks_for_text(rules: &[StandingRule]) -> bool {
     rules.iter().any(|it| it.action != RuleAction::Leave && it.pattern.is_some())
 }
 
-/// What a standing rule says against starting a task, if one does.
+/// Returns the message of a standing rule that blocks the start of a task, if there is one.
 pub fn blocks(board: &Board, task: &Task) -> Option<String> {
     let rules = &board.projects.get(&task.project)?.settings.rule;
     if rules.is_empty() {

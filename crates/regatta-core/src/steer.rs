@@ -1,4 +1,4 @@
-//! Steering work that runs: a word to the agent, a pause, going on, another try.
+//! Steering of running work: messages to an agent, pauses, retries, takeovers and timeouts.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,38 +13,41 @@ use crate::session::Stop;
 use crate::task::{self, Add, Edit, Pause, Status};
 use crate::{inbox, landing};
 
-/// What an agent is told when it goes on after a pause.
+/// The prompt with which an agent continues after a pause.
 const GO_ON: &str = "Go on with the task from where you were.";
 
 facts! {
-    /// A follow-up, said when the turn before it has ended.
+    /// A follow-up prompt, which is sent when the current turn has ended.
     Told { attempt: AttemptId, text: String }
-    /// Its turn is cancelled and no prompt is said until it is let go.
+    /// The attempt's turn is cancelled, and no prompt is sent until it is resumed.
     Held { attempt: AttemptId, reason: String }
     LetGo { attempt: AttemptId }
-    /// It has more time, because it waits for a person.
+    /// The attempt has more time, because it waits for a person.
     Extended { attempt: AttemptId, until_at: u64 }
-    /// Nothing has been heard of it since then, for long; or, with nothing, it speaks again.
+    /// The attempt has been silent since `since_wall`. `None` means that it is active again.
     Quiet { attempt: AttemptId, since_wall: Option<u64> }
-    /// For whoever works on the task next.
+    /// A note for the next attempt at the task.
     Noted { task: TaskId, text: String }
 }
 
-/// Where a word went.
+/// The destination of a message to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Heard {
-    /// Into the running session, behind the turn under way.
+    /// The running session, after the current turn.
     Now(AttemptId),
-    /// Into the brief of the next attempt.
+    /// The brief of the next attempt.
     Next,
 }
 
-/// Says something to whoever works on a task, or to the next who will.
+/// Sends a message to the running attempt of a task, or leaves it for the next one.
 pub fn tell(draft: &mut Draft, id: TaskId, text: String) -> Result<Heard, Refusal> {
     if text.trim().is_empty() || text.len() > 64 * 1024 {
-        return Err(Refusal::invalid("a word to an agent has 1 byte to 64 KiB", "say it shorter, or name a file"));
+        return Err(Refusal::invalid(
+            "a message to an agent has 1 byte to 64 KiB",
+            "shorten it, or put it into a file and name the file",
+        ));
     }
     let task = task::find(draft.board(), id)?;
     if task.status.is_terminal() {
@@ -63,17 +66,18 @@ pub fn tell(draft: &mut Draft, id: TaskId, text: String) -> Result<Heard, Refusa
     }
 }
 
-/// Says something in a session that takes words.
+/// Sends a follow-up prompt to a running session.
 pub(crate) fn say(draft: &mut Draft, attempt: AttemptId, text: String) {
     draft.record(Event::AttemptTold(Told { attempt, text }));
 }
 
-/// Leaves a word for whoever works on a task next.
+/// Leaves a note for the next attempt at a task.
 pub(crate) fn note(draft: &mut Draft, task: TaskId, text: String) {
     draft.record(Event::TaskNoted(Noted { task, text }));
 }
 
-/// Keeps a task from going on. A session that can wait is only held; anything else is stopped, its work kept.
+/// Pauses a task. A session that can wait is held; any other attempt is stopped, and its work is
+/// kept.
 pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     task::edit(draft, id, Edit { paused: Some(Pause::Because(reason.to_owned())), ..Edit::default() })?;
@@ -90,7 +94,7 @@ pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal>
     }
 }
 
-/// Lets a task go on, or its landing.
+/// Resumes a task or its landing.
 pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     landing::go_on(draft, id)?;
@@ -101,7 +105,7 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let held = task.attempt.and_then(|it| draft.board().attempts.get(&it)).filter(|it| it.talk.held.is_some()).cloned();
     if let Some(attempt) = held {
         draft.record(Event::AttemptLetGo(LetGo { attempt: attempt.id }));
-        // The turn that was cut off does not begin again by itself.
+        // A cancelled turn does not start again by itself.
         let cut_off = attempt.talk.in_turn || attempt.talk.last.as_ref().is_some_and(|it| it.stop == Stop::Cancelled);
         if cut_off {
             draft.record(Event::AttemptTold(Told { attempt: attempt.id, text: GO_ON.to_owned() }));
@@ -112,11 +116,11 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The longest time that a person may work on a task that they took over.
+/// Maximum time for which a person may work on a task that they took over.
 const TAKEOVER_LEASE_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Starts an attempt for a person at a task that waits for one. Its workspace is made like that of a fix-up, so a conflict
-/// is in it. `regatta land` finishes the attempt.
+/// Starts an attempt for a person at a task that needs one. Its workspace is prepared like that of
+/// a fix-up, so it contains the conflict. `regatta land` finishes the attempt.
 pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<Grant, Refusal> {
     let task = task::find(draft.board(), id)?;
     landing::join::refuse_work(draft.board(), &task)?;
@@ -142,8 +146,8 @@ pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<Grant, Refus
     Ok(Grant { attempt, token, task: id, project: task.project.clone() })
 }
 
-/// Tries a task again that came back to a person, waits for its time, or failed. One that has failed stays failed
-/// (J7): its work is asked for again under a new number, which is returned.
+/// Retries a task that needs a person, is delayed, or failed. A failed task stays failed (J7), so
+/// its work is added as a new task. Returns the id of the task that is retried.
 pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: Now) -> Result<TaskId, Refusal> {
     if let Some(old) = failed {
         if old.id != id || draft.board().settled(id) != Some(old.status) || old.status == Status::Completed {
@@ -173,11 +177,12 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
             None,
             now,
         )?;
-        // Its mission goes on with it, and who waited for the old one waits for this.
+        // The new task joins the mission, and tasks that waited for the old one wait for the new
+        // one.
         if let Some(mission) = old.mission.filter(|it| draft.board().missions.contains_key(it)) {
             task::adopt(draft, again, (mission, old.step()), &old.project)?;
         }
-        // A person's assignment of the old task holds for the new one.
+        // A person's assignment of the old task also applies to the new one.
         let agent =
             old.assignee.as_ref().filter(|name| old.mission.is_none() && draft.board().agents.contains_key(*name));
         if let Some(agent) = agent {
@@ -188,15 +193,15 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
             let blocked_by = blocked_by.into_iter().map(|it| if it == old.id { again } else { it }).collect();
             task::edit(draft, dependent, Edit { blocked_by: Some(blocked_by), ..Edit::default() })?;
         }
-        // It is a new task with no past of its own: whoever takes it is told what became of the old one.
+        // The new task has no history, so its next attempt gets a note about the old one.
         let how = if old.status == Status::Cancelled { "was cancelled" } else { "failed" };
-        let why = old.reason.as_deref().unwrap_or("nobody said why");
+        let why = old.reason.as_deref().unwrap_or("no reason was given");
         let mut text = format!("This was tried before as {}, which {how}: {why}", old.id);
         if let Some(work) = &old.submission {
-            text += &format!("\nWhat was done then is commit {0}: `git show {0}` shows it.", work.commit);
+            text += &format!("\nThe earlier work is commit {0}: `git show {0}` shows it.", work.commit);
         }
         note(draft, again, text);
-        // Only what failed is in the inbox.
+        // Only failed tasks are in the inbox.
         if old.status == Status::Failed {
             inbox::dismiss(draft, old.id)?;
         }
@@ -210,7 +215,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
         Status::InProgress | Status::Validating => attempt::stop_task(draft, id, "tried again from the start")?,
         from => return Err(Refusal::Illegal { task: id, from, to: Status::Pending }),
     }
-    // `stop` pauses a task; another try is the opposite of that.
+    // `stop` pauses a task, and a retry ends the pause.
     if task.paused.is_some() {
         task::edit(draft, id, Edit { paused: Some(Pause::No), ..Edit::default() })?;
     }
@@ -218,7 +223,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
     Ok(id)
 }
 
-/// Ends a supervised attempt whose time is up, or that never said it was ready.
+/// Ends a supervised attempt whose time is up, or whose program did not open a session in time.
 pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     if attempt.stopping.is_some() || attempt.phase != attempt::Phase::Working {
@@ -230,7 +235,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
             return Ok(());
         }
     }
-    // Who waits for a person does not use up its time.
+    // An attempt that waits for a person does not use up its time.
     let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_awaited());
     if (attempt.talk.held.is_some() || waits) && attempt.until_at.is_some_and(|at| at <= now.at) {
         let until_at = now.at + draft.board().limits.attempt_timeout_ms;
@@ -249,11 +254,12 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
     attempt::broke_off(draft, attempt.task, Cause::TimedOut, reason)
 }
 
-/// Ends an attempt that was silent for too long; before that, notes that it says nothing, or speaks again.
+/// Ends an attempt that was silent for too long. Before that, records that it is silent or active
+/// again.
 pub fn silent(draft: &mut Draft, id: AttemptId, token: u64, since_ms: Option<u64>) -> Result<(), Refusal> {
     let attempt = attempt::live(draft.board(), id, token)?;
     let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_awaited());
-    // A member between two turns has nothing to say.
+    // A team member is silent between two turns.
     let idle = attempt.standing.is_some() && !attempt.talk.in_turn;
     let hung = !idle && since_ms.is_some_and(|it| it >= draft.board().limits.silence_ms);
     if hung
@@ -266,7 +272,7 @@ pub fn silent(draft: &mut Draft, id: AttemptId, token: u64, since_ms: Option<u64
         attempt::stop(draft, id, Cause::Hung, reason.clone());
         return attempt::broke_off(draft, attempt.task, Cause::Hung, &reason);
     }
-    // Half of that time is long enough that somebody may want to look.
+    // After half of that time somebody may want to look.
     let long = since_ms.filter(|it| *it >= draft.board().limits.silence_ms / 2);
     let stands = idle || waits || attempt.talk.held.is_some() || attempt.phase != attempt::Phase::Working;
     let since_wall = long.filter(|_| !stands).map(|it| draft.now().wall.saturating_sub(it));

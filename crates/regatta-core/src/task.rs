@@ -1,11 +1,11 @@
 //! Tasks: one unit of work, one state machine ([`next_status`]), and the verbs that drive it.
 //!
-//! "Blocked" is not a state: it is derived from blockers. A retry is not a state either: a task that comes
-//! back is pending or unassigned again, with one attempt more in its history.
+//! "Blocked" is not a state, because it follows from the blockers. A retry is not a state either: a
+//! task that comes back is pending or unassigned again, with one more attempt in its history.
 
-mod add; // adding and editing
-mod fixup; // finished work that must be mended
-mod status; // where it is, and the whole state machine
+mod add; // adding and editing tasks
+mod fixup; // finished work that needs a fix before it can land
+mod status; // the status and the state machine
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) use fixup::mend;
 pub use fixup::{Conflict, ConflictKind, Fixup, MOST_FIXUPS, SettledPath};
 pub use status::{Status, next_status};
 
-/// What kind of work it is; decides which gates apply.
+/// The kind of work; it decides which gates apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -51,13 +51,13 @@ pub enum IssueType {
 }
 
 impl IssueType {
-    /// Whether it must name its files and how it is checked before it is given to an agent.
+    /// Returns whether this kind of work needs a manifest and checks before an agent can get it.
     pub fn needs_contract(self) -> bool {
         matches!(self, IssueType::Feature | IssueType::Bug | IssueType::Task)
     }
 }
 
-/// What finishing it must leave behind.
+/// The result that a finished task must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -89,18 +89,18 @@ pub struct Validation {
 }
 
 impl Validation {
-    /// Whether it says what must be there, beside what must pass.
+    /// Returns whether it requires files or contents, besides commands that must pass.
     pub fn has_structure(&self) -> bool {
         !self.files_exist.is_empty() || !self.content_check.is_empty()
     }
 
-    /// Whether nothing is asked.
+    /// Returns whether it requires nothing.
     pub fn is_empty(&self) -> bool {
         self.files_exist.is_empty() && self.content_check.is_empty() && self.lint.is_empty() && self.tests.is_empty()
     }
 }
 
-/// Finished work, kept in the vault.
+/// Finished work, whose commit is kept in the vault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Submission {
@@ -108,13 +108,13 @@ pub struct Submission {
     pub commit: CommitId,
     pub base: CommitId,
     pub changed: Vec<String>,
-    /// It takes the commit back instead of bringing it.
+    /// The landing reverts the commit instead of merging it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reverts: bool,
-    /// The task whose landed work it takes back.
+    /// The task whose landed work this one undoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<TaskId>,
-    /// It is what this remote has, and the trunk is brought onto it.
+    /// The remote whose commits this submission brings in; the trunk is replayed on top of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joins: Option<String>,
     /// Changed paths that are more than plain files: executables, links, submodules.
@@ -122,20 +122,20 @@ pub struct Submission {
     pub special: Vec<SpecialFile>,
 }
 
-/// Work that is not about a change.
+/// The purpose of a task that is not ordinary work on files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Duty {
-    /// The turns of its mission's lead.
+    /// Runs the turns of its mission's lead.
     Lead,
-    /// An answer in the thread that this message began.
+    /// Answers in the thread that this message began.
     Answer { channel: ChannelName, root: MessageId },
-    /// What is to become of this message.
+    /// Decides what happens with this message.
     Triage { channel: ChannelName, message: MessageId },
-    /// The turns of a conversation.
+    /// Runs the turns of a conversation.
     Converse { conversation: ConversationId },
-    /// A plan of this goal, in the words of who asked for it.
+    /// Makes a plan for this goal, in the words of the person who asked.
     Plan { goal: String },
 }
 
@@ -148,138 +148,139 @@ pub struct Task {
     pub subject: String,
     pub description: String,
     pub issue_type: IssueType,
-    /// The manifest: what the work may touch.
+    /// The manifest: patterns of the files that the work may change.
     pub files: Vec<PathPattern>,
     pub validation: Validation,
     pub blocked_by: Vec<TaskId>,
-    /// Lower comes first.
+    /// Priority; lower goes first.
     pub priority: u8,
     pub expects: Expects,
-    /// How hard a model should think, in its provider's word.
+    /// Effort setting of the model, in the provider's term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// Which model is asked, in its provider's word; its agent's own when not given.
+    /// Model to use, in the provider's term; the agent's own model if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Which provider's agents may take it, if only one's.
+    /// The only provider whose agents may take the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// The scripted agent's steps, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// A command that has the last word: run when its work has passed and before it is submitted. Any exit but 0 fails
-    /// the task.
+    /// Command that runs after the work has passed its checks and before it is submitted. Any exit
+    /// code but 0 fails the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratchet: Option<Vec<String>>,
-    /// The task whose files it looks for.
+    /// The task for which this one explores the repository to find its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explores: Option<TaskId>,
-    /// The task whose finished work it looks at before that may land.
+    /// The task whose finished work this one reviews before it may land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews: Option<TaskId>,
-    /// The finished work that it looks at: its verdict counts for no other.
+    /// The reviewed commit. The verdict counts only for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews_commit: Option<CommitId>,
-    /// What it is for, when it is not about a change: what it changes does not land.
+    /// Purpose of the task, if it is not ordinary work on files. Changes of such a task do not land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<Duty>,
-    /// It rests until something happens that it must know of.
+    /// The task rests until an event concerns it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
-    /// Whose standing session it is: nobody polls for it, and it ends with that.
+    /// The team member whose standing session this is. Nobody polls for such a task, and it ends
+    /// with the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
-    /// What it is called elsewhere (a plan's or another tracker's id).
+    /// Name of the task in a plan or in another tracker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mission: Option<MissionId>,
-    /// Its layer when the mission goes in waves.
+    /// Number of its wave, if the mission runs in waves.
     pub wave: u32,
-    /// Which part of its wave it is in, where manifests overlap.
+    /// Part of its wave; a wave is split where manifests overlap.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sub_wave: u32,
     pub status: Status,
-    /// Who must do it, if that is settled; while offered, to whom.
+    /// The agent that must do the task, or to which it is offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentName>,
-    /// When an offer lapses, on the fleet clock.
+    /// Expiry of an offer, on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer_until: Option<u64>,
-    /// Why it is kept from starting, if a person said so.
+    /// Reason for which a person paused the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
-    /// Who worked on it last.
+    /// The agent that worked on the task last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
     /// The live attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// How its last attempt ended, or is being ended.
+    /// Cause for which the last attempt ended or is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cause: Option<Cause>,
-    /// How many attempts failed by their own fault.
+    /// Number of attempts that failed by their own fault.
     pub failures: u32,
-    /// How many attempts in a row were broken off, for how long the next is put off.
+    /// Number of interrupted attempts in a row; it determines the delay before the next one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// When it may start again, on the fleet clock.
+    /// Earliest next start, on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<u64>,
-    /// Unfinished work to go on with.
+    /// Unfinished work with which the next attempt continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
-    /// What of its finished work must be mended before it can land.
+    /// The fix that finished work needs before it can land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,
-    /// How many times it was sent back to be mended.
+    /// Number of times that finished work came back for a fix-up.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fixups: u32,
-    /// The paths in which its work conflicted with what had landed.
+    /// Paths in which its work conflicted with landed work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<String>,
-    /// Those of them that were settled by the ownership of the files when it landed.
+    /// Conflicting paths that were resolved by ownership when the work landed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled_conflicts: Vec<String>,
-    /// What people said to whoever works on it next.
+    /// Messages of people to the next attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
     pub spent: Spend,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission: Option<Submission>,
-    /// The finished work that somebody looked at last and sent back.
+    /// The finished work that a reviewer last sent back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviewed: Option<CommitId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landing: Option<LandingId>,
-    /// The trunk's commit that carries it.
+    /// The trunk's commit that contains the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed: Option<CommitId>,
-    /// That commit is its wave's, and carries others' work, too.
+    /// The landed commit is a wave commit, which also contains the work of other tasks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shares_commit: bool,
-    /// What the agent last said it is doing.
+    /// Latest progress report of the agent.
     pub progress: String,
-    /// Why it came back, failed or needs a person.
+    /// Reason for which the task came back, failed or needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What kind of decision a person owes, while it needs one.
+    /// Kind of the decision for which the task waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<WaitKind>,
-    /// Until when somebody put the decision off.
+    /// Time until which somebody postponed the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
-    /// It failed, and nobody has said yet what becomes of it.
+    /// The task failed, and nobody has yet decided what happens next.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
-    /// What was found to do outside its manifest.
+    /// Changes that the work needs or made outside its manifest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub escapes: Vec<Escape>,
-    /// What a person should know of its work.
+    /// Remarks about the work for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// What it reported when it was done.
+    /// Report of the agent when it finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     pub created_wall: u64,
@@ -287,31 +288,33 @@ pub struct Task {
 }
 
 impl Duty {
-    /// Whether it takes none of the machine's room. A conversation and a planner work as any task does.
+    /// Returns whether the duty takes no slot of the machine. A conversation and a plan take one,
+    /// as any task does.
     pub fn is_light(&self) -> bool {
         !matches!(self, Duty::Converse { .. } | Duty::Plan { .. })
     }
 }
 
 impl Task {
-    /// Whether it takes none of the machine's room.
+    /// Returns whether the task takes no slot of the machine.
     pub fn is_light(&self) -> bool {
         self.duty.as_ref().is_some_and(Duty::is_light)
     }
 
-    /// Whether it can be done without a workspace: it only reports, what it says is its own, and nothing of it lies
-    /// anywhere yet.
+    /// Returns whether the task can be done without a workspace: it is an ordinary report, and no
+    /// unfinished work of it exists.
     pub fn needs_no_workspace(&self) -> bool {
         let special = self.duty.is_some() || self.explores.is_some() || self.reviews.is_some();
         self.expects == Expects::Report && !special && self.standing.is_none() && self.resume.is_none()
     }
 
-    /// Whether its mission's agents take it in their turn: what leads, answers or converses is given out apart.
+    /// Returns whether the mission's agents poll for the task. Tasks of leads, answers and
+    /// conversations are assigned separately.
     pub fn is_work(&self) -> bool {
         matches!(self.duty, None | Some(Duty::Plan { .. }))
     }
 
-    /// The goal that it makes a plan of, if that is what it is for.
+    /// Returns the goal that this task plans, if it is a planning task.
     pub fn plans(&self) -> Option<&str> {
         match &self.duty {
             Some(Duty::Plan { goal }) => Some(goal),
@@ -319,12 +322,12 @@ impl Task {
         }
     }
 
-    /// Whether its turns are a conversation's.
+    /// Returns whether the task runs the turns of a conversation.
     pub fn converses(&self) -> bool {
         matches!(self.duty, Some(Duty::Converse { .. }))
     }
 
-    /// Gives back the room that reading it left unused.
+    /// Frees the spare capacity of its lists, which deserialising leaves behind.
     pub(crate) fn tighten(&mut self) {
         self.files.shrink_to_fit();
         self.blocked_by.shrink_to_fit();
@@ -334,7 +337,7 @@ impl Task {
         self.validation.tests.shrink_to_fit();
     }
 
-    /// The branch its workspace is on.
+    /// Returns the name of the branch in its workspace.
     pub fn branch(&self) -> BranchName {
         let words: String = self
             .subject
@@ -352,12 +355,13 @@ impl Task {
         BranchName::new(&name).expect("letters, digits and dashes make a branch name")
     }
 
-    /// When it has its turn, in a mission that goes in waves.
+    /// Returns its step in a mission that runs in waves.
     pub fn step(&self) -> Step {
         Step { wave: self.wave, sub: self.sub_wave }
     }
 
-    /// The claims on its manifest. What its attempt holds is that and more: [`crate::manifest::claims`].
+    /// Returns the claims on its manifest. An attempt also holds others: see
+    /// [`crate::manifest::claims`].
     pub fn file_claims(&self) -> Vec<Uri> {
         self.files.iter().map(|it| Uri::of_file(&self.project, it)).collect()
     }
@@ -365,7 +369,7 @@ impl Task {
 
 facts! {
     Added { task: Arc<Task> }
-    /// Its words, files, checks, blockers or priority changed.
+    /// The task's text, files, checks, blockers or priority changed.
     Edited { task: Arc<Task> }
     Assigned { task: TaskId, to: Option<AgentName>, status: Status }
     Offered { task: TaskId, to: AgentName, until_at: u64 }
@@ -373,24 +377,25 @@ facts! {
     Progressed { task: TaskId, attempt: AttemptId, text: String }
     Validating { task: TaskId, attempt: AttemptId, output: Option<String> }
     Submitted { task: TaskId, landing: LandingId, submission: Submission }
-    /// It is waiting for an agent again.
+    /// The task waits for an agent again.
     Returned { task: TaskId, status: Status, reason: String, counts: bool, again: Option<Again> }
-    /// Its pause before another try is over.
+    /// The delay before the next attempt is over.
     Due { task: TaskId }
-    /// A person should know this of its work.
+    /// A remark about the work for people.
     Warned { task: TaskId, text: String }
-    /// Its work is done and kept; somebody must look at it before it lands.
+    /// The work is finished and kept, and somebody must review it before it lands.
     InReview { task: TaskId, submission: Submission, reason: String }
-    /// `fixup` says what is to be mended, where finished work could not land.
+    /// `fixup` is the fix that finished work needs, if the work could not land.
     NeedsHuman { task: TaskId, kind: WaitKind, reason: String, fixup: Option<Box<Fixup>> }
     Completed { task: TaskId, landed: Option<CommitId> }
     Failed { task: TaskId, reason: String }
     Cancelled { task: TaskId, reason: String }
 }
 
-/// How many attempts a task has that may fail by their own fault, unless its project says otherwise.
+/// Default number of failed attempts after which a task fails or needs a person.
 pub const MOST_FAILURES: u32 = 3;
 
+/// Returns the maximum number of failed attempts of a task, from its project's settings.
 pub(crate) fn most_failures(board: &Board, task: &Task) -> u32 {
     board.projects.get(&task.project).map_or(MOST_FAILURES, |it| it.settings.run.attempts.max(1))
 }
@@ -399,24 +404,24 @@ fn is_zero(it: &u32) -> bool {
     *it == 0
 }
 
-/// How a task is given to an agent.
+/// The way in which a task is assigned to an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// Now, or not at all.
+    /// At once; refused if the agent has no free slot.
     #[default]
     Direct,
-    /// In its line, however full it is.
+    /// In the agent's queue, even if the agent has no free slot.
     Queue,
-    /// If it wants it.
+    /// As an offer, which the agent may decline.
     Offer,
 }
 
-/// How long an offer stands: ten minutes.
+/// Lifetime of an offer: ten minutes.
 pub const OFFER_MS: u64 = 600_000;
 
-/// Gives a task to an agent; to nobody with `None`.
+/// Assigns a task to an agent, or to nobody with `None`.
 pub fn assign(draft: &mut Draft, id: TaskId, to: Option<AgentName>, how: How, now: Now) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.status.is_running() || task.status == Status::Landing {
@@ -450,7 +455,7 @@ pub fn assign(draft: &mut Draft, id: TaskId, to: Option<AgentName>, how: How, no
     }
 }
 
-/// Takes or declines an offer.
+/// Accepts or declines an offer.
 pub fn answer_offer(draft: &mut Draft, id: TaskId, agent: &AgentName, accept: bool) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.status != Status::Offered || task.assignee.as_ref() != Some(agent) {
@@ -461,7 +466,7 @@ pub fn answer_offer(draft: &mut Draft, id: TaskId, agent: &AgentName, accept: bo
     Ok(())
 }
 
-/// Takes an offer back that nobody answered: it is never stranded.
+/// Withdraws an expired offer, so that the task is not stranded.
 pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
     let due = draft.board().tasks.get(&id).is_some_and(|it| it.offer_until.is_some_and(|at| at <= now.at));
     if due {
@@ -469,9 +474,10 @@ pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
     }
 }
 
-/// Makes a task in_progress with an attempt, its token and its files, in one commit. The only place that can.
+/// Starts an attempt on a task: the attempt, its token, its claims and the status change are
+/// recorded in one commit. No other function does this.
 ///
-/// Whether it is ready is the scheduler's question and was answered just before, on the same draft.
+/// The scheduler has checked just before, on the same draft, that the task is ready.
 pub(crate) fn start(draft: &mut Draft, id: TaskId, by: &attempt::Begin, now: Now) -> Result<AttemptId, Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, Status::InProgress)?;
@@ -489,7 +495,7 @@ pub(crate) fn start(draft: &mut Draft, id: TaskId, by: &attempt::Begin, now: Now
     Ok(attempt)
 }
 
-/// Notes what the attempt is doing, and that it lives.
+/// Records an attempt's progress text, and renews its lease.
 pub fn progress(
     draft: &mut Draft,
     id: TaskId,
@@ -500,14 +506,14 @@ pub fn progress(
 ) -> Result<(), Refusal> {
     attempt::speaks_for(draft.board(), id, attempt, token)?;
     if text.len() > 4_000 {
-        return Err(Refusal::invalid("progress is at most 4000 bytes", "say it shorter; the log keeps the rest"));
+        return Err(Refusal::invalid("progress is at most 4000 bytes", "shorten it; the log keeps the rest"));
     }
     attempt::renew(draft, attempt, now);
     draft.record(Event::TaskProgressed(Progressed { task: id, attempt, text }));
     Ok(())
 }
 
-/// Says that the attempt is done; what it left is captured and judged next.
+/// Marks an attempt as finished. Its changes are captured and validated next.
 pub fn finish(
     draft: &mut Draft,
     id: TaskId,
@@ -526,14 +532,15 @@ pub fn finish(
     Ok(())
 }
 
+/// Refuses a report that is too long.
 pub(crate) fn check_output(output: Option<&str>) -> Result<(), Refusal> {
-    match output.is_some_and(|it| it.len() > 64 * 1024) {
-        true => Err(Refusal::invalid("a task's output is at most 64 KiB", "write it to a file and say where it is")),
-        false => Ok(()),
+    if output.is_some_and(|it| it.len() > 64 * 1024) {
+        return Err(Refusal::invalid("a task's output is at most 64 KiB", "write it to a file and name the file"));
     }
+    Ok(())
 }
 
-/// Says that the attempt gave up; that is the agent's verdict and final.
+/// Fails a task because its agent gave up. This verdict of the agent is final.
 pub fn give_up(
     draft: &mut Draft,
     id: TaskId,
@@ -546,7 +553,7 @@ pub fn give_up(
         return Err(Refusal::StaleAttempt { task: id, attempt, live: None });
     }
     if live.supervised {
-        // Its process is still there; its claims pass on only when that has ended.
+        // The process still runs, and its claims are released only when it has ended.
         let reason = reason.unwrap_or_else(|| "Unknown failure".into());
         attempt::stop(draft, attempt, Cause::GaveUp, reason.clone());
         fail(draft, id, &reason)?;
@@ -557,7 +564,7 @@ pub fn give_up(
     fail(draft, id, &reason)
 }
 
-/// Hands finished work to the landing queue.
+/// Marks a task's finished work as submitted to the landing queue.
 pub(crate) fn submit(draft: &mut Draft, id: TaskId, landing: LandingId, submission: Submission) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, Status::Landing)?;
@@ -565,7 +572,7 @@ pub(crate) fn submit(draft: &mut Draft, id: TaskId, landing: LandingId, submissi
     Ok(())
 }
 
-/// Keeps finished work until somebody has looked at it.
+/// Keeps finished work until somebody has reviewed it.
 pub(crate) fn review(draft: &mut Draft, id: TaskId, submission: Submission, reason: String) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, Status::InReview)?;
@@ -573,57 +580,57 @@ pub(crate) fn review(draft: &mut Draft, id: TaskId, submission: Submission, reas
     Ok(())
 }
 
-/// Keeps work in review, for another reason than before.
+/// Changes the reason for which work is in review.
 pub(crate) fn review_for(draft: &mut Draft, task: &Task, submission: Submission, reason: String) {
     if task.status == Status::InReview {
         draft.record(Event::TaskInReview(InReview { task: task.id, submission, reason }));
     }
 }
 
-/// Brings a task back for another attempt that costs it none of those it has.
+/// Returns a task to the agents for another attempt, without counting a failure.
 pub(crate) fn try_again(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     bring_back(draft, id, reason, Again::default())
 }
 
-/// Brings a task back whose finished work somebody looked at.
+/// Returns a task to the agents after a reviewer looked at its finished work.
 pub(crate) fn send_back(draft: &mut Draft, id: TaskId, reviewed: CommitId, reason: &str) -> Result<(), Refusal> {
     bring_back(draft, id, reason, Again { reviewed: Some(reviewed), ..Again::default() })
 }
 
-/// How a task comes back for another attempt.
+/// The conditions of a task's next attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Again {
-    /// It used up one of its attempts.
+    /// The last attempt counts as a failure.
     pub counts: bool,
-    /// It was broken off: the next pause is longer.
+    /// The last attempt was interrupted, so the next delay is longer.
     pub tried: bool,
     pub not_before: Option<u64>,
     pub resume: Option<Resume>,
-    /// It waits until it is woken.
+    /// The task rests until something wakes it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
-    /// What people said to its next attempt no longer holds.
+    /// Messages of people to the next attempt are dropped.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub forget_notes: bool,
-    /// Its finished work is to be mended.
+    /// The fix that the finished work needs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Box<Fixup>>,
-    /// This finished work was looked at and sent back.
+    /// The reviewed commit that was sent back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reviewed: Option<CommitId>,
 }
 
-/// Lets a task start at once that was put off, or rests.
+/// Lets a delayed or resting task start at once.
 pub(crate) fn due(draft: &mut Draft, id: TaskId) {
     if draft.board().tasks.get(&id).is_some_and(|it| it.not_before.is_some() || it.asleep) {
         draft.record(Event::TaskDue(Due { task: id }));
     }
 }
 
-/// Brings a task back for another attempt after one that ended so; when there were enough of those that count, it fails
-/// if its work was found wanting each time, and goes to a person otherwise.
+/// Returns a task for another attempt after one ended with `cause`. After the maximum number of
+/// failures the task fails if its work was rejected, and otherwise needs a person.
 pub(crate) fn try_again_after(
     draft: &mut Draft,
     id: TaskId,
@@ -633,9 +640,10 @@ pub(crate) fn try_again_after(
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.standing.is_some() {
-        return Ok(()); // it ends with its session, and its team says what follows
+        return Ok(()); // the task ends with its session, and its team decides what follows
     }
-    // A fix-up that failed is one of its fix-ups; the work it was to mend is as good as before.
+    // A failed fix-up counts as a fix-up, not as a failure, because the submitted work is
+    // unchanged.
     if again.counts && task.fixup.is_some() {
         return mend(draft, id, reason, Again { fixup: task.fixup.clone().map(Box::new), ..again });
     }
@@ -649,8 +657,8 @@ pub(crate) fn try_again_after(
     bring_back(draft, id, reason, again)
 }
 
-/// What a task waits for that has no attempt left, by how the last one ended; nothing when that is the end of it: its
-/// checks said so, again and again, and it is known why.
+/// Returns the kind of decision that a task without remaining attempts needs, by the cause of its
+/// last end. Returns `None` if the task fails for good, because its checks rejected the work.
 fn exhausted(cause: Cause) -> Option<WaitKind> {
     match cause {
         Cause::Invalid | Cause::Rejected => None,
@@ -671,11 +679,12 @@ fn exhausted(cause: Cause) -> Option<WaitKind> {
     }
 }
 
-/// Brings a task back for another attempt, as somebody asked.
+/// Returns a task to the agents for another attempt, because somebody asked.
 pub(crate) fn come_back(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
     bring_back(draft, id, reason, again)
 }
 
+/// Records that a task waits for an agent again.
 fn bring_back(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.standing.is_some() {
@@ -690,19 +699,19 @@ fn bring_back(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Resu
     Ok(())
 }
 
-/// Notes what a person should know of a task's work; the same again changes nothing.
+/// Records a remark about a task's work for people. A repeated remark is ignored.
 pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
     if draft.board().tasks.get(&id).is_some_and(|it| !it.warnings.contains(&text) && it.warnings.len() < 50) {
         draft.record(Event::TaskWarned(Warned { task: id, text }));
     }
 }
 
-/// Hands a task to a person.
+/// Marks a task as waiting for a person's decision.
 pub(crate) fn needs_human(draft: &mut Draft, id: TaskId, kind: WaitKind, reason: &str) -> Result<(), Refusal> {
     needs_human_to_mend(draft, id, kind, None, reason)
 }
 
-/// Like [`needs_human`], for finished work that cannot land; `fixup` says what is to be mended.
+/// Like [`needs_human`], for finished work that cannot land. `fixup` is the fix that it needs.
 pub(crate) fn needs_human_to_mend(
     draft: &mut Draft,
     id: TaskId,
@@ -735,7 +744,7 @@ pub(crate) fn fail(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Re
     Ok(())
 }
 
-/// Cancels a task; what its attempt or its landing holds goes with it.
+/// Cancels a task, withdraws its landing and stops its attempt.
 pub fn cancel(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, Status::Cancelled)?;
@@ -749,7 +758,7 @@ pub fn cancel(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
     Ok(())
 }
 
-/// Takes a task that is already on the board into a mission.
+/// Adds an existing task to a mission.
 pub(crate) fn adopt(
     draft: &mut Draft,
     id: TaskId,
@@ -760,7 +769,7 @@ pub(crate) fn adopt(
     if task.project != *project {
         return Err(Refusal::invalid(
             format!("{id} belongs to project {}", task.project),
-            "run each project's tasks by themselves",
+            "run the tasks of each project separately",
         ));
     }
     if let Some(other) = task.mission {
@@ -774,7 +783,7 @@ pub(crate) fn adopt(
     Ok(())
 }
 
-/// The open task of that number, or why there is none.
+/// Returns the task with this id, or a refusal that says whether it has ended or never existed.
 pub fn find(board: &Board, id: TaskId) -> Result<Arc<Task>, Refusal> {
     match board.tasks.get(&id) {
         Some(task) => Ok(task.clone()),

@@ -1,7 +1,8 @@
-//! Teams: a lead and its members as somebody wants them. This is desired truth only.
+//! Teams: a lead and its members, as a person wants them. This module has the desired state only.
 //!
-//! What became of a wish is the launch's ([`crate::launch`]), what lives is the attempts'. None of the three is guessed
-//! from another's absence: a team that was never launched has no launch, and a launch that lost its lanes says so.
+//! The launch ([`crate::launch`]) has the resolved state, and the attempts are the live state. None
+//! of the three is inferred from the absence of another: a team that was never launched has no
+//! launch, and a launch that lost its lanes reports that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,52 +21,53 @@ use crate::provider_name;
 use crate::refusal::Refusal;
 use crate::spelling;
 
-/// How a member is kept apart from the others.
+/// The separation of a member from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// It works in a workspace of its own, as everybody does.
+    /// The member works in a workspace of its own, as all agents do.
     #[default]
     Worktree,
 }
 
-/// One of a team, as somebody wants it. What is not given is the lead's, or its provider's own.
+/// A member of a team with its desired settings. An omitted setting is the lead's or the provider's
+/// default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Member {
     pub name: MemberName,
-    /// What it is there for.
+    /// Purpose of the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// How it is to work.
+    /// Instructions for its way of working.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
-    /// anthropic, codex, gemini, opencode, …
+    /// Provider, such as anthropic, codex, gemini or opencode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Which of its provider's programs drives it: the name of a preset. On the primary lane it is the lead's.
+    /// Preset of the program that drives it. On the primary lane it is the lead's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// On the primary lane it is the lead's.
+    /// Fast mode. On the primary lane it is the lead's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
-    /// The directory of its workspace in which it begins.
+    /// Directory of its workspace in which it starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// The name of its environment.
+    /// Name of its environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// How many tasks it may have at once, 1 when not given.
+    /// Maximum number of simultaneous tasks; 1 if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tasks: Option<u32>,
-    /// The steps of a scripted member, as JSON.
+    /// Steps of a scripted member, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     #[serde(flatten)]
@@ -73,7 +75,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// The fields of a member, as they are written.
+    /// The names of a member's fields.
     pub const FIELDS: &[&str] = &[
         "name",
         "role",
@@ -90,7 +92,7 @@ impl Member {
         "script",
     ];
 
-    /// One of this name, with nothing else said.
+    /// Returns a member with this name and no other setting.
     pub fn named(name: MemberName) -> Member {
         Member {
             name,
@@ -111,14 +113,14 @@ impl Member {
     }
 }
 
-/// Variables, keys, arguments and what may be reached, under one name.
+/// A named environment: variables, keys, arguments and access rights of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Environment {
-    /// Plain variables; nothing secret belongs here.
+    /// Plain variables, which must not be secret.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Secrets, by where they come from.
+    /// Secrets, by their source.
     #[serde(default)]
     pub keys: Vec<Key>,
     /// More arguments for the program.
@@ -127,10 +129,10 @@ pub struct Environment {
     /// The program's own permission mode, where it offers several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// How far it is shut in; as far as this machine can, if nothing is said.
+    /// Sandbox level; if omitted, the strongest that this machine supports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confine: Option<Level>,
-    /// The only hosts it may reach, if any are listed.
+    /// Hosts that it may reach; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<String>,
     /// More paths that it may read, absolute or under `~`.
@@ -144,11 +146,11 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The fields of an environment, as they are written.
+    /// The names of an environment's fields.
     pub const FIELDS: &[&str] = &["env", "keys", "args", "mode", "confine", "egress", "read", "write"];
 }
 
-/// A team as somebody wants it.
+/// A team with its desired settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Team {
@@ -159,13 +161,13 @@ pub struct Team {
     pub members: Vec<Member>,
     #[serde(default)]
     pub environments: BTreeMap<String, Environment>,
-    /// Its last launch: what became of the wish.
+    /// Its latest launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchId>,
-    /// It is launched again as soon as it has stopped.
+    /// The team is launched again as soon as it has stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
-    /// When it was deleted; it can be brought back.
+    /// Time of its deletion. A deleted team can be restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_wall: Option<u64>,
     pub created_wall: u64,
@@ -174,7 +176,7 @@ pub struct Team {
     pub extra: Extra,
 }
 
-/// The fields of a [`Team`] as it is stored: no unknown field of a request may have one of these names (D9).
+/// The fields of a stored [`Team`]. No unknown field of a request may have one of these names (D9).
 const FIELDS: &[&str] = &[
     "name",
     "project",
@@ -189,12 +191,12 @@ const FIELDS: &[&str] = &[
 ];
 
 impl Team {
-    /// Everybody, the lead first.
+    /// Returns all members, the lead first.
     pub fn roster(&self) -> impl Iterator<Item = &Member> {
         std::iter::once(&self.lead).chain(&self.members)
     }
 
-    /// The member of that name.
+    /// Returns the member with this name.
     pub fn member(&self, name: &MemberName) -> Option<&Member> {
         self.roster().find(|it| it.name == *name)
     }
@@ -205,19 +207,20 @@ impl Team {
         provider_name::canonical(written)
     }
 
-    /// The team as the planner sees it.
+    /// Returns the lead and the members as the planner needs them.
     pub fn seats(&self) -> (Seat, Vec<Seat>) {
         let seat = |it: &Member| Seat { name: it.name.clone(), provider: self.provider(it).to_owned() };
         (seat(&self.lead), self.members.iter().map(seat).collect())
     }
 
-    /// Those who take tasks: everybody but the lead, who leads; a lead alone does the work, too.
+    /// Returns the agents that take tasks: all members except the lead. A lead without members
+    /// takes tasks itself.
     pub fn workers(&self) -> Vec<AgentName> {
         let all = if self.members.is_empty() { std::slice::from_ref(&self.lead) } else { &self.members };
         all.iter().map(|it| self.agent(&it.name)).collect()
     }
 
-    /// As what a member does its work.
+    /// Returns the agent name of a member.
     pub fn agent(&self, name: &MemberName) -> AgentName {
         AgentName::new(&format!("{}/{name}", self.name)).expect("two checked names make an agent's")
     }
@@ -225,11 +228,11 @@ impl Team {
 
 facts! {
     Created { team: Arc<Team> }
-    /// Its wish, or which launch is its last.
+    /// The desired settings or the latest launch changed.
     Changed { team: Arc<Team> }
 }
 
-/// What is asked of [`create`], and what `team.toml` says.
+/// A team to add with [`create`]; also the content of `team.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Create {
@@ -244,7 +247,7 @@ pub struct Create {
     pub extra: Extra,
 }
 
-/// What is asked of [`edit`]: each is replaced whole, if it is given.
+/// Changes to a team; see [`edit`]. Each given field replaces the old one as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -256,7 +259,7 @@ pub struct Edit {
     pub extra: Extra,
 }
 
-/// A team as a file keeps it: the wish, and what last became of it.
+/// A backup of a team in a file: its settings and its latest launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Backup {
@@ -267,7 +270,7 @@ pub struct Backup {
     pub extra: Extra,
 }
 
-/// What may be asked of teams.
+/// The commands about teams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
@@ -288,10 +291,10 @@ pub enum Ask {
     },
     Launch {
         team: TeamName,
-        /// Members that are not started this time.
+        /// Members to leave out of this launch.
         left_out: Vec<MemberName>,
     },
-    /// Stops a team if it runs, and launches it again as it is wanted now.
+    /// Stops a team if it runs, and launches it again with its current settings.
     Relaunch {
         team: TeamName,
     },
@@ -299,14 +302,14 @@ pub enum Ask {
         team: TeamName,
         reason: String,
     },
-    /// Tries a member's lane again that did not come up or is down.
+    /// Retries the lane of a member that did not come up or is down.
     Retry {
         team: TeamName,
         member: MemberName,
     },
 }
 
-/// Does what is asked.
+/// Carries out a command about teams.
 pub(crate) fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
     match ask {
         Ask::Create(ask) => return Ok(Outcome::Team(create(draft, ask, now)?)),
@@ -324,7 +327,7 @@ pub(crate) fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refu
     Ok(Outcome::Done)
 }
 
-/// Makes a team. The same again changes nothing.
+/// Adds a team. An equal existing team is left unchanged.
 pub fn create(draft: &mut Draft, ask: Create, now: Now) -> Result<TeamName, Refusal> {
     let team = Team {
         name: ask.name,
@@ -345,7 +348,7 @@ pub fn create(draft: &mut Draft, ask: Create, now: Now) -> Result<TeamName, Refu
     if let Some(there) = draft.board().teams.get(&name) {
         if there.deleted_wall.is_some() {
             return Err(Refusal::invalid(
-                format!("team {name} was deleted, and its name is kept for it"),
+                format!("team {name} was deleted, and its name is reserved for it"),
                 format!("bring it back, or choose another name: regatta team undelete {name}"),
             ));
         }
@@ -356,13 +359,14 @@ pub fn create(draft: &mut Draft, ask: Create, now: Now) -> Result<TeamName, Refu
     Ok(name)
 }
 
+/// Returns whether two teams have the same desired settings.
 fn same_wish(one: &Team, other: &Team) -> bool {
     (&one.project, &one.lead, &one.members, &one.environments, &one.extra)
         == (&other.project, &other.lead, &other.members, &other.environments, &other.extra)
 }
 
-/// Changes what is wanted. A mixed team that runs is stopped, changed and launched again instead: who owns whom is
-/// settled at its launch.
+/// Changes a team's settings. Changes to the roster of a mixed team that runs are refused, because
+/// the launch has fixed the owners of its lanes.
 pub fn edit(draft: &mut Draft, name: &TeamName, ask: Edit, now: Now) -> Result<(), Refusal> {
     let there = find(draft.board(), name)?;
     let mut team = Team::clone(&there);
@@ -385,7 +389,8 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: Edit, now: Now) -> Result<(
     Ok(())
 }
 
-/// What about who runs and how changes from one wish to the other. What a member is there for is no part of that.
+/// Returns the changes that affect the members that run or their settings. A changed role or
+/// workflow does not count.
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     let runs = |team: &Team, it: &Member| {
         let words = (it.role.clone(), it.workflow.clone());
@@ -419,13 +424,14 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     found
 }
 
+/// Returns whether a team has secondary lanes, by its plan or its latest launch.
 fn is_mixed(board: &Board, team: &Team) -> bool {
     let (lead, members) = team.seats();
     let planned = lane::plan(&lead, &members, &policy(board, team)).is_ok_and(|it| it.mix == lane::Mix::Mixed);
     planned || launch::of(board, team).is_some_and(|it| it.is_mixed())
 }
 
-/// Puts a team away. It can be brought back as it was.
+/// Marks a team as deleted. It can be restored unchanged.
 pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
     let there = find(draft.board(), name)?;
     if launch::is_up(draft.board(), &there) {
@@ -436,7 +442,7 @@ pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusa
     Ok(())
 }
 
-/// Brings a deleted team back. Nothing of it is launched.
+/// Restores a deleted team without launching it.
 pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
     let Some(there) = draft.board().teams.get(name).cloned() else {
         return Err(Refusal::NoSuchTeam { team: name.clone() });
@@ -448,7 +454,8 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
     Ok(())
 }
 
-/// Puts a team back as a file kept it: the file's wish, and of the two records of its launch the one that knows more.
+/// Restores a team from a backup file: the settings of the file, and the more complete of the two
+/// launch records.
 pub fn restore(draft: &mut Draft, backup: Backup, now: Now) -> Result<TeamName, Refusal> {
     let Backup { team, launch, .. } = backup;
     check(draft.board(), &team)?;
@@ -471,7 +478,7 @@ pub fn restore(draft: &mut Draft, backup: Backup, now: Now) -> Result<TeamName, 
     Ok(name)
 }
 
-/// Points a team at its last launch.
+/// Records a team's latest launch, and if it is launched again after a stop.
 pub(crate) fn point(draft: &mut Draft, name: &TeamName, launch: LaunchId, again: bool) {
     if let Some(team) = draft.board().teams.get(name) {
         let team = Team { launch: Some(launch), again, ..Team::clone(team) };
@@ -479,13 +486,13 @@ pub(crate) fn point(draft: &mut Draft, name: &TeamName, launch: LaunchId, again:
     }
 }
 
-/// The team of that name, unless it was deleted.
+/// Returns the team with this name, unless it was deleted.
 pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
     let there = board.teams.get(name).filter(|it| it.deleted_wall.is_none());
     there.cloned().ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
 }
 
-/// Who of a team can take a mission's tasks: those of its workers that were launched, while anything of it lives.
+/// Returns the launched members of a running team that can take a mission's tasks.
 pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<Vec<AgentName>, Refusal> {
     let team = find(board, name)?;
     if team.project != *project {
@@ -497,25 +504,26 @@ pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<
     let up: Vec<AgentName> = team.workers().into_iter().filter(|it| board.agents.contains_key(it)).collect();
     if up.is_empty() || !launch::is_up(board, &team) {
         return Err(Refusal::invalid(
-            format!("the team {name} is not up, or nobody of it takes tasks"),
+            format!("team {name} is not up, or none of its members takes tasks"),
             format!("launch it: regatta team launch {name}"),
         ));
     }
     Ok(up)
 }
 
-/// What holds for lanes in a team's project.
+/// Returns the lane policy of a team's project.
 pub fn policy(board: &Board, team: &Team) -> Lanes {
     board.projects.get(&team.project).map(|it| it.settings.lanes.clone()).unwrap_or_default()
 }
 
-/// All objections as one refusal.
+/// Combines all problems of a roster in one refusal.
 pub(crate) fn refused(objections: &[Objection]) -> Refusal {
     let said: Vec<String> = objections.iter().map(ToString::to_string).collect();
     let hints: BTreeSet<String> = objections.iter().map(Objection::hint).collect();
     Refusal::invalid(said.join("; "), hints.into_iter().collect::<Vec<_>>().join("; "))
 }
 
+/// Checks a team's project, fields, members and lanes.
 fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
     if !board.projects.contains_key(&team.project) {
         return Err(Refusal::NoSuchProject { project: team.project.clone() });
@@ -537,8 +545,9 @@ fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
 
 /// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody knows.
 ///
-/// A misspelt `provider` would put its member on the lead's lane. Other unknown fields are kept, because a newer version
-/// may have written them. A team that is restored from a backup is not checked for the same reason.
+/// A misspelt `provider` would put its member on the lead's lane. Other unknown fields are kept,
+/// because a newer version may have written them. A team that is restored from a backup is not
+/// checked, for the same reason.
 fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
     const TEAM_FIELDS: &[&str] = &["name", "project", "lead", "members", "environments"];
     let members = team.roster().map(|member| (format!("member {}", member.name), &member.extra, Member::FIELDS));
@@ -558,7 +567,8 @@ fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
     team.roster().try_for_each(|member| check_provider(team, member, &policy))
 }
 
-/// Refuses a provider that neither this version nor the project's policy knows: its lane could never start.
+/// Refuses a provider that neither this version nor the project's policy knows, because its lane
+/// could never start.
 fn check_provider(team: &Team, member: &Member, policy: &Lanes) -> Result<(), Refusal> {
     let Some(written) = member.provider.as_deref().filter(|name| !policy.is_known(name)) else { return Ok(()) };
     let own: Vec<&str> = provider_name::PROVIDERS.iter().map(|(name, _)| *name).collect();
@@ -572,6 +582,7 @@ fn check_provider(team: &Team, member: &Member, policy: &Lanes) -> Result<(), Re
     Err(Refusal::invalid(format!("team {}: the provider of {} is unknown: {written}", team.name, member.name), hint))
 }
 
+/// Checks the settings of one member.
 fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {
     let name = &member.name;
     let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
@@ -589,7 +600,7 @@ fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {
             && (!word(value) || value.len() > longest)
         {
             return bad(
-                format!("the {field} of {name} is no name of 1 to {longest} characters"),
+                format!("the {field} of {name} is not a name of 1 to {longest} characters"),
                 "it has letters, digits and - _ . : / @ only",
             );
         }
@@ -607,7 +618,7 @@ fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {
             || cwd.split('/').any(|it| it == ".."))
     {
         return bad(
-            format!("the cwd of {name} is no directory of the project"),
+            format!("the cwd of {name} is not a directory of the project"),
             "give it relative to the project's root",
         );
     }

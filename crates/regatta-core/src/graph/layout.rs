@@ -1,8 +1,10 @@
-//! The graph of tasks as it is drawn, on a page and in a terminal alike: waves as columns, few crossings, what is left
-//! of the longest way marked, and where there are too many tasks to read, those that say least folded into one box.
+//! The layout of the task graph for drawing, on a page and in a terminal alike. Waves are columns,
+//! the layout has few crossings, the critical path through the open tasks is marked, and if there
+//! are too many tasks to read, the least interesting ones are folded into one box.
 //!
-//! Everything is counted in cells of a grid, from 0. An edge that is longer than one column has a cell of its own in
-//! every column between, so no line runs through a box; all edges out of one box share those cells.
+//! Positions are cells of a grid, counted from 0. An edge that is longer than one column has a cell
+//! of its own in each column between, so no line runs through a box. All edges out of one box share
+//! those cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,26 +13,27 @@ use crate::task::Status;
 
 use super::waves;
 
-/// How many boxes a drawing has at most; where there are more tasks, some are folded.
+/// Maximum number of boxes in a drawing. Beyond that, tasks are folded.
 pub const MOST: usize = 60;
-/// How far around one task is looked.
+/// Maximum distance of the tasks that are drawn around one task.
 pub const HOPS: usize = 2;
-/// How often the columns are put in order anew, at most.
+/// Maximum number of passes that reorder the columns.
 const SWEEPS: usize = 8;
 
-/// Whether a task still matters for what comes.
+/// The progress of a task, as far as a drawing needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stand {
-    /// It waits for nothing and nobody waits for it.
+    /// The task is over.
     Over,
-    /// It has not begun.
+    /// The task has not begun.
     Waits,
-    /// It is at something, or somebody must look at it.
+    /// The task is in progress, or somebody must look at it.
     Moves,
 }
 
 impl Stand {
-    /// How a task stands. What failed is not over: others may wait for it to be tried again.
+    /// Returns the progress for a status. A failed task is not over, because others may wait for
+    /// its retry.
     pub fn of(status: Status) -> Stand {
         match status {
             Status::Completed | Status::Cancelled => Stand::Over,
@@ -50,45 +53,48 @@ impl Stand {
 pub struct Item<'a> {
     pub id: TaskId,
     pub needs: &'a [TaskId],
-    /// What people call where it is: only such as are at the same are folded together, except what is over.
+    /// The status word that people see. Except for tasks that are over, only tasks with the same
+    /// word are folded together.
     pub word: &'a str,
     pub stand: Stand,
 }
 
-/// A drawing.
+/// A finished layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     pub columns: u32,
     pub rows: u32,
-    /// By column, then by row.
+    /// Boxes, by column and then by row.
     pub nodes: Vec<Node>,
     pub edges: Vec<Edge>,
-    /// The longest way through what is left, in order; nothing if no task waits for another.
+    /// The critical path: the longest path through the open tasks, in order. Empty if no open task
+    /// waits for another.
     pub critical: Vec<TaskId>,
 }
 
-/// A task, or several that are folded into one, and where it is drawn.
+/// A box: one task or several folded tasks, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub column: u32,
     pub row: u32,
-    /// By number.
+    /// Tasks in the box, by number.
     pub tasks: Vec<TaskId>,
-    /// It is on the longest way through what is left.
+    /// The box is on the critical path.
     pub critical: bool,
 }
 
-/// A line from a box to one that needs it, by their places in the list of nodes.
+/// A line from a box to a box that depends on it. `from` and `to` are indices of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     pub from: usize,
     pub to: usize,
-    /// The cells it goes through, `(column, row)`, one in each column from its first box to its last.
+    /// Cells of the line as `(column, row)`, one in each column from its first box to its last.
     pub through: Vec<(u32, u32)>,
     pub critical: bool,
 }
 
-/// The tasks within two steps of one, either way, in the order they have.
+/// Returns the tasks within [`HOPS`] dependencies of one task, in either direction, in their
+/// original order.
 pub fn around<'a>(task: TaskId, all: &[Item<'a>]) -> Vec<Item<'a>> {
     let mut near = BTreeSet::from([task]);
     for _ in 0..HOPS {
@@ -106,7 +112,7 @@ pub fn around<'a>(task: TaskId, all: &[Item<'a>]) -> Vec<Item<'a>> {
     all.iter().filter(|it| near.contains(&it.id)).copied().collect()
 }
 
-/// Lays tasks out. `keep` is never folded away: it is the one that somebody asked about.
+/// Lays tasks out. `keep` is never folded, because somebody asked about this task.
 pub fn lay_out(tasks: &[Item<'_>], keep: Option<TaskId>) -> Layout {
     // A task that is named twice is drawn once.
     let by_id: BTreeMap<TaskId, Item<'_>> = tasks.iter().map(|it| (it.id, *it)).collect();
@@ -120,8 +126,9 @@ pub fn lay_out(tasks: &[Item<'_>], keep: Option<TaskId>) -> Layout {
     draw(&tasks, &folded, &way)
 }
 
-/// Needs without doubles and circles, and each one's column: after all that it needs. The daemon takes no circle, but a
-/// drawing must come to an end whatever it is given.
+/// Removes duplicate and cyclic dependencies, and returns each item's column, which comes after the
+/// columns of its dependencies. The daemon accepts no cycles, but a layout must terminate for any
+/// input.
 fn in_order(mut needs: Vec<Vec<usize>>) -> (Vec<Vec<usize>>, Vec<u32>) {
     for it in &mut needs {
         it.sort_unstable();
@@ -138,7 +145,8 @@ fn in_order(mut needs: Vec<Vec<usize>>) -> (Vec<Vec<usize>>, Vec<u32>) {
     }
 }
 
-/// The longest way through what is left, by its tasks that are not over; of several the one with the smaller numbers.
+/// Returns the critical path: the path with the most open tasks. Of several, the path with the
+/// smaller ids wins.
 fn longest(tasks: &[Item<'_>], needs: &[Vec<usize>], columns: &[u32]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by_key(|it| columns[*it]);
@@ -159,7 +167,7 @@ fn longest(tasks: &[Item<'_>], needs: &[Vec<usize>], columns: &[u32]) -> Vec<usi
     if way.len() > 1 { way } else { vec![] }
 }
 
-/// Boxes and what they need, before they have rows.
+/// Boxes with their dependencies, before they have rows.
 struct Folded {
     /// The tasks in each box, in order.
     members: Vec<Vec<usize>>,
@@ -168,7 +176,8 @@ struct Folded {
 }
 
 impl Folded {
-    /// Makes one box of those with the same key. The caller sees to it that none of them needs another through a third.
+    /// Joins the boxes with equal keys. The caller ensures that no two of them depend on each other
+    /// through a third.
     fn join<K: Ord>(self, key: impl Fn(&Folded, usize) -> Option<K>) -> Folded {
         let (mut by_key, mut into): (BTreeMap<K, usize>, Vec<usize>) = (BTreeMap::new(), Vec::new());
         let mut members: Vec<Vec<usize>> = Vec::new();
@@ -196,7 +205,7 @@ impl Folded {
         self.members.len()
     }
 
-    /// Whether some box needs this one.
+    /// Returns for each box whether another box depends on it.
     fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.len()];
         self.needs.iter().flatten().for_each(|it| needed[*it] = true);
@@ -204,7 +213,7 @@ impl Folded {
     }
 }
 
-/// What may be folded.
+/// The input of folding: the tasks, the task to keep visible, and the critical path.
 struct Folding<'a> {
     tasks: &'a [Item<'a>],
     keep: Option<TaskId>,
@@ -212,7 +221,7 @@ struct Folding<'a> {
 }
 
 impl Folding<'_> {
-    /// Folds until it can be read, and no further: what says least goes first.
+    /// Folds boxes until the drawing can be read, the least interesting ones first.
     fn fold(&self, all: Folded) -> Folded {
         type Step<'a> = &'a dyn Fn(Folded) -> Folded;
         let steps: [Step<'_>; 5] = [
@@ -225,21 +234,23 @@ impl Folding<'_> {
         steps.iter().fold(all, |it, step| if it.len() > MOST { step(it) } else { it })
     }
 
+    /// Returns whether a box does not contain the task to keep visible.
     fn others(&self, at: &[usize]) -> bool {
         at.iter().all(|it| Some(self.tasks[*it].id) != self.keep)
     }
 
-    /// Whether nothing in a box asks to be looked at.
+    /// Returns whether nothing in a box needs attention.
     fn quiet(&self, at: &[usize]) -> bool {
         self.others(at) && at.iter().all(|it| self.tasks[*it].stand != Stand::Moves && !self.way.contains(it))
     }
 
+    /// Returns the status word of a box.
     fn word(&self, at: &[usize]) -> &str {
         at.first().map_or("", |it| self.tasks[*it].word)
     }
 
-    /// What is over, with all before it: each piece of the graph is one box, and those that nobody waits for any more
-    /// are one together.
+    /// Folds tasks that are over and whose dependencies are over. Each connected piece becomes one
+    /// box, and all pieces that no open task waits for share one box.
     fn landed(&self, it: Folded) -> Folded {
         let mut order: Vec<usize> = (0..it.len()).collect();
         order.sort_by_key(|at| it.columns[*at]);
@@ -256,7 +267,7 @@ impl Folding<'_> {
         it.join(|_, at| over[at].then(|| Some(piece[at]).filter(|it| waited.contains(it))))
     }
 
-    /// Those that need the same, are at the same, and that nobody waits for.
+    /// Folds tasks with equal dependencies and the same status word for which no task waits.
     fn leaves(&self, it: Folded) -> Folded {
         let needed = it.needed();
         let leaf = |it: &Folded, at: usize| {
@@ -266,7 +277,7 @@ impl Folding<'_> {
         it.join(leaf)
     }
 
-    /// Those of one wave that are at the same.
+    /// Folds the tasks of one wave that have the same status word.
     fn by_column(&self, it: Folded, may: impl Fn(&[usize]) -> bool) -> Folded {
         it.join(|it, at| {
             let of = &it.members[at];
@@ -274,8 +285,8 @@ impl Folding<'_> {
         })
     }
 
-    /// All that comes after as many waves as can be read. Around one task nothing is that far away, unless it is before
-    /// the task itself, and then all of it is drawn.
+    /// Folds everything after as many waves as can be read. Around one task nothing is that far
+    /// away, except tasks before it, and then all of them are drawn.
     fn tail(&self, it: Folded) -> Folded {
         let mut last: Vec<u32> = it.columns.clone();
         last.sort_unstable();
@@ -286,7 +297,7 @@ impl Folding<'_> {
     }
 }
 
-/// Which things hang together.
+/// Connected components, as a union-find structure.
 struct Pieces(Vec<usize>);
 
 impl Pieces {
@@ -294,7 +305,7 @@ impl Pieces {
         Pieces((0..many).collect())
     }
 
-    /// The first of its piece.
+    /// Returns the representative of an item's component: its smallest member.
     fn root(&mut self, mut at: usize) -> usize {
         while self.0[at] != at {
             self.0[at] = self.0[self.0[at]];
@@ -309,17 +320,18 @@ impl Pieces {
     }
 }
 
-/// The grid: the boxes first, then the cells that long edges go through.
+/// The grid's cells: the boxes first, then the cells of long edges.
 struct Grid {
-    /// The cells of each column, from above.
+    /// Cells of each column, from top to bottom.
     columns: Vec<Vec<usize>>,
-    /// To whom each cell is linked in the column before, and in the one after.
+    /// Links of each cell to the previous and to the next column.
     before: Vec<Vec<usize>>,
     after: Vec<Vec<usize>>,
-    /// Links of the longest way pull harder.
+    /// Links on the critical path. They have more weight.
     heavy: BTreeSet<(usize, usize)>,
 }
 
+/// Computes the grid of the folded boxes and returns the finished layout.
 fn draw(tasks: &[Item<'_>], folded: &Folded, way: &[usize]) -> Layout {
     let mut boxes_of = vec![0; tasks.len()];
     for (at, members) in folded.members.iter().enumerate() {
@@ -362,8 +374,8 @@ fn draw(tasks: &[Item<'_>], folded: &Folded, way: &[usize]) -> Layout {
 }
 
 impl Grid {
-    /// Puts boxes into their columns, in the order in which they come, piece by piece; and the cells of each edge, from
-    /// its first box to its last.
+    /// Puts boxes into their columns, component by component. Returns the grid with the cells of
+    /// each edge, from its first box to its last.
     fn of(folded: &Folded, steps: &BTreeSet<(usize, usize)>) -> (Grid, Vec<Vec<usize>>) {
         let wide = folded.columns.iter().max().map_or(0, |it| *it as usize + 1);
         let mut pieces = Pieces::of(folded.len());
@@ -374,7 +386,7 @@ impl Grid {
                 (alone[at], alone[*need]) = (false, false);
             }
         }
-        // What hangs together stays together; what stands alone comes last.
+        // Connected boxes stay together, and isolated boxes come last.
         let mut order: Vec<usize> = (0..folded.len()).collect();
         order.sort_by_key(|it| (alone[*it], pieces.root(*it), *it));
         let mut rank = vec![0; order.len()];
@@ -404,7 +416,7 @@ impl Grid {
         (grid, paths)
     }
 
-    /// Adds a cell for a long edge, beside where its box would be.
+    /// Adds a cell for a long edge, next to the place that its first box would have in the column.
     fn add(&mut self, column: usize, rank: &mut Vec<usize>, from: usize) -> usize {
         let cell = self.before.len();
         rank.push(rank[from]);
@@ -425,8 +437,9 @@ impl Grid {
         }
     }
 
-    /// Puts each column in the order of the middles of those it is linked to, to and fro, and keeps the order with the
-    /// fewest crossings: the first of several, so that little moves when little changes.
+    /// Reorders each column by the average position of the linked cells, back and forth, and keeps
+    /// the order with the fewest crossings. Of several the first wins, so that a small change of
+    /// the graph moves little.
     fn sort(&mut self) {
         let mut places = vec![0; self.before.len()];
         let mut best = (self.crossings(&mut places), self.columns.clone());
@@ -456,22 +469,23 @@ impl Grid {
         self.columns = best.1;
     }
 
-    /// Notes where each cell of a column stands in it.
+    /// Records the position of each cell within its column.
     fn place(&self, column: usize, places: &mut [usize]) {
         self.columns[column].iter().enumerate().for_each(|(nth, cell)| places[*cell] = nth);
     }
 
-    /// How many pairs of links cross.
+    /// Returns the number of pairs of links that cross.
     fn crossings(&self, places: &mut [usize]) -> usize {
         let mut crossed = 0;
         for column in 1..self.columns.len() {
             self.place(column, places);
-            // Links from above to below, by their first end: each crosses those before it that end below it.
+            // Links by their first end, from top to bottom. Each link crosses the earlier links
+            // that end below it.
             let mut ends = vec![0; self.columns[column].len() + 1];
             for cell in &self.columns[column - 1] {
                 let to = || self.after[*cell].iter().map(|it| places[*it]);
                 for place in to() {
-                    // A sum over a tree of counts: those at `place` and above.
+                    // A Fenwick tree gives the number of ends at `place` and above.
                     let (mut at, mut above) = (place + 1, 0);
                     while at > 0 {
                         above += ends[at];
@@ -492,14 +506,14 @@ impl Grid {
         crossed
     }
 
-    /// Gives each cell a row: near those it is linked to, in the order of its column, no two in one place. Rows that
-    /// nothing is in are left out.
+    /// Gives each cell a row close to its linked cells, in the order of its column, with at most
+    /// one cell per place. Empty rows are left out.
     fn rows(&self) -> Vec<u32> {
         let mut rows = vec![0_i64; self.before.len()];
         for column in &self.columns {
             column.iter().enumerate().for_each(|(nth, it)| rows[*it] = nth as i64);
         }
-        // First after those before them, then after those behind them, then between the two.
+        // First align with the previous column, then with the next one, then with both.
         let wide = self.columns.len();
         (1..wide).for_each(|it| self.settle(it, (true, false), &mut rows));
         (0..wide).rev().for_each(|it| self.settle(it, (false, true), &mut rows));
@@ -508,10 +522,11 @@ impl Grid {
         rows.iter().map(|it| used.partition_point(|other| other < it) as u32).collect()
     }
 
-    /// Moves the cells of a column to where they would like to be, as near as their order lets them: neighbours that
-    /// are in each other's way share what is missing.
+    /// Moves the cells of a column to their wished rows, as close as their order allows. Neighbours
+    /// with conflicting wishes meet in the middle.
     fn settle(&self, column: usize, sides: (bool, bool), rows: &mut [i64]) {
-        // Each run: the sum of what its cells wish for, less their places, by weight; the weight; how many.
+        // Each run has the weighted sum of its cells' wished rows minus their positions, the
+        // weight, and the count.
         let mut runs: Vec<(i64, i64, usize)> = Vec::new();
         for (nth, cell) in self.columns[column].iter().enumerate() {
             let (wish, weight) = self.wish(*cell, sides, rows);
@@ -531,7 +546,8 @@ impl Grid {
         }
     }
 
-    /// Where a cell would like to be: in the middle of those it is linked to; on the longest way, straight on.
+    /// Returns a cell's wished row and its weight: the average row of its links, or of its links on
+    /// the critical path.
     fn wish(&self, cell: usize, (left, right): (bool, bool), rows: &[i64]) -> (i64, i64) {
         let before = self.before[cell].iter().filter(|_| left).map(|it| (rows[*it], (*it, cell)));
         let after = self.after[cell].iter().filter(|_| right).map(|it| (rows[*it], (cell, *it)));
@@ -586,7 +602,8 @@ mod tests {
         }
     }
 
-    /// `T1@0,0 T2+3@1,0*`: first task and how many more, column and row, whether it is on the longest way.
+    /// Formats a layout as `T1@0,0 T2+3@1,0*`: first task, number of further tasks, column, row,
+    /// and `*` on the critical path.
     fn told(it: &Layout) -> String {
         let node = |it: &Node| {
             let more = if it.tasks.len() > 1 { format!("+{}", it.tasks.len() - 1) } else { String::new() };
@@ -610,28 +627,28 @@ mod tests {
     fn waves_are_columns_and_no_two_are_in_one_place() {
         check(&[], "");
         check(&[(1, vec![], '-')], "T1@0,0");
-        // A chain is straight, and what hangs on nothing is below.
+        // A chain is straight, and an isolated task is below it.
         check(
             &[(1, vec![], '-'), (2, vec![1], '-'), (3, vec![2], '-'), (4, vec![], '-')],
             "T1@0,0* T4@0,1 T2@1,0* T3@2,0*",
         );
-        // Three around their parent, and the one that needs them all.
+        // Three tasks depend on one, and a fifth depends on the three.
         let fan = [(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1], '-'), (4, vec![1], '-'), (5, vec![2, 3, 4], '-')];
         check(&fan, "T1@0,0* T2@1,0* T3@1,1 T4@1,2 T5@2,0*");
-        // A long edge has a cell of its own in each column between: nothing is drawn over T2.
+        // A long edge has a cell of its own in each column between: no line crosses T2.
         let long = laid(&[(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1, 2], '-')], None);
         assert_eq!(told(&long), "T1@0,1* T2@1,1* T3@2,1*");
         assert_eq!(lines(&long), ["T1-T2*", "T1-T3", "T2-T3*"]);
         assert_eq!(long.edges[1].through, [(0, 1), (1, 0), (2, 1)]);
         assert_eq!((long.columns, long.rows), (3, 2));
-        // What hangs together stays together, and what stands alone comes last.
+        // Connected tasks stay together, and isolated tasks come last.
         check(
             &[(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![], 'l'), (4, vec![3], 'l')],
             "T3@0,0 T1@0,1 T2@0,2 T4@1,0",
         );
         let mixed = [(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![2], 'l'), (4, vec![1], 'l')];
         check(&mixed, "T1@0,0 T2@0,1 T4@1,0 T3@1,1");
-        // Those whose lines would cross change places.
+        // Tasks whose lines would cross change places.
         let crossed = [(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![], 'l'), (4, vec![3], 'l'), (5, vec![1], 'l')];
         let crossed: Vec<Given> = crossed.into_iter().chain([(6, vec![2], 'l'), (7, vec![4, 5, 6], 'l')]).collect();
         check(&crossed, "T1@0,0 T2@0,1 T3@0,2 T5@1,0 T6@1,1 T4@1,2 T7@2,1");
@@ -640,12 +657,12 @@ mod tests {
     #[test]
     fn the_longest_way_is_through_what_is_left() {
         let way = |given: &[Given]| laid(given, None).critical.iter().map(|it| it.0).collect::<Vec<_>>();
-        // T3 is longest with all that landed, T5 with what is left.
+        // T3 ends the longest path of all tasks, T5 the longest path of open tasks.
         let half = [(1, vec![], 'l'), (2, vec![1], 'l'), (3, vec![2], '-'), (4, vec![], 'w'), (5, vec![4], '-')];
         assert_eq!(way(&half), [4, 5]);
-        // Of two that are as long, the one with the smaller numbers.
+        // Of two equally long paths, the one with the smaller ids wins.
         assert_eq!(way(&[(4, vec![], '-'), (3, vec![], '-'), (6, vec![4], '-'), (5, vec![3], '-')]), [3, 5]);
-        // One that waits for nobody is no way, and what landed is none.
+        // A single task is no path, and landed tasks are not counted.
         assert_eq!(way(&[(1, vec![], '-'), (2, vec![], '-')]), Vec::<u64>::new());
         assert_eq!(way(&[(1, vec![], 'l'), (2, vec![1], 'l')]), Vec::<u64>::new());
     }
@@ -658,36 +675,37 @@ mod tests {
         assert_eq!(laid(&chain, Some(99)), Layout::default());
     }
 
-    /// What the pages and the terminal were promised: over sixty boxes, what says least is one box.
+    /// Above sixty boxes, the least interesting tasks share a box.
     #[test]
     fn what_says_least_is_folded_first() {
-        // Sixty are drawn one by one, whatever they are at.
+        // Up to sixty tasks are drawn one by one, whatever their status.
         let many = |many: u64| (1..=many).map(|it| (it, vec![], 'l')).collect::<Vec<Given>>();
         assert_eq!(laid(&many(60), None).nodes.len(), 60);
         check(&many(61), "T1+60@0,0");
-        // A chain that landed and has an open end; another that nobody waits for any more.
+        // One landed chain has an open end, and no task waits for the other.
         let mut chains: Vec<Given> = (1..=40).map(|it| (it, vec![it - 1], if it < 39 { 'l' } else { '-' })).collect();
         chains.extend((41..=80).map(|it| (it, if it == 41 { vec![] } else { vec![it - 1] }, 'l')));
         check(&chains, "T1+37@0,0 T41+39@0,1 T39@1,0* T40@2,0*");
-        // Those that nobody waits for any more are one box together.
+        // Pieces that no open task waits for share one box.
         chains.extend([(81, vec![], 'l'), (82, vec![81], 'l')]);
         check(&chains, "T1+37@0,0 T41+41@0,1 T39@1,0* T40@2,0*");
         chains.truncate(80);
-        // What landed after something open is not behind it: nothing goes round in circles.
+        // A landed task that depends on an open one is not folded with earlier ones, so no cycle
+        // arises.
         chains[36].2 = '-';
         check(&chains, "T1+35@0,0 T41+39@0,1 T37@1,0* T38@2,0 T39@3,0* T40@4,0*");
-        // Leaves that need the same and are at the same; who works is seen.
+        // Leaves with equal dependencies and status are folded; working tasks stay visible.
         let mut leaves: Vec<Given> = (2..=70).map(|it| (it, vec![1], if it < 11 { '-' } else { 'l' })).collect();
         leaves.push((1, vec![], 'w'));
         (leaves[7].2, leaves[8].2) = ('w', 'w');
         check(&leaves, "T1@0,0* T2@1,0* T3+5@1,1 T9@1,2 T10@1,3 T11+59@1,4");
-        // Pairs: those of one wave that are at the same, but not the longest way.
+        // Pairs: tasks of one wave with the same status are folded, except on the critical path.
         let pairs: Vec<Given> = (1..=70).map(|it| (it, if it % 2 == 0 { vec![it - 1] } else { vec![] }, '-')).collect();
         check(&pairs, "T1@0,0* T3+33@0,1 T2@1,0* T4+33@1,1");
-        // All of them at work: even so.
+        // Working tasks are folded, too, if all of them work.
         let busy: Vec<Given> = (1..=70).map(|it| (it, vec![], 'w')).collect();
         check(&busy, "T1+69@0,0");
-        // A chain that has no end is cut where it cannot be read any more.
+        // A very long chain is cut where it can no longer be read.
         let chain: Vec<Given> = (1..=300).map(|it| (it, vec![it - 1], '-')).collect();
         let cut = laid(&chain, None);
         assert_eq!((cut.nodes.len(), cut.nodes[59].tasks.len(), cut.critical.len()), (60, 241, 300));
@@ -702,7 +720,8 @@ mod tests {
         assert!(near.nodes.len() < 5, "{}", told(&near));
     }
 
-    /// The daemon takes no circle; if one came all the same, the drawing would still end.
+    /// The daemon accepts no cycles. If one appeared all the same, the layout would still
+    /// terminate.
     #[test]
     fn a_circle_is_no_end() {
         check(&[(1, vec![1], '-')], "T1@0,0");
@@ -714,7 +733,7 @@ mod tests {
         assert_eq!(laid(&all, None).nodes.iter().map(|it| it.tasks.len()).sum::<usize>(), 80);
     }
 
-    /// As long as nothing else changes, a task that gets on stays where it is.
+    /// A task whose status changes keeps its position if nothing else changes.
     #[test]
     fn little_moves_when_little_changes() {
         let given = |at: char| -> Vec<Given> {
@@ -724,7 +743,7 @@ mod tests {
         assert_eq!(places('l'), places('w'));
     }
 
-    /// What holds of every drawing.
+    /// Checks the properties that each layout must have.
     fn holds(given: &[Given], it: &Layout, keep: Option<u64>) {
         let mut drawn: Vec<u64> = it.nodes.iter().flat_map(|it| it.tasks.iter().map(|it| it.0)).collect();
         drawn.sort_unstable();
@@ -752,7 +771,7 @@ mod tests {
                 assert_eq!(*cells.entry(*cell).or_insert(edge.from), edge.from, "edges of two boxes in one cell");
             }
         }
-        // What a task needs is before it, or in the same box.
+        // A task's dependencies are before it or in the same box.
         let at = |id: u64| it.nodes.iter().position(|it| it.tasks.contains(&TaskId(id)));
         for (id, needs, _) in given.iter().filter(|it| drawn.contains(&it.0)) {
             for need in needs.iter().filter(|it| drawn.contains(it)) {

@@ -1,4 +1,5 @@
-//! Whether a hook fires, and if not, why: the same answer for what happens and for who only asks.
+//! Decides if a hook fires, and gives the reason if not. Real events and dry runs get the same
+//! answer.
 
 use crate::board::Board;
 use crate::bus::{self, Message};
@@ -10,7 +11,7 @@ use crate::pattern::Uri;
 
 use super::{Action, Cause, DEEPEST, Hook, MOST_IN_SPAN, SPAN_MS, Trigger};
 
-/// What happened, as a hook sees it.
+/// An event, as a hook sees it.
 #[derive(Clone, Debug)]
 pub enum Occasion<'a> {
     Message(&'a Message),
@@ -19,7 +20,7 @@ pub enum Occasion<'a> {
 }
 
 impl Occasion<'_> {
-    /// How it is written down.
+    /// Returns the cause that is recorded with a firing.
     pub fn cause(&self) -> Cause {
         match self {
             Occasion::Message(it) => {
@@ -30,7 +31,7 @@ impl Occasion<'_> {
         }
     }
 
-    /// How many hooks led to it.
+    /// Returns the number of hooks in the chain that led to it.
     pub fn depth(&self) -> u32 {
         match self {
             Occasion::Message(it) => it.depth,
@@ -38,6 +39,7 @@ impl Occasion<'_> {
         }
     }
 
+    /// Returns the actor that caused it.
     fn by(&self) -> &Actor {
         match self {
             Occasion::Message(it) => &it.sender,
@@ -46,29 +48,29 @@ impl Occasion<'_> {
     }
 }
 
-/// What comes of an occasion.
+/// The decision about an occasion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Fires,
-    /// It is nothing to this hook.
+    /// The trigger does not match.
     Unmoved {
         why: String,
     },
-    /// It is, but a condition does not hold.
+    /// The trigger matches, but a condition does not hold.
     Held {
         why: String,
     },
-    /// The hook's claim is held: it fires when the claim is free.
+    /// The hook's claim is held, so the hook fires when the claim is free.
     Queues {
         why: String,
     },
-    /// The hook is paused for it: hooks lead to each other, or it fires too often.
+    /// The hook gets paused, because hooks trigger each other or it fires too often.
     Cut {
         why: String,
     },
 }
 
-/// Says whether a hook fires.
+/// Decides if a hook fires.
 pub fn judge(board: &Board, hook: &Hook, occasion: &Occasion<'_>, now: Now) -> Verdict {
     if let Some(why) = unmoved(hook, occasion) {
         return Verdict::Unmoved { why };
@@ -98,25 +100,25 @@ pub fn judge(board: &Board, hook: &Hook, occasion: &Occasion<'_>, now: Now) -> V
     Verdict::Fires
 }
 
-/// Why it is nothing to this hook.
+/// Returns the reason why the trigger does not match an occasion, if it does not.
 fn unmoved(hook: &Hook, occasion: &Occasion<'_>) -> Option<String> {
     if let Occasion::Message(message) = occasion {
         if let Some(why) = other_message(&hook.trigger, message) {
             return Some(why);
         }
         if message.sender == Actor::Regatta {
-            return Some("what Regatta says fires no hook".into());
+            return Some("messages from Regatta fire no hook".into());
         }
         let on_mention = matches!(hook.trigger, Trigger::Message { mention: Some(_), .. });
         if let Some(word) = silenced(&message.text, on_mention) {
-            return Some(format!("the message says {word}"));
+            return Some(format!("the message has {word}"));
         }
     }
-    // What the daemon does by itself is what event hooks are for; what the hook's own agent does is not.
-    hook.is_own(occasion.by()).then(|| format!("what {} does itself does not fire it", hook.identity()))
+    // Event hooks are meant for actions of the daemon, but not for actions of the hook's own agent.
+    hook.is_own(occasion.by()).then(|| format!("actions of {} itself do not fire it", hook.identity()))
 }
 
-/// Why a message is not what is waited for.
+/// Returns the reason why a message does not match a trigger, if it does not.
 fn other_message(trigger: &Trigger, message: &Message) -> Option<String> {
     let (channel, label, mention, prefix) = match trigger {
         Trigger::Message { channel, label, mention, prefix } => {
@@ -130,7 +132,7 @@ fn other_message(trigger: &Trigger, message: &Message) -> Option<String> {
             return Some(format!("it is about {want}, and the message is in {}", message.channel));
         }
         None if bus::addressee(&message.channel).is_some() => {
-            return Some("what is sent to one agent fires only a hook on that mailbox".into());
+            return Some("a message to one agent fires only hooks on that mailbox".into());
         }
         _ => {}
     }
@@ -144,21 +146,21 @@ fn other_message(trigger: &Trigger, message: &Message) -> Option<String> {
     Some(format!("the message does not begin with {want}"))
 }
 
-/// Whether a text begins so, but for case and the spaces before.
+/// Returns whether a text begins with `prefix`, ignoring case and leading spaces.
 fn begins(text: &str, prefix: &str) -> bool {
     let (mut text, prefix) = (text.trim_start().chars().flat_map(char::to_lowercase), prefix.trim_start());
     prefix.chars().flat_map(char::to_lowercase).all(|it| text.next() == Some(it))
 }
 
-/// The word by which a message asks that no hook fires, if it does: `!nohooks` for all, `!nochanhooks` for those on
-/// channels, `!noathooks` for those on mentions.
+/// Returns the word by which a message asks that no hook fires, if there is one: `!nohooks` for all
+/// hooks, `!nochanhooks` for hooks on channels, `!noathooks` for hooks on mentions.
 fn silenced(text: &str, on_mention: bool) -> Option<&'static str> {
     let mut words = text.split_whitespace().map(|it| it.trim_end_matches(['.', ',', ';', ':', '?', ')']));
     let kind = if on_mention { "!noathooks" } else { "!nochanhooks" };
     words.find_map(|word| ["!nohooks", kind].into_iter().find(|it| word.eq_ignore_ascii_case(it)))
 }
 
-/// Why it does not fire though it was meant.
+/// Returns the condition that keeps a triggered hook from firing, if there is one.
 fn held(hook: &Hook, occasion: &Occasion<'_>, now: Now) -> Option<String> {
     if let Some(reason) = &hook.paused {
         return Some(format!("it is paused: {reason}"));
@@ -172,12 +174,13 @@ fn held(hook: &Hook, occasion: &Occasion<'_>, now: Now) -> Option<String> {
         && last + cooldown > now.at
     {
         let left = crate::refusal::seconds(last + cooldown - now.at);
-        return Some(format!("it fired just before and rests for another {left}"));
+        return Some(format!("it fired recently, and its cooldown lasts another {left}"));
     }
     None
 }
 
-/// Says who holds the claim that the hook needs; nothing if it is free or the hook needs none.
+/// Returns a sentence about the holder of the claim that the hook needs, or `None` if the claim is
+/// free or not needed.
 pub(super) fn claim_holder(board: &Board, hook: &Hook, now: Now) -> Option<String> {
     let uri = hook.when.claim.as_ref()?;
     let holders = claim::in_the_way_on(board, std::slice::from_ref(uri), claim::Mode::Exclusive, None, now);

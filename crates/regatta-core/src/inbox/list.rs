@@ -1,4 +1,4 @@
-//! What is in the inbox: everything that needs a person, as the board has it. The board in, the items out.
+//! The contents of the inbox: derives everything that needs a person from the board.
 
 use crate::approval::{self, Approval};
 use crate::attempt::Attempt;
@@ -14,30 +14,30 @@ use crate::task::{Status, Task};
 
 use super::{Item, Snooze};
 
-/// What a person is needed for.
+/// The kind of an inbox item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// An agent wants to do something.
+    /// An agent asks for permission to do something.
     Permission,
-    /// An agent wants to know something.
+    /// An agent asks a question.
     Question,
-    /// Finished work waits for somebody to look at it.
+    /// Finished work waits for a review.
     Review,
-    /// A task cannot go on without a person.
+    /// A task cannot continue without a person.
     Task,
     /// A landing waits until a person has done something to the checkout or the remote.
     Landing,
     /// A task failed for good.
     Failed,
-    /// An attempt says nothing.
+    /// An attempt is silent for too long.
     Stuck,
     /// A budget is nearly or wholly used up.
     Budget,
-    /// An agent is not signed in, or an outside service does not let it in.
+    /// An agent is not signed in, or an outside service rejects its credential.
     Credential,
     /// An agent's program is missing, or its settings cannot work.
     Setup,
-    /// Somebody outside who is on no list asks for something.
+    /// Somebody outside who is on no list makes a request.
     Request,
 }
 
@@ -56,7 +56,7 @@ impl Kind {
         Kind::Request,
     ];
 
-    /// Its word, as people and programs see it.
+    /// Returns the word that people and programs see.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Permission => "permission",
@@ -74,31 +74,31 @@ impl Kind {
     }
 }
 
-/// Something that needs a person: who, what and why.
+/// An open inbox item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
     pub item: Item,
     pub kind: Kind,
     pub task: Option<TaskId>,
-    /// Nothing when it is the whole fleet's.
+    /// `None` if it concerns the whole fleet.
     pub project: Option<ProjectName>,
     pub agent: Option<AgentName>,
-    /// What is asked, in one line.
+    /// The request or problem in one line.
     pub subject: String,
-    /// Why a person must decide it.
+    /// Reason why a person must decide.
     pub why: String,
     pub since_wall: u64,
     pub escalated: bool,
     pub snoozed: Option<Snooze>,
-    /// The whole request, where it is an agent's.
+    /// The whole request, if it comes from an agent.
     pub ask: Option<Ask>,
 }
 
-/// Everything that needs a person: what is put off last, then the longest waiting first.
+/// Returns everything that needs a person, the longest waiting first and postponed items last.
 pub fn open(board: &Board, now: Now) -> Vec<Open> {
     let asked = board.approvals.values().filter(|it| it.is_open()).map(|it| asked(board, it));
     let tasks = board.tasks.values().filter_map(|it| of_task(board, it));
-    let failed = board.failed.values().map(|it| about(Kind::Failed, it, "it failed, and nobody said why"));
+    let failed = board.failed.values().map(|it| about(Kind::Failed, it, "it failed without a reason"));
     let stuck = board.attempts.values().filter_map(|it| {
         let since_wall = it.quiet_wall.filter(|_| is_stuck(it))?;
         let task = board.tasks.get(&it.task)?;
@@ -106,7 +106,7 @@ pub fn open(board: &Board, now: Now) -> Vec<Open> {
         Some(Open {
             item: Item::Attempt(it.id),
             agent: Some(it.agent.clone()),
-            why: format!("nothing was heard of {} for long; after {most} it is stopped by itself", it.id),
+            why: format!("{} has been silent for long; after {most} it is stopped automatically", it.id),
             since_wall,
             snoozed: it.snoozed,
             ..about(Kind::Stuck, task, "")
@@ -127,7 +127,7 @@ pub fn open(board: &Board, now: Now) -> Vec<Open> {
             agent: Some(it.agent.clone()),
             subject: format!("{}{more}", first.text.lines().next().unwrap_or_default()),
             why: format!(
-                "{} ({}:{}) asks in {} and is on no list of who may",
+                "{} ({}:{}) asks in {} and is not on the list of people who may",
                 first.by.name, it.service, first.by.id, it.title
             ),
             since_wall: first.wall,
@@ -143,7 +143,7 @@ pub fn open(board: &Board, now: Now) -> Vec<Open> {
     all
 }
 
-/// Whether a person must do something about an open task before it goes on.
+/// Returns whether an open task needs a person before it can continue.
 pub(super) fn needs_somebody(board: &Board, task: &Task) -> bool {
     match task.status {
         Status::NeedsHuman | Status::InReview => true,
@@ -152,22 +152,24 @@ pub(super) fn needs_somebody(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// A task's landing, if that waits for a person: also while it is tried whether somebody has done it.
+/// Returns a task's landing if it waits for a person, even while a retry checks if the person has
+/// acted.
 fn hindered<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
     let landing = board.landings.get(&task.landing?).map(|it| &**it);
     landing.filter(|it| it.held.is_some() || it.hindered.is_some())
 }
 
-/// Whether nothing was heard of an attempt for long, and nobody has ended it yet.
+/// Returns whether an attempt has been silent for long and is not being stopped.
 pub(super) fn is_stuck(it: &Attempt) -> bool {
     it.quiet_wall.is_some() && it.stopping.is_none()
 }
 
-/// What keeps an agent from working until a person has mended it.
+/// Returns the problem that keeps an agent from working until a person fixes it, if there is one.
 pub(super) fn broken<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Parked> {
     board.parked.get(&format!("agent:{agent}")).map(|it| &**it).filter(|it| it.until_at.is_none() && !it.over)
 }
 
+/// Returns the item of a permission request or question.
 fn asked(board: &Board, it: &Approval) -> Open {
     let (kind, why) = match (&it.ask.want, board.attempts.get(&it.attempt), board.agents.get(&it.agent)) {
         (Want::Permission { tool, .. }, Some(attempt), Some(agent)) => {
@@ -177,7 +179,7 @@ fn asked(board: &Board, it: &Approval) -> Open {
         (Want::Question { .. }, ..) => {
             let why = match (&it.assumed, it.kept) {
                 (Some(assumed), _) => format!("it went on and assumed: {assumed}"),
-                (None, true) => "its attempt is over; the next one is told the answer".into(),
+                (None, true) => "its attempt has ended; the next attempt gets the answer".into(),
                 (None, false) => "only a person can answer it".into(),
             };
             (Kind::Question, why)
@@ -198,10 +200,11 @@ fn asked(board: &Board, it: &Approval) -> Open {
     }
 }
 
+/// Returns the item of an open task, if it needs a person.
 fn of_task(board: &Board, it: &Task) -> Option<Open> {
     match it.status {
         Status::NeedsHuman => Some(about(Kind::Task, it, "")),
-        // The question itself is in the inbox.
+        // The question has an item of its own.
         Status::InReview if approval::work_waits_for(board, it).is_some() => None,
         Status::InReview => {
             let files = it.submission.as_ref().map_or(0, |it| it.changed.len());
@@ -221,7 +224,7 @@ fn of_task(board: &Board, it: &Task) -> Option<Open> {
     }
 }
 
-/// Something about a task, as the task itself says it.
+/// Returns an item about a task, with the task's reason or else `otherwise`.
 fn about(kind: Kind, it: &Task, otherwise: &str) -> Open {
     Open {
         item: Item::Task(it.id),
@@ -238,6 +241,7 @@ fn about(kind: Kind, it: &Task, otherwise: &str) -> Open {
     }
 }
 
+/// Returns the item of a budget that is nearly or wholly used up.
 fn of_budget(board: &Board, it: Short, now: Now) -> Option<Open> {
     let budget = board.budgets.get(&it.scope)?;
     let (mut task, mut agent, mut project) = (None, None, None);
@@ -251,8 +255,8 @@ fn of_budget(board: &Board, it: Short, now: Now) -> Option<Open> {
     let whose = it.whose.map_or(String::new(), |whose| format!("{whose}: "));
     let follows = match (it.empty, &it.scope) {
         (true, budget::Scope::Attempt) => "it is used up: the attempt is stopped",
-        (true, _) => "it is used up: nothing that falls under it starts until it is raised",
-        (false, _) => "80 % of it are gone",
+        (true, _) => "it is used up: no work under this budget starts until it is raised",
+        (false, _) => "80 % of it is used",
     };
     Some(Open {
         subject: format!("the budget of {}: {whose}{}", budget::name(&it.scope), it.text),
@@ -269,6 +273,7 @@ fn of_budget(board: &Board, it: Short, now: Now) -> Option<Open> {
     })
 }
 
+/// Returns the item of an agent that cannot work.
 fn of_agent(name: &AgentName, it: &Parked) -> Open {
     let signs_in = it.class == crate::session::Class::Auth;
     let what = crate::provider::obstacle(it.class);
@@ -287,6 +292,7 @@ fn of_agent(name: &AgentName, it: &Parked) -> Open {
     }
 }
 
+/// Returns the item of a bridge that does not work.
 fn of_bridge(bridge: Bridge, it: &Parked) -> Open {
     let why = it.reason.lines().next().unwrap_or_default();
     Open {
@@ -295,18 +301,16 @@ fn of_bridge(bridge: Bridge, it: &Parked) -> Open {
         project: None,
         agent: bridge.agent().cloned(),
         subject: match &bridge {
-            Bridge::At { service, agent } => format!("{agent} is not let in at {service}: {why}"),
-            Bridge::Webhook { webhook } => format!("{webhook} is told nothing: {why}"),
+            Bridge::At { service, agent } => format!("{service} rejects the credential of {agent}: {why}"),
+            Bridge::Webhook { webhook } => format!("{webhook} receives no events: {why}"),
             Bridge::Setting { .. } => why.to_owned(),
         },
         why: match &bridge {
             Bridge::At { .. } => {
-                "nobody is heard or answered there until somebody has mended its credential; then: regatta up \
+                "Regatta receives and answers no messages there until the credential is fixed; then: regatta up \
                  --restart, and regatta bridge test"
             }
-            Bridge::Webhook { .. } => {
-                "what happens meanwhile is told when its secret is there; then: regatta up --restart"
-            }
+            Bridge::Webhook { .. } => "events are kept and sent once its secret is set; then: regatta up --restart",
             Bridge::Setting { .. } => {
                 "the bridges that depend on this setting are off; correct it, then: regatta up --restart, and regatta \
                  bridge test"

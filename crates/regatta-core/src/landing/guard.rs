@@ -1,4 +1,5 @@
-//! The guard: changes that a person must see before they land, and changes that never land (Q13).
+//! The landing guard: changes that a person must see before they land, and changes that never land
+//! (Q13).
 //!
 //! A landed file can run code on a person's machine without that person starting anything that looks like running
 //! code: opening the folder in an editor, starting an agent, entering the directory, committing. The manifest does not
@@ -7,7 +8,7 @@
 //! Paths are compared in folded form: a checkout on a file system that ignores case, invisible characters or trailing
 //! dots opens `.Claude/Settings.json` where a program asks for `.claude/settings.json`.
 //!
-//! Not here: who may approve. See `people.rs`.
+//! Not here: the check who may approve a guarded change. See `people.rs`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::pattern::PathPattern;
 use crate::task::Submission;
 
-/// How a tree stores a path.
+/// The way in which a git tree stores a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -34,28 +35,28 @@ pub enum FileKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpecialFile {
     pub path: String,
-    /// How the path was stored before; `None` if it did not exist.
+    /// Kind before the change; `None` if the path did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<FileKind>,
-    /// How it is stored now; `None` if it is gone.
+    /// Kind after the change; `None` if the path is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileKind>,
     /// Target of a symbolic link, or commit of a submodule: the new one, or the old one if the path is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Whether a submodule is moved to a commit that its remote is not known to have.
+    /// Set if a submodule moves to a commit that its remote is not known to have.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unpublished: bool,
 }
 
 impl SpecialFile {
-    /// Returns the same change taken back.
+    /// Returns the reverse of this change.
     pub(super) fn reversed(&self) -> SpecialFile {
         SpecialFile { before: self.after, after: self.before, unpublished: false, ..self.clone() }
     }
 }
 
-/// Guarded names of one kind. All are in folded form.
+/// Guarded names of one kind, in folded form (see [`fold_name`]).
 struct GuardedNames {
     /// Completes "it changes PATH (…)".
     what: &'static str,
@@ -304,7 +305,7 @@ const GUARDED: &[GuardedNames] = &[
     },
 ];
 
-/// Characters that some file systems leave out when they compare names.
+/// Returns whether some file systems leave this character out when they compare names.
 fn is_ignorable(letter: char) -> bool {
     matches!(letter, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
@@ -317,16 +318,18 @@ pub fn fold_name(name: &str) -> String {
     let letters = name.chars().filter(|letter| !is_ignorable(*letter)).flat_map(char::to_lowercase);
     // The long s is a lower-case letter of its own, but has the upper case S.
     let folded: String = letters.map(|letter| if letter == '\u{17f}' { 's' } else { letter }).collect();
-    // What follows a colon names a stream of the same file; dots and spaces at the end do not count.
+    // A colon starts the name of a stream of the same file; dots and spaces at the end do not
+    // count.
     let folded = folded.split(':').next().unwrap_or_default();
     folded.trim_end_matches([' ', '.']).to_owned()
 }
 
+/// Folds each component of a path; see [`fold_name`].
 fn fold_path(path: &str) -> String {
     path.split(['/', '\\']).map(fold_name).collect::<Vec<_>>().join("/")
 }
 
-/// Returns the kind of guarded file that this path is, if it is one.
+/// Returns the kind of guarded file at this path, or `None` if the path is not guarded.
 fn guarded_as(path: &str) -> Option<&'static str> {
     let folded = fold_path(path);
     let name = folded.rsplit('/').next().unwrap_or_default();
@@ -340,7 +343,7 @@ fn guarded_as(path: &str) -> Option<&'static str> {
     GUARDED.iter().find(guards).map(|names| names.what)
 }
 
-/// Whether one of the project's own patterns covers this path, in whatever case.
+/// Returns whether one of the project's own patterns covers this path, ignoring case.
 fn is_protected(protected: &[PathPattern], path: &str) -> bool {
     let folded = fold_path(path);
     let covers = |pattern: &PathPattern| {
@@ -350,7 +353,7 @@ fn is_protected(protected: &[PathPattern], path: &str) -> bool {
     protected.iter().any(covers)
 }
 
-/// Where a symbolic link leads, as far as that can be told from the link alone.
+/// Returns the forbidden place to which a symbolic link leads, judged by the link alone.
 fn leads_astray(path: &str, target: &str) -> Option<&'static str> {
     const OUTSIDE: &str = "outside of the repository";
     let target = target.replace('\\', "/");
@@ -362,7 +365,7 @@ fn leads_astray(path: &str, target: &str) -> Option<&'static str> {
     for part in target.split('/') {
         match part {
             "" | "." => {}
-            // Behind a name there may be another link, so it is unknown where this goes up from.
+            // A name may itself be a link, so the place from which ".." goes up is unknown.
             ".." if is_below || depth == 0 => return Some(OUTSIDE),
             ".." => depth -= 1,
             name if matches!(fold_name(name).as_str(), ".git" | "git~1") => return Some("into a git directory"),
@@ -372,7 +375,8 @@ fn leads_astray(path: &str, target: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns why a change never lands, if that is so: no person can approve it either.
+/// Returns the reason why a change may never land, if there is one. No person can approve such a
+/// change.
 pub fn never_lands(changed: &[String], special: &[SpecialFile]) -> Option<String> {
     special.iter().find_map(|file| {
         let SpecialFile { path, before, after, target, .. } = file;
@@ -400,7 +404,7 @@ pub fn never_lands(changed: &[String], special: &[SpecialFile]) -> Option<String
     })
 }
 
-/// Returns what this file is, if a person must look at it because of that.
+/// Returns a description of this file, if its kind means that a person must look at it.
 fn special_as(file: &SpecialFile) -> Option<String> {
     let SpecialFile { path, before, after, target, unpublished } = file;
     let target = target.as_deref().unwrap_or_default();
@@ -438,7 +442,7 @@ pub(super) fn guarded(protected: &[PathPattern], work: &Submission) -> Vec<Strin
             found.push(format!("{path} (protected by this project)"));
         }
     }
-    // A folder is no changed path of its own.
+    // Folders, such as git directories, are not in the list of changed paths.
     found.extend(special.into_values().filter_map(special_as));
     found
 }
@@ -582,7 +586,7 @@ mod tests {
     #[test]
     fn q13_kinds_of_files_are_judged_by_what_they_become() {
         use FileKind::{Executable, GitDirectory, Plain, Submodule, Symlink};
-        // Before, after, whether it never lands, whether a person must look.
+        // Kind before, kind after, must never land, needs a person.
         let table = [
             (None, Some(Executable), false, true),
             (Some(Plain), Some(Executable), false, true),

@@ -1,9 +1,11 @@
-//! A remote has commits that are not here. They are brought in as a landing of its own: what landed here and is not there
-//! yet is replayed on top of what is there, validated as that exact tree (Q1), and the trunk moves to it by
-//! compare-and-swap (Q2). What the trunk was stays under a keep-ref (Q3). Then it can be pushed.
+//! A remote has commits that the local trunk lacks. A landing of its own brings them in: landed
+//! work that the remote does not have yet is replayed on top of the remote's trunk, the result is
+//! validated as that exact tree (Q1), and the trunk moves to it by compare-and-swap (Q2). The old
+//! trunk stays under a keep-ref (Q3). Then the trunk can be pushed.
 //!
-//! It stands on another tip than all others, so it is tried alone, and before them. What does not go together is a
-//! person's: the queue is held, with what is to be done, so that the two do not drift further apart.
+//! Such a landing stands on another tip than all others, so it is tried alone and before them. If
+//! the two histories conflict, a person must merge them. Until then the queue is held with
+//! instructions, so that local and remote do not drift further apart.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,30 +25,31 @@ use super::queue::{enter, fresh, regatta};
 use super::report::announce;
 use super::{Ended, GoneOn, Hold, Landing, NotPushed, Overtaken, Pushed, State, Stopped};
 
-/// What has landed and is not where `[landing] push` says.
+/// Landed work that is not yet on the remote that `[landing] push` names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unpushed {
     pub remote: String,
-    /// What was to be pushed last.
+    /// The commit that should have been pushed last.
     pub commit: CommitId,
-    /// Why it was not, the last time it was tried.
+    /// Reason for which the latest push failed.
     pub reason: String,
-    /// Since when it has been so.
+    /// Time of the first failed push.
     pub since_wall: u64,
 }
 
-/// A remote whose trunk has commits that are not here.
+/// A remote whose trunk has commits that the local trunk lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diverged {
     pub remote: String,
-    /// Where its trunk is.
+    /// The tip of the remote's trunk.
     pub tip: CommitId,
-    /// What those commits changed.
+    /// Paths that those commits changed.
     pub changed: Vec<String>,
 }
 
-/// Takes the report of a push: `None` says that the remote has it all. The same trouble is written down once.
+/// Applies the report of a push. Without `trouble` the remote has all landed work. A repeated
+/// failure is recorded once.
 pub fn pushed(
     draft: &mut Draft,
     project: &ProjectName,
@@ -75,11 +78,12 @@ pub fn pushed(
     Ok(())
 }
 
+/// Returns the first ten characters of a commit id.
 fn short(commit: &CommitId) -> &str {
     &commit.as_str()[..10]
 }
 
-/// Queues what a remote has, before all others, unless that is under way.
+/// Queues a landing for the remote's commits before all others, unless one is already queued.
 pub fn diverged(
     draft: &mut Draft,
     project: &ProjectName,
@@ -100,7 +104,7 @@ pub fn diverged(
         return Ok(());
     }
     if let Some(task) = open {
-        // It was a person's before. The remote may have moved since, so it is looked at again.
+        // The task needed a person before. The remote may have moved since, so it is tried again.
         return let_in(draft, &task, true, &Actor::Regatta, now).map(drop);
     }
     let submission = Submission {
@@ -118,7 +122,7 @@ pub fn diverged(
     enter(draft, landing, None).map(drop)
 }
 
-/// The task that brings in what a remote has, if one is open.
+/// Returns the open task that brings in a remote's commits, if there is one.
 fn open(board: &Board, project: &ProjectName) -> Option<Task> {
     let joins = |it: &&std::sync::Arc<Task>| {
         let ready = matches!(it.status, Status::Landing | Status::NeedsHuman | Status::InReview);
@@ -127,12 +131,13 @@ fn open(board: &Board, project: &ProjectName) -> Option<Task> {
     board.tasks.values().find(joins).map(|it| Task::clone(it))
 }
 
+/// Adds the task that brings in a remote's commits.
 fn add(draft: &mut Draft, project: &ProjectName, remote: &str, now: Now) -> Result<crate::ids::TaskId, Refusal> {
     let trunk = draft.board().projects.get(project).map(|it| it.trunk.to_string()).unwrap_or_default();
-    let subject = format!("Bring in what {remote}/{trunk} has");
+    let subject = format!("Bring in the commits of {remote}/{trunk}");
     let description = format!(
-        "Somebody pushed to {remote}/{trunk}. What landed here and is not there yet is replayed on top of it, validated, and \
-         pushed."
+        "Somebody pushed to {remote}/{trunk}. Work that landed here and is not there yet is replayed on top of it, validated, \
+         and pushed."
     );
     let ask = task::Add {
         priority: 0,
@@ -142,8 +147,9 @@ fn add(draft: &mut Draft, project: &ProjectName, remote: &str, now: Now) -> Resu
     task::add(draft, ask, None, now)
 }
 
-/// The landing that brings in what a remote has, when it is its turn: it goes alone. Who holds the trunk by hand and
-/// lends it to another comes first, since it could not move before them.
+/// Returns the landing that brings in a remote's commits, if it is its turn; it is then tried
+/// alone. A landing to which somebody lends the trunk goes first, because the remote's landing
+/// could not move the trunk before it.
 pub(super) fn turn(board: &Board, project: &ProjectName, now: Now) -> Option<LandingId> {
     let lent = |it: &Landing| it.under.as_ref().is_some_and(|it| claim::lends_trunk(board, it, project).is_ok());
     let joins = board.queue_of(project).find(|it| it.submission.joins.is_some())?;
@@ -151,8 +157,9 @@ pub(super) fn turn(board: &Board, project: &ProjectName, now: Now) -> Option<Lan
     (!waits).then_some(joins.id)
 }
 
-/// Makes room for the one that goes alone: what was found out about the others no longer counts, since they will stand
-/// on something else. `false` while a move of theirs is under way, which speaks for itself.
+/// Voids the results of all other trials before the landing `alone`, because the others will stand
+/// on another tip. Returns `false` while another landing moves the trunk: the report of that move
+/// decides.
 pub(super) fn make_room(draft: &mut Draft, project: &ProjectName, alone: LandingId) -> bool {
     let board = draft.board();
     let begins = board.landings.get(&alone).is_some_and(|it| it.state == State::Queued);
@@ -167,7 +174,8 @@ pub(super) fn make_room(draft: &mut Draft, project: &ProjectName, alone: Landing
     !moving
 }
 
-/// Somebody lends the trunk to another: who goes alone stands aside until that has landed.
+/// Stops the trial of a remote's commits, because somebody lent the trunk to another landing that
+/// goes first.
 pub(super) fn stand_aside(draft: &mut Draft, project: &ProjectName) {
     let joins = |it: &Landing| it.submission.joins.is_some() && it.state != State::Queued;
     if draft.board().queue_of(project).any(|it| joins(it)) {
@@ -175,7 +183,8 @@ pub(super) fn stand_aside(draft: &mut Draft, project: &ProjectName) {
     }
 }
 
-/// What the remote has does not go together with what landed here: a person must look, and nothing lands until then.
+/// Hands a conflict between the remote's and the local commits to a person, and holds the queue
+/// until then.
 pub(super) fn fails(draft: &mut Draft, landing: &Landing, why: &Fixup, now: Now) -> Result<(), Refusal> {
     let (project, task) = (&landing.project, landing.task);
     let remote = landing.submission.joins.as_deref().unwrap_or("origin");
@@ -184,15 +193,20 @@ pub(super) fn fails(draft: &mut Draft, landing: &Landing, why: &Fixup, now: Now)
     let (what, kind) = match &why.output {
         Some(output) => {
             let output = failure::summary(output);
-            (format!("what landed here fails together with what {remote}/{trunk} has ({output})"), WaitKind::Review)
+            (
+                format!(
+                    "work that landed here fails the checks together with the commits of {remote}/{trunk} ({output})"
+                ),
+                WaitKind::Review,
+            )
         }
         None => {
             let files = first_few(&names);
-            (format!("what landed here conflicts with what {remote}/{trunk} has in {files}"), WaitKind::Conflict)
+            (format!("work that landed here conflicts with {remote}/{trunk} in {files}"), WaitKind::Conflict)
         }
     };
     let reason = format!(
-        "{what}: in your checkout of {trunk} run git pull --rebase {remote} {trunk}, mend it there, then regatta land {task}"
+        "{what}: in your checkout of {trunk} run git pull --rebase {remote} {trunk}, fix it there, then regatta land {task}"
     );
     draft.record(Event::LandingEnded(Ended {
         landing: landing.id,
@@ -208,31 +222,33 @@ pub(super) fn fails(draft: &mut Draft, landing: &Landing, why: &Fixup, now: Now)
     announce(draft, project, "coord:push", format!("The queue is held: {reason}"), now)
 }
 
-/// Who holds a queue that holds itself.
+/// Holder of a queue that Regatta itself holds.
 const HOLDER: &str = "regatta";
 
-/// Whether it is the task that brings in what a remote has.
+/// Returns whether this task brings in a remote's commits.
 fn is_joining(task: &Task) -> bool {
     task.submission.as_ref().is_some_and(|it| it.joins.is_some())
 }
 
-/// Refuses to hand the task that brings in what a remote has to an agent: there is nothing in it to work on.
+/// Refuses to hand a task that brings in a remote's commits to an agent, because an agent has
+/// nothing to do in it.
 pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     let Some(remote) = task.submission.as_ref().and_then(|it| it.joins.as_deref()) else { return Ok(()) };
     let trunk = board.projects.get(&task.project).map(|it| it.trunk.to_string()).unwrap_or_default();
     let id = task.id;
-    let hint = match board.tasks.contains_key(&id) {
-        true => format!(
-            "mend it in your checkout of {trunk}: git pull --rebase {remote} {trunk}, then regatta land {id}; or regatta drop \
+    let hint = if board.tasks.contains_key(&id) {
+        format!(
+            "fix it in your checkout of {trunk}: git pull --rebase {remote} {trunk}, then regatta land {id}; or regatta drop \
              {id}, and the next landing tries it again"
-        ),
-        false => "nothing is to be done: the next landing tries it again".into(),
+        )
+    } else {
+        "there is nothing to do: the next landing tries it again".into()
     };
-    Err(Refusal::invalid(format!("{id} brings in what {remote}/{trunk} has, which is no agent's work"), hint))
+    Err(Refusal::invalid(format!("{id} brings in the commits of {remote}/{trunk}, which no agent can work on"), hint))
 }
 
-/// The task that brings in what a remote has was dropped: the queue no longer holds itself for it. What is there is still
-/// not here, so the next push finds it again.
+/// Releases the queue when the task that brings in a remote's commits was dropped. The commits are
+/// still missing here, so the next push finds them again.
 pub(crate) fn dropped(draft: &mut Draft, task: &Task) {
     let_go(draft, task);
     let queue = draft.board().projects.get(&task.project).map(|it| it.queue.clone());
@@ -246,7 +262,7 @@ pub(crate) fn dropped(draft: &mut Draft, task: &Task) {
     }
 }
 
-/// Somebody says that what the remote has can be brought in now: the queue no longer holds itself for it.
+/// Releases the queue if Regatta holds it because of this task.
 pub(super) fn let_go(draft: &mut Draft, task: &Task) {
     let held = draft.board().projects.get(&task.project).and_then(|it| it.queue.held.as_ref());
     if is_joining(task) && held.is_some_and(|it| it.by == HOLDER) {

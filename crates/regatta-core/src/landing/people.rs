@@ -1,4 +1,4 @@
-//! What people ask of the queue: to land, to hold, to revise, to take back.
+//! Requests of people to the queue: land, hold, release, revise, undo.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,19 +17,19 @@ use super::guard::SpecialFile;
 use super::queue::{self, enter, fresh, order, regatta};
 use super::{Asked, GoneOn, Held, Hold, Landing, Stopped, Under, find, guard, join, review, verdict, wave, withdraw};
 
-/// What [`land`] found.
+/// A landing's position in its queue, as [`land`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
     pub landing: LandingId,
     pub task: TaskId,
-    /// Its place in the queue, counting from 1.
+    /// Position in the queue, counting from 1.
     pub position: usize,
 }
 
-/// Returns the parts of finished work that only a person lets through (Q13).
+/// Returns the parts of finished work that only a person can approve (Q13).
 pub(super) fn guarded(board: &Board, task: &Task, work: &Submission) -> Vec<String> {
-    // A remote's trunk was published by people already, and no agent's work is in it that did not land here.
+    // People have already published a remote's trunk, and all agents' work in it has landed here.
     if work.joins.is_some() {
         return vec![];
     }
@@ -37,7 +37,7 @@ pub(super) fn guarded(board: &Board, task: &Task, work: &Submission) -> Vec<Stri
     guard::guarded(protected.map_or(&[], Vec::as_slice), work)
 }
 
-/// Why somebody must look at work before it lands, if somebody must.
+/// Returns the reason why somebody must look at this work before it lands, if there is one.
 pub fn needs_person(board: &Board, task: &Task, work: &Submission) -> Option<String> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
     let guarded = guarded(board, task, work);
@@ -53,14 +53,14 @@ pub fn needs_person(board: &Board, task: &Task, work: &Submission) -> Option<Str
         (Review::None, _) => None,
         (Review::Agent, Some(reviewer)) => Some(format!("{reviewer} reviews it, or you do: regatta diff {}", task.id)),
         (Review::Agent, None) => {
-            Some(format!("no other agent is there to review it, so it is yours: regatta diff {}", task.id))
+            Some(format!("no other agent can review it, so a person must: regatta diff {}", task.id))
         }
         (Review::Human, _) => Some(format!("somebody must review it: regatta diff {}", task.id)),
     }
 }
 
-/// Whether this one may say that work lands which somebody must look at. An agent may only where it is the reviewer,
-/// and never let a protected path through.
+/// Checks that `by` may approve work that needs a look. An agent may approve only as the named
+/// reviewer, and never a change to a protected path.
 fn may_approve(board: &Board, task: &Task, work: &Submission, by: &Actor) -> Result<(), Refusal> {
     let (Actor::Agent(name), Some(reason)) = (by, needs_person(board, task, work)) else { return Ok(()) };
     let settings = board.projects.get(&task.project).map(|it| &it.settings.landing);
@@ -71,8 +71,8 @@ fn may_approve(board: &Board, task: &Task, work: &Submission, by: &Actor) -> Res
     Err(Refusal::PersonNeeded { task: task.id, reason })
 }
 
-/// Lands a task's finished work: queues it if it is out of the queue (which is the approval), and tries it now if it
-/// is held. `first` puts it before all that are not under way.
+/// Lands a task's finished work. Work outside the queue is queued, which is the approval; a held
+/// landing is tried now. `first` moves the landing before all others that are not under way.
 pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let task = task::find(draft.board(), id)?;
     if let Some(landing) = task.landing.and_then(|it| draft.board().landings.get(&it).cloned()) {
@@ -92,7 +92,7 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
     let_in(draft, &task, first, by, now)
 }
 
-/// Tries a landing again at once that was put off: the checkout that was in its way has changed.
+/// Retries a landing that was held until a time, because the checkout that blocked it has changed.
 pub(crate) fn look_again(draft: &mut Draft, id: LandingId) {
     let held = draft.board().landings.get(&id).filter(|landing| landing.held.is_some() && landing.retry_at.is_some());
     if let Some(first) = held.map(|landing| landing.first) {
@@ -101,22 +101,22 @@ pub(crate) fn look_again(draft: &mut Draft, id: LandingId) {
     }
 }
 
-/// Keeps a task's landing from being tried until somebody asks for it. A trial of it is broken off; a move of the trunk
-/// that is under way goes on.
+/// Holds a task's landing until somebody asks for it. A trial of the landing is aborted; a move of
+/// the trunk that is under way continues.
 pub(crate) fn stop(draft: &mut Draft, id: TaskId, reason: &str, now: Now) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     let Some(landing) = task.landing.filter(|landing| verdict::moving_with(draft.board(), *landing).is_none()) else {
         return Ok(());
     };
     let reason = format!("{reason}; to land it: regatta land {id}");
-    // A wave lands as one.
+    // A wave lands as one commit, so the whole wave is held.
     for landing in wave::together(draft.board(), landing) {
         draft.record(Event::LandingHeld(Held { landing, reason: reason.clone(), retry_at: None }));
     }
     queue::advance(draft, &task.project, now)
 }
 
-/// Lets a task's landing be tried again that [`stop`] kept from it.
+/// Resumes a task's landing that [`stop`] held.
 pub(crate) fn go_on(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     let landing = task.landing.and_then(|landing| draft.board().landings.get(&landing).cloned());
@@ -127,7 +127,7 @@ pub(crate) fn go_on(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Puts finished work that was kept for somebody to look at into the queue, because they did.
+/// Approves finished work that waited for a person or a reviewer, and puts it into the queue.
 pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let Some(submission) =
         task.submission.clone().filter(|_| matches!(task.status, Status::NeedsHuman | Status::InReview))
@@ -135,7 +135,7 @@ pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, no
         return Err(Refusal::NothingToLand { task: task.id, status: task.status });
     };
     let agent = task.agent.clone().unwrap_or_else(regatta);
-    // Its files were free while a person thought about it, so they must be had again.
+    // The claims on its files were released during the review, so they must be acquired again.
     let claims = free_claims(draft, task, &agent, now)?;
     join::let_go(draft, task);
     let landing = fresh(draft, task, agent, submission, now);
@@ -149,8 +149,8 @@ pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, no
     place(draft.board(), queued, now)
 }
 
-/// Lands a task's finished work under a claim on the trunk that is held by hand: its token is the fence of the move.
-/// A token that no longer holds is refused, and moves nothing (L6).
+/// Lands a task's finished work under a manually held claim on the trunk. The claim's token is the
+/// fence of the move. A token that is no longer valid is refused and moves nothing (L6).
 pub fn land_under(draft: &mut Draft, id: TaskId, under: Under, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let task = task::find(draft.board(), id)?;
     claim::lends_trunk(draft.board(), &under, &task.project)?;
@@ -161,7 +161,7 @@ pub fn land_under(draft: &mut Draft, id: TaskId, under: Under, by: &Actor, now: 
     Ok(place)
 }
 
-/// Returns what a landing of the task must hold, if all of it is free.
+/// Returns the claims that a landing of this task needs, or refuses if somebody holds one of them.
 pub(super) fn free_claims(draft: &Draft, task: &Task, agent: &AgentName, now: Now) -> Result<WorkClaims, Refusal> {
     let board = draft.board();
     let (files, mode) = (manifest::claims(board, task), manifest::mode(board, task));
@@ -170,7 +170,7 @@ pub(super) fn free_claims(draft: &Draft, task: &Task, agent: &AgentName, now: No
     if holders.is_empty() { Ok(claims) } else { Err(Refusal::ClaimHeld { holders }) }
 }
 
-/// Begins the review of work that waited for something else before.
+/// Begins the review of work that had to wait for something else before.
 pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(), Refusal> {
     match &task.agent {
         Some(agent) => review::begin(draft, task.id, agent, None, now).map(|_| ()),
@@ -178,27 +178,29 @@ pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(
     }
 }
 
-/// Whether nobody holds the files of a task's finished work.
+/// Returns whether nobody holds the files of a task's finished work.
 pub(crate) fn is_free_to_land(draft: &Draft, task: &Task, now: Now) -> bool {
     let agent = task.agent.clone().unwrap_or_else(regatta);
     free_claims(draft, task, &agent, now).is_ok()
 }
 
+/// Returns a landing's position in its queue.
 fn place(board: &Board, id: LandingId, now: Now) -> Result<Place, Refusal> {
     let landing = find(board, id)?;
     let order = order(board, &landing.project, now);
-    // Who stands aside comes after all who do not.
+    // Landings that cannot be tried now come after all others.
     let ahead = order.iter().position(|it| *it == id).unwrap_or(order.len());
     Ok(Place { landing: id, task: landing.task, position: ahead + 1 })
 }
 
-/// Stops a project's queue: what is under way ends, and nothing more is begun or moved.
+/// Holds a project's queue. Trials and moves that are under way finish, and nothing new is begun or
+/// moved.
 pub fn hold(draft: &mut Draft, project: &ProjectName, reason: String, by: &Actor, now: Now) -> Result<(), Refusal> {
     if !draft.board().projects.contains_key(project) {
         return Err(Refusal::NoSuchProject { project: project.clone() });
     }
     if reason.len() > 500 {
-        return Err(Refusal::invalid("a reason has at most 500 bytes", "say it shorter"));
+        return Err(Refusal::invalid("a reason has at most 500 bytes", "shorten the reason"));
     }
     let by = match by {
         Actor::Person(name) => name.clone(),
@@ -209,7 +211,7 @@ pub fn hold(draft: &mut Draft, project: &ProjectName, reason: String, by: &Actor
     Ok(())
 }
 
-/// Lets a queue go on.
+/// Releases a held queue.
 pub fn release(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> {
     let Some(it) = draft.board().projects.get(project) else {
         return Err(Refusal::NoSuchProject { project: project.clone() });
@@ -220,7 +222,7 @@ pub fn release(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Sends finished work back to be worked on again, with a person's words.
+/// Sends finished work back to an agent for more work, with a person's instructions.
 pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     let Some(submission) = task
@@ -237,14 +239,12 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
     task::send_back(draft, id, submission.commit.clone(), "it is being revised")?;
     task::due(draft, id);
     let commit = &submission.commit;
-    let words = format!(
-        "{}\n\nWhat you did before is commit {commit}; `git cherry-pick {commit}` brings it back.",
-        text.trim()
-    );
+    let words =
+        format!("{}\n\nYour previous work is commit {commit}; `git cherry-pick {commit}` brings it back.", text.trim());
     steer::tell(draft, id, words).map(|_| ())
 }
 
-/// Refuses to count a task as landed whose work another task has taken back, or is taking back.
+/// Returns a refusal if another task has undone this task's work, or is undoing it.
 pub fn taken_back(board: &Board, id: TaskId) -> Option<Refusal> {
     let landed = board.projects.values().find_map(|project| project.queue.undone.get(&id).copied());
     let undoes = |submission: &Submission| submission.undoes == Some(id);
@@ -258,7 +258,8 @@ pub fn taken_back(board: &Board, id: TaskId) -> Option<Refusal> {
     Some(Refusal::TakenBack { task: id, by, has_landed: landed.is_some() })
 }
 
-/// Takes back what a completed task landed: a task that reverts its commit, through the same queue.
+/// Undoes a completed task's landing with a new task that reverts its commit through the same
+/// queue.
 pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let id = done.id;
     let landed = done.landed.clone().filter(|_| draft.board().settled(id) == Some(Status::Completed));
@@ -266,7 +267,7 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
     if let Some(taken_back) = taken_back(draft.board(), id) {
         return Err(taken_back);
     }
-    // Of a wave's commit only what this task brought is taken back.
+    // A wave's commit has the work of several tasks, so only this task's own commit is reverted.
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }

@@ -1,40 +1,43 @@
-//! Speculation: which prefixes of the queue are validated next. Numbers in, numbers out.
+//! Speculation: the choice of the queue prefixes to validate next.
 //!
-//! Every trial is a prefix of one order, so a trial is a length.
+//! This is pure arithmetic. Every trial is a prefix of one merge order, so a trial is represented
+//! by its length.
 //!
-//! - With `verify = "every"` each prefix is validated by itself, as many at once as there are slots. A prefix that
-//!   failed stops everything longer until its fault is settled.
-//! - With `verify = "tip"` whole batches are validated, one on top of the other. A batch that fails is searched by
-//!   halving, with as many cuts at once as there are slots.
+//! - With `verify = "every"` each prefix is validated by itself, with as many trials at once as
+//!   there are slots. A prefix that failed stops everything longer until the landing at fault is
+//!   known.
+//! - With `verify = "tip"` whole batches are validated, one on top of the other. A batch that fails
+//!   is searched by bisection, with as many cuts at once as there are slots.
 //!
-//! What passed lands as far as it goes. Verdicts are not made here but in `verdict.rs`.
+//! Passed prefixes land as far as possible. `verdict.rs` decides which landing is at fault.
 
 use std::collections::BTreeSet;
 
 use crate::project::{Project, QueueMode, Verify};
 
-/// What is known of the queue, as lengths of its prefixes.
+/// Results of the trials of a queue, as lengths of its prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// How many landings may be tried, in order.
+    /// Number of landings in the merge order.
     pub queue: usize,
-    /// Lengths that do not cut a wave: only such a prefix can land.
+    /// Lengths that do not cut a wave. Only such a prefix can land.
     pub ends: Vec<usize>,
     /// The longest prefix that may land or is landing.
     pub landable: usize,
     /// Prefixes that passed.
     pub green: BTreeSet<usize>,
-    /// Prefixes that failed, and whose fault is not settled.
+    /// Prefixes that failed, while the landing at fault is unknown.
     pub red: BTreeSet<usize>,
-    /// Prefixes that must pass before a longer one which passed may land.
+    /// Prefixes that must pass before a longer, already passed one may land.
     pub needed: BTreeSet<usize>,
-    /// Prefixes under way.
+    /// Prefixes whose trial is under way.
     pub busy: Vec<usize>,
     /// Slots taken by trials whose result no longer counts.
     pub lost: usize,
 }
 
-/// What is validated, how many trees at once, and how many landings more each batch carries.
+/// The kind of validation, the number of trees at once, and the number of landings that each batch
+/// adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     pub verify: Verify,
@@ -42,7 +45,8 @@ pub struct Pace {
     pub batch: usize,
 }
 
-/// How many trees of a project are validated at once; `fitting` is what fits the machine.
+/// Returns the number of trees of a project that are validated at once. `fitting` is the number
+/// that fits the machine.
 pub fn slots(project: &Project, fitting: u32) -> u32 {
     let landing = &project.settings.landing;
     match landing.mode {
@@ -62,13 +66,13 @@ pub fn next(known: &Known, pace: Pace) -> Vec<usize> {
     begin
 }
 
-/// The shortest prefixes about which nothing is known yet, up to one that failed.
+/// Returns the shortest prefixes without a result, up to the first one that failed.
 fn every(known: &Known, free: usize) -> Vec<usize> {
     let mut begin = Vec::new();
     let mut before = known.landable;
     for end in known.ends.iter().copied().filter(|end| *end > known.landable) {
         if known.red.contains(&end) {
-            // A wave that failed is searched. What failed by itself waits for its verdict.
+            // A failed wave is searched. A single landing that failed waits for its verdict.
             if known.green.contains(&before) || before == known.landable {
                 begin.extend(search(known, before, end, free - begin.len()));
             }
@@ -85,7 +89,7 @@ fn every(known: &Known, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Batches on top of what is under way; or cuts of the shortest one that failed.
+/// Returns new batches on top of the longest trial, or the cuts of the shortest batch that failed.
 fn tips(known: &Known, batch: usize, free: usize) -> Vec<usize> {
     if let Some(red) = known.red.range(known.landable + 1..).next() {
         return search(known, known.landable, *red, free);
@@ -96,7 +100,8 @@ fn tips(known: &Known, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// One batch more on top of what is under way or passed, for each free slot.
+/// Returns one more batch for each free slot, on top of the longest prefix that passed or is under
+/// way.
 fn batches(known: &Known, batch: usize, free: usize) -> Vec<usize> {
     let longest = known.busy.iter().chain(&known.green).copied().max().unwrap_or(0);
     let mut from = longest.max(known.landable);
@@ -110,8 +115,8 @@ fn batches(known: &Known, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Cuts between the longest prefix that is known to be green, from `green` on, and the shortest one known to be red, up
-/// to `red`.
+/// Returns cuts between the longest prefix known to be green, from `green` on, and the shortest one
+/// known to be red, up to `red`.
 fn search(known: &Known, green: usize, red: usize, free: usize) -> Vec<usize> {
     let red = known.red.range(green + 1..).next().map_or(red, |shortest| red.min(*shortest));
     let green = known.green.range(..red).next_back().copied().unwrap_or(0).max(green);
@@ -124,7 +129,7 @@ fn search(known: &Known, green: usize, red: usize, free: usize) -> Vec<usize> {
         let cuts = free.min(inside);
         return (1..=cuts).map(|nth| green + (nth * (inside + 1)).div_ceil(cuts + 1).min(inside)).collect();
     }
-    // Some cuts are under way: the widest gap between them is halved.
+    // Some cuts are under way, so the widest gap between them is halved.
     let mut begin = Vec::new();
     ends.extend([green, red]);
     while begin.len() < free {
@@ -137,15 +142,16 @@ fn search(known: &Known, green: usize, red: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// The most landings that one trial adds.
+/// Maximum number of landings that one trial adds.
 pub const LARGEST_BATCH: usize = 16;
-/// How many past landings the failure rate is taken from.
+/// Number of past landings that determine the failure rate.
 pub const REMEMBERED: u32 = 32;
 
-/// How many landings to validate together when `red` of the last `seen` failed: about 0.4 / p, so that a batch passes
-/// two times out of three. Above a fifth that is one at a time, each on top of the one before: a chain.
+/// Returns the number of landings to validate together when `red` of the last `seen` failed. That
+/// is about 0.4 / p, so that a batch passes two times out of three. Above a failure rate of one
+/// fifth, each landing is validated by itself on top of the one before.
 pub fn batch_for(red: u32, seen: u32) -> usize {
-    // Nothing seen counts as one failure in twenty.
+    // Without any history the failure rate counts as one in twenty.
     let (red, seen) = (u64::from(red) * 10 + 4, u64::from(seen) * 10 + 80);
     usize::try_from(4 * seen / (10 * red)).unwrap_or(LARGEST_BATCH).clamp(1, LARGEST_BATCH)
 }
@@ -154,7 +160,8 @@ pub fn batch_for(red: u32, seen: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// A queue without waves. `green` are prefixes that passed; the longest run of them from the trunk may land.
+    /// Returns a queue without waves. `green` are prefixes that passed; the longest of them may
+    /// land.
     fn known(queue: usize, green: &[usize], red: &[usize], busy: &[usize]) -> Known {
         let ends: Vec<usize> = (1..=queue).collect();
         let landable = green.iter().copied().max().unwrap_or(0);
@@ -230,7 +237,8 @@ mod tests {
         assert_eq!(next(&longer, two), [2, 3], "Q1: a longer one that passed proves nothing");
     }
 
-    /// A search has something to do until its verdict, never begins what is under way, and stays between its ends.
+    /// A search always has a trial to run until its verdict, never repeats a trial that is under
+    /// way, and stays within bounds.
     #[test]
     fn a_search_ends() {
         for (red, green, slots) in

@@ -1,4 +1,5 @@
-//! Who is in the queue, in which order, and what goes on next.
+//! The landing queue: admission of finished work, merge order, start of trials, and moves of the
+//! trunk.
 
 use std::collections::BTreeSet;
 
@@ -19,15 +20,16 @@ use super::plan::{self, Known, Pace};
 use super::wave::{self, Waves};
 use super::{Begun, Ended, Landing, Moving, Queued, State, guard, join, verdict};
 
-/// Where a landing has the claims on its files from.
+/// The source of a landing's claims on its files.
 enum Claims {
-    /// The attempt that did the work hands them over.
+    /// The attempt that did the work transfers its claims.
     OfAttempt,
-    /// Nobody holds them for the work, so they must be free.
+    /// Nobody holds claims for this work, so the files must be free.
     New,
 }
 
-/// Queues finished work and hands the attempt's claims to its landing; or keeps it for a person to look at.
+/// Queues finished work and transfers the attempt's claims to its landing, or keeps the work for a
+/// person to review.
 pub(crate) fn submit(
     draft: &mut Draft,
     task: &Task,
@@ -38,8 +40,8 @@ pub(crate) fn submit(
     pass_gates(draft, task, (attempt, Claims::OfAttempt), submission, now)
 }
 
-/// Sends work through the queue that a lead did itself, under the same rules as a worker's. Returns whether it is
-/// queued; otherwise it waits for a person.
+/// Submits edits that a lead made itself, under the same rules as a worker's. Returns whether they
+/// are queued; otherwise they wait for a person.
 pub(crate) fn submit_edits(
     draft: &mut Draft,
     id: TaskId,
@@ -51,8 +53,9 @@ pub(crate) fn submit_edits(
     Ok(pass_gates(draft, &task, (attempt, Claims::New), work, now)?.is_some())
 }
 
-/// Takes finished work through the gates before the queue, in their order: changes that never land, open questions, files
-/// that somebody else holds, a person's or a reviewer's word. Work that a gate stops is kept for a person.
+/// Takes finished work through the gates before the queue, in their order: changes that never land,
+/// open questions, files that somebody else holds, approval by a person or reviewer. Work that a
+/// gate stops is kept for a person.
 fn pass_gates(
     draft: &mut Draft,
     task: &Task,
@@ -83,7 +86,7 @@ fn pass_gates(
             Ok(free) => Some(free),
             Err(_) => {
                 let id = task.id;
-                let held = || format!("its files are held by somebody: regatta land {id}, when they are free");
+                let held = || format!("somebody else holds its files; when they are free: regatta land {id}");
                 task::review(draft, id, submission, needs.unwrap_or_else(held))?;
                 return Ok(None);
             }
@@ -103,12 +106,12 @@ fn pass_gates(
     Ok(Some(id))
 }
 
-/// Whose work it is when it is nobody else's.
+/// Returns the agent name for work that no agent did.
 pub(super) fn regatta() -> AgentName {
     AgentName::new("regatta").expect("a plain word is a name")
 }
 
-/// A landing of this task's work that nobody has looked at yet.
+/// Returns a new landing of this task's work, not yet recorded.
 pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Submission, now: Now) -> Landing {
     Landing {
         id: LandingId(draft.board().counters.landing + 1),
@@ -139,7 +142,8 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
 
 /// Puts a landing into its queue. This is the only way in.
 ///
-/// Guarded work enters only if a person approved exactly this submission (Q13); a later one needs a new approval.
+/// Guarded work enters only if a person approved exactly this submission (Q13). A later submission
+/// needs a new approval.
 pub(super) fn enter(draft: &mut Draft, landing: Landing, approved_by: Option<&Actor>) -> Result<LandingId, Refusal> {
     let (id, work) = (landing.id, &landing.submission);
     let task = task::find(draft.board(), landing.task)?;
@@ -196,12 +200,13 @@ pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<Landi
     }
 }
 
-/// Whether a landing waits for others to land or to leave. One that is held keeps nobody waiting.
+/// Returns whether a landing is deferred behind others that are still in the queue. A held landing
+/// does not defer others.
 pub(super) fn is_behind(board: &Board, landing: &Landing) -> bool {
     landing.behind.iter().filter_map(|id| board.landings.get(id)).any(|other| other.held.is_none())
 }
 
-/// Whether something it depends on is still open and not before it in the queue.
+/// Returns whether a blocker of this landing's task is in the queue and not in `before`.
 fn depends(board: &Board, landing: &Landing, before: &[LandingId]) -> bool {
     let Some(task) = board.tasks.get(&landing.task) else { return false };
     task.blocked_by
@@ -210,7 +215,8 @@ fn depends(board: &Board, landing: &Landing, before: &[LandingId]) -> bool {
         .any(|blocker| blocker.status == Status::Landing && blocker.landing.is_none_or(|it| !before.contains(&it)))
 }
 
-/// Lets a project's queue go on: the longest prefix that passed takes the trunk, and free slots are used.
+/// Advances a project's queue: the longest prefix that passed takes the trunk, and free slots get
+/// new trials.
 pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
     let Some(it) = draft.board().projects.get(project).cloned() else { return Ok(()) };
     verdict::settle(draft, project, now)?;
@@ -260,7 +266,8 @@ fn unverified(known: &Known, train: &[LandingId], checkpoints: &BTreeSet<usize>)
     train.iter().enumerate().filter(|(nth, _)| !is_verified(*nth)).map(|(_, id)| *id).collect()
 }
 
-/// Whether something goes on for it. One that passed and may not land without the rest of its wave waits for them.
+/// Returns whether a trial or a move of this landing is under way. A landing that passed and must
+/// wait for the rest of its wave does not count.
 fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     match landing.state {
         State::Queued => false,
@@ -269,7 +276,7 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     }
 }
 
-/// Begins the trial of a prefix, unless its last landing is still in one that no longer counts.
+/// Begins the trial of a prefix, unless its last landing is still in a void trial.
 fn begin(draft: &mut Draft, train: &[LandingId], unverified: Vec<LandingId>) {
     let Some((last, ahead)) = train.split_last() else { return };
     if draft.board().landings.get(last).is_some_and(|landing| landing.state == State::Queued) {
@@ -278,7 +285,7 @@ fn begin(draft: &mut Draft, train: &[LandingId], unverified: Vec<LandingId>) {
     }
 }
 
-/// Returns what is known of the prefixes of this order.
+/// Returns the results that are known of the prefixes of this order.
 fn look(board: &Board, project: &ProjectName, order: &[LandingId]) -> Known {
     let mut known = Known { queue: order.len(), ends: wave::ends(board, order), ..Known::default() };
     let length = |train: &[LandingId]| order.starts_with(train).then_some(train.len());
@@ -304,12 +311,13 @@ fn look(board: &Board, project: &ProjectName, order: &[LandingId]) -> Known {
     known
 }
 
-/// Whether a trial passed, and every commit in it that claims a validation is the tip of one that passed (Q1, Q14).
+/// Returns whether a trial passed and every commit in it that claims a validation is the tip of a
+/// passed trial (Q1, Q14).
 pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
     matches!(landing.state, State::Validated { .. }) && unproved(board, landing).is_empty()
 }
 
-/// Returns the prefixes of a trial that passed whose commit claims a validation it has not had.
+/// Returns the prefixes of a passed trial whose commit claims a validation that has not happened.
 fn unproved(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let State::Validated { carries, .. } = &landing.state else { return BTreeSet::new() };
     let passed = |commit: &CommitId| {
@@ -321,7 +329,8 @@ fn unproved(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     claims.filter_map(|carried| end(&carried.commit)).collect()
 }
 
-/// Takes the trunk for the longest prefix that passed, unless somebody holds it; then the claim's end calls again.
+/// Takes the trunk for the longest prefix that passed. If somebody holds the trunk, the end of that
+/// claim calls again.
 fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     let board = draft.board();
     if board.queue_of(project).any(|it| matches!(it.state, State::Moving { .. })) {
@@ -335,7 +344,8 @@ fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
         .filter(|it| is_verified(board, it))
         .cloned()
         .collect();
-    // Whoever holds the trunk by hand may lend it to one landing, and then it is the one that moves.
+    // A person who holds the trunk may lend it to one landing, and only that landing can move the
+    // trunk then.
     let lent = board.queue_of(project).find_map(|it| {
         let under = it.under.clone().filter(|it| claim::lends_trunk(board, it, project).is_ok())?;
         Some((it.id, under.token))
@@ -353,7 +363,7 @@ fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     }
 }
 
-/// Tries a held landing again when its time has come.
+/// Tries a held landing again once its retry time has passed.
 pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
     if landing.state == State::Queued && landing.retry_at.is_some_and(|at| at <= now.at) {
@@ -362,13 +372,14 @@ pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Re
     Ok(())
 }
 
-/// Takes a task's landing out of the queue because somebody said so; refused while the trunk is being moved for it.
+/// Takes a task's landing out of the queue on request. Refused while a move of the trunk carries
+/// it.
 pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
     if verdict::moving_with(draft.board(), id).is_some() {
         return Err(Refusal::InUse {
             what: landing.task.to_string(),
-            by: "the move of the trunk, which is under way".into(),
+            by: "a move of the trunk that is under way".into(),
         });
     }
     draft.record(Event::LandingEnded(Ended {

@@ -1,4 +1,4 @@
-//! What merging, validating and moving found, and what that means for the queue.
+//! Reports of trials and of moves of the trunk, and their consequences for the queue.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,45 +21,48 @@ use super::{
     State, Validated, find, join, queue, verdict, wave,
 };
 
-/// What merging and validating found.
+/// The result of merging and validating a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Tried {
-    /// The merge passed as exactly the tree of `new`, which stands on the tip `old`; each landing in it is a commit.
+    /// The merge passed as exactly the tree of `new`, which stands on the tip `old`. `carries` has
+    /// the commit of each landing.
     Passed { old: CommitId, new: CommitId, carries: Vec<Carried> },
-    /// The trunk's tip already contains all of it. `landed_as` has the commits that name these landings, if any do.
+    /// The trunk's tip already contains the whole trial. `landed_as` has the trunk's commits that
+    /// name these landings, if any.
     AlreadyThere {
         tip: CommitId,
         #[serde(default)]
         landed_as: Vec<(LandingId, CommitId)>,
     },
-    /// One of those in the trial does not merge.
+    /// The landing `at` of the trial does not merge.
     Conflict {
         at: LandingId,
         paths: Vec<String>,
-        /// How the paths conflict, where they conflict with the trunk.
+        /// Kinds of the conflicts, if the landing conflicts with the trunk.
         #[serde(default)]
         kinds: Vec<Conflict>,
     },
-    /// The merge failed its validation. `output` is what the failed check printed, as far as it helps.
+    /// The merge failed its validation. `output` is the relevant part of the failed check's output.
     Red {
         reason: String,
         #[serde(default)]
         output: Option<String>,
-        /// The conflicts that were settled by ownership in this tree.
+        /// The conflicts that were resolved by ownership in this tree.
         #[serde(default)]
         settled: Vec<SettledPath>,
     },
     /// One of the last landing's own commits fails the checks by itself (`style = "rebase"`).
     RedStep { reason: String },
-    /// Somebody else moved the trunk meanwhile: no trial holds any longer.
+    /// Somebody else moved the trunk, so no trial counts any longer.
     Elsewhere,
-    /// The shell could not find out; it is tried again. `at` is who it was about, if it was about one.
+    /// The trial could not run, and is repeated. `at` is the landing that caused the problem, if it
+    /// was a single one.
     Held { at: Option<LandingId>, reason: String },
 }
 
-/// Takes the report of a trial.
+/// Applies the report of a trial.
 pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result<(), Refusal> {
     let landing = find(draft.board(), id)?;
     let State::Trying { base, unverified, void, .. } = landing.state.clone() else {
@@ -67,20 +70,22 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
     };
     let project = landing.project.clone();
     let train = landing.train();
-    // A move that carries one of them decides about it, so this trial may not (Q12).
+    // Only the report of a move decides about the landings that it carries, so this trial may not
+    // (Q12).
     let moves = |id: &LandingId| verdict::moving_with(draft.board(), *id).is_some();
     match found {
-        _ if void => back(draft, id, "who it was tried with has left the queue"),
+        _ if void => back(draft, id, "another landing of its trial has left the queue"),
         Tried::Passed { old, new, carries } if stands_on(&old, &carries, base.as_ref()) => {
             let mut carries: Vec<Carried> = train.iter().filter_map(|it| carried(&carries, *it, &new)).collect();
             carries.iter_mut().for_each(|it| it.unverified = unverified.contains(&it.landing));
-            // Some of those ahead have landed since: the trunk is at their commit, and this one stands on it.
+            // Some landings ahead may have landed since. The trunk is then at their commit, on
+            // which this trial stands.
             let old = base.unwrap_or(old);
             draft.record(Event::LandingValidated(Validated { landing: id, old, new, carries: Some(carries) }));
         }
-        Tried::Passed { .. } => back(draft, id, "those ahead of it landed as other commits; merging again"),
+        Tried::Passed { .. } => back(draft, id, "the landings ahead of it landed as other commits; merging again"),
         Tried::Red { .. } | Tried::RedStep { .. } if moves(&id) => back(draft, id, MOVE_DECIDES),
-        // Every commit that lands is green (Q1), so the commits of this landing become one.
+        // Every commit that lands is green (Q1), so the commits of this landing are squashed.
         Tried::RedStep { reason } => draft.record(Event::LandingSquashed(Squashed { landing: id, reason })),
         Tried::AlreadyThere { .. } if train.iter().any(moves) => back(draft, id, MOVE_DECIDES),
         Tried::Red { reason, output, settled } => {
@@ -102,7 +107,7 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
             let place = train.iter().position(|it| *it == at);
             let decides = place.is_some() && !moves(&at);
             if train[0] != at || at != id || !decides {
-                back(draft, id, "one of those it was tried with conflicts");
+                back(draft, id, "another landing of its trial conflicts");
             }
             match place.filter(|_| decides) {
                 None => {}
@@ -114,7 +119,7 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
             }
         }
         Tried::Elsewhere => {
-            back(draft, id, "the trunk was moved by somebody else; merging again");
+            back(draft, id, "somebody else moved the trunk; merging again");
             draft.record(Event::QueueOvertaken(Overtaken { project: project.clone() }));
         }
         Tried::Held { at, reason } => {
@@ -129,22 +134,23 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
     queue::advance(draft, &project, now)
 }
 
-const MOVE_DECIDES: &str = "the trunk is being moved with it; that decides";
+const MOVE_DECIDES: &str = "a move of the trunk carries it, and its report decides";
 
-/// Whether a trial that was merged onto `old` still stands on the trunk: those that landed since it began are in it, as
-/// the same commits.
+/// Returns whether a trial that was merged onto `old` still stands on the trunk: the landings that
+/// landed since it began are in the trial as the same commits.
 fn stands_on(old: &CommitId, carries: &[Carried], base: Option<&CommitId>) -> bool {
     base.is_none_or(|base| base == old || carries.iter().any(|it| it.commit == *base))
 }
 
+/// Returns the commit that `landing` became in a trial with the tip `new`.
 fn carried(carries: &[Carried], landing: LandingId, new: &CommitId) -> Option<Carried> {
     let known = carries.iter().find(|it| it.landing == landing).cloned();
-    // A trial of one is its own tip.
+    // In a trial of one landing, the landing's commit is the tip.
     known.or_else(|| carries.is_empty().then(|| Carried::new(landing, new.clone())))
 }
 
-/// Returns those of the landings ahead that change one of the conflicting paths. Where none does, as after a rename, the
-/// conflict may be with any of them.
+/// Returns the landings ahead that change one of the conflicting paths. If none does, for example
+/// after a rename, returns all of them, because the conflict may be with any.
 fn partners(board: &Board, ahead: &[LandingId], paths: &[String]) -> Vec<LandingId> {
     let changes = |id: &&LandingId| {
         let landing = board.landings.get(*id);
@@ -154,7 +160,7 @@ fn partners(board: &Board, ahead: &[LandingId], paths: &[String]) -> Vec<Landing
     if found.is_empty() { ahead.to_vec() } else { found }
 }
 
-/// A landing conflicts with the trunk as it is.
+/// Takes a landing that conflicts with the trunk out of the queue.
 fn conflict(
     draft: &mut Draft,
     id: LandingId,
@@ -164,13 +170,13 @@ fn conflict(
     let Some(first) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
     let described: Vec<String> = paths.iter().map(|path| described(path, &conflicts)).collect();
     let names: Vec<&str> = described.iter().map(String::as_str).collect();
-    let reason = format!("it conflicts with what landed since in {}", first_few(&names));
+    let reason = format!("it conflicts with work that landed since in {}", first_few(&names));
     radar::conflicted(draft, &first.project, first.task);
     let fixup = Fixup { paths, conflicts, ..Fixup::new(first.submission.commit.clone()) };
     out(draft, &first, fixup, &reason, now)
 }
 
-/// Returns a path with the kind of its conflict, where that is not the usual one.
+/// Returns a path with the kind of its conflict, unless both sides simply changed the content.
 fn described(path: &str, conflicts: &[Conflict]) -> String {
     let found = conflicts.iter().find(|conflict| conflict.path == path);
     match found.and_then(|conflict| conflict.kind.words()) {
@@ -179,17 +185,18 @@ fn described(path: &str, conflicts: &[Conflict]) -> String {
     }
 }
 
+/// Returns a landing to the queue without a verdict.
 fn back(draft: &mut Draft, id: LandingId, reason: &str) {
     draft.record(Event::LandingReturned(Returned { landing: id, reason: reason.to_owned() }));
 }
 
-/// What moving the trunk found.
+/// The result of moving the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Moved {
     Moved,
-    /// Somebody else moved the trunk: no trial holds any longer.
+    /// Somebody else moved the trunk, so no trial counts any longer.
     Elsewhere,
     /// The user's checkout of the trunk has changes in these files.
     Dirty {
@@ -200,7 +207,7 @@ pub enum Moved {
     },
 }
 
-/// Takes the report of a move. Only the fence's holder may speak (L6).
+/// Applies the report of a move. Only a report with the current fence counts (L6).
 pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: Now) -> Result<(), Refusal> {
     let landing = find(draft.board(), id)?;
     let State::Moving { old, new, fence: live, carries } = landing.state.clone() else {
@@ -217,11 +224,11 @@ pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: No
                     follow_up(draft, it.landing, dropped, now)?;
                 }
             }
-            // A row from before a trial kept its commits carries only itself.
+            // Rows of older versions have no list of commits and carry only their own landing.
             let carries = if carries.is_empty() { vec![Carried::new(id, new)] } else { carries };
             return land_all(draft, &carries, &old, now);
         }
-        Moved::Elsewhere => overtaken(draft, &landing, "the trunk was moved by somebody else; merging again"),
+        Moved::Elsewhere => overtaken(draft, &landing, "somebody else moved the trunk; merging again"),
         Moved::Dirty { paths } => {
             let names: Vec<&str> = paths.iter().map(String::as_str).collect();
             let trunk = draft.board().projects.get(&landing.project).map(|it| it.trunk.to_string());
@@ -233,7 +240,8 @@ pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: No
                 )
             };
             give_trunk_back(draft, &landing, "the checkout of the trunk has changes");
-            // Those that touch what a person is at wait for them; the others may go on without (Q9).
+            // Only landings that touch the changed files wait for the person; the others continue
+            // (Q9).
             let members: Vec<_> = train.iter().filter_map(|it| draft.board().landings.get(it).cloned()).collect();
             let touches = |it: &Landing| it.submission.changed.iter().any(|path| paths.contains(path));
             let all = !members.iter().any(|it| touches(it));
@@ -249,32 +257,34 @@ pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: No
     queue::advance(draft, &landing.project, now)
 }
 
+/// Ends a move that did not happen: the landing is queued again and the trunk is released.
 fn give_trunk_back(draft: &mut Draft, landing: &Landing, reason: &str) {
     back(draft, landing.id, reason);
-    // It keeps its files, which are no lease.
+    // The landing keeps its claims on files, because they are not leased.
     claim::release_leased(draft, &Owner::Landing(landing.id));
 }
 
-/// The trunk is not where it was taken to be: everybody is tried again from where it is.
+/// Ends a move after the trunk moved elsewhere, and voids all trials.
 fn overtaken(draft: &mut Draft, landing: &Landing, reason: &str) {
     give_trunk_back(draft, landing, reason);
     draft.record(Event::QueueOvertaken(Overtaken { project: landing.project.clone() }));
 }
 
-/// Makes a task of what ownership dropped, so that somebody looks whether it is missed.
+/// Adds a task for the sides that ownership dropped, so that somebody checks whether they are
+/// needed.
 fn follow_up(draft: &mut Draft, id: LandingId, dropped: &Dropped, now: Now) -> Result<(), Refusal> {
     let task = task::find(draft.board(), find(draft.board(), id)?.task)?;
     let names: Vec<&str> = dropped.paths.iter().map(String::as_str).collect();
     let description = format!(
-        "{} landed where it conflicted with what was on the trunk, and only one side of {} was taken. The other side is \
-         kept as {} ({}): `git show {}` shows what it would change. Bring back what is missed.",
+        "{} landed although it conflicted with the trunk, and only one side of {} was taken. The other side is \
+         kept as {} ({}): `git show {}` shows what it would change. Bring back whatever is still needed.",
         task.id,
         names.join(", "),
         dropped.commit,
         dropped.reference,
         dropped.commit
     );
-    let subject = format!("Look at what {} dropped in {}", task.id, first_few(&names));
+    let subject = format!("Check the changes that {} dropped in {}", task.id, first_few(&names));
     let ask = task::Add {
         issue_type: task.issue_type,
         files: dropped.paths.iter().filter_map(|it| PathPattern::new(it).ok()).collect(),
@@ -298,9 +308,11 @@ fn land_all(draft: &mut Draft, carries: &[Carried], old: &CommitId, now: Now) ->
     Ok(())
 }
 
+/// Records that one landing has landed, completes its task and announces it.
 fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, carried: &Carried, now: Now) -> Result<(), Refusal> {
     let tip = &carried.commit;
-    // The tip of the trunk is another landing's commit when this one changes nothing: it must not be undone as this one.
+    // If this landing changes nothing, the trunk's tip is another landing's commit. An undo must
+    // not revert that one.
     let own = match &carried.nothing_new {
         None => Some(tip.clone()),
         Some(nothing) => nothing.landed_as.clone(),
@@ -312,7 +324,7 @@ fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, carried: &Carried
     draft.record(Event::LandingLanded(event));
     claim::release_all(draft, &Owner::Landing(landing.id));
     let subject = task::find(draft.board(), landing.task)?.subject.clone();
-    // Completing its last task ends a mission, so the labels are read before.
+    // Completing its last task ends a mission, so the labels are read first.
     let mission = landing.mission.and_then(|id| draft.board().missions.get(&id));
     let labels = mission.map_or_else(Vec::new, |mission| lead::mission_labels(mission));
     task::complete(draft, landing.task, own.clone())?;
@@ -332,7 +344,8 @@ fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, carried: &Carried
     tell_siblings(draft, landing, &commit)
 }
 
-/// Whoever works on what has just changed is told, so that they do not find out by a conflict.
+/// Notifies the agents that work on files that this landing changed, so that they learn of it
+/// before a conflict.
 fn tell_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Result<(), Refusal> {
     let board = draft.board();
     let at_work = board.attempts.values().filter(|it| it.project == landing.project && it.stopping.is_none());
@@ -354,6 +367,7 @@ fn tell_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Res
     Ok(())
 }
 
+/// Posts a message with this label to the project's channel.
 pub(crate) fn announce(
     draft: &mut Draft,
     project: &ProjectName,
@@ -378,7 +392,7 @@ fn announce_with(
     bus::say(draft, bus::channel_of(project), text, (labels, None), now).map(|_| ())
 }
 
-/// Somebody's wait for a trunk ran out: the project's channel is told, since they now take other work.
+/// Announces that an agent's wait for a trunk timed out, because the agent now takes other work.
 pub(crate) fn waited_in_vain(draft: &mut Draft, wait: &claim::Wait, now: Now) -> Result<(), Refusal> {
     if !matches!(wait.owner, Owner::Agent(_)) {
         return Ok(());
@@ -398,10 +412,10 @@ pub(crate) fn waited_in_vain(draft: &mut Draft, wait: &claim::Wait, now: Now) ->
     Ok(())
 }
 
-/// How long a held landing waits before it is tried again.
+/// Delay before a held landing is tried again for the first time, in milliseconds.
 const HOLD_MS: u64 = 5_000;
 
-/// Puts a landing off, with all of its wave, longer each time; the others go on without it.
+/// Holds a landing and its wave for a time that doubles with each try. The other landings continue.
 fn put_off(draft: &mut Draft, id: LandingId, reason: String, now: Now) -> Result<(), Refusal> {
     find(draft.board(), id)?;
     let all = wave::together(draft.board(), id);
@@ -413,8 +427,8 @@ fn put_off(draft: &mut Draft, id: LandingId, reason: String, now: Now) -> Result
     Ok(())
 }
 
-/// Takes a landing out of the queue: its work goes back to be mended on the new trunk, at most three times, and is then
-/// a person's. What was captured stays kept either way (Q6).
+/// Takes a landing out of the queue. Its work goes back to be fixed on the new trunk, at most three
+/// times, and then needs a person. The captured work is kept either way (Q6).
 pub(super) fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &str, now: Now) -> Result<(), Refusal> {
     if landing.submission.joins.is_some() {
         return join::fails(draft, landing, &fixup, now);
@@ -434,7 +448,7 @@ pub(super) fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &s
     claim::release_all(draft, &Owner::Landing(landing.id));
     if hopeless {
         let kind = if fixup.paths.is_empty() { WaitKind::Review } else { WaitKind::Conflict };
-        // A revert is no work that could be merged: there is nothing to mend in a workspace.
+        // A revert cannot be fixed in a workspace, because it has no work of its own.
         let fixup = (!landing.reverts).then(|| Box::new(fixup));
         task::needs_human_to_mend(draft, landing.task, kind, fixup, reason)?;
     } else {
@@ -443,7 +457,8 @@ pub(super) fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &s
     announce(draft, &landing.project, "coord:conflict", format!("{} is out of the queue: {reason}", landing.task), now)
 }
 
-/// Adds the files that were held back from this work: what it lacks may be in them.
+/// Adds to `reason` the files that were held back from this work, because they may be the missing
+/// part.
 fn with_held_back(task: &task::Task, landing: &Landing, reason: &str) -> String {
     let of_this = |escape: &&Escape| escape.attempt == landing.submission.attempt && escape.found == Found::Diff;
     let names: Vec<&str> =
@@ -454,19 +469,19 @@ fn with_held_back(task: &task::Task, landing: &Landing, reason: &str) -> String 
     }
 }
 
-/// Gives up a move under a claim that was lent and has ended.
+/// Gives up a move under a lent claim that has ended.
 pub(crate) fn lent_fence_fell(draft: &mut Draft, token: u64, now: Now) -> Result<(), Refusal> {
     let moves = |it: &Landing| matches!(it.state, State::Moving { fence, .. } if fence == token);
     let moving = draft.board().landings.values().find(|it| moves(it)).map(|it| it.id);
     moving.map_or(Ok(()), |id| fence_fell(draft, id, token, now))
 }
 
-/// Gives up a move whose fence fell: the claim expired before the report came.
+/// Gives up a move whose claim expired before the report arrived.
 pub(crate) fn fence_fell(draft: &mut Draft, id: LandingId, token: u64, now: Now) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
     match landing.state {
         State::Moving { fence, .. } if fence == token => {
-            // Whether the trunk moved is not known; the next trial finds out (Q7).
+            // It is unknown if the trunk moved; the next trial finds out (Q7).
             overtaken(draft, &landing, "moving the trunk took too long; trying again");
             queue::advance(draft, &landing.project, now)
         }

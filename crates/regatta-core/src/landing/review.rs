@@ -1,7 +1,8 @@
-//! `review = "agent"`: another agent looks at finished work before it lands.
+//! `review = "agent"`: another agent reviews finished work before it lands.
 //!
-//! It is a task of its own that expects a report: approve, or revise and why. The work waits in review meanwhile, where
-//! a person may let it in or send it back just as well. What only a person lets through is not given to an agent.
+//! A review is a task of its own that expects a report: approve, or revise with the reason. The
+//! reviewed work waits meanwhile, and a person may approve it or send it back just as well. Work
+//! that only a person may approve is not given to an agent.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use crate::task::{self, Add, Edit, How, Status, Task};
 use super::queue::regatta;
 use super::{announce, people};
 
-/// Who reviews this agent's work on a task: the one who is named, else another one of the mission. Nobody reviews
-/// their own.
+/// Returns the agent that reviews `author`'s work on a task: the reviewer of the settings, or else
+/// another agent of the mission. No agent reviews its own work.
 pub(super) fn reviewer(board: &Board, task: &Task, author: Option<&AgentName>) -> Option<AgentName> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
     let may = |it: &&AgentName| Some(*it) != author && board.agents.contains_key(*it);
@@ -27,7 +28,8 @@ pub(super) fn reviewer(board: &Board, task: &Task, author: Option<&AgentName>) -
     named.or_else(other).filter(|_| settings.review == Review::Agent).cloned()
 }
 
-/// Has somebody look at work that is in review, where an agent is to. `finished` is a review that is just ending.
+/// Adds or updates the review task for work that an agent is to review. `finished` is a review that
+/// is just ending.
 pub(super) fn begin(
     draft: &mut Draft,
     id: TaskId,
@@ -50,8 +52,8 @@ pub(super) fn begin(
     );
     let is_open = |review: &&Arc<Task>| review.reviews == Some(id) && Some(review.id) != finished;
     if let Some(known) = draft.board().tasks.values().find(is_open).cloned() {
-        // It has not been looked at yet, so the newer work is what is looked at. A review under way is of the older
-        // work; the newer one is given out when that has ended.
+        // The review has not started, so it gets the newer work. A review under way is of the older
+        // work, and the newer work is reviewed after it ends.
         if known.status.is_waiting() {
             task::edit(draft, known.id, Edit { description: Some(description), ..Edit::default() })?;
             task::set_reviewer(draft, known.id, id, submission.commit)?;
@@ -62,7 +64,7 @@ pub(super) fn begin(
     let add = Add { priority: of.priority, ..Add::report(of.project.clone(), &subject, description) };
     let review = task::add(draft, add, None, now)?;
     task::set_reviewer(draft, review, id, submission.commit)?;
-    // Who is not of the mission asks for work otherwise.
+    // An agent outside the mission polls for its work, so the review does not join the mission.
     let mission =
         of.mission.filter(|it| draft.board().missions.get(it).is_some_and(|it| it.agents.contains(&reviewer)));
     if let Some(mission) = mission {
@@ -71,7 +73,8 @@ pub(super) fn begin(
     task::assign(draft, review, Some(reviewer), How::Queue, now)
 }
 
-/// Does what the review says. The inner `Err` says why it cannot be understood.
+/// Applies the verdict of a review. The inner `Err` is the reason why the verdict cannot be
+/// understood or does not count.
 pub(crate) fn finish(
     draft: &mut Draft,
     review: &Task,
@@ -85,7 +88,7 @@ pub(crate) fn finish(
         Ok(verdict) => verdict,
         Err(reason) => return Ok(Err(reason)),
     };
-    // A person was faster, or the work is gone.
+    // A person has already decided, or the work is gone.
     let Some(of) = draft.board().tasks.get(&id).filter(|it| it.status == Status::InReview).cloned() else {
         return Ok(Ok(()));
     };
@@ -93,7 +96,7 @@ pub(crate) fn finish(
     if author.as_ref() == Some(by) {
         return Ok(Err(format!("{by} made {id} and cannot review it")));
     }
-    // A verdict counts for the work that was looked at, and for no later one (Q13).
+    // A verdict counts only for the reviewed submission, never for a later one (Q13).
     let latest = of.submission.as_ref().map(|work| &work.commit);
     if review.reviews_commit.is_some() && review.reviews_commit.as_ref() != latest {
         begin(draft, id, &author.unwrap_or_else(regatta), Some(review.id), now)?;
@@ -103,7 +106,7 @@ pub(crate) fn finish(
         Some(why) => people::revise(draft, id, format!("{by} reviewed it and asks for changes: {why}"))?,
         None => match people::let_in(draft, &of, false, &Actor::Agent(by.clone()), now) {
             Ok(_) => {}
-            // Its files were free while it was looked at, and somebody has them now.
+            // Its files were free during the review, and somebody else claims them now.
             Err(refusal) => {
                 let text =
                     format!("{by} approved {id}, but it cannot land yet: {}. regatta land {id}", refusal.message());
@@ -114,7 +117,7 @@ pub(crate) fn finish(
     Ok(Ok(()))
 }
 
-/// What is to be changed; nothing when it is approved.
+/// Parses a verdict. Returns the requested changes, or `None` for an approval.
 fn read(said: &str) -> Result<Option<String>, String> {
     let said = said.trim();
     let lower = said.to_ascii_lowercase();
@@ -128,8 +131,8 @@ fn read(said: &str) -> Result<Option<String>, String> {
     let why = lower.strip_prefix("revise").map(|rest| said[said.len() - rest.len()..].trim_start_matches(':').trim());
     match why {
         Some(why) if !why.is_empty() => Ok(Some(why.to_owned())),
-        Some(_) => Err("it asks for changes and does not say which".into()),
-        None => Err("it was to answer \"approve\", or \"revise: \" and what is to be changed".into()),
+        Some(_) => Err("it asks for changes without naming them".into()),
+        None => Err("the answer must be \"approve\", or \"revise: \" and the changes".into()),
     }
 }
 

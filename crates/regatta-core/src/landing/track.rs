@@ -1,7 +1,8 @@
-//! How a queue stands: in the order of the trunk to be, who rides in which train.
+//! A project's queue as people see it: batches in the order in which they will reach the trunk.
 //!
-//! A trial's state is kept in the row of its last landing; those before it in the same train are queued there, and are
-//! being tested or moved all the same. Here each says what it truly is.
+//! A trial's state is kept in the row of its last landing. The landings before it in the same trial
+//! have the stored state `Queued`, although they are being tested or moved, too. This module gives
+//! each landing its effective state.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,37 +11,39 @@ use crate::ids::{LandingId, Now, ProjectName};
 
 use super::{Landing, State, queue};
 
-/// What a landing is at, in its own train or aboard another's.
+/// The effective state of a landing, in its own trial or as a member of another landing's trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ride {
-    // What is nearest to the trunk first.
+    // The nearest to the trunk comes first.
     Moving,
-    /// It passed and waits for the trunk.
+    /// It passed its trial and waits for the trunk.
     Passed,
     Testing,
-    /// A train with it failed; which of them it is, is searched.
+    /// A trial with it failed, and the landing at fault is searched.
     Searching,
     Queued,
-    /// It waits for those that it conflicts with.
+    /// It is deferred behind the landings with which it conflicts.
     Behind,
-    /// It is held until something changes, or its time has come.
+    /// It is held until its retry time or until somebody asks for it.
     Held,
 }
 
-/// Landings that go together, in order: one trial's that no shorter one carries, or one that goes by itself.
+/// Landings that are tried or moved together, in order: the members of one trial that no shorter
+/// trial carries, or a single landing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     pub ride: Ride,
     pub cars: Vec<LandingId>,
-    /// The last landing of the batch that it stands on; nothing where it stands on the trunk.
+    /// The last landing of the batch below this one; `None` if this batch stands on the trunk.
     pub on: Option<LandingId>,
-    /// Why the train that ends in it failed.
+    /// Reason for which the trial of this batch failed.
     pub failed: Option<String>,
 }
 
-/// The whole queue of a project, from the trunk on: those that may be tried in their order, then who stands aside.
+/// Returns the whole queue of a project, nearest to the trunk first: landings that may be tried in
+/// merge order, then all others.
 pub fn of(board: &Board, project: &ProjectName, now: Now) -> Vec<Batch> {
     let order = queue::order(board, project, now);
     let aside = board.queue_of(project).map(|it| it.id).filter(|it| !order.contains(it));
@@ -63,13 +66,13 @@ pub fn of(board: &Board, project: &ProjectName, now: Now) -> Vec<Batch> {
     batches.into_iter().map(|it| it.1).collect()
 }
 
-/// What a landing is at, and in which landing the train ends that says so.
+/// Returns a landing's effective state, with the last landing of the trial that determines it.
 fn ride(board: &Board, landing: &Landing) -> (Ride, Option<LandingId>) {
     if landing.held.is_some() {
         return (Ride::Held, None);
     }
     let others = || board.queue_of(&landing.project);
-    // The shortest train with it that failed.
+    // The shortest failed trial that contains it.
     let red = others().filter_map(|it| {
         let red = it.red.as_ref().filter(|_| !queue::is_behind(board, it))?;
         (it.id == landing.id || red.ahead.contains(&landing.id)).then_some((red.ahead.len() + 1, it.id))
@@ -78,15 +81,16 @@ fn ride(board: &Board, landing: &Landing) -> (Ride, Option<LandingId>) {
     let trains = others().filter_map(|it| {
         let ride = match &it.state {
             State::Moving { .. } => Ride::Moving,
-            // It says nothing of those ahead of it whose own trial is still to pass (Q1).
+            // A passed trial proves nothing for members ahead whose own trial has not passed (Q1).
             State::Validated { .. } if it.id != landing.id && !queue::is_verified(board, it) => return None,
             State::Validated { .. } => Ride::Passed,
             State::Trying { void: false, .. } => Ride::Testing,
             State::Trying { .. } | State::Queued => return None,
         };
         let train = it.train();
-        // One that carries a train which failed says nothing new of it. One as long is that one, once more: all that
-        // are tried begin with the same, in one order.
+        // A longer trial than the failed one contains the failure, so its result will say nothing
+        // new. A trial of equal length repeats the failed one, because all trials are prefixes of
+        // one order.
         let stale = |(length, _): (usize, LandingId)| ride == Ride::Testing && train.len() > length;
         (train.contains(&landing.id) && !red.is_some_and(stale)).then_some((ride, train.len(), it.id))
     });

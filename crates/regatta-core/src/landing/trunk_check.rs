@@ -6,9 +6,10 @@
 //! - The trunk no longer contains a commit that landed: somebody reset or rewrote the branch.
 //! - The trunk contains a landing's commit although the board has the task as open.
 //!
-//! A difference is announced once. It stays on the board until the trunk agrees again or a person accepts it, also when
-//! more work lands meanwhile. The queue goes on. The base-ancestry gate asks here, too, so that `accept` also lets the
-//! tasks start that build on the lost work.
+//! A difference is announced once. It stays on the board until the trunk agrees again or a person
+//! accepts it, even if more work lands in the meantime. The queue continues. The base-ancestry gate
+//! uses the same comparison, so an accepted difference also lets tasks start that build on the lost
+//! work.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,10 +22,10 @@ use crate::refusal::Refusal;
 use super::report::announce;
 use super::{TrunkAccepted, TrunkCompared};
 
-/// How many commits of each kind a difference names to people.
+/// Maximum number of commits of each kind that a message lists.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
-/// A commit of the trunk, with what its trailers say.
+/// A commit of the trunk, with the values of its trailers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrunkCommit {
@@ -47,7 +48,7 @@ pub struct TrunkSeen {
     pub added: Vec<TrunkCommit>,
 }
 
-/// How the trunk differs from the board.
+/// A difference between the trunk and the board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrunkDifference {
@@ -60,18 +61,20 @@ pub struct TrunkDifference {
     pub since_wall: u64,
 }
 
-/// Returns the commits that the trunk should contain: its last recorded tip, and those that were missing before.
+/// Returns the commits that the trunk should contain: its last recorded tip, and the commits found
+/// missing before.
 pub fn recorded(project: &Project) -> Vec<CommitId> {
     let missing = project.queue.differs.iter().flat_map(|difference| &difference.missing);
     project.queue.tip.iter().chain(missing.map(|missing| &missing.commit)).cloned().collect()
 }
 
-/// Takes the report of a comparison. A comparison that a landing overtook is ignored, because the next one follows.
+/// Applies the report of a comparison. If a landing happened since the comparison, the report is
+/// ignored, because the next comparison follows.
 pub fn compared(draft: &mut Draft, name: &ProjectName, seen: &TrunkSeen, now: Now) -> Result<(), Refusal> {
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return Err(Refusal::NoSuchProject { project: name.clone() });
     };
-    // The gate compares with more commits than these: all that landed of its mission.
+    // The gate compares with more commits than these: all landed commits of its mission.
     if recorded(&project).iter().any(|commit| !seen.recorded.contains(commit)) {
         return Ok(());
     }
@@ -88,8 +91,8 @@ pub fn compared(draft: &mut Draft, name: &ProjectName, seen: &TrunkSeen, now: No
     Ok(())
 }
 
-/// Accepts the trunk as it is, at `tip`: its difference from the board is forgotten, and nothing waits for the work that
-/// it lost.
+/// Accepts the trunk as it is, at `tip`. Its difference from the board is forgotten, and no task
+/// waits for the lost work.
 pub fn accept(draft: &mut Draft, name: &ProjectName, tip: Option<CommitId>, by: String) -> Result<(), Refusal> {
     let Some(project) = draft.board().projects.get(name) else {
         return Err(Refusal::NoSuchProject { project: name.clone() });
@@ -100,8 +103,8 @@ pub fn accept(draft: &mut Draft, name: &ProjectName, tip: Option<CommitId>, by: 
     Ok(())
 }
 
-/// Returns the commits that the trunk lost: it contains them neither as themselves nor rewritten, and no person accepted
-/// that.
+/// Returns the commits that the trunk lost: the trunk contains them neither as themselves nor
+/// rewritten, and no person accepted the loss.
 pub fn lost<'a>(project: &'a Project, seen: &'a TrunkSeen) -> impl Iterator<Item = &'a TrunkCommit> {
     let is_there = |missing: &TrunkCommit| seen.added.iter().any(|added| is_same_change(added, missing));
     let is_accepted = |missing: &TrunkCommit| {
@@ -111,8 +114,9 @@ pub fn lost<'a>(project: &'a Project, seen: &'a TrunkSeen) -> impl Iterator<Item
     seen.missing.iter().filter(move |missing| !is_there(missing) && !is_accepted(missing))
 }
 
-/// Whether two commits are the same change, before and after somebody rewrote the trunk. A rebase, an amended commit and
-/// a cherry-pick keep the trailers. A commit that has none is known by its subject.
+/// Returns whether two commits are the same change, before and after somebody rewrote the trunk. A
+/// rebase, an amend and a cherry-pick keep the trailers. A commit without trailers is recognised by
+/// its subject.
 fn is_same_change(one: &TrunkCommit, other: &TrunkCommit) -> bool {
     match (one.landing, other.landing) {
         (Some(landing), Some(again)) => landing == again && one.task == other.task,
@@ -121,6 +125,7 @@ fn is_same_change(one: &TrunkCommit, other: &TrunkCommit) -> bool {
     }
 }
 
+/// Returns the difference between the trunk and the board, or `None` if they agree.
 fn difference(board: &Board, project: &Project, seen: &TrunkSeen, since_wall: u64) -> Option<TrunkDifference> {
     let missing = lost(project, seen).filter(|commit| commit.landing.is_some());
     let unrecorded = seen.added.iter().filter(|commit| is_unrecorded(board, commit));
@@ -133,7 +138,8 @@ fn difference(board: &Board, project: &Project, seen: &TrunkSeen, since_wall: u6
     (!found.missing.is_empty() || !found.unrecorded.is_empty()).then_some(found)
 }
 
-/// Whether a commit of the trunk belongs to an open task that is not on its way through the queue.
+/// Returns whether a commit of the trunk belongs to an open task that is not on its way through the
+/// queue.
 ///
 /// The next trial of a queued landing finds its work on the trunk and records it. Trailers alone are no proof, because
 /// another fleet that lands on the same remote counts its landings and tasks from one, too.
@@ -144,12 +150,12 @@ fn is_unrecorded(board: &Board, commit: &TrunkCommit) -> bool {
     is_ours && !task.status.is_terminal() && !board.landings.contains_key(&landing) && task.landing.is_none()
 }
 
-/// Returns how a project's trunk differs from the board, in a sentence.
+/// Returns a sentence about the difference of a project's trunk from the board, if there is one.
 pub fn told(project: &Project) -> Option<String> {
     project.queue.differs.as_ref().map(|found| sentence(project, found))
 }
 
-/// Says how the trunk differs, and what a person can do about it.
+/// Returns a sentence that describes the difference and what a person can do about it.
 fn sentence(project: &Project, found: &TrunkDifference) -> String {
     let trunk = &project.trunk;
     let named = |commits: &[TrunkCommit]| {

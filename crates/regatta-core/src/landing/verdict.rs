@@ -1,12 +1,13 @@
-//! Verdicts: which landing a failed trial is the fault of, and what becomes of it.
+//! Verdicts: the landing that made a trial fail, and what happens to it.
 //!
-//! A failed trial is its last landing's fault when the trial without that landing passed, or when there is nothing
-//! ahead of it but the trunk. A longer trial that passes proves nothing: a later landing may mend what this one breaks,
-//! and this one's commit would still be red on the trunk (Q1).
+//! The last landing of a failed trial is at fault when the trial without it passed, or when nothing
+//! but the trunk is ahead of it. A longer trial that passes proves nothing: a later landing may fix
+//! what this one breaks, and this one's commit would still be red on the trunk (Q1).
 //!
-//! The first fault may be a flake, so the landing is tried once more, after some of the others: a row of failing
-//! branches must not keep good ones waiting (Q9). The second fault takes it out of the queue, as soon as everything it
-//! was tried with is on the trunk, so that its fix-up sees what it failed with.
+//! The first fault may be a flaky check, so the landing is tried once more, after some of the
+//! others, because a series of failing branches must not delay good ones (Q9). The second fault
+//! takes the landing out of the queue, as soon as everything it was tried with is on the trunk, so
+//! that its fix-up sees the code with which it failed.
 
 use std::sync::Arc;
 
@@ -18,13 +19,13 @@ use crate::task::Fixup;
 
 use super::{Landing, Red, State, Suspected, queue, report, wave};
 
-/// How often a trial must fail because of a landing before the landing leaves the queue.
+/// Number of failed trials after which the landing at fault leaves the queue.
 pub(crate) const MAX_FAULTS: u32 = 2;
 
-/// How many landings behind a failed one may go first.
+/// Maximum number of landings after a failed one that may go first.
 const MAX_LET_PAST: usize = 8;
 
-/// Returns the landing that moves the trunk, if it carries this one.
+/// Returns the landing whose move of the trunk carries this landing, if there is one.
 ///
 /// Until that move is reported, nobody knows whether the landing is on the trunk, so nothing else may decide about it.
 pub(super) fn moving_with(board: &Board, id: LandingId) -> Option<LandingId> {
@@ -34,7 +35,7 @@ pub(super) fn moving_with(board: &Board, id: LandingId) -> Option<LandingId> {
     board.queue_of(project).find(moves).map(|landing| landing.id)
 }
 
-/// Decides every failed trial of a project for which enough is known.
+/// Decides about each failed trial of a project whose landing at fault is known.
 pub(super) fn settle(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
     while let Some((landing, red)) = next_fault(draft.board(), project) {
         let faults = landing.faults + 1;
@@ -49,7 +50,7 @@ pub(super) fn settle(draft: &mut Draft, project: &ProjectName, now: Now) -> Resu
     Ok(())
 }
 
-/// Returns a landing that is known to have made its trial fail, with that trial.
+/// Returns a landing that made its trial fail, with that trial.
 fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, Red)> {
     let at_fault = |landing: &&Arc<Landing>| {
         let Some(red) = &landing.red else { return false };
@@ -62,14 +63,14 @@ fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, Red
     Some((landing, red))
 }
 
-/// Whether exactly these landings, in this order, passed their trial.
+/// Returns whether exactly these landings, in this order, passed their trial.
 fn passed(board: &Board, project: &ProjectName, train: &[LandingId]) -> bool {
     let has_passed = |it: &Landing| matches!(it.state, State::Validated { .. } | State::Moving { .. });
     board.queue_of(project).any(|it| has_passed(it) && it.train() == train)
 }
 
-/// Returns the landings that go before one that failed for the first time: those it was tried on top of, and the next
-/// few after it. A landing of a wave stays with its wave.
+/// Returns the landings that go before one that failed for the first time: the landings ahead of it
+/// in the trial, and the next few after it. A landing of a wave stays with its wave.
 fn let_past(board: &Board, landing: &Landing, ahead: Vec<LandingId>, now: Now) -> Vec<LandingId> {
     if wave::of(board, landing).is_some() {
         return vec![];
@@ -81,8 +82,9 @@ fn let_past(board: &Board, landing: &Landing, ahead: Vec<LandingId>, now: Now) -
     behind
 }
 
+/// Takes a landing at fault out of the queue, with a fix-up that names the failure.
 fn eject(draft: &mut Draft, landing: &Landing, red: Red, of_wave: bool, now: Now) -> Result<(), Refusal> {
-    let with = if of_wave { "the rest of its wave" } else { "what landed since" };
+    let with = if of_wave { "the rest of its wave" } else { "work that landed since" };
     let reason = format!("merged with {with}, it fails: {}", red.reason);
     let output = red.output.unwrap_or_else(|| reason.clone());
     // A fix-up after ownership may also change the conflicting files, even if another task owns them.

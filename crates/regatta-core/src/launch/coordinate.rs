@@ -1,7 +1,7 @@
-//! The coordinator: from a wish to lanes, from lanes to sessions, and back to nothing.
+//! The coordinator of launches: starts the lanes and sessions of a team, and stops them.
 //!
-//! It holds no state of its own. [`advance`] looks at the record and does what comes next, whoever changed the record;
-//! so a daemon that was killed anywhere goes on from what is written.
+//! It holds no state of its own. [`advance`] reads the record and performs the next step, whoever
+//! changed the record. A daemon that was killed at any point therefore continues from the record.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use super::{
     Sign, Standing, State, Why, has_session, is_up, lives, living, of,
 };
 
-/// What a scripted member does of which nothing is said: it answers that it is there.
+/// The default script of a scripted member: it answers that it is present.
 const PRESENT: &str = r#"[{"say": "I am here."}]"#;
 
 /// The backend that stands in for the program of any provider.
 const STAND_IN: &str = "scripted";
 
-/// Launches a team: the plan is settled and written down now, and its programs are asked next.
+/// Launches a team: records the plan now, and has the members' programs checked next.
 pub fn begin(draft: &mut Draft, name: &TeamName, left_out: &[MemberName], now: Now) -> Result<LaunchId, Refusal> {
     let team = team::find(draft.board(), name)?;
     if is_up(draft.board(), &team) {
@@ -39,7 +39,7 @@ pub fn begin(draft: &mut Draft, name: &TeamName, left_out: &[MemberName], now: N
     }
     if let Some(odd) = left_out.iter().find(|it| team.member(it).is_none() || **it == team.lead.name) {
         return Err(Refusal::invalid(
-            format!("{odd} is no member of {name} that could be left out"),
+            format!("{odd} is not a member of {name} that can be left out"),
             "name a member; the lead always starts",
         ));
     }
@@ -52,9 +52,10 @@ pub fn begin(draft: &mut Draft, name: &TeamName, left_out: &[MemberName], now: N
         let entry = entry(&team, member, seat, &plan);
         let moved = moved.iter().find(|it| it.0 == member.name).map(|it| it.1.clone());
         let entry = Entry { notes: moved.into_iter().chain(entry.notes.clone()).collect(), ..entry };
-        match left_out.contains(&member.name) {
-            true => Entry { state: State::Skipped, ..entry }.because(Why::LeftOut, "it was left out of this launch"),
-            false => entry,
+        if left_out.contains(&member.name) {
+            Entry { state: State::Skipped, ..entry }.because(Why::LeftOut, "it was left out of this launch")
+        } else {
+            entry
         }
     });
     let launch = Launch {
@@ -80,8 +81,8 @@ pub fn begin(draft: &mut Draft, name: &TeamName, left_out: &[MemberName], now: N
     Ok(id)
 }
 
-/// The team as it is planned now: a member whose provider takes no work is moved where the policy allows it, and it is
-/// said who and why.
+/// Returns the lead and the members as they are planned now, with an explanation for each member
+/// that the policy moved to another provider because its own accepts no work.
 fn seats(board: &Board, team: &Team, policy: &Lanes) -> (Seat, Vec<Seat>, Vec<(MemberName, String)>) {
     let parked = |it: &str| board.parked.get(it).filter(|it| !it.over);
     let mut moved = Vec::new();
@@ -98,7 +99,8 @@ fn seats(board: &Board, team: &Team, policy: &Lanes) -> (Seat, Vec<Seat>, Vec<(M
     (lead, members, moved)
 }
 
-/// What is asked for a member, and what it may have on its lane.
+/// Returns a member's entry with its requested settings, and with the settings that its lane
+/// allows.
 fn entry(team: &Team, member: &Member, seat: &Seat, plan: &Plan) -> Entry {
     let lead = &team.lead;
     let is_lead = member.name == lead.name;
@@ -115,7 +117,7 @@ fn entry(team: &Team, member: &Member, seat: &Seat, plan: &Plan) -> Entry {
     let mut got = Identity { provider: seat.provider.clone(), ..asked.clone() };
     let mut notes = Vec::new();
     if seat.provider != asked.provider {
-        // What was asked of one provider means nothing to another.
+        // Settings for one provider mean nothing to another.
         (got.backend, got.model, got.effort) = (None, None, None);
     }
     if lane.is_none_or(|it| it.kind == Kind::Primary) && !is_lead {
@@ -136,18 +138,19 @@ fn entry(team: &Team, member: &Member, seat: &Seat, plan: &Plan) -> Entry {
     Entry { lane, asked, got, notes, ..Entry::new(team, &member.name) }
 }
 
-/// Says which setting a member has from the lead.
+/// Returns the note about a setting that a member inherits from the lead.
 fn inherited(setting: &str, value: &str) -> String {
     format!("{setting} is the lead's on the primary lane: {value}")
 }
 
+/// Marks the team's latest launch as replaced, if there is one.
 fn supersede(draft: &mut Draft, team: &Team) {
     if let Some(old) = of(draft.board(), team).cloned() {
         supersede_record(draft, &old);
     }
 }
 
-/// Puts a record away: another one is the team's.
+/// Marks a launch as replaced by another one.
 pub(crate) fn supersede_record(draft: &mut Draft, old: &Launch) {
     draft.record(Event::LaunchChanged(Changed {
         launch: old.id,
@@ -158,14 +161,14 @@ pub(crate) fn supersede_record(draft: &mut Draft, old: &Launch) {
     }));
 }
 
-/// Takes what the programs said when they were asked. Each answer is its own member's.
+/// Applies the results of checking the members' programs. Each result concerns only its own member.
 pub fn resolved(draft: &mut Draft, id: LaunchId, found: Vec<Resolution>, now: Now) -> Result<(), Refusal> {
     let launch = find(draft.board(), id)?;
     let Some(team) = draft.board().teams.get(&launch.team).cloned() else { return Ok(()) };
     for resolution in found {
         let Some(entry) = current(draft.board(), id, &resolution.member) else { continue };
         if entry.state != State::Queued || entry.prepared {
-            continue; // it was answered before, or left out meanwhile
+            continue; // it was already checked, or left out in the meantime
         }
         let Resolution { runtime, backend, mut program, keys, files, fast_mode, notes, problem, .. } = resolution;
         program.models.iter_mut().for_each(|it| it.truncate(MOST_MODELS));
@@ -173,12 +176,12 @@ pub fn resolved(draft: &mut Draft, id: LaunchId, found: Vec<Resolution>, now: No
         entry.program = Some(program);
         entry.notes.extend(notes);
         entry.got.backend = backend.or(entry.got.backend);
-        // Asked for and not to be had is not the same as not asked for: both are in the record.
+        // The record distinguishes a fast mode that is unavailable from one that was not requested.
         entry.got.fast_mode = fast_mode.or(entry.got.fast_mode);
         let cannot = |kind, text: &str| Some(super::Cause { kind, text: text.to_owned() });
         let problem = match (&runtime, problem) {
             (_, Some(problem)) => Some(problem),
-            (None, None) => cannot(Why::Program, "nothing is known of how its program is driven"),
+            (None, None) => cannot(Why::Program, "it is unknown how to drive its program"),
             (Some(runtime), None) if !runtime.talks() => cannot(
                 Why::Program,
                 "its program takes one prompt and ends, so it cannot stay as a member; give it tasks as an agent instead",
@@ -201,6 +204,7 @@ pub fn resolved(draft: &mut Draft, id: LaunchId, found: Vec<Resolution>, now: No
     Ok(())
 }
 
+/// Returns a sentence about the program that was found.
 fn told(program: &Program) -> String {
     let version = program.version.as_deref().map(|it| format!(" {it}")).unwrap_or_default();
     let sign_in = program.sign_in.as_deref().map(|it| format!(", {it}")).unwrap_or_default();
@@ -210,8 +214,9 @@ fn told(program: &Program) -> String {
     }
 }
 
-/// The agent that a member is. On the primary lane a member of the lead's own provider shares the lead's environment,
-/// if it names none; a side lane has its own or none at all (T5).
+/// Returns the registration of a member's agent. On the primary lane a member of the lead's own
+/// provider shares the lead's environment if it names none. A secondary lane has its own
+/// environment or none (T5).
 fn register(
     team: &Team,
     member: &Member,
@@ -221,7 +226,7 @@ fn register(
     let shares = !entry.is_aside() && entry.got.provider == team.provider(&team.lead);
     let named = member.environment.as_ref().or(team.lead.environment.as_ref().filter(|_| shares));
     let environment = named.and_then(|it| team.environments.get(it)).cloned().unwrap_or_default();
-    // Who has keys of its own is lent none of the user's.
+    // A member with keys of its own does not get the user's keys or sign-in files.
     let (keys, mut write) = if environment.keys.is_empty() { (keys, files) } else { (environment.keys, vec![]) };
     write.extend(environment.write);
     Register {
@@ -251,7 +256,7 @@ fn register(
     }
 }
 
-/// Does what comes next in a launch, if anything does.
+/// Performs the next step of a launch, if there is one.
 pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     let Some(launch) = draft.board().launches.get(&id).cloned() else { return };
     if launch.superseded {
@@ -264,13 +269,13 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     let most = policy.concurrency.max(1) as usize;
     let coming = |it: &&Entry| it.state.is_pending() && it.state != State::Queued;
     let waits = |it: &&Entry| it.state == State::Queued && it.prepared;
-    // The primary lane first, with exactly its own, the lead before all others.
+    // The primary lane starts first, with exactly its own members and the lead before all others.
     let (aside, own): (Vec<&Entry>, Vec<&Entry>) = launch.members.iter().partition(|it| it.is_aside());
     let room = most.saturating_sub(own.iter().filter(|it| coming(it)).count());
     for entry in own.iter().filter(|it| waits(it)).take(room) {
         start(draft, &launch, (*entry).clone(), vec![], now);
     }
-    // Side lanes attach to a team that is there.
+    // Secondary lanes attach only when the lead is up.
     let lead = launch.lead().map_or(State::Degraded, |it| it.state);
     match lead {
         State::Alive => {
@@ -290,18 +295,18 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     }
 }
 
-/// Begins another session of a member that was up, with these words of the one before.
+/// Starts another session of a member that was up, with notes from its previous session.
 pub(super) fn reopen(draft: &mut Draft, id: LaunchId, entry: Entry, words: Vec<String>, now: Now) {
     if let Some(launch) = draft.board().launches.get(&id).cloned() {
         start(draft, &launch, entry, words, now);
     }
 }
 
-/// Begins a member's session: a standing task with one attempt, in its own workspace.
+/// Starts a member's session and records the result in its entry.
 fn start(draft: &mut Draft, launch: &Launch, entry: Entry, words: Vec<String>, now: Now) {
     match open(draft, launch, &entry, words, now) {
         Ok((task, attempt)) => {
-            let entry = note(entry, Sign::Decision, format!("its session {attempt} is being made"), now);
+            let entry = note(entry, Sign::Decision, format!("its session {attempt} is being created"), now);
             let started_wall = Some(now.wall);
             let entry =
                 Entry { state: State::Starting, task: Some(task), attempt: Some(attempt), started_wall, ..entry };
@@ -311,6 +316,7 @@ fn start(draft: &mut Draft, launch: &Launch, entry: Entry, words: Vec<String>, n
     }
 }
 
+/// Adds a standing task with one attempt, which is the member's session.
 fn open(
     draft: &mut Draft,
     launch: &Launch,
@@ -367,7 +373,8 @@ fn open(
     })
 }
 
-/// Stops a team: side lanes first, then the primary one. It has stopped when nothing of it lives, and not before (P10).
+/// Stops a team, first the secondary lanes and then the primary one. The team counts as stopped
+/// only when none of its processes runs (P10).
 pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refusal> {
     let team = team::find(draft.board(), name)?;
     if team.again {
@@ -375,7 +382,7 @@ pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refu
     }
     wish_stopped(draft, &team, reason);
     stop_unrecorded(draft, &team, reason);
-    // Where nothing lived there is nothing to wait for.
+    // If nothing ran, the stop is complete at once.
     if let Some(launch) = team.launch.filter(|_| !is_up(draft.board(), &team)) {
         let now = draft.now();
         reconciled(draft, launch, now);
@@ -383,7 +390,7 @@ pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refu
     Ok(())
 }
 
-/// Stops what runs in the names of members that the team's record does not have, or of which there is no record.
+/// Stops attempts of members that the team's record lacks, or all of them if there is no record.
 fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
     let recorded: Vec<AgentName> = match of(draft.board(), team) {
         Some(launch) => launch.members.iter().map(|entry| entry.agent.clone()).collect(),
@@ -395,6 +402,7 @@ fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
     }
 }
 
+/// Records that a team is to stop, if any part of it runs.
 fn wish_stopped(draft: &mut Draft, team: &Team, reason: &str) {
     let Some(launch) = of(draft.board(), team).cloned() else { return };
     if is_up(draft.board(), team) && launch.stopping.is_none() {
@@ -408,10 +416,11 @@ fn wish_stopped(draft: &mut Draft, team: &Team, reason: &str) {
     }
 }
 
+/// Performs the next step of stopping a launch.
 fn wind_down(draft: &mut Draft, launch: &Launch, now: Now) {
     let reason = launch.stopping.clone().unwrap_or_default();
     for entry in &launch.members {
-        // Nothing more is given to it, and what it never began it does not begin.
+        // The member gets no more work, and if it has not started, it does not start.
         if draft.board().agents.get(&entry.agent).is_some_and(|it| it.offline.is_none()) {
             let left = agent::leave(draft, &entry.agent, "its team is being stopped", now);
             debug_assert!(left.is_ok(), "an agent that is there can leave");
@@ -422,7 +431,7 @@ fn wind_down(draft: &mut Draft, launch: &Launch, now: Now) {
         }
     }
     let living: Vec<&Entry> = launch.members.iter().filter(|it| lives(draft.board(), it)).collect();
-    // Whose lane is not known is no part of the primary one: nothing is inferred onto that (T4).
+    // A member with an unknown lane does not count as a primary one (T4).
     let primary = |it: &&&Entry| it.lead || it.lane.as_ref().is_some_and(|it| it.kind == Kind::Primary);
     let aside: Vec<&Entry> = living.iter().filter(|it| !primary(it)).copied().collect();
     let turn = if aside.is_empty() { living } else { aside };
@@ -440,7 +449,8 @@ fn wind_down(draft: &mut Draft, launch: &Launch, now: Now) {
     }
 }
 
-/// Ends everything that runs in a member's name: its session, and what it works on. Unfinished work waits for another.
+/// Stops all attempts of a member: its session and its tasks. Its unfinished tasks wait for another
+/// agent.
 fn stop_all(draft: &mut Draft, agent: &AgentName, reason: &str) {
     let of = |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
     let running: Vec<_> = draft.board().attempts.values().filter(of).cloned().collect();
@@ -453,13 +463,13 @@ fn stop_all(draft: &mut Draft, agent: &AgentName, reason: &str) {
     }
 }
 
-/// Stops a team if it runs, and launches it again from what the store says is wanted.
+/// Stops a team if it runs, and launches it again with its current settings.
 pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<LaunchId>, Refusal> {
     let team = team::find(draft.board(), name)?;
     if !is_up(draft.board(), &team) {
         return begin(draft, name, &[], now).map(Some);
     }
-    // Refused now rather than when it has stopped.
+    // An invalid roster is refused now and not after the stop.
     let policy = team::policy(draft.board(), &team);
     let (lead, members, _) = seats(draft.board(), &team, &policy);
     lane::plan(&lead, &members, &policy).map_err(|it| team::refused(&it))?;
@@ -468,7 +478,7 @@ pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<L
     Ok(None)
 }
 
-/// Launches a team that has stopped and was to be launched again.
+/// Launches a stopped team again, if a relaunch was requested.
 pub(crate) fn again_after(draft: &mut Draft, id: LaunchId, now: Now) -> Result<(), Refusal> {
     let Some(launch) = draft.board().launches.get(&id).cloned() else { return Ok(()) };
     let Some(team) = draft.board().teams.get(&launch.team).cloned() else { return Ok(()) };
@@ -478,7 +488,7 @@ pub(crate) fn again_after(draft: &mut Draft, id: LaunchId, now: Now) -> Result<(
     Ok(())
 }
 
-/// Tries a member's lane again that did not come up or is down.
+/// Retries the lane of a member that did not come up or is down.
 pub fn retry(draft: &mut Draft, name: &TeamName, member: &MemberName, now: Now) -> Result<(), Refusal> {
     let team = team::find(draft.board(), name)?;
     let Some(launch) = of(draft.board(), &team).cloned() else {
@@ -489,13 +499,13 @@ pub fn retry(draft: &mut Draft, name: &TeamName, member: &MemberName, now: Now) 
     };
     let Some(entry) = launch.entry(member).cloned() else {
         return Err(Refusal::invalid(
-            format!("{member} is not of this launch of {name}"),
+            format!("{member} is not part of this launch of {name}"),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
     };
     if entry.lane.is_none() || reconcile::truth(&team, &launch, &team::policy(draft.board(), &team)).is_lost() {
         return Err(Refusal::invalid(
-            format!("which lane {member} was on is not known, and it is not guessed"),
+            format!("the lane of {member} is unknown, and Regatta does not guess it"),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
     }
@@ -519,15 +529,17 @@ pub fn retry(draft: &mut Draft, name: &TeamName, member: &MemberName, now: Now) 
         ended_wall: None,
         ..entry
     };
-    put(draft, launch.id, note(again, Sign::Decision, "its lane is tried again".into(), now));
+    put(draft, launch.id, note(again, Sign::Decision, "its lane is being retried".into(), now));
     Ok(())
 }
 
-/// Puts a record from a file beside what is there: the one that knows more of the lanes is the team's, and nothing of it
-/// runs here.
+/// Restores a team's record from a file, unless the existing record has more information about the
+/// lanes. Members that the file has as running are marked as down, because nothing of them runs
+/// here.
 pub(crate) fn restore(draft: &mut Draft, name: &TeamName, record: Launch, now: Now) -> Result<(), Refusal> {
     let team = team::find(draft.board(), name).or_else(|it| {
-        // A team that was deleted when it was kept comes back deleted, with its record.
+        // A team that was deleted at the time of the backup is restored as deleted, with its
+        // record.
         draft.board().teams.get(name).cloned().ok_or(it)
     })?;
     if let Some(there) = of(draft.board(), &team)
@@ -539,11 +551,11 @@ pub(crate) fn restore(draft: &mut Draft, name: &TeamName, record: Launch, now: N
     let id = LaunchId(draft.board().counters.launch + 1);
     let settle = |entry: Entry| {
         let entry = Entry { attempt: None, task: None, prepared: false, ..entry };
-        match entry.state.is_pending() || entry.state == State::Alive {
-            true => Entry { state: State::Degraded, ended_wall: Some(now.wall), ..entry }
-                .because(Why::Lost, "it was put back from a file, and nothing of it runs here"),
-            false => entry,
+        if !entry.state.is_pending() && entry.state != State::Alive {
+            return entry;
         }
+        Entry { state: State::Degraded, ended_wall: Some(now.wall), ..entry }
+            .because(Why::Lost, "its record was restored from a file, and its process does not run here")
     };
     let launch = Launch {
         id,
@@ -563,7 +575,7 @@ pub(crate) fn restore(draft: &mut Draft, name: &TeamName, record: Launch, now: N
     Ok(())
 }
 
-/// Writes one member's entry; what is as it was is not written again.
+/// Records a member's entry, if it changed.
 pub(crate) fn put(draft: &mut Draft, id: LaunchId, entry: Entry) {
     let Some(launch) = draft.board().launches.get(&id) else { return };
     if launch.entry(&entry.name).is_none_or(|known| *known != entry) {
@@ -571,13 +583,13 @@ pub(crate) fn put(draft: &mut Draft, id: LaunchId, entry: Entry) {
     }
 }
 
-/// Writes an entry for whoever compares records with what lives.
+/// Marks a member as down, after a comparison of the record with the running processes.
 pub(crate) fn degrade(draft: &mut Draft, id: LaunchId, entry: Entry, (kind, text): (Why, &str), now: Now) {
     let ended_wall = entry.ended_wall.or(Some(now.wall));
     put(draft, id, Entry { state: State::Degraded, ended_wall, ..entry }.because(kind, text));
 }
 
-/// Says that a record was compared with what lives.
+/// Records that a launch was compared with the running processes.
 pub(crate) fn reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
     if draft.board().launches.get(&id).is_some_and(|it| it.reconciled_wall.is_none() && it.stopping.is_none()) {
         draft.record(Event::LaunchChanged(Changed {
@@ -590,10 +602,12 @@ pub(crate) fn reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
     }
 }
 
+/// Returns a member's current entry.
 pub(super) fn current(board: &Board, id: LaunchId, name: &MemberName) -> Option<Entry> {
     board.launches.get(&id).and_then(|it| it.entry(name)).cloned()
 }
 
+/// Adds evidence to an entry, and drops the oldest beyond [`MOST_EVIDENCE`].
 pub(super) fn note(mut entry: Entry, sign: Sign, text: String, now: Now) -> Entry {
     entry.evidence.push(Evidence { wall: now.wall, sign, text });
     let more = entry.evidence.len().saturating_sub(MOST_EVIDENCE);
@@ -601,14 +615,16 @@ pub(super) fn note(mut entry: Entry, sign: Sign, text: String, now: Now) -> Entr
     entry
 }
 
+/// Returns the entry as failed to start, with this cause.
 pub(super) fn failed(entry: Entry, kind: Why, text: &str, now: Now) -> Entry {
     Entry { state: State::FailedToStart, ended_wall: Some(now.wall), ..entry }.because(kind, text)
 }
 
+/// Returns the launch with this id, or a refusal.
 fn find(board: &Board, id: LaunchId) -> Result<Arc<Launch>, Refusal> {
     board
         .launches
         .get(&id)
         .cloned()
-        .ok_or_else(|| Refusal::missing(format!("there is no launch {id} of today"), "see regatta team list"))
+        .ok_or_else(|| Refusal::missing(format!("there is no launch {id}"), "see regatta team list"))
 }

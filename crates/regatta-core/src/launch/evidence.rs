@@ -1,7 +1,8 @@
-//! Records from what lives: for a team whose record, or somebody's entry in it, was lost.
+//! Records rebuilt from running sessions, for a team whose record or member entries were lost.
 //!
-//! A session that runs shows whose it is and that it lives. It does not show on which lane its member was, so that stays
-//! unknown and nobody is put on the primary lane by a guess (T4).
+//! A running session proves which member it belongs to and that the member is alive. It does not
+//! prove the member's lane, so the lane stays unknown, and no member is put on the primary lane by
+//! a guess (T4).
 
 use crate::attempt::Attempt;
 use crate::board::Draft;
@@ -13,7 +14,7 @@ use crate::team::Team;
 use super::coordinate::{current, note, put};
 use super::{Begun, Entry, Identity, Launch, Sign, State, Why, has_session, member_of};
 
-/// Writes a record for a team that has none, with an entry for everybody who is wanted and none of them placed.
+/// Records a launch for a team that has none, with an entry without a lane for each member.
 pub(crate) fn begin_from_evidence(draft: &mut Draft, team: &Team, id: LaunchId, now: Now) {
     let members = team.roster().map(|member| lost(team, &member.name, now));
     let launch = Launch {
@@ -37,7 +38,7 @@ pub(crate) fn begin_from_evidence(draft: &mut Draft, team: &Team, id: LaunchId, 
     crate::team::point(draft, &team.name, id, team.again);
 }
 
-/// Ties a session that runs to its member's entry, which is made if it is missing.
+/// Links a running session to its member's entry. A missing entry is created.
 pub(crate) fn record_session(draft: &mut Draft, team: &Team, id: LaunchId, session: &Attempt, now: Now) {
     let Some(name) = member_of(team, &session.agent) else { return };
     let known = current(draft.board(), id, &name);
@@ -45,7 +46,7 @@ pub(crate) fn record_session(draft: &mut Draft, team: &Team, id: LaunchId, sessi
         return;
     }
     let entry = known.unwrap_or_else(|| unplaced(team, &name));
-    // It has answered if one of its turns came to an end.
+    // The member has answered if at least one turn has ended.
     let has_answered = session.talk.turns > 1 || (session.talk.turns == 1 && !session.talk.in_turn);
     let state = if has_answered { State::Alive } else { State::PendingBootstrap };
     let entry = Entry {
@@ -62,7 +63,7 @@ pub(crate) fn record_session(draft: &mut Draft, team: &Team, id: LaunchId, sessi
     put(draft, id, note(entry, Sign::Process, text, now));
 }
 
-/// Gives everybody whom a record expects an entry (T1).
+/// Adds the missing entries of expected members (T1).
 pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now) {
     let Some(launch) = draft.board().launches.get(&id).cloned() else { return };
     for name in launch.expected_members.iter().filter(|name| launch.entry(name).is_none()) {
@@ -70,11 +71,13 @@ pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now
     }
 }
 
+/// Returns the entry of a member whose lane is unknown.
 fn lost(team: &Team, name: &MemberName, now: Now) -> Entry {
     let entry = Entry { state: State::Degraded, ended_wall: Some(now.wall), ..unplaced(team, name) };
     entry.because(Why::LaneUnknown, "the record of its launch is missing: relaunch the team")
 }
 
+/// Returns an entry without a lane.
 fn unplaced(team: &Team, name: &MemberName) -> Entry {
     let provider = team.member(name).map(|member| team.provider(member).to_owned()).unwrap_or_default();
     let identity = Identity { provider, ..Identity::default() };

@@ -1,4 +1,4 @@
-//! What is said of a launch on the bus: the words of its summary, and no others (T6).
+//! Announcements of a launch on the bus. They use the sentence of the summary and no other (T6).
 
 use crate::board::Draft;
 use crate::bus;
@@ -8,8 +8,8 @@ use crate::refusal::Refusal;
 
 use super::{Changed, Phase, summary};
 
-/// Tells the project's channel what a launch has come to, whenever that is something else than was told before. While
-/// lanes are under way there is nothing to tell.
+/// Announces a launch's result in the project's channel, if it differs from the last announcement.
+/// Nothing is announced while lanes are under way.
 pub(crate) fn announce(draft: &mut Draft, id: LaunchId, now: Now) -> Result<(), Refusal> {
     let Some(launch) = draft.board().launches.get(&id).cloned() else { return Ok(()) };
     let Some(team) = draft.board().teams.get(&launch.team).cloned() else { return Ok(()) };

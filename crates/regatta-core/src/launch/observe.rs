@@ -1,4 +1,5 @@
-//! What is seen of a member's session, and what that says of the member. Nothing here asks who else is in the team.
+//! Observations of a member's session, and the member's state that follows from them. This module
+//! never looks at other members (T3).
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::{agent, task};
 use super::coordinate::{current, failed, note, put, reopen};
 use super::{Entry, Sign, State, Why};
 
-/// What a member is at now, from what lives, what it said and how long ago.
+/// The current activity of a member, derived from its session and the time since its last output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -23,21 +24,22 @@ pub enum Live {
     Absent,
     /// It should have a session, and there is none.
     Dead,
-    /// Its session is being made.
+    /// Its session is being created.
     Coming,
-    /// It waits for words.
+    /// It waits for a prompt.
     Idle,
     /// It is in a turn of its session, or works on a task.
     Working,
     /// It asked for something and waits for the answer.
     Waiting,
-    /// It is in a turn and has said nothing for too long.
+    /// It is in a turn and has been silent for too long.
     Hung,
-    /// It is being ended.
+    /// It is being stopped.
     Ending,
 }
 
-/// Tells what a member is at; `silent_ms` is how long ago its program last said something, where that is known.
+/// Returns a member's current activity. `silent_ms` is the time since its program's last output, if
+/// known.
 pub fn live(board: &Board, entry: &Entry, silent_ms: Option<u64>) -> Live {
     let Some(session) = entry.attempt.and_then(|it| board.attempts.get(&it)) else {
         return if entry.state.is_pending() && entry.state != State::Queued || entry.state == State::Alive {
@@ -49,7 +51,7 @@ pub fn live(board: &Board, entry: &Entry, silent_ms: Option<u64>) -> Live {
     if session.stopping.is_some() {
         return Live::Ending;
     }
-    // Asked in its session, or at one of its tasks: it is the member who waits.
+    // A request in its session or in one of its tasks makes the member wait.
     let its = |id: AttemptId| board.attempts.get(&id).is_some_and(|it| it.agent == entry.agent);
     if board.approvals.values().any(|it| it.is_awaited() && its(it.attempt)) {
         return Live::Waiting;
@@ -66,7 +68,7 @@ pub fn live(board: &Board, entry: &Entry, silent_ms: Option<u64>) -> Live {
 }
 
 impl Live {
-    /// As people read it.
+    /// Returns the word that people see.
     pub fn word(self) -> &'static str {
         match self {
             Live::Absent => "-",
@@ -81,15 +83,16 @@ impl Live {
     }
 }
 
-/// What the member is at whose session a task is; nothing for any other task. Who waits for words does not work, though
-/// its standing task is in progress as long as it lives.
+/// Returns the activity of the member whose session this task is; `None` for any other task. A
+/// member that waits for a prompt is idle, although its standing task is in progress as long as the
+/// session lives.
 pub fn at(board: &Board, task: &Task, silent_ms: Option<u64>) -> Option<Live> {
     let attempt = board.attempts.get(&task.attempt?)?;
     let standing = attempt.standing.as_ref()?;
     let entry = current(board, standing.launch, &standing.member)?;
     let asks = board.approvals.values().any(|it| it.is_awaited() && it.attempt == attempt.id);
     Some(match live(board, &entry, silent_ms) {
-        // What it works on beside its session, or waits for there, is another task's.
+        // Work and requests outside the session belong to other tasks.
         Live::Working if !attempt.talk.in_turn => Live::Idle,
         Live::Waiting if !asks => {
             if attempt.talk.in_turn {
@@ -102,14 +105,15 @@ pub fn at(board: &Board, task: &Task, silent_ms: Option<u64>) -> Option<Live> {
     })
 }
 
-/// Takes what an event says of a member's session.
+/// Updates a member's entry after an event of its session.
 pub(crate) fn seen(draft: &mut Draft, id: AttemptId, event: &Event, now: Now) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return };
     let Some(entry) = entry_of(draft.board(), &attempt) else { return };
     let launch = attempt.standing.as_ref().map(|it| it.launch).unwrap_or_default();
     let mut entry = match event {
         Event::AttemptLaunched(it) => {
-            let shut_in = it.sandbox().as_deref().map_or("not shut in".to_owned(), |it| format!("shut in by {it}"));
+            let shut_in =
+                it.sandbox().as_deref().map_or("without a sandbox".to_owned(), |it| format!("sandboxed by {it}"));
             let entry = note(entry, Sign::Process, format!("its program runs, {shut_in}"), now);
             move_on(entry, State::PendingBootstrap)
         }
@@ -131,11 +135,12 @@ pub(crate) fn seen(draft: &mut Draft, id: AttemptId, event: &Event, now: Now) {
     put(draft, launch, entry);
 }
 
-/// From starting to what comes next; whoever is up stays so.
+/// Moves a starting member to the state `to`. Other states stay.
 fn move_on(entry: Entry, to: State) -> Entry {
     Entry { state: if entry.state == State::Starting { to } else { entry.state }, ..entry }
 }
 
+/// Updates a member's entry after an event that its program sent.
 fn heard(entry: Entry, said: &Said, now: Now) -> Entry {
     match said {
         Said::Started { session, model } => {
@@ -145,7 +150,7 @@ fn heard(entry: Entry, said: &Said, now: Now) -> Entry {
             entry.got.model = model.clone().or(entry.got.model);
             move_on(entry, State::PendingBootstrap)
         }
-        // It has answered: only that shows that its model is there.
+        // Only a completed turn proves that the member's model is available.
         Said::TurnEnded { stop: Stop::EndTurn, class: None, .. } if entry.state.is_pending() => {
             let entry = note(entry, Sign::Protocol, "it has answered its first prompt".into(), now);
             Entry { state: State::Alive, alive_wall: Some(now.wall), cause: None, ..entry }
@@ -157,7 +162,7 @@ fn heard(entry: Entry, said: &Said, now: Now) -> Entry {
     }
 }
 
-/// Takes the end of a member's session: it is this member's alone (T3).
+/// Applies the end of a member's session, which concerns only this member (T3).
 pub(crate) fn ended(
     draft: &mut Draft,
     attempt: &Attempt,
@@ -174,7 +179,7 @@ pub(crate) fn ended(
     let entry = note(entry, Sign::Process, format!("its session {} has ended: {}", attempt.id, short(&text)), now);
     let entry = Entry { ended_wall: Some(now.wall), attempt: None, task: None, ..entry };
     if was_up && !stopping && cause == attempt::Cause::ContextFull {
-        // It goes on in a fresh session that is told what the old one left.
+        // The member continues in a fresh session, which gets the notes of the old one.
         reopen(draft, standing.launch, Entry { ended_wall: None, ..entry }, words, now);
         return Ok(());
     }
@@ -193,19 +198,20 @@ pub(crate) fn ended(
     Ok(())
 }
 
-/// The words for an end: an attempt that was stopped ended in the words of who stopped it.
+/// Returns the reason of an end. A stopped attempt gets the reason of the stop.
 fn said(board: &Board, attempt: &Attempt, cause: attempt::Cause, detail: &str) -> String {
     let stopping = attempt.standing.as_ref().and_then(|it| board.launches.get(&it.launch)?.stopping.clone());
     match (cause, stopping) {
         (attempt::Cause::Stopped, Some(reason)) => reason,
         (attempt::Cause::Stopped, None) => "it was stopped by hand".to_owned(),
         (attempt::Cause::Cancelled, _) => "its standing task was cancelled".to_owned(),
-        (attempt::Cause::Hung, _) if detail == "stopped" => "it said nothing for too long".to_owned(),
+        (attempt::Cause::Hung, _) if detail == "stopped" => "it was silent for too long".to_owned(),
         (attempt::Cause::TimedOut, _) if detail == "stopped" => "it did not come up in time".to_owned(),
         _ => detail.to_owned(),
     }
 }
 
+/// Returns the kind of problem for an attempt's cause.
 fn why(cause: attempt::Cause) -> Why {
     use attempt::Cause;
     match cause {
@@ -228,17 +234,19 @@ fn why(cause: attempt::Cause) -> Why {
     }
 }
 
-/// The entry whose session an attempt is; nothing when the member has another by now.
+/// Returns the entry of the member whose session this attempt is, unless the member has another
+/// session by now.
 fn entry_of(board: &Board, attempt: &Attempt) -> Option<Entry> {
     let standing = attempt.standing.as_ref()?;
     current(board, standing.launch, &standing.member).filter(|it| it.attempt == Some(attempt.id))
 }
 
+/// Cancels a standing task, if it is still open.
 fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
-    match draft.board().tasks.contains_key(&id) {
-        true => task::cancel(draft, id, reason),
-        false => Ok(()),
+    if draft.board().tasks.contains_key(&id) {
+        task::cancel(draft, id, reason)?;
     }
+    Ok(())
 }
 
 fn short(text: &str) -> String {

@@ -1,7 +1,8 @@
-//! The one summary of a team that every reader shows: the list, the detail, the dashboard and the bus (T6).
+//! The one summary of a team that all readers show: the list, the detail, the dashboard and the bus
+//! (T6).
 //!
-//! It is derived from the record by the same rules of precedence as everything else and is small whatever the team's
-//! size, so that no reader has a reason to make its own.
+//! It is derived from the record by the same rules of precedence as everything else. It is small
+//! for any size of team, so that no reader has a reason to derive its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,27 +14,27 @@ use crate::team::{self, Team};
 
 use super::{Outcome, Phase, State, describe, living, of, words};
 
-/// No summary takes more bytes as JSON, with a hundred members and whatever they failed of.
+/// Maximum size of a summary as JSON in bytes, even with a hundred failed members.
 pub const LARGEST_SUMMARY: usize = 32 * 1024;
 
-/// How many bytes a sentence of it has at most, but for the mark that some are left out.
+/// Maximum length of a sentence in bytes, without the mark for omitted text.
 const LONGEST: usize = 117;
 
-/// One of a team in its summary.
+/// A member in the summary of its team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line {
     pub name: MemberName,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lead: bool,
-    /// Nothing when it is not known.
+    /// `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Kind>,
     pub provider: String,
-    /// Nothing when the team was never launched.
+    /// `None` if the team was never launched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// Where it is, for people.
+    /// State in words, for people.
     pub said: String,
 }
 
@@ -45,7 +46,7 @@ pub struct Summary {
     pub project: ProjectName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchId>,
-    /// The revision of the record it is derived from.
+    /// The revision of the record from which the summary is derived.
     pub revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
@@ -53,20 +54,20 @@ pub struct Summary {
     pub outcome: Option<Outcome>,
     pub mixed: bool,
     pub alive: u32,
-    /// How many are expected, the lead among them.
+    /// Number of expected members, including the lead.
     pub expected: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
-    /// Why what runs cannot be told, if so.
+    /// Reason why the record cannot be trusted, if that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
-    /// The whole in one sentence.
+    /// The team's state in one sentence.
     pub said: String,
-    /// Everybody, the lead first; the lead is always there.
+    /// All members, the lead first; the lead is always included.
     pub members: Vec<Line>,
 }
 
-/// Sums a team up.
+/// Returns the summary of a team.
 pub fn summary(board: &Board, team: &Team) -> Summary {
     let policy = team::policy(board, team);
     let launch = of(board, team);
@@ -97,7 +98,7 @@ pub fn summary(board: &Board, team: &Team) -> Summary {
             said: match living(board, team).count() {
                 0 => "never launched".to_owned(),
                 count => {
-                    format!("degraded: {count} of its attempts run, and there is no record of its launch; stop it")
+                    format!("degraded: {count} of its attempts run without a record of a launch; stop it")
                 }
             },
             members: wanted().collect(),
@@ -119,11 +120,11 @@ pub fn summary(board: &Board, team: &Team) -> Summary {
             said: plain(&describe(it)),
         })
         .collect();
-    // A record that lost its lead still shows who leads: the wish knows.
+    // If the record lost its lead, the lead comes from the team's settings.
     if !members.iter().any(|it| it.lead) {
         members.splice(0..0, wanted().filter(|it| it.lead));
     }
-    // A record that cannot be believed proves no success.
+    // A record that cannot be trusted proves no success.
     let outcome = match launch.outcome() {
         Outcome::CleanSuccess if lost.is_some() => Outcome::PartialPending,
         outcome => outcome,
@@ -145,7 +146,8 @@ pub fn summary(board: &Board, team: &Team) -> Summary {
     }
 }
 
-/// A text that takes as many bytes in JSON as it has, and no more than a line.
+/// Returns the text cut to one line, without characters that JSON escapes, so that its size in JSON
+/// is its length.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     for it in text.chars() {

@@ -1,4 +1,5 @@
-//! What people read of a launch. Of a side lane nobody says "bootstrap": it attaches.
+//! Descriptions of a launch for people. A member on a secondary lane "attaches"; the word
+//! "bootstrap" is only for the primary lane.
 
 use crate::board::Board;
 use crate::lane;
@@ -7,7 +8,7 @@ use crate::team::{self, Team};
 
 use super::{Entry, Launch, Outcome, Phase, State, Why, of};
 
-/// Where one of a team is, in a few words.
+/// Returns a member's state in a few words.
 pub fn describe(entry: &Entry) -> String {
     let aside = entry.is_aside();
     let unknown = entry.lane.is_none();
@@ -32,11 +33,12 @@ pub fn describe(entry: &Entry) -> String {
     }
 }
 
+/// Returns the cause of a member's state as the end of a sentence.
 fn because(entry: &Entry) -> String {
     entry.cause.as_ref().map(|it| format!(": {}", it.text)).unwrap_or_default()
 }
 
-/// A launch in one sentence.
+/// Returns a launch's state in one sentence.
 pub(super) fn headline(launch: &Launch, lost: Option<&str>) -> String {
     if let Some(lost) = lost {
         return format!("degraded: {lost}; relaunch it");
@@ -70,7 +72,7 @@ pub(super) fn headline(launch: &Launch, lost: Option<&str>) -> String {
 }
 
 impl Phase {
-    /// Its name, as the API says it.
+    /// Returns its name in the API.
     pub fn word(self) -> &'static str {
         match self {
             Phase::Active => "active",
@@ -81,7 +83,7 @@ impl Phase {
 }
 
 impl Outcome {
-    /// Its name, as the API says it.
+    /// Returns its name in the API.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::CleanSuccess => "clean_success",
@@ -92,8 +94,8 @@ impl Outcome {
     }
 }
 
-/// Everything about a team's lanes, line by line: what is wanted, who owns whom, what each lane's program said, what
-/// became of each, and which record says so.
+/// Returns everything about a team's lanes as lines: the requested settings, the planned lanes, the
+/// record in use, and each member's lane, state and evidence.
 pub fn explain(board: &Board, team: &Team) -> Vec<String> {
     let policy = team::policy(board, team);
     let (lead, members) = team.seats();

@@ -1,4 +1,5 @@
-//! What a lead changed itself. A lead plans and reports; its own edits become a task of its mission.
+//! Edits that a lead made itself. A lead plans and reports, so its own edits become a task of its
+//! mission.
 
 use crate::attempt::{self, Attempt};
 use crate::board::Draft;
@@ -10,7 +11,8 @@ use crate::task::{self, Add, Expects, Submission, Task};
 
 use super::{Lead, change, lead_of, post, stir};
 
-/// Makes a task of what a lead changed itself, and sends it through the queue: a lead's own edits land nowhere else.
+/// Adds a task for a lead's own edits and submits them to the landing queue. A lead's edits cannot
+/// land in any other way.
 pub(crate) fn adopt_edits(
     draft: &mut Draft,
     task: &Task,
@@ -30,10 +32,10 @@ pub(crate) fn adopt_edits(
         attempt.agent, mission.id, work.commit
     );
     let add = Add {
-        // A name that is no pattern is left out: the claim is then on the others.
+        // A name that is not a valid pattern is left out, so the claim covers only the others.
         files: work.changed.iter().filter_map(|path| PathPattern::new(path).ok()).collect(),
         expects: Expects::Changes,
-        ..Add::report(mission.project.clone(), &format!("What {} changed itself: {names}", attempt.agent), description)
+        ..Add::report(mission.project.clone(), &format!("Edits by the lead {}: {names}", attempt.agent), description)
     };
     let id = task::add(draft, add, Some((mission.id, Default::default())), now)?;
     if let Some((_, lead)) = lead_of(draft.board(), mission.id) {

@@ -1,4 +1,4 @@
-//! Percent escapes: how a path becomes part of a URI, and how a URI is brought to its one spelling.
+//! Percent escapes: the conversion of paths to URIs, and the canonical spelling of URIs.
 //!
 //! In a URI a raw `*` or `?` is a wildcard, a raw `/` separates segments, and `%` always starts an
 //! escape of one byte. [`escape`] is the only way from a path to a URI, and [`canonical`] the only
@@ -23,7 +23,8 @@ impl Symbol {
     }
 }
 
-/// Says whether a character must be escaped, because raw it means something else or is refused.
+/// Returns whether a character must be escaped, because the raw character has a meaning or is
+/// refused.
 fn must_be_escaped(character: char) -> bool {
     matches!(character, '%' | '*' | '?' | '/' | '\\') || character.is_control()
 }
@@ -45,7 +46,7 @@ pub(super) fn escape(pattern: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Returns the path pattern that [`escape`] was given, or `None` if no pattern gives this path.
+/// Returns the path pattern that [`escape`] turns into `path`, or `None` if there is none.
 pub(super) fn unescape(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
         return Some(Cow::Borrowed(path));
@@ -61,7 +62,7 @@ pub(super) fn unescape(path: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(pattern))
 }
 
-/// Returns the one spelling of an escaped path, or `None` if an escape in it is broken.
+/// Returns the canonical spelling of an escaped path, or `None` if it has a broken escape.
 pub(super) fn canonical(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
         return Some(Cow::Borrowed(path));
@@ -80,7 +81,7 @@ pub(super) fn canonical(path: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(spelling))
 }
 
-/// Returns what a canonical path stands for, and beside each symbol the raw character that wrote it: `%` for an
+/// Returns the symbols of a canonical path, each with the raw character that wrote it: `%` for an
 /// escape, which is never a wildcard.
 pub(super) fn symbols(path: &str) -> impl Iterator<Item = (char, Symbol)> + '_ {
     parts(path).flatten().map(|part| match part {
@@ -90,18 +91,19 @@ pub(super) fn symbols(path: &str) -> impl Iterator<Item = (char, Symbol)> + '_ {
     })
 }
 
-/// Returns how many bytes the escaped path stands for.
+/// Returns the unescaped length of an escaped path in bytes.
 pub(super) fn unescaped_len(path: &str) -> usize {
     path.len() - 2 * path.matches('%').count()
 }
 
+/// A part of an escaped path.
 enum Part {
     Raw(char),
     Escaped(char),
     StrayByte(u8),
 }
 
-/// Splits an escaped path into characters; `None` in place of a broken escape, after which nothing follows.
+/// Splits an escaped path into characters. A broken escape gives `None`, which ends the sequence.
 fn parts(path: &str) -> impl Iterator<Item = Option<Part>> + '_ {
     let mut rest = path;
     std::iter::from_fn(move || {
@@ -114,7 +116,7 @@ fn parts(path: &str) -> impl Iterator<Item = Option<Part>> + '_ {
             rest = "";
             return Some(None);
         };
-        // The bytes of one character are escaped one by one, and at most four belong together.
+        // The bytes of one character are escaped one by one, and a character has at most four.
         let mut bytes = [byte, 0, 0, 0];
         for len in 1..=4 {
             if let Ok(text) = std::str::from_utf8(&bytes[..len])
@@ -133,16 +135,17 @@ fn parts(path: &str) -> impl Iterator<Item = Option<Part>> + '_ {
     })
 }
 
-/// Reads the escape that `text` starts with.
+/// Returns the byte of the escape at the start of `text`.
 fn escaped_byte(text: &str) -> Option<u8> {
     let digits = text.strip_prefix('%')?.get(..2)?;
-    // `from_str_radix` takes a sign, too.
+    // `from_str_radix` would accept a sign, too.
     if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     u8::from_str_radix(digits, 16).ok()
 }
 
+/// Appends the escapes of these bytes.
 fn push_escaped(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {

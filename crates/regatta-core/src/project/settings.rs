@@ -1,5 +1,5 @@
-//! What `regatta.toml` says of a project, beyond its name and its checks. The same words in the file, on the board
-//! and in the API; a field that is not given has its default.
+//! The settings of a project in `regatta.toml`, without its name and its checks. The file, the
+//! board and the API use the same names. An omitted field has its default.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::pattern::PathPattern;
 use crate::project::Span;
 use crate::task::IssueType;
 
-/// Everything that is set.
+/// All settings of a project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -24,7 +24,7 @@ pub struct Settings {
     pub router: Router,
     pub lanes: Lanes,
     pub notify: Notify,
-    /// `[[rule]]`: what past work taught, applied before a start and before a landing.
+    /// `[[rule]]`: standing rules, which are applied before a start and before a landing.
     pub rule: Vec<StandingRule>,
 }
 
@@ -34,23 +34,24 @@ impl Settings {
     }
 }
 
-/// `[notify]`: how a person hears of what needs them.
+/// The section `[notify]`: notifications about inbox items.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Notify {
-    /// A shell command, run for each notice; the notice is in REGATTA_NOTICE, as JSON.
+    /// Shell command to run for each notification. REGATTA_NOTICE has the notification as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Show the machine's own notices.
+    /// Show desktop notifications.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub desktop: bool,
-    /// Hours in which nothing is sent, such as 22:00-07:00; what waited then is told when they end.
+    /// Hours without notifications, such as 22:00-07:00. Notifications from that time are sent when
+    /// the hours end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet: Option<String>,
 }
 
-/// What happens to the user's own checkout of the trunk when the trunk moves.
+/// The treatment of the user's own checkout of the trunk when the trunk moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -60,12 +61,12 @@ pub enum Checkout {
     Skip,
 }
 
-/// How a branch becomes commits of the trunk.
+/// The form in which a branch becomes commits of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Style {
-    /// One commit a task.
+    /// One commit per task.
     #[default]
     Squash,
     /// The agent's own commits, one by one.
@@ -74,19 +75,19 @@ pub enum Style {
     Merge,
 }
 
-/// How the queue validates.
+/// The way in which the queue validates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum QueueMode {
-    /// Several prefixes of the queue at once.
+    /// Several prefixes of the queue are validated at once.
     #[default]
     Speculative,
-    /// One landing after the other.
+    /// One landing is validated after the other.
     Serial,
 }
 
-/// Which commits of the trunk are validated as their own exact tree.
+/// The commits of the trunk that are validated as their own exact tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -98,7 +99,7 @@ pub enum Verify {
     Tip,
 }
 
-/// Who looks at work before it lands.
+/// The reviewer of work before it lands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -109,33 +110,34 @@ pub enum Review {
     Agent,
 }
 
-/// What becomes of work that conflicts.
+/// The treatment of work that conflicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
-    /// An attempt mends it, at most three times.
+    /// An attempt fixes it, at most three times.
     #[default]
     Fixup,
-    /// The file's single owner wins, else the branch being merged; the other side is kept.
+    /// The file's single owner wins; without one, the branch being merged. The other side is kept.
     Ownership,
     /// A person decides at once.
     Fail,
 }
 
-/// What becomes of finished work whose agent went on with an assumption, because nobody had answered its question.
+/// The treatment of finished work whose agent continued with an assumption because nobody answered
+/// its question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Unanswered {
-    /// It waits for the answer.
+    /// The work waits for the answer.
     #[default]
     Wait,
-    /// It lands, and a warning names the assumption.
+    /// The work lands, and a warning names the assumption.
     Land,
 }
 
-/// `[landing]`
+/// The section `[landing]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -145,30 +147,30 @@ pub struct Landing {
     pub mode: QueueMode,
     /// Validate every commit that lands, or only the last commit of each batch.
     pub verify: Verify,
-    /// How many trees are validated at once; what fits the machine when not given: one for each two cores and two
-    /// gibibytes, two at least with more than one core, eight at most.
+    /// Number of trees that are validated at once. If omitted, it fits the machine: one for each
+    /// two cores and two gibibytes, at least two with more than one core, at most eight.
     pub slots: Option<u32>,
     /// With `verify = "tip"`, the number of landings validated together; derived from the failure rate if omitted.
     pub batch: Option<u32>,
     pub review: Review,
-    /// Who reviews, when an agent does.
+    /// The agent that reviews, with `review = "agent"`.
     pub reviewer: Option<AgentName>,
-    /// Paths that always need a person, beside the built-in ones.
+    /// Paths that always need a person's approval, besides the built-in ones.
     pub protected: Vec<PathPattern>,
     pub on_conflict: OnConflict,
-    /// Whether work waits for the answer to a question that its agent did not wait for.
+    /// Treatment of work whose agent did not wait for the answer to a question.
     pub unanswered: Unanswered,
-    /// The remote to push to after each landing.
+    /// Remote to push to after each landing.
     pub push: Option<String>,
     /// Commands to run after each landing.
     pub after: Vec<String>,
-    /// The command that makes a release of unreleased features and fixes.
+    /// Command that releases unreleased features and fixes.
     pub release: Option<String>,
-    /// How long somebody waits for the trunk before they are told to take other work.
+    /// Maximum wait for the trunk, after which an agent takes other work.
     pub merge_timeout: Span,
-    /// How long the trunk may be held by hand, whatever is renewed.
+    /// Maximum time for which a person may hold the trunk, including renewals.
     pub max_hold: Span,
-    /// How often work in progress is tried against each other; 0 is never.
+    /// Interval of trial merges between work in progress; 0 means never.
     pub radar: Span,
 }
 
@@ -196,26 +198,26 @@ impl Default for Landing {
     }
 }
 
-/// `[workspace]`
+/// The section `[workspace]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Workspace {
-    /// Untracked files to bring along from the user's checkout.
+    /// Untracked files to copy from the user's checkout.
     pub copy: Vec<PathPattern>,
-    /// Commands that make a fresh workspace ready.
+    /// Commands that set up a fresh workspace.
     pub setup: Vec<String>,
-    /// How long one of them may take.
+    /// Maximum time of one setup command.
     pub setup_timeout: Span,
-    /// How many ports an attempt gets, as `REGATTA_PORT_0` and on.
+    /// Number of ports for each attempt, in `REGATTA_PORT_0` and following variables.
     pub ports: u32,
-    /// The first and the last port that may be given.
+    /// First and last port that may be assigned.
     pub port_range: (u16, u16),
-    /// Only these directories are checked out, if any are named.
+    /// Directories to check out; empty means all.
     pub sparse: Vec<String>,
-    /// How many mebibytes the workspaces of a project may take; unlimited when not given.
+    /// Maximum size of all workspaces of the project in mebibytes; unlimited if omitted.
     pub disk_mb: Option<u64>,
-    /// How many finished workspaces are kept warm for reuse.
+    /// Number of finished workspaces that are kept for reuse.
     pub pool: u32,
 }
 
@@ -234,27 +236,27 @@ impl Default for Workspace {
     }
 }
 
-/// What becomes of work that changed files outside its manifest.
+/// The treatment of work that changed files outside its manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnEscape {
-    /// The files outside are held back and noted; the rest goes on.
+    /// The files outside are held back and recorded, and the rest continues.
     #[default]
     HoldBack,
     /// The task needs a person.
     Block,
 }
 
-/// How the work of a run becomes commits of the trunk.
+/// The form in which the work of a run becomes commits of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Commits {
-    /// One for each task, when it has passed.
+    /// One commit for each task, when it has passed.
     #[default]
     Task,
-    /// One for each wave, when all of it has passed.
+    /// One commit for each wave, when all of it has passed.
     Wave,
 }
 
@@ -263,14 +265,14 @@ pub enum Commits {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NotNeeded {
-    /// It is done, without a change.
+    /// The task is done without a change.
     #[default]
     Done,
     /// A person decides.
     Ask,
 }
 
-/// `[run]`
+/// The section `[run]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -280,22 +282,24 @@ pub struct Run {
     pub mode: Option<Mode>,
     /// One commit for each task, or one for each wave.
     pub commits: Option<Commits>,
-    /// Files that are made from others, such as lock files: two tasks that make the same one collide.
+    /// Files that are derived from others, such as lock files. Two tasks that derive the same file
+    /// collide.
     pub derived: Vec<Derived>,
-    /// Packages whose tasks run one after the other; `!PATH` for one that need not, though it looks so.
+    /// Packages whose tasks run one after the other. `!PATH` exempts a package that was detected as
+    /// one.
     pub serial_packages: Vec<String>,
     pub on_scope_escape: OnEscape,
     /// The outcome of a task if its agent says that no change is needed.
     pub not_needed: NotNeeded,
-    /// Whether new test files must be named as their language does.
+    /// Require that new test files follow their language's naming convention.
     pub test_names: bool,
-    /// Where results and scope escapes are written, relative to the checkout.
+    /// Directory for results and scope escapes, relative to the checkout.
     pub results: String,
-    /// How often failed work goes back to its worker.
+    /// Number of attempts before a failing task fails for good or needs a person.
     pub attempts: u32,
-    /// How far setup commands and checks are shut in: `workspace` where it can be had, if not given.
+    /// Sandbox of setup commands and checks. If omitted, `workspace` where the machine supports it.
     pub sandbox: Option<Level>,
-    /// How far a ratchet is shut in, which reports to what is outside: not at all, if not given.
+    /// Sandbox of a ratchet, which may report to outside services. If omitted, none.
     pub ratchet_sandbox: Option<Level>,
 }
 
@@ -319,23 +323,23 @@ impl Default for Run {
     }
 }
 
-/// A file that follows from others.
+/// A file that is derived from others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Derived {
-    /// What is made.
+    /// The derived file.
     pub file: PathPattern,
-    /// What it is made from.
+    /// The files from which it is derived.
     pub from: Vec<PathPattern>,
 }
 
-/// `[knowledge]`
+/// The section `[knowledge]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Knowledge {
-    /// Where the project's learnings are.
+    /// Directories with the project's learnings.
     pub paths: Vec<String>,
 }
 
@@ -345,24 +349,25 @@ impl Default for Knowledge {
     }
 }
 
-/// `[leads]`
+/// The section `[leads]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Leads {
-    /// How many missions have a lead at once; the others wait in line.
+    /// Maximum number of missions with a lead at once; the others are queued.
     pub max_leads: u32,
-    /// Whose program leads; the first of `run.agents`, or the only agent there is, when not given.
+    /// Agent whose program leads. If omitted, the first of `run.agents`, or else the only agent.
     pub agent: Option<AgentName>,
-    /// Whose programs work for a lead, in turn; the lead's own when none are named.
+    /// Agents whose programs work for a lead, in turn. If empty, the lead's own.
     pub workers: Vec<AgentName>,
-    /// How many attempts a lead's mission has at once.
+    /// Maximum number of simultaneous attempts of a lead's mission.
     pub max_workers: u32,
-    /// How many tasks a lead may give its mission.
+    /// Maximum number of tasks that a lead may add to its mission.
     pub max_children: u32,
-    /// How often what became of a mission is summed up on the bus, if something did; 0 is never.
+    /// Interval of a mission's summaries on the bus, which are posted only after changes; 0 means
+    /// never.
     pub checkpoint_interval: Span,
-    /// How long a mission may be led; 0 is for as long as it takes.
+    /// Maximum time for which a lead may lead a mission; 0 means unlimited.
     pub timeout: Span,
 }
 
@@ -380,7 +385,7 @@ impl Default for Leads {
     }
 }
 
-/// What becomes of a message that is no command.
+/// The treatment of a message that is not a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -390,21 +395,21 @@ pub enum Triage {
     Agent,
     /// It becomes a task of the backlog.
     Task,
-    /// Nothing.
+    /// The message is ignored.
     Off,
 }
 
-/// `[router]`
+/// The section `[router]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Router {
     pub triage: Triage,
-    /// Whose program answers questions; who leads, when not given.
+    /// Agent whose program answers questions. If omitted, the agent that leads.
     pub agent: Option<AgentName>,
-    /// How many questions are answered at once.
+    /// Maximum number of questions that are answered at once.
     pub max_answers: u32,
-    /// Agents whose messages are taken as a person's are.
+    /// Agents whose messages count like a person's.
     pub from: Vec<AgentName>,
 }
 
@@ -414,7 +419,7 @@ impl Default for Router {
     }
 }
 
-/// What a standing rule does.
+/// The effect of a standing rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -425,19 +430,19 @@ pub enum RuleAction {
     Leave,
 }
 
-/// `[[rule]]`
+/// A standing rule, `[[rule]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StandingRule {
     pub name: String,
-    /// What it says to whoever it meets.
+    /// Message to people and agents whose work the rule matches.
     pub says: String,
-    /// Only tasks of these types, if any are named.
+    /// Types of the matching tasks; empty means all.
     pub types: Vec<IssueType>,
-    /// Only tasks or changes that touch these.
+    /// Files that a matching task or change touches; empty means all.
     pub files: Vec<PathPattern>,
-    /// Text that an added line contains.
+    /// Text that a matching change adds in a line.
     pub pattern: Option<String>,
     pub action: RuleAction,
 }

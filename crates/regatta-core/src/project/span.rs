@@ -1,10 +1,10 @@
-//! A length of time as people write it: `500ms`, `30s`, `10m`, `2h`, `1d`.
+//! Durations as people write them: `500ms`, `30s`, `10m`, `2h`, `1d`.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A length of time.
+/// A duration in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Span(u64);
@@ -22,7 +22,7 @@ impl Span {
         self.0
     }
 
-    /// Reads a length of time; a bare number is seconds.
+    /// Parses a duration. A bare number is seconds.
     pub fn parse(text: &str) -> Result<Span, String> {
         let text = text.trim();
         let split = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
@@ -35,7 +35,8 @@ impl Span {
             "d" => 86_400_000.0,
             _ => return Err(format!("{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d")),
         };
-        // The rounded number is compared: it is what is written, and must be accepted again (D9).
+        // The limit applies to the rounded number, because that number is stored and must be
+        // accepted again (D9).
         match number.parse::<f64>().map(|number| (number * factor).round()) {
             Ok(ms) if ms.is_finite() && ms < 1e15 => Ok(Span(ms as u64)),
             _ => Err(format!("{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d")),

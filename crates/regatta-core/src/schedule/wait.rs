@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The closed set of things a task can wait for.
+/// The kinds of things for which a task can wait. The set is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -40,7 +40,7 @@ pub struct WaitReason {
 }
 
 impl WaitKind {
-    /// Its word, as it is typed and written.
+    /// Returns the wire name, which people also type in filters.
     pub fn word(self) -> &'static str {
         match self {
             WaitKind::Dep => "dep",

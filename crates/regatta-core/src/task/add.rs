@@ -1,4 +1,4 @@
-//! Adding tasks to the board, and changing what they ask.
+//! Adding tasks to the board, and editing them.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,8 @@ use crate::refusal::Refusal;
 
 use super::{Added, Duty, Edited, Expects, IssueType, Status, Task, Validation, find, next_status};
 
-/// What is asked of [`add`]. Blockers may name tasks on the board or tasks added before it in the same command.
+/// A task to add with [`add`]. Blockers may be tasks on the board, or tasks added before it by the
+/// same command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Add {
@@ -53,7 +54,7 @@ pub struct Add {
 }
 
 impl Add {
-    /// A task that leaves a report and nothing else.
+    /// Returns a task that expects a report and changes nothing.
     pub(crate) fn report(project: ProjectName, subject: &str, description: String) -> Add {
         Add {
             project,
@@ -76,18 +77,18 @@ impl Add {
     }
 }
 
-/// The first line of some words, at most so many characters of it.
+/// Returns the first line of a text, cut to at most `most` characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     line.chars().map(|it| if it.is_control() { ' ' } else { it }).take(most).collect::<String>().trim().to_owned()
 }
 
-/// The priority of a task that names none.
+/// Returns the priority of a task that does not set one.
 pub fn default_priority() -> u8 {
     2
 }
 
-/// Adds a task that nobody has yet.
+/// Adds a task to the board, without an agent.
 pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now: Now) -> Result<TaskId, Refusal> {
     if !draft.board().projects.contains_key(&ask.project) {
         return Err(Refusal::NoSuchProject { project: ask.project });
@@ -172,6 +173,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
     Ok(id)
 }
 
+/// Checks the length and form of a task's subject and description.
 fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
     if subject.trim().is_empty() || subject.chars().count() > 300 || subject.contains(['\n', '\r', '\0']) {
         return Err(Refusal::invalid(
@@ -188,30 +190,32 @@ fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Checks that a ratchet is a command that can run.
 fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
     match argv {
         Some([]) => {
-            Err(Refusal::invalid("a ratchet names no program", "give its program and arguments, or leave it out"))
+            Err(Refusal::invalid("a ratchet needs a program", "give its program and arguments, or leave it out"))
         }
-        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|it| it.contains('\0')) => {
-            Err(Refusal::invalid("a ratchet's words cannot be run", "give its program and arguments as plain text"))
-        }
+        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|it| it.contains('\0')) => Err(Refusal::invalid(
+            "a ratchet's program is blank or an argument has a NUL byte",
+            "give its program and arguments as plain text",
+        )),
         _ => Ok(()),
     }
 }
 
-/// Whether a task is kept from starting.
+/// A change of a task's pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pause {
-    /// Yes, for this reason.
+    /// Pauses the task for this reason.
     Because(String),
-    /// No: it goes on.
+    /// Resumes the task.
     No,
 }
 
-/// What may change in a task that is not running.
+/// Changes to a task; see [`edit`]. `None` leaves a value as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -228,7 +232,8 @@ pub struct Edit {
     pub backlog: Option<bool>,
 }
 
-/// Changes a task. What a running attempt was told is not changed under it.
+/// Changes a task. While an attempt or a landing is under way, only the priority and the pause can
+/// change.
 pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
     let mut task = Task::clone(&*find(draft.board(), id)?);
     let harmless = Edit { priority: ask.priority, paused: ask.paused.clone(), ..Edit::default() } == ask;
@@ -248,7 +253,7 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
         };
         if task.status != to {
             if task.status == Status::Offered {
-                (task.assignee, task.offer_until) = (None, None); // nobody had accepted it
+                (task.assignee, task.offer_until) = (None, None); // nobody has accepted the offer
             }
             task.status = next_status(id, task.status, to)?;
         }
@@ -288,42 +293,42 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
     if goes_on { landing::go_on(draft, id) } else { Ok(()) }
 }
 
-/// Records whose work a task looks at, and which commit of it.
+/// Records the task and the commit that a task reviews.
 pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId, commit: CommitId) -> Result<(), Refusal> {
     let task = Task { reviews: Some(of), reviews_commit: Some(commit), ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
-/// Says what a task is for that is not about a change, and what it goes on with.
+/// Sets a task's duty, and the session with which it continues.
 pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: Duty, resume: Option<Resume>) -> Result<(), Refusal> {
     let task = Task { duty: Some(duty), resume, ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
-/// Keeps where a task that waits for a person goes on.
+/// Records the unfinished work with which a task that waits for a person will continue.
 pub(crate) fn keep_resume(draft: &mut Draft, id: TaskId, resume: Resume) -> Result<(), Refusal> {
     let task = Task { resume: Some(resume), ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
-/// Gives up where a task would go on: it begins afresh.
+/// Forgets a task's unfinished work, so that it starts afresh.
 pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = Task { resume: None, ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
-/// Says whose standing session a task is.
+/// Records the team member whose standing session a task is.
 pub(crate) fn set_standing(draft: &mut Draft, id: TaskId, of: Standing) -> Result<(), Refusal> {
     let task = Task { standing: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
-/// Says whose files a task looks for.
+/// Records the task for which a task explores the repository.
 pub(crate) fn set_explorer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
     let task = Task { explores: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task: task.into() }));

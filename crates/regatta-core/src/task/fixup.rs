@@ -1,5 +1,6 @@
-//! Fix-ups: finished work that does not merge, or fails once it is merged, goes back to be mended where it meets what
-//! landed since. The work itself is kept; only what conflicts is to be settled.
+//! Fix-ups: finished work that does not merge, or fails its checks after the merge, goes back to an
+//! agent, which fixes it together with the work that landed since. The submitted work is kept, and
+//! only the conflicts need work.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +13,10 @@ use crate::schedule::WaitKind;
 
 use super::{Again, Returned, Status, Task, find, needs_human_to_mend, next_status};
 
-/// How many fix-ups a task gets before its work is handed to a person.
+/// Maximum number of fix-ups of a task before its work needs a person.
 pub const MOST_FIXUPS: u32 = 3;
 
-/// How the two sides of a merge conflict at a path.
+/// The way in which the two sides of a merge conflict at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -39,7 +40,8 @@ pub enum ConflictKind {
 }
 
 impl ConflictKind {
-    /// Describes the conflict in a few words. Conflicts of lines are the usual ones and have none.
+    /// Returns a short description of the conflict. Conflicts of lines are the usual kind and have
+    /// none.
     pub fn words(self) -> Option<&'static str> {
         match self {
             ConflictKind::Content => None,
@@ -67,62 +69,64 @@ pub struct Conflict {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettledPath {
     pub path: String,
-    /// Whether the trunk's version was taken; else the task's.
+    /// True if the trunk's version was taken, false if the task's.
     pub is_trunks: bool,
 }
 
-/// What is to be mended.
+/// The fix that finished work needs before it can land.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fixup {
-    /// The work as it was submitted.
+    /// The submitted commit.
     pub commit: CommitId,
-    /// The paths that conflict. None do when it merges and then fails.
+    /// Conflicting paths; empty if the work merges and then fails its checks.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// What the checks of the merged tree printed.
+    /// Output of the checks of the merged tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// How the paths conflict, as far as it is known.
+    /// Kinds of the conflicts, as far as they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
-    /// The conflicting paths that were settled by ownership before the checks failed. The workspace has the versions that
-    /// were taken, without marks.
+    /// Conflicting paths that were resolved by ownership before the checks failed. The workspace
+    /// has the chosen versions, without conflict markers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<SettledPath>,
 }
 
 impl Fixup {
-    /// A fix-up of work that merges without conflicts.
+    /// Returns a fix-up of work that merges without conflicts.
     pub fn new(commit: CommitId) -> Fixup {
         Fixup { commit, paths: vec![], output: None, conflicts: vec![], settled: vec![] }
     }
 
+    /// Returns the kind of decision that a person faces if the fix-ups do not succeed.
     fn kind(&self) -> WaitKind {
         if self.paths.is_empty() { WaitKind::Review } else { WaitKind::Conflict }
     }
 }
 
 impl Task {
-    /// Notes what is to be mended, and the paths that conflict.
+    /// Records a fix-up and its conflicting paths.
     pub(crate) fn note_fixup(&mut self, fixup: &Fixup) {
         self.note_conflicts(&fixup.paths);
         self.fixup = Some(fixup.clone());
     }
 
-    /// Notes the paths in which its work conflicted, each once.
+    /// Records conflicting paths, each once.
     pub(crate) fn note_conflicts(&mut self, paths: &[String]) {
         self.conflicts.extend(paths.iter().cloned());
         self.conflicts.sort_unstable();
         self.conflicts.dedup();
     }
 
-    /// What its next attempt may touch: the conflicting files alone, where there are any. Where ownership settled the
-    /// conflicts before the checks failed, any of its own files may be at fault, so it may touch those, too.
+    /// Returns the patterns of the files that the next attempt may change: only the conflicting
+    /// files, if there are any. If ownership resolved the conflicts before the checks failed, any
+    /// of the task's own files may be at fault, so it may change those, too.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|it| &it.paths);
         let mut literal: Vec<PathPattern> = paths.filter_map(|it| PathPattern::new(it).ok()).collect();
-        // Where one side has a directory, its files are settled with it.
+        // If one side has a directory at the path, its files belong to the conflict.
         let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
         let directories = conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);
         literal.extend(directories.filter_map(|conflict| PathPattern::new(&format!("{}/**", conflict.path)).ok()));
@@ -138,12 +142,12 @@ impl Task {
     }
 }
 
-/// Sends finished work back to be mended, or hands it to a person when that was tried often enough.
+/// Sends finished work back for a fix-up, or to a person after [`MOST_FIXUPS`] of them.
 pub(crate) fn mend(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     let kind = again.fixup.as_ref().map_or(WaitKind::Conflict, |fixup| fixup.kind());
     if task.fixups >= MOST_FIXUPS {
-        let reason = format!("{MOST_FIXUPS} fix-ups did not settle it: {reason}");
+        let reason = format!("it still fails after {MOST_FIXUPS} fix-ups: {reason}");
         return needs_human_to_mend(draft, id, kind, again.fixup, &reason);
     }
     let status = if task.assignee.is_some() { Status::Pending } else { Status::Unassigned };

@@ -1,4 +1,4 @@
-//! Where a task is, and the whole state machine.
+//! The status of a task and the whole state machine.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::TaskId;
 use crate::refusal::Refusal;
 
-/// Where a task is.
+/// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -42,7 +42,7 @@ impl Status {
         Status::NeedsHuman,
     ];
 
-    /// Its name in the API.
+    /// Returns its name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Status::Backlog => "backlog",
@@ -60,8 +60,8 @@ impl Status {
         }
     }
 
-    /// What people see: the word on the screen, and the same within a sentence ("T3 is working"). One that landed is
-    /// completed too; only its task knows which it was.
+    /// Returns the words that people see: alone ("working") and in a sentence ("T3 is working"). A
+    /// landed task is completed, too; only the task itself knows if it landed.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Status::Backlog => ("backlog", "is in the backlog"),
@@ -76,15 +76,17 @@ impl Status {
         }
     }
 
+    /// Returns the word that people see.
     pub fn word(self) -> &'static str {
         self.words().0
     }
 
+    /// Returns the words for a sentence, such as "is working".
     pub fn phrase(self) -> &'static str {
         self.words().1
     }
 
-    /// How a task that has ended is refused a change: "T3 is already done".
+    /// Returns the words for the refusal of a change to an ended task, such as "is already done".
     pub fn already(self) -> String {
         match self.phrase().split_once(' ') {
             Some((verb, rest)) => format!("{verb} already {rest}"),
@@ -92,22 +94,23 @@ impl Status {
         }
     }
 
-    /// Whether nothing follows (J7).
+    /// Returns whether no other status can follow (J7).
     pub fn is_terminal(self) -> bool {
         matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
     }
 
-    /// Whether the board keeps it: what failed or was cancelled may be asked for again, what is completed only read.
+    /// Returns whether the board keeps the task. Failed and cancelled tasks stay, because they can
+    /// be retried.
     pub fn is_live(self) -> bool {
         self != Status::Completed
     }
 
-    /// Whether it waits for an agent to take it.
+    /// Returns whether the task waits for an agent.
     pub fn is_waiting(self) -> bool {
         matches!(self, Status::Unassigned | Status::Offered | Status::Pending)
     }
 
-    /// Whether an attempt is at work on it and holds a slot.
+    /// Returns whether an attempt works on the task and holds a slot.
     pub fn is_running(self) -> bool {
         matches!(self, Status::InProgress | Status::Validating)
     }
@@ -119,7 +122,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// The whole state machine. Every pair not listed is illegal.
+/// Returns `to` if a task may change from `from` to `to`. All other pairs are illegal.
 pub fn next_status(task: TaskId, from: Status, to: Status) -> Result<Status, Refusal> {
     use Status::*;
     match (from, to) {
@@ -154,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Everything that is not terminal can still be cancelled, and everything has a way to an end.
+    /// Each status that is not terminal can be cancelled, so each task can end.
     #[test]
     fn every_open_status_can_be_cancelled() {
         for from in Status::ALL.into_iter().filter(|it| !it.is_terminal()) {

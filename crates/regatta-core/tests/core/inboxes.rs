@@ -441,7 +441,7 @@ fn a_bridge_that_is_not_let_in_needs_a_person() {
     let first = inbox::open(&world.board, world.now).into_iter().find(|it| it.item.to_string() == slack).unwrap();
     assert_eq!(
         (first.subject.as_str(), first.agent),
-        ("ada is not let in at slack: token_revoked", Some(agent("ada")))
+        ("slack rejects the credential of ada: token_revoked", Some(agent("ada")))
     );
     // It keeps nobody from work that has nothing to do with it.
     let task = world.add_task("Work", &["a.rs"]);
@@ -469,13 +469,13 @@ fn a_bridge_that_is_not_let_in_needs_a_person() {
     world.ask("regatta", Command::ReportBridges { all: vec![standing(hook, Some("HOOK is not set"))] });
     assert_eq!(items(&world), [(format!("bridge:{hook}"), Kind::Credential)]);
     let open = inbox::open(&world.board, world.now);
-    assert_eq!(open[0].subject, "hooks.example.com:8443 is told nothing: HOOK is not set");
+    assert_eq!(open[0].subject, "hooks.example.com:8443 receives no events: HOOK is not set");
     assert_eq!((open[0].agent.clone(), open[0].item.to_string().parse()), (None, Ok(open[0].item.clone())));
     // Of two at one host the one that lacks something counts, whichever comes first.
     for all in [[Some("TWO is not set"), None], [None, Some("TWO is not set")]] {
         world.ask("regatta", Command::ReportBridges { all: all.map(|it| standing(hook, it)).to_vec() });
         let subjects: Vec<String> = inbox::open(&world.board, world.now).into_iter().map(|it| it.subject).collect();
-        assert_eq!(subjects, ["hooks.example.com:8443 is told nothing: TWO is not set"]);
+        assert_eq!(subjects, ["hooks.example.com:8443 receives no events: TWO is not set"]);
     }
     world.ask("regatta", Command::ReportBridges { all: vec![standing(hook, None)] });
     assert!(items(&world).is_empty(), "it is mended");

@@ -95,7 +95,7 @@ fn files_of_no_manifest_are_only_mentioned() {
     let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**"]);
     doubt(&mut world, &grants[0], checkout(&["notes.txt", "tmp/"]));
     assert!(world.board.missions[&mission].isolate);
-    assert!(world.task(TaskId(1)).warnings[0].contains("look whether that was you"));
+    assert!(world.task(TaskId(1)).warnings[0].contains("check if you made these changes"));
 }
 
 /// J3: only the attempt's own token speaks.

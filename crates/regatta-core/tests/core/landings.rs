@@ -436,7 +436,7 @@ fn landings_are_announced() {
         .map(|it| (it.channel.to_string(), it.labels[0].to_string(), it.text.clone()))
         .collect();
     let expected = [
-        ("shop", "coord:conflict", "T1 is out of the queue: it conflicts with what landed since in src/words.rs"),
+        ("shop", "coord:conflict", "T1 is out of the queue: it conflicts with work that landed since in src/words.rs"),
         ("shop", "coord:merge", "Merged regatta/T1-word-list (T1): Word list! [src/words.rs] as 0000000000"),
     ];
     let expected = expected.map(|it| (it.0.to_owned(), it.1.to_owned(), it.2.to_owned()));
@@ -528,11 +528,11 @@ fn undo_is_a_landing_of_its_own() {
     assert_eq!(Some(&landing.submission.commit), done.landed.as_ref());
     assert_eq!(world.owner_of("file://shop/src/0.rs"), Some(Owner::Landing(place.landing)));
     let again = world.refused("ann", Command::Undo { done: done.clone() });
-    assert_eq!((again.code(), again.message()), ("taken_back", "T2 is already taking T1 back".into()));
+    assert_eq!((again.code(), again.message()), ("taken_back", "T2 is already undoing T1".into()));
     world.land(place.landing);
     assert_eq!(world.status(place.task), Status::Completed);
     let again = world.refused("ann", Command::Undo { done: done.clone() });
-    assert_eq!((again.code(), again.message()), ("taken_back", "T1 landed, and T2 took it back".into()));
+    assert_eq!((again.code(), again.message()), ("taken_back", "T1 landed, and T2 undid it".into()));
     // What took it back can be taken back, and then the first is on the trunk again.
     let undoing = Box::new(world.stored(place.task));
     let Outcome::Queued(back) = world.ask("ann", Command::Undo { done: undoing }) else { panic!() };

@@ -155,7 +155,7 @@ fn five_at_once_with_room_for_three_and_one_delivered_twice() {
     let acks: Vec<String> =
         after(&world, MessageId(0)).into_iter().filter(|it| has(it, "spawn-ack")).map(|it| it.text).collect();
     assert_eq!(acks.len(), 5, "{acks:?}");
-    assert!(acks[3].contains("M4 waits for a lead: it is number 1 in line, and 3 of 3"), "{}", acks[3]);
+    assert!(acks[3].contains("M4 waits for a lead: it is number 1 in the queue, and 3 of 3"), "{}", acks[3]);
     assert!(acks[4].contains("number 2"), "{}", acks[4]);
     let names: std::collections::BTreeSet<_> = (1..=3).map(|it| name(&world, it)).collect();
     assert_eq!(names.len(), 3);
@@ -387,7 +387,7 @@ fn only_who_may_ask_is_heard() {
     assert_eq!(world.board.missions.len(), 1);
     let before = world.board.tasks.len();
     let asked = says(&mut world, "ann", "!wat", None);
-    assert!(after(&world, asked)[0].text.contains("`!wat` is no command"));
+    assert!(after(&world, asked)[0].text.contains("`!wat` is not a command"));
     assert_eq!(world.board.tasks.len(), before);
 }
 

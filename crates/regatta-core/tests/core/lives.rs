@@ -38,7 +38,10 @@ pub(crate) fn check(world: &World) {
                 assert!(it.revision < next.revision, "{id}'s stretches are out of order");
             }
             if let Doing::Waiting(_) = it.doing {
-                assert!(!it.text.trim().is_empty() && !it.text.contains("nothing says"), "W1: {id} waits for nothing");
+                assert!(
+                    !it.text.trim().is_empty() && !it.text.contains("the reason is unknown"),
+                    "W1: {id} waits for nothing"
+                );
             } else {
                 assert!(it.attempt.is_some(), "{id} is worked on by nobody");
             }

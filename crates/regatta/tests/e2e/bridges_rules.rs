@@ -117,7 +117,7 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     let of = |agent: &str| all.iter().find(|it| it["agent"] == agent).unwrap().clone();
     let (claude, codex) = (of("claude"), of("codex"));
     assert_eq!((&claude["kind"], &claude["choices"]), (&json!("credential"), &json!(["leave"])), "{claude}");
-    assert!(claude["subject"].as_str().unwrap().starts_with("claude is not let in at slack: "), "{claude}");
+    assert!(claude["subject"].as_str().unwrap().starts_with("slack rejects the credential of claude: "), "{claude}");
     assert!(claude["subject"].as_str().unwrap().contains("invalid_auth"), "{claude}");
     assert!(claude["why"].as_str().unwrap().contains("regatta up --restart"), "{claude}");
     assert!(codex["subject"].as_str().unwrap().contains("SLACK_BOT_TOKEN__CODEX is not set"), "{codex}");

@@ -489,7 +489,7 @@ impl Harness {
     /// Cancels the tasks that ask somebody to look at the side of a conflict that ownership dropped.
     fn cancel_follow_ups(&self) {
         for task in self.world.json(&["task", "list"]).as_array().unwrap() {
-            if task["subject"].as_str().unwrap().starts_with("Look at what") {
+            if task["subject"].as_str().unwrap().starts_with("Check the changes that") {
                 self.world.ok(&["task", "cancel", task["id"].as_str().unwrap()]);
             }
         }

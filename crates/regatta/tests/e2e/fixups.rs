@@ -233,7 +233,7 @@ fn an_undo_is_known_afterwards() {
     for again in [&["undo", &task][..], &["land", &task]] {
         let refused = world.refused(again, 5);
         assert_eq!(refused["code"], "taken_back", "{refused}");
-        assert!(refused["message"].as_str().unwrap().contains("T2 took it back"), "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains("T2 undid it"), "{refused}");
     }
     let listed = world.ok(&["undo"]);
     assert!(!listed.contains("Write one") || listed.contains("Undo T1"), "{listed}");

@@ -143,7 +143,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
         (&["--message", "B2"][..], "does not begin with !go"),
         (&["--text", "!go !nohooks"], "says !nohooks"),
         (&["--text", "!go", "--channel", "else"], "it is about shop"),
-        (&["--text", "!go", "--from", &format!("hook/{hook}")], "does itself"),
+        (&["--text", "!go", "--from", &format!("hook/{hook}")], "itself do not fire it"),
     ] {
         let said = test(args);
         assert!(said["fires"] == false && said["why"].as_str().unwrap().contains(why), "{args:?}: {said}");

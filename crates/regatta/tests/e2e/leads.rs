@@ -243,7 +243,7 @@ fn what_a_lead_changes_itself_lands_as_a_task() {
     assert!(told[0]["text"].as_str().is_some_and(|text| text.contains("src/by-lead.txt")), "{told:?}");
     let tasks = world.json(&["task", "list", "--all"]);
     let made =
-        tasks.as_array().unwrap().iter().find(|task| task["subject"].as_str().unwrap().contains("changed itself"));
+        tasks.as_array().unwrap().iter().find(|task| task["subject"].as_str().unwrap().contains("Edits by the lead"));
     assert_eq!(made.map(|task| &task["status"]), Some(&serde_json::json!("completed")), "{tasks}");
 }
 

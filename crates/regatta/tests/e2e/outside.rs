@@ -143,9 +143,9 @@ fn a_conflict_comes_back_and_lands_the_second_time() {
     let second = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
     assert_eq!((&second["task"]["failures"], &second["task"]["fixups"]), (&0.into(), &1.into()), "{second}");
     let reason = second["task"]["reason"].as_str().unwrap();
-    assert!(reason.contains("conflicts with what landed since in a.txt"), "{reason}");
+    assert!(reason.contains("conflicts with work that landed since in a.txt"), "{reason}");
     let queue = world.ok(&["queue"]);
-    assert!(queue.contains("conflicts with what landed since"), "{queue}");
+    assert!(queue.contains("conflicts with work that landed since"), "{queue}");
     edit(&second);
     world.json(&as_attempt("finish", &second, &token(&second)));
     let done = world.run(&["msg", "wait", "shop", "-L", "coord:merge", "--after", "B0", "--timeout", "60s"]);

@@ -140,7 +140,11 @@ fn q1_what_fails_together_with_what_somebody_pushed_is_not_pushed() {
     it.land("left", "");
     let world = &it.world;
     let held = || world.json(&["queue"])[0]["held"]["reason"].as_str().map(str::to_owned);
-    assert!(until(LONG, || held().is_some_and(|it| it.contains("fails together"))), "{:?}", world.ok(&["queue"]));
+    assert!(
+        until(LONG, || held().is_some_and(|it| it.contains("fails the checks together"))),
+        "{:?}",
+        world.ok(&["queue"])
+    );
     assert!(held().unwrap().contains("both are here"), "{held:?}", held = held());
     assert_eq!(world.git_in(&it.remote, &["log", "-1", "--format=%s", "main"]), "Theirs: right");
     assert!(world.repo.join("left").exists() && !world.repo.join("right").exists(), "the trunk did not move");
