@@ -207,7 +207,7 @@ fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Resu
 
 /// Returns the channel of a project.
 pub fn channel_of(project: &ProjectName) -> ChannelName {
-    ChannelName::new(project.as_str()).expect("a project's name is a channel's name")
+    ChannelName::new(project.as_str()).expect("every project name is a valid channel name")
 }
 
 /// Posts a message as Regatta.

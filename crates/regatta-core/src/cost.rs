@@ -403,8 +403,8 @@ mod tests {
         let none = Pace::default();
         let rows = |by| table(&entries, by, &none);
         let names = |by| rows(by).into_iter().map(|it| it.name.unwrap_or_else(|| "-".into())).collect::<Vec<_>>();
-        assert_eq!(names(By::Provider), ["claude", "codex"], "the dearest first");
-        assert_eq!(names(By::Agent), ["claude-1", "codex-1", "claude-2"], "then who used the most");
+        assert_eq!(names(By::Provider), ["claude", "codex"], "the most expensive first");
+        assert_eq!(names(By::Agent), ["claude-1", "codex-1", "claude-2"], "then by tokens");
         assert_eq!(names(By::Mission), ["M1", "-"]);
         assert_eq!(names(By::Model), ["-"]);
         let claude = &rows(By::Provider)[0].sum;
@@ -443,7 +443,7 @@ mod tests {
         let pace = book.pace(at(10 * HOUR + 40 * MINUTE));
         assert_eq!((pace.all(), pace.rate(pace.of(one))), (Some(600), Some(150)), "shares of one rate");
         assert_eq!(book.pace(at(11 * HOUR + 20 * MINUTE)).all(), Some(360), "the first is more than an hour ago");
-        assert_eq!(book.pace(at(13 * HOUR)).all(), None, "a pace ends");
+        assert_eq!(book.pace(at(13 * HOUR)).all(), None, "an old pace does not last");
         // A clock that is set back gives no pace from the time before.
         assert_eq!(book.pace(at(9 * HOUR)).all(), None);
     }
@@ -501,9 +501,9 @@ mod tests {
         let seen: Vec<(&str, &[u64])> = bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
         let wanted: [(&str, &[u64]); 3] =
             [("claude", &[0, 10, 17, 47]), ("codex", &[0, 25, 25, 25]), ("acme", &[0, 0, 0, 1])];
-        assert_eq!(seen, wanted, "the dearest first");
+        assert_eq!(seen, wanted, "the most expensive first");
         for (nth, (_, sum)) in book.line(1).into_iter().enumerate() {
-            assert_eq!(bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(), sum, "they make the line");
+            assert_eq!(bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(), sum, "the bands add up to the line");
         }
         assert_eq!(book.bands(2), []);
     }
