@@ -21,7 +21,10 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
         return Ok(known.id);
     }
     if !of.files.is_empty() {
-        return Err(Refusal::invalid(format!("{id} already has a manifest"), "change it: regatta edit --files"));
+        return Err(Refusal::invalid(
+            format!("{id} already has a manifest"),
+            format!("change it: regatta edit {id} --files …"),
+        ));
     }
     if !of.status.is_waiting() && of.status != Status::Backlog {
         return Err(Refusal::InUse { what: id.to_string(), by: of.status.to_string() });
