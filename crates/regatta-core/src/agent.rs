@@ -1,4 +1,5 @@
-//! Agents: named identities that can do work, and how much at once.
+//! Agents: named identities that can do work. Here are their settings, their registration, and
+//! their limit of simultaneous attempts.
 
 use std::sync::Arc;
 
@@ -10,34 +11,35 @@ use crate::ids::{AgentName, Now};
 use crate::provider_name;
 use crate::refusal::Refusal;
 
-/// The most tasks that an agent, a member of a team or a runner has at once.
+/// The largest number of tasks that an agent, a member of a team or a runner can have at once.
 pub const MAX_TASKS: u32 = 20;
 
-/// How an agent's program is driven.
+/// The way in which Regatta drives an agent's program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "runtime")]
 pub enum Runtime {
-    /// The built-in agent that follows a task's script.
+    /// The built-in agent, which follows the script of a task.
     Scripted,
-    /// Any program: the prompt on its standard input or as an argument, its exit code for an answer.
+    /// Any program. It gets the prompt on its standard input or as an argument, and its exit code
+    /// is the answer.
     Command { argv: Vec<String> },
     /// A program that speaks the Agent Client Protocol, version 1, on its standard streams.
     Acp { argv: Vec<String> },
-    /// Claude Code with its own stream of JSON, in and out.
+    /// Claude Code with its own JSON stream in both directions.
     Claude { argv: Vec<String> },
-    /// Codex with its own stream: one `exec` per turn, or one `app-server` for the session.
+    /// Codex with its own stream: one `exec` per turn, or one `app-server` per session.
     Codex {
         argv: Vec<String>,
         #[serde(default)]
         app_server: bool,
     },
-    /// Nothing is started: somebody else polls in its name.
+    /// Regatta starts no program. An outside agent polls under this name.
     Outside,
 }
 
 impl Runtime {
-    /// Its name, as `--runtime` takes it.
+    /// Returns the runtime's name, as `--runtime` accepts it.
     pub fn name(&self) -> &'static str {
         match self {
             Runtime::Scripted => "scripted",
@@ -49,7 +51,7 @@ impl Runtime {
         }
     }
 
-    /// Whether it opens a session that takes one prompt after another.
+    /// Returns whether the program opens a session that takes one prompt after another.
     pub fn talks(&self) -> bool {
         match self {
             Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Scripted => true,
@@ -58,8 +60,8 @@ impl Runtime {
         }
     }
 
-    /// Returns whether its model is told to use Regatta's own tools, which it gets over MCP. The scripted agent gets
-    /// them too, but follows its script.
+    /// Returns whether the prompt mentions Regatta's own tools, which the program gets over MCP.
+    /// The scripted agent gets them too, but follows its script.
     pub fn has_tools(&self) -> bool {
         match self {
             Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } => true,
@@ -67,12 +69,12 @@ impl Runtime {
         }
     }
 
-    /// Whether its protocol has room for the reason of a denied permission.
+    /// Returns whether the program's protocol can carry the reason of a denied permission.
     pub fn carries_reasons(&self) -> bool {
         !matches!(self, Runtime::Acp { .. } | Runtime::Codex { .. })
     }
 
-    /// The program and its arguments, where the agent names one.
+    /// Returns the program and its arguments, if the runtime names a program.
     pub fn argv(&self) -> Option<&[String]> {
         match self {
             Runtime::Command { argv }
@@ -84,30 +86,33 @@ impl Runtime {
     }
 }
 
-/// How far an agent's program is shut in.
+/// The strictness of an agent's sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// It sees only the system's programs and its own directories, and has no network but what is listed.
+    /// The program sees only the system's programs and its own directories, and reaches only listed
+    /// hosts.
     Strict,
-    /// It writes only its workspace, its own home and its temporary files, and reads no secret of the user's.
+    /// The program writes only its workspace, its own home and its temporary files, and reads no
+    /// secret of the user.
     #[default]
     Workspace,
-    /// It can do whatever the user can.
+    /// The program can do everything that the user can do.
     Off,
 }
 
-/// Where a secret comes from. Its value is never stored, and is redacted from everything the program prints.
+/// The source of a secret. Its value is never stored, and is redacted from everything the program
+/// prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum KeySource {
     /// A variable of the daemon's own environment.
     Env(String),
-    /// A file; a newline at its end does not count.
+    /// A file. A newline at its end is ignored.
     File(String),
-    /// A command line whose output it is.
+    /// A command line that prints the secret.
     Command(String),
 }
 
@@ -115,77 +120,78 @@ pub enum KeySource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Key {
-    /// The variable the program reads it from.
+    /// The variable from which the program reads the secret.
     pub name: String,
     pub from: KeySource,
 }
 
-/// How an agent's program is set up: what is asked of the model, what it is given, what it may reach.
+/// The settings of an agent's program: the model, its environment, and its sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Profile {
-    /// The preset it was made from.
+    /// The preset that these settings come from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// Whether the model answers faster for more money, where the program can have that.
+    /// The model answers faster for more money, if the program supports that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
-    /// The directory of its workspace in which its program begins.
+    /// The directory of the workspace in which the program starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// The program's own permission mode, where it offers several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// More arguments, behind those of its command.
+    /// Further arguments, added after the arguments of the command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Said to the model on top of its own instructions.
+    /// A text that is added to the model's own instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// Plain variables; nothing secret belongs here.
+    /// Plain variables. Secrets do not belong here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Key>,
-    /// How far it is shut in; as far as this machine can, if nothing is said.
+    /// The strictness of the sandbox. If absent, it is as strict as this machine allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confine: Option<Level>,
-    /// Whether it may use the network.
+    /// The program may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,
-    /// The only hosts it may reach, if any are listed, for ports 443 and 80 or with `:PORT`.
+    /// The only hosts that the program may reach, if any are listed, for ports 443 and 80 or with
+    /// `:PORT`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<String>,
-    /// More paths that it may read, absolute or under `~`.
+    /// Further paths that the program may read, absolute or under `~`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
-    /// More paths that it may write.
+    /// Further paths that the program may write.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
-    /// It runs only on a runner that has all of these.
+    /// Labels that a runner must have to run the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// What it is there for, in its own words.
+    /// The agent's purpose, in its own words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// What it says it can do.
+    /// The agent's skills, as it states them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
 }
 
 impl Profile {
-    /// Whether nothing was asked.
+    /// Returns whether every setting is at its default.
     pub fn is_default(&self) -> bool {
         *self == Profile::default()
     }
 }
 
-/// What an agent is there for.
+/// The role of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -202,42 +208,46 @@ pub struct Agent {
     pub name: AgentName,
     pub runtime: Runtime,
     pub role: Role,
-    /// Who makes the program, if that is known: anthropic, codex, …
+    /// The maker of the program, if known: anthropic, codex, …
     pub provider: Option<String>,
     #[serde(default, skip_serializing_if = "Profile::is_default")]
     pub profile: Profile,
     pub description: String,
-    /// How many attempts it may have at once, 1 to 20.
+    /// The largest number of simultaneous attempts, 1 to 20.
     pub max_tasks: u32,
-    /// Whose program, home and sign-in it has, when it was named for one mission or one project's questions.
+    /// The agent whose program, home and sign-in this agent uses, if it was derived for one mission
+    /// or for the questions of one project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<AgentName>,
     pub created_wall: u64,
     pub updated_wall: u64,
-    /// Why it takes no work until it registers again.
+    /// The reason why the agent gets no work until it registers again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offline: Option<String>,
 }
 
 impl Agent {
-    /// Whether Regatta starts its program. Otherwise somebody else polls in its name.
+    /// Returns whether Regatta starts the agent's program. Otherwise an outside agent polls under
+    /// its name.
     pub fn is_run_by_regatta(&self) -> bool {
         !matches!(self.runtime, Runtime::Outside)
     }
 }
 
-/// The variable that names the script of a scripted agent, where the script is not the task's.
+/// The variable that names the script of a scripted agent, if the task has no script.
 pub const SCRIPT_FILE: &str = "REGATTA_SCRIPT_FILE";
 
-/// Whether an agent can do a task at all: a scripted one follows the task's script, or one of its own.
+/// Returns whether an agent can do a task at all. A scripted agent needs the task's script or a
+/// script of its own.
 fn can_follow(agent: &Agent, has_script: bool) -> bool {
     let has_own = || agent.profile.env.iter().any(|(name, _)| name == SCRIPT_FILE);
     agent.runtime != Runtime::Scripted || has_script || has_own()
 }
 
-/// Returns whether nobody can do a task, because only scripted agents would and the task has no script.
+/// Returns whether nobody can do a task, because all candidates are scripted agents and the task
+/// has no script.
 ///
-/// A task without an assignee is for any of `agents`. Agents that are not registered are not judged.
+/// A task without an assignee is for any of `agents`. Agents that are not registered count as able.
 pub fn lacks_script(board: &Board, agents: &[AgentName], assignee: Option<&AgentName>, has_script: bool) -> bool {
     let can = |name: &AgentName| board.agents.get(name).is_none_or(|agent| can_follow(agent, has_script));
     match assignee {
@@ -251,7 +261,7 @@ facts! {
     Removed { agent: AgentName }
 }
 
-/// What is asked of [`register`].
+/// The arguments of [`register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Register {
@@ -268,11 +278,11 @@ pub struct Register {
     pub max_tasks: u32,
 }
 
-/// Registers an agent, or brings its settings up to date. Lowering `max_tasks` ends nothing that runs.
+/// Registers an agent, or updates its settings. Lowering `max_tasks` stops nothing that runs.
 pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName, Refusal> {
     if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
         return Err(Refusal::invalid(
-            format!("max_tasks is 1 to 20, not {}", ask.max_tasks),
+            format!("max_tasks must be 1 to 20, not {}", ask.max_tasks),
             "give a number in that range",
         ));
     }
@@ -282,11 +292,11 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
             "give one: --command 'my-agent --print {prompt}'",
         ));
     }
-    // What a host is, the sandbox knows; a URL or a blank is none anywhere.
+    // The sandbox checks hosts in detail. A URL or a blank is never a host, so it is refused here.
     let odd = |it: &&String| it.is_empty() || it.contains(|it: char| it.is_whitespace() || it == '/' || it == '@');
     if let Some(entry) = ask.profile.egress.iter().find(odd) {
         return Err(Refusal::invalid(
-            format!("{entry:?} is no host"),
+            format!("{entry:?} is not a host"),
             "write example.com, *.example.com or an address, each with :PORT if it is not 443 or 80",
         ));
     }
@@ -312,7 +322,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
     Ok(name)
 }
 
-/// Registers an agent under a name of its own that is another one's program.
+/// Registers an agent under a new name that uses another agent's program.
 pub(crate) fn derive(
     draft: &mut Draft,
     of: &AgentName,
@@ -337,14 +347,14 @@ pub(crate) fn derive(
     Ok(())
 }
 
-/// Forgets an agent that was named for something that is over.
+/// Removes an agent that was derived for something that is over.
 pub(crate) fn forget(draft: &mut Draft, name: &AgentName) {
     if draft.board().agents.contains_key(name) {
         draft.record(Event::AgentRemoved(Removed { agent: name.clone() }));
     }
 }
 
-/// Takes an agent off the line: it gets nothing more until it registers again. What it works on goes on.
+/// Takes an agent offline: it gets no work until it registers again. Its current work goes on.
 pub fn leave(draft: &mut Draft, name: &AgentName, why: &str, now: Now) -> Result<(), Refusal> {
     let known = find(draft.board(), name)?.clone();
     if known.offline.is_none() {
@@ -354,7 +364,7 @@ pub fn leave(draft: &mut Draft, name: &AgentName, why: &str, now: Now) -> Result
     Ok(())
 }
 
-/// Removes an agent that has nothing to do.
+/// Removes an agent that has no attempt, task or mission.
 pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     find(draft.board(), name)?;
     let board = draft.board();
@@ -371,12 +381,12 @@ pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The agent of that name.
+/// Returns the agent with that name.
 pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal> {
     board.agents.get(name).map(|it| &**it).ok_or_else(|| Refusal::NoSuchAgent { agent: name.clone() })
 }
 
-/// How much an agent has to do: counted from live attempts, never stored (J4).
+/// An agent's load and limit, counted from live attempts and never stored (J4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Capacity {
@@ -385,7 +395,7 @@ pub struct Capacity {
     pub available: u32,
 }
 
-/// Counts an agent's room.
+/// Returns an agent's load and limit.
 pub fn capacity(board: &Board, agent: &Agent) -> Capacity {
     let current = board.running.get(&agent.name).copied().unwrap_or(0);
     Capacity { current, max: agent.max_tasks, available: agent.max_tasks.saturating_sub(current) }

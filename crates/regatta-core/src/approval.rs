@@ -1,7 +1,9 @@
-//! Approvals: what an agent may not decide alone. One is open until somebody answers; it never lapses into a yes.
+//! Approvals: permission requests and questions that an agent may not decide alone. A request is
+//! open until somebody answers it, and it never becomes a yes by itself.
 //!
-//! The first answer counts, and a second is told whose that was. When its attempt ends, an open permission is withdrawn;
-//! an open question stays until its task is over.
+//! The first answer counts. A second answer is refused with the name of the person who answered
+//! first. When an attempt ends, its open permission requests are withdrawn. Its open questions stay
+//! until the task is over.
 
 mod unanswered; // questions that outlive their attempt
 
@@ -26,34 +28,34 @@ pub(crate) use unanswered::{
 };
 pub use unanswered::{go_on, note_heard, open_question, work_waits_for};
 
-/// How far an answer reaches.
+/// The range of requests that an answer covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// This request alone.
+    /// This request only.
     #[default]
     Once,
-    /// Everything like it in this task.
+    /// Every similar request in this task.
     Task,
     Mission,
-    /// Everything like it by this agent, from now on: a rule of the policy.
+    /// Every similar request by this agent from now on, through a rule of the policy.
     Always,
 }
 
-/// What was said to it, and by whom.
+/// The answer to a request, and the actor who gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decision {
     pub answer: Answer,
     pub by: Actor,
     pub wall: u64,
-    /// Which rule decided it, or which one it made.
+    /// The rule that decided the request, or the rule that this decision created.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rule: Option<String>,
 }
 
-/// Something an agent asked.
+/// A permission request or a question of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Approval {
@@ -65,33 +67,34 @@ pub struct Approval {
     pub agent: AgentName,
     pub ask: Ask,
     pub asked_wall: u64,
-    /// When it is called out louder, on the fleet clock; never more than that.
+    /// The time at which the request is escalated once, on the fleet clock.
     pub escalate_at: Option<u64>,
     pub escalated: bool,
-    /// Until when somebody put it off.
+    /// A person's snooze of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
     pub decision: Option<Decision>,
-    /// Nobody waits for the answer in the program that asked: the answer is told to the task's attempts in words.
+    /// The program that asked no longer waits for the answer, so the task's attempts get the answer
+    /// as a prompt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
-    /// What its agent assumes, if it goes on without an answer.
+    /// The agent's assumption, if it goes on without an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
-    /// Its agent has read the answer.
+    /// The agent has read the answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heard: bool,
-    /// Its attempt is over, or took the request back.
+    /// The attempt is over, or withdrew the request.
     pub closed: bool,
 }
 
 impl Approval {
-    /// Whether somebody must still decide it.
+    /// Returns whether somebody must still answer the request.
     pub fn is_open(&self) -> bool {
         self.decision.is_none() && !self.closed
     }
 
-    /// What it wants, in one line.
+    /// Returns the request's content in one line.
     pub fn subject(&self) -> String {
         match &self.ask.want {
             Want::Permission { tool, .. } => tool.describe(),
@@ -104,17 +107,17 @@ facts! {
     Asked { approval: Arc<Approval> }
     Decided { approval: ApprovalId, decision: Decision }
     Escalated { approval: ApprovalId }
-    /// The question stays open though its agent goes on, or its attempt is over.
+    /// The question stays open, although its agent goes on or its attempt is over.
     Kept { approval: ApprovalId, assumed: Option<String> }
     /// The agent has read the answer.
     Heard { approval: ApprovalId }
-    /// Nobody needs to decide it any more.
+    /// Nobody needs to answer the request any more.
     Withdrawn { approval: ApprovalId, reason: String }
 }
 
-/// Takes a request of an agent's program: the policy answers it, or a person must.
+/// Handles a request of an agent's program: the policy answers it, or it is put to a person.
 pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> Result<(), Refusal> {
-    // A journal read again says what is known.
+    // The request is known already when a journal is read again.
     if draft.board().approvals.values().any(|it| it.attempt == attempt.id && it.ask.id == ask.id) {
         return Ok(());
     }
@@ -153,7 +156,8 @@ pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> R
         (Effect::Deny, _) => {
             (Answer::Deny { words: Some(format!("Regatta's policy forbids it ({})", policy.1)) }, policy.1)
         }
-        // A person decides on what is shown, so a request that shows nothing is not put to one (S13).
+        // A person decides on the content shown, so a request without content is denied and not
+        // shown (S13).
         (Effect::Ask, Some(reason)) => {
             let words = format!("Regatta denied it because {reason}. Ask again and name the command, file or address.");
             tell_reason(draft, attempt, &title, &words);
@@ -166,7 +170,8 @@ pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> R
     Ok(())
 }
 
-/// Tells an agent why it was denied, as a follow-up, where its own protocol carries a denial without words.
+/// Sends an agent the reason of a denial as a follow-up prompt, if its own protocol cannot carry
+/// the reason.
 fn tell_reason(draft: &mut Draft, attempt: &Attempt, what: &str, words: &str) {
     let runtime = draft.board().agents.get(&attempt.agent).map(|agent| agent.runtime.clone());
     if attempt.takes_words() && runtime.is_some_and(|runtime| !runtime.carries_reasons()) {
@@ -174,16 +179,20 @@ fn tell_reason(draft: &mut Draft, attempt: &Attempt, what: &str, words: &str) {
     }
 }
 
-/// The longest question.
+/// The largest question, in bytes.
 const LONGEST_QUESTION: usize = 8 * 1024;
-/// How many requests of one attempt may be open at once.
+/// The largest number of open requests of one attempt.
 const MOST_OPEN: usize = 10;
 
-/// Takes a request that came over our own tools: the same as one in the program's own protocol.
+/// Handles a request that came through Regatta's own tools, like a request in the program's own
+/// protocol.
 pub fn request(draft: &mut Draft, attempt: AttemptId, ask: Ask, now: Now) -> Result<ApprovalId, Refusal> {
     let live = draft.board().attempts.get(&attempt).cloned();
     let Some(live) = live.filter(|it| it.stopping.is_none() && it.phase == crate::attempt::Phase::Working) else {
-        return Err(Refusal::invalid(format!("{attempt} is over"), "stop working: nobody can answer it any more"));
+        return Err(Refusal::invalid(
+            format!("{attempt} is over"),
+            "stop working, because nobody can answer the request any more",
+        ));
     };
     let of = |board: &Board| {
         board.approvals.values().find(|it| it.attempt == attempt && it.ask.id == ask.id).map(|it| it.id)
@@ -191,7 +200,7 @@ pub fn request(draft: &mut Draft, attempt: AttemptId, ask: Ask, now: Now) -> Res
     if let Some(known) = of(draft.board()) {
         return Ok(known);
     }
-    // The same question of an earlier attempt is still open: it is not asked twice.
+    // An earlier attempt's identical question that is still open is not asked twice.
     let again = draft
         .board()
         .approvals
@@ -211,18 +220,18 @@ pub fn request(draft: &mut Draft, attempt: AttemptId, ask: Ask, now: Now) -> Res
     };
     if text == 0 || text > LONGEST_QUESTION || lines > 100 || ask.id.len() > 200 {
         return Err(Refusal::invalid(
-            format!("a request has 1 to {LONGEST_QUESTION} bytes and at most 100 choices or paths"),
-            "say it shorter; a long text goes into a file of your workspace",
+            format!("a request must have 1 to {LONGEST_QUESTION} bytes and at most 100 choices or paths"),
+            "shorten it, or put the text into a file of your workspace",
         ));
     }
     if draft.board().approvals.values().filter(|it| it.attempt == attempt && it.is_open()).count() >= MOST_OPEN {
         return Err(Refusal::invalid(
-            format!("{attempt} has {MOST_OPEN} requests open already"),
+            format!("{attempt} already has {MOST_OPEN} open requests"),
             "wait for their answers first",
         ));
     }
     self::ask(draft, &live, ask.clone(), now)?;
-    of(draft.board()).ok_or_else(|| Refusal::invalid("the request was not taken", "ask again"))
+    of(draft.board()).ok_or_else(|| Refusal::invalid("the request was not stored", "ask again"))
 }
 
 /// A person's answer to one or more requests.
@@ -254,7 +263,7 @@ pub fn decide_all(
     Ok(settled)
 }
 
-/// Answers a request. Everything alike that is open and within reach is answered with it.
+/// Answers a request, and with it every open similar request within reach.
 pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &Verdict, now: Now) -> Result<Vec<ApprovalId>, Refusal> {
     let Verdict { answer, reach, by } = verdict.clone();
     let approval = find(draft.board(), id)?;
@@ -262,20 +271,23 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &Verdict, now: Now) ->
         return Err(Refusal::AlreadyAnswered { approval: id, by: decision.by.who().to_owned() });
     }
     if approval.closed {
-        return Err(Refusal::AlreadyAnswered { approval: id, by: "its agent, which took it back".into() });
+        return Err(Refusal::AlreadyAnswered { approval: id, by: "its agent, which withdrew it".into() });
     }
-    // Nobody permits himself what he was not permitted.
+    // No agent may permit itself something.
     if let Actor::Agent(name) = &by
         && (*name == approval.agent || name.as_str().starts_with(&format!("{}/", approval.agent)))
     {
-        return Err(Refusal::invalid(format!("{name} cannot answer its own request"), "a person or its lead must"));
+        return Err(Refusal::invalid(
+            format!("{name} cannot answer its own request"),
+            "a person or the agent's lead must answer it",
+        ));
     }
-    // A lead answers its workers' questions; what somebody may do is a person's to say, and a hook's command reads what
-    // strangers wrote.
+    // A lead may answer its workers' questions. Only a person may decide permissions. The commands
+    // of hooks act as agents too, and they read texts of strangers.
     if let (Actor::Agent(name), Want::Permission { .. }) = (&by, &approval.ask.want) {
         return Err(Refusal::invalid(
-            format!("{name} is an agent, and permissions are a person's to give"),
-            format!("a person says it: regatta allow {id}, regatta deny {id}"),
+            format!("{name} is an agent, and only a person can decide a permission request"),
+            format!("ask a person to run: regatta allow {id}, or regatta deny {id}"),
         ));
     }
     check_answer(&approval, &answer)?;
@@ -302,7 +314,7 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &Verdict, now: Now) ->
                 format!("answer it once: regatta allow {id}"),
             ));
         };
-        // For what is over already, there is nothing more to rule.
+        // A rule for a task or mission that is already over would have no effect.
         let over = match &scope {
             Scope::Task(it) => !draft.board().tasks.contains_key(it),
             Scope::Mission(it) => !draft.board().missions.contains_key(it),
@@ -331,22 +343,22 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &Verdict, now: Now) ->
 fn check_answer(approval: &Approval, answer: &Answer) -> Result<(), Refusal> {
     match (&approval.ask.want, answer) {
         (Want::Permission { .. }, Answer::Text { .. }) => Err(Refusal::invalid(
-            format!("{} asks for permission, not for words", approval.id),
+            format!("{} asks for permission, not for text", approval.id),
             format!("regatta allow {0}, or regatta deny {0} --because '…'", approval.id),
         )),
         (Want::Question { .. }, Answer::Allow) => Err(Refusal::invalid(
             format!("{} is a question", approval.id),
             format!("regatta answer {} 'your answer'", approval.id),
         )),
-        (_, Answer::Cancelled) => Err(Refusal::invalid("an approval is not cancelled", "deny it, or stop its task")),
+        (_, Answer::Cancelled) => Err(Refusal::invalid("an approval cannot be cancelled", "deny it, or stop its task")),
         (_, Answer::Text { text }) if text.len() > 64 * 1024 => {
-            Err(Refusal::invalid("an answer has at most 64 KiB", "say it shorter, or write it to a file"))
+            Err(Refusal::invalid("an answer is limited to 64 KiB", "shorten it, or write it to a file"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether the policy as it is now decides an open request in this way.
+/// Returns whether the current policy decides an open request with this effect.
 fn falls_under(board: &Board, approval: &Approval, effect: Effect) -> bool {
     let Want::Permission { tool, .. } = &approval.ask.want else { return false };
     let (Some(attempt), Some(agent)) = (board.attempts.get(&approval.attempt), board.agents.get(&approval.agent))
@@ -356,15 +368,16 @@ fn falls_under(board: &Board, approval: &Approval, effect: Effect) -> bool {
     policy::judge(board, attempt, agent, tool).0 == effect
 }
 
-/// Programs that run whatever they are given: of these only the very same line is alike.
+/// Programs that run other programs given as arguments. For these, only the identical line is
+/// similar.
 const RUNNERS: [&str; 22] = [
     "sh", "bash", "zsh", "dash", "fish", "env", "sudo", "doas", "su", "nohup", "xargs", "time", "timeout", "nice",
     "python", "python3", "node", "perl", "ruby", "eval", "exec", "ssh",
 ];
 
-/// The rule that a person means who says "everything like this": the same kind of tool and, for a command, the same
-/// program and first word, whatever follows; for an address, the same host; or exactly the same, where that would say
-/// too much.
+/// Returns the rule for "everything like this": the same kind of tool and, for a command, the same
+/// program and first argument with any further arguments; for an address, the same host. Where that
+/// would allow too much, the rule matches only exactly the same request.
 fn like_it(tool: &Tool) -> Option<Matter> {
     let kind = Some(tool.kind);
     let Some(line) = &tool.command else {
@@ -401,7 +414,7 @@ fn like_it(tool: &Tool) -> Option<Matter> {
     Some(Matter { tool: kind, command: Some(command), exact: !plain, ..Matter::default() })
 }
 
-/// Calls a request out that nobody answered. That is all that time does to it.
+/// Escalates a request that nobody answered in time. Time has no other effect on a request.
 pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
     let due = draft
         .board()
@@ -413,7 +426,7 @@ pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
     }
 }
 
-/// Takes back what an attempt asked: one request, or all.
+/// Withdraws open requests of an attempt: the request `ask`, or all.
 pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>, reason: &str) {
     let open: Vec<ApprovalId> = draft
         .board()
@@ -427,13 +440,14 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
     }
 }
 
-/// What an attempt waits for somebody to answer, if it does: one that is being ended waits for nothing.
+/// Returns an open request that an attempt waits for. An attempt that is being stopped waits for
+/// nothing.
 pub fn open_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Approval> {
     let own = |it: &&Arc<Approval>| it.attempt == attempt.id && it.is_awaited();
     board.approvals.values().find(own).filter(|_| attempt.stopping.is_none()).map(|it| &**it)
 }
 
-/// The approval with that number.
+/// Returns the approval with that number.
 pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
     board.approvals.get(&id).cloned().ok_or_else(|| {
         if id.0 > 0 && id.0 <= board.counters.approval {

@@ -1,9 +1,9 @@
-//! Attempts: one run of one agent on one task, with a token that only it knows.
+//! Attempts: one run of one agent on one task, with a token that only the attempt knows.
 //!
-//! A supervised attempt lives as long as its process; one from outside lives as long as it is heard of.
-//! Either way its end releases all it held, in one commit, with one cause (J6, L11).
+//! A supervised attempt lives as long as its process. An outside attempt lives as long as it renews its lease. In
+//! both cases the end releases everything that the attempt held, in one commit, with one cause (J6, L11).
 
-mod judge; // what becomes of what it left
+mod judge; // the verdict on an attempt's work
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{approval, provider, rotate};
 
 pub use judge::{Findings, ResultStatus, Verdict, WorkResult, judged};
 
-/// What an attempt is at.
+/// The work that an attempt does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -35,61 +35,61 @@ pub enum Phase {
     Validating,
 }
 
-/// Why an attempt ended.
+/// The reason why an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Its work went to the landing queue.
+    /// The work went to the landing queue.
     Submitted,
-    /// Its report is in.
+    /// The report was accepted.
     Reported,
-    /// It led, and rests until something happens.
+    /// The lead finished its turn and rests until something happens.
     Rested,
-    /// It said so itself.
+    /// The agent gave up.
     GaveUp,
-    /// Its program failed.
+    /// The program failed.
     Crashed,
-    /// Its work did not pass its validation.
+    /// The work did not pass its validation.
     Invalid,
-    /// Its work passed, and its ratchet refused it.
+    /// The work passed its validation, but its ratchet refused it.
     Rejected,
-    /// It says it cannot go on, or a rule of the project stands against its work.
+    /// The agent says it cannot go on, or a rule of the project forbids the work.
     Blocked,
-    /// It was done, and nothing had changed.
+    /// The agent said it was done, but nothing had changed.
     NothingChanged,
-    /// It changed files outside its manifest.
+    /// The attempt changed files outside its manifest.
     ScopeEscape,
-    /// Nothing was heard of it for too long, or its process vanished.
+    /// The attempt sent no sign of life for too long, or its process vanished.
     Lost,
-    /// A person stopped it.
+    /// A person stopped the attempt.
     Stopped,
-    /// Its task was cancelled.
+    /// The task was cancelled.
     Cancelled,
-    /// The shell could not do its part (no disk, no git, …).
+    /// Regatta could not do its own part (no disk space, no git, …).
     Environment,
-    /// Its time was up.
+    /// The attempt reached its time limit.
     TimedOut,
-    /// It said nothing for too long.
+    /// The program was silent for too long.
     Hung,
-    /// Its own budget was used up.
+    /// The attempt's own budget was used up.
     OverBudget,
-    /// A limit or a wider budget was used up: it goes on later in the same workspace.
+    /// A limit or a wider budget was used up. The work goes on later in the same workspace.
     Parked,
-    /// Its provider could not answer.
+    /// The provider was overloaded.
     Overloaded,
-    /// Its model's context was full: it goes on in a fresh session.
+    /// The model's context was full. The work goes on in a fresh session.
     ContextFull,
-    /// Its model declined.
+    /// The model declined the task.
     Refused,
-    /// Nobody is signed in, or its key is wrong.
+    /// Nobody is signed in, or the key is wrong.
     Auth,
-    /// Its settings cannot work.
+    /// The agent's settings cannot work.
     BadConfig,
 }
 
 impl Cause {
-    /// Returns its name in words: `nothing changed`.
+    /// Returns the cause in lower-case words: `nothing changed`.
     pub fn words(self) -> String {
         let mut words = String::new();
         for letter in format!("{self:?}").chars() {
@@ -102,7 +102,7 @@ impl Cause {
     }
 }
 
-/// How a turn ended.
+/// The end of a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnEnd {
@@ -111,37 +111,37 @@ pub struct TurnEnd {
     pub detail: String,
 }
 
-/// What is known of a supervised attempt's program from what it said, and what it is to be told.
+/// The state of the conversation with a supervised attempt's program: its reports, and the prompts for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Talk {
-    /// The place in its journal up to which the board knows it.
+    /// The position in the program's journal up to which the board has read it.
     pub heard: u64,
-    /// Its native session.
+    /// The id of the program's native session.
     pub session: Option<String>,
     pub model: Option<String>,
-    /// How many prompts it was given.
+    /// The number of prompts that the program received.
     pub turns: u64,
     pub in_turn: bool,
-    /// Follow-ups, behind the brief.
+    /// Prompts that follow the brief.
     pub tells: Vec<String>,
-    /// How many times its turn was to be cancelled.
+    /// The number of times that a turn was to be cancelled.
     pub cancels: u32,
-    /// No prompt is said for now, for this reason.
+    /// The reason why no prompt is sent for now.
     pub held: Option<String>,
-    /// Nothing more will be said to it.
+    /// No further prompt will be sent.
     pub closing: bool,
-    /// The turn in which it sums itself up, because its context is nearly full.
+    /// The number of the turn in which the agent summarises itself, because its context is nearly full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotating: Option<u64>,
-    /// What each of its native sessions used, cumulative.
+    /// Cumulative usage by native session.
     pub sessions: Vec<(Option<String>, Usage)>,
-    /// How full its model's context is: used, and size.
+    /// Tokens used in the model's context, and the size of the context.
     pub context: Option<(u64, u64)>,
     pub plan: Vec<PlanEntry>,
     pub last: Option<TurnEnd>,
-    /// When its provider's limit ends, as a date, if it ran into one.
+    /// The end of the provider's limit, as a date if it is known, and the provider's message.
     pub limited: Option<(Option<u64>, String)>,
 }
 
@@ -150,25 +150,26 @@ impl Talk {
         *self == Talk::default()
     }
 
-    /// What one native session has used, as far as the board knows.
+    /// Returns the usage of one native session, as far as the board knows.
     pub fn used_in(&self, session: Option<&str>) -> Usage {
         self.sessions.iter().find(|it| it.0.as_deref() == session).map(|it| it.1).unwrap_or_default()
     }
 
-    /// Whether every prompt was said and its turn has ended.
+    /// Returns whether every prompt was sent and the last turn has ended.
     pub fn is_through(&self) -> bool {
         !self.in_turn && self.turns > self.tells.len() as u64
     }
 }
 
-/// Where unfinished work goes on: the workspace of an earlier attempt, and its session for the same agent.
+/// The place where unfinished work goes on: the workspace of an earlier attempt, and its session for the same
+/// agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Resume {
     pub workspace: AttemptId,
     pub agent: AgentName,
     pub session: Option<String>,
-    /// What that session used: the program counts on from there.
+    /// Usage of that session so far. The program's own counters start from here.
     #[serde(default)]
     pub used: Usage,
     /// The runner that has the workspace.
@@ -186,115 +187,115 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mission: Option<MissionId>,
     pub agent: AgentName,
-    /// Only who knows it speaks for the task (J3).
+    /// The fencing token. Only a caller that knows it can act for the task (J3).
     pub token: u64,
-    /// Whether Regatta runs its process.
+    /// Regatta runs the attempt's process.
     pub supervised: bool,
-    /// The runner on which it runs; the daemon's own, when none is named.
+    /// The runner on which the attempt runs; `None` for the daemon's own runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerName>,
     pub phase: Phase,
-    /// Its process is being ended, for this cause.
+    /// The cause for which the attempt's process is being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Cause>,
-    /// It takes none of the machine's room: it leads, or it answers a question.
+    /// The attempt takes no slot of the machine, because it leads or answers a question.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub light: bool,
-    /// It has no workspace: it only reports, and asked for none.
+    /// The attempt has no workspace, because it only reports and asked for none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bare: bool,
     /// A person took the task over and does the work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
-    /// How long it may be silent, when it is not supervised.
+    /// Longest allowed silence of an attempt that is not supervised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     pub started_wall: u64,
-    /// When it started, on the fleet clock.
+    /// Start time, on the fleet clock.
     #[serde(default)]
     pub started_at: u64,
-    /// When its time is up, if Regatta runs its process.
+    /// Deadline on the fleet clock, if Regatta runs the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_at: Option<u64>,
-    /// When the time that wider budgets leave it is looked at, on the fleet clock.
+    /// Time of the next check against wider budgets, on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_at: Option<u64>,
-    /// By when its program must have opened a session, if it has such.
+    /// Deadline on the fleet clock for opening a session, if the program opens one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_by: Option<u64>,
-    /// Whether its program takes more than one prompt.
+    /// The program takes more than one prompt.
     #[serde(default)]
     pub talks: bool,
-    /// The earlier attempt whose workspace it goes on in.
+    /// The earlier attempt whose workspace this attempt continues in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<Resume>,
-    /// Whose standing session it is: it goes on when its turn has ended, until it is stopped.
+    /// The member of a team whose session this is. The session stays open between turns until it is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
-    /// The ports of the machine that are its own, in the order in which it is told of them.
+    /// Ports of the machine that are reserved for the attempt, in the order in which its program gets them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// What people said to whoever works on the task next, before it began.
+    /// Notes that people had left on the task. This attempt began with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Talk::is_default")]
     pub talk: Talk,
-    /// What it used.
+    /// Usage of the attempt.
     #[serde(default, skip_serializing_if = "Usage::is_nothing")]
     pub used: Usage,
-    /// How its program is shut in; nothing when it is not, or has not started.
+    /// The sandbox of the program. Absent if the program has none or has not started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// What it left as its result.
+    /// The result that the attempt left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<WorkResult>,
-    /// What the gates said when it started; those that are not named passed.
+    /// Results of the gates at the start. Gates that are not listed passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Passage>,
-    /// What its program said of its work before it ended.
+    /// The program's own summary of its work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Since when nothing was heard of it, as a date, once that is long.
+    /// Start of a long silence, as a date. Absent while the attempt is not silent for long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_wall: Option<u64>,
-    /// Until when somebody put that off.
+    /// A person's snooze of the silence notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
-    /// How it ended.
+    /// The end of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<End>,
 }
 
 impl Attempt {
-    /// Names the attempt and who does the work: `A5 by claude-1`.
+    /// Names the attempt and the agent or person at work: `A5 by claude-1`.
     pub fn label(&self) -> String {
         if self.by_hand { format!("{} by a person", self.id) } else { format!("{} by {}", self.id, self.agent) }
     }
 
-    /// The attempt whose workspace it works in: its own, unless it goes on with unfinished work.
+    /// Returns the attempt whose workspace this attempt works in: itself, unless it continues unfinished work.
     pub fn workspace(&self) -> AttemptId {
         self.resumes.as_ref().map_or(self.id, |it| it.workspace)
     }
 
-    /// Whether a prompt said now would still be heard.
+    /// Returns whether a prompt that is sent now would still reach the program.
     pub fn takes_words(&self) -> bool {
         self.supervised && self.talks && self.stopping.is_none() && !self.talk.closing && self.phase == Phase::Working
     }
 
-    /// What it spent, but for the time.
+    /// Returns the attempt's spending, without the time.
     pub fn spend(&self) -> Spend {
         Spend { usage: self.used, turns: self.talk.turns, attempts: 1, wall_ms: 0 }
     }
 
-    /// The session to go on with, if the same agent left one.
+    /// Returns the session to continue, if the same agent left one.
     pub fn resumed_session(&self) -> Option<&str> {
         self.resumes.as_ref().filter(|it| it.agent == self.agent).and_then(|it| it.session.as_deref())
     }
 }
 
-/// An attempt's end.
+/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct End {
@@ -308,21 +309,21 @@ facts! {
     Renewed { attempt: AttemptId, expires_at: u64 }
     Stopping { attempt: AttemptId, cause: Cause, detail: String }
     Ended { attempt: AttemptId, cause: Cause, detail: String }
-    /// Its program said something that matters, at this place of its journal.
+    /// The program sent a report that changes state, at this position of its journal.
     Spoke { attempt: AttemptId, n: u64, said: Said }
-    /// Nothing more is said to its program.
+    /// No further prompt will be sent to the program.
     Closing { attempt: AttemptId }
-    /// These ports are its own.
+    /// These ports are reserved for the attempt.
     Ported { attempt: AttemptId, ports: Vec<u16> }
-    /// Its program says what it did; it counts when it has ended.
+    /// The program reports its work. The report counts when the program has ended.
     Noted { attempt: AttemptId, output: Option<String> }
-    /// Its program runs.
+    /// The program runs.
     Launched { attempt: AttemptId, sandbox: Option<String>, warnings: Vec<String> }
-    /// It left a result.
+    /// The attempt left a result.
     Reported { attempt: AttemptId, result: WorkResult }
 }
 
-/// Who begins an attempt, and how it is kept alive.
+/// The arguments of [`begin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Begin {
     pub(crate) agent: AgentName,
@@ -334,7 +335,7 @@ pub(crate) struct Begin {
     pub(crate) gates: Vec<Passage>,
 }
 
-/// How long an attempt from outside may be silent, if it names no other time: an hour.
+/// Longest allowed silence of an outside attempt that names no other lease: an hour.
 pub const LEASE_MS: u64 = 3_600_000;
 
 pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, now: Now) {
@@ -348,7 +349,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
     let wall = draft.board().budgets.get(&budget::Scope::Attempt).and_then(|it| it.ceiling.wall_ms);
     let timeout = wall.map_or(timeout, |it| it.min(timeout));
     let talks = by.supervised && agent.as_ref().is_some_and(|it| it.runtime.talks());
-    // What lies on another machine cannot be gone on with here.
+    // A workspace on another machine cannot be continued here.
     let resumes = task.resume.clone().filter(|it| it.runner == by.runner);
     let sessions = resumes.iter().filter_map(|it| counted(it, by)).collect();
     let attempt = Attempt {
@@ -391,12 +392,12 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
     budget::clock_all(draft, now);
 }
 
-/// What the session to go on with has used already: it is not charged again.
+/// Returns the usage that the continued session already had, so that it is not charged again.
 fn counted(resume: &Resume, by: &Begin) -> Option<(Option<String>, Usage)> {
     (resume.agent == by.agent && resume.session.is_some()).then(|| (resume.session.clone(), resume.used))
 }
 
-/// The live attempt, if `token` is its own: the fence on everything done in a task's name (J3, L6).
+/// Returns the live attempt if `token` is current. This fence protects everything done in a task's name (J3, L6).
 pub fn speaks_for(board: &Board, task: TaskId, id: AttemptId, token: u64) -> Result<Arc<Attempt>, Refusal> {
     let found = task::find(board, task)?;
     match board.attempts.get(&id) {
@@ -405,7 +406,7 @@ pub fn speaks_for(board: &Board, task: TaskId, id: AttemptId, token: u64) -> Res
     }
 }
 
-/// Notes that an attempt from outside lives.
+/// Renews the lease of an outside attempt.
 pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
     let lease = draft.board().attempts.get(&id).and_then(|it| it.lease_ms);
     if let Some(lease) = lease {
@@ -413,7 +414,7 @@ pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
     }
 }
 
-/// Gives every attempt from outside one fresh lease after the daemon was away.
+/// Renews the lease of every outside attempt after the daemon was down.
 pub(crate) fn refresh(draft: &mut Draft, now: Now) {
     let outside: Vec<AttemptId> =
         draft.board().attempts.values().filter(|it| it.lease_ms.is_some()).map(|it| it.id).collect();
@@ -422,7 +423,7 @@ pub(crate) fn refresh(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Ends an attempt at once, with all it holds.
+/// Ends an attempt at once and releases everything it holds.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: Cause, detail: &str) {
     if let Some(attempt) = draft.board().attempts.get(&id).cloned() {
         approval::part(draft, id, "its attempt has ended", true);
@@ -435,10 +436,10 @@ pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: Cause, detail: &str) 
     }
 }
 
-/// Begins to end an attempt. What it holds is free only when its process tree is gone.
+/// Begins to stop an attempt. Its claims become free only when its process tree is gone.
 pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: Cause, detail: String) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return };
-    // The program of an attempt from outside is not ours to end, but its checks run here (P11).
+    // Regatta must not end the program of an outside attempt, but it runs the checks of that attempt (P11).
     if !attempt.supervised && attempt.phase == Phase::Working {
         end(draft, id, cause, &detail);
     } else if attempt.stopping.is_none() {
@@ -446,10 +447,10 @@ pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: Cause, detail: Strin
     }
 }
 
-/// Stops a task's attempt and lets the task wait again; its work is kept.
+/// Stops a task's attempt and makes the task wait again. Its work is kept.
 pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
-    // One that is being stopped already has handed its task back.
+    // If the attempt is already being stopped, the task already waits again.
     if let Some(attempt) = task.attempt.filter(|_| task.status.is_running()) {
         stop(draft, attempt, Cause::Stopped, reason.to_owned());
         task::try_again(draft, id, reason)?;
@@ -457,33 +458,33 @@ pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refu
     Ok(())
 }
 
-/// Ends an attempt from outside that was silent for too long; its task waits again.
+/// Ends an outside attempt whose lease expired. Its task waits again.
 pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     if attempt.phase == Phase::Working && attempt.expires_at.is_some_and(|at| at <= now.at) {
-        let reason = format!("nothing was heard of {id} for too long");
+        let reason = format!("{id} did not report for too long, so its lease expired");
         end(draft, id, Cause::Lost, &reason);
         task::try_again(draft, attempt.task, &reason)?;
     }
     Ok(())
 }
 
-/// How a supervised attempt's program ended.
+/// The way in which a supervised attempt's program ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Exited {
-    /// It says it is done.
+    /// The program says that the work is done.
     Done { output: Option<String> },
-    /// It failed, in these words, in this way.
+    /// The program failed, with this message and class.
     Failed {
         reason: String,
         #[serde(default)]
         class: Option<Class>,
     },
-    /// It vanished without a word.
+    /// The process vanished without a message.
     Lost,
-    /// The shell could not run it.
+    /// Regatta could not start the program.
     NotRun {
         reason: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -491,18 +492,18 @@ pub enum Exited {
     },
 }
 
-/// The part of the set-up that kept a program from running. The user is told once, and no attempt is counted.
+/// The part of the set-up that kept a program from running. The user gets one message, and no attempt is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SetupFault {
-    /// The agent's: its program is missing, or a key that the daemon's environment lacks.
+    /// The agent: its program is missing, or the daemon's environment lacks a key.
     Agent,
-    /// The repository's or the task's: git cannot make or read its workspace.
+    /// The repository or the task: git cannot make or read the workspace.
     Task,
 }
 
-/// Takes the report that a supervised attempt's process tree is gone.
+/// Handles the report that a supervised attempt's process tree is gone.
 pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: Now) -> Result<(), Refusal> {
     let attempt = live(draft.board(), id, token)?;
     if let Some(cause) = attempt.stopping {
@@ -510,10 +511,10 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
         return Ok(());
     }
     if attempt.phase != Phase::Working {
-        return Ok(()); // it had said it was done before its process ended
+        return Ok(()); // the work was reported as done before the process ended
     }
     match how {
-        // Nobody asked it to leave.
+        // Nobody asked the session of a member to end.
         Exited::Done { .. } if attempt.standing.is_some() => {
             end(draft, id, Cause::Crashed, "its program ended by itself");
             Ok(())
@@ -526,7 +527,7 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
         Exited::Lost => {
             let reason = "its process vanished (a kill -9, or the machine stopped)";
             let resume = attempt.talk.session.is_some().then(|| resume_of(&attempt, true));
-            // The first time at once; one that vanishes again and again is given longer and longer pauses.
+            // The first retry starts at once. When processes vanish repeatedly, the pauses grow.
             let again = task::find(draft.board(), attempt.task)?.tries > 0;
             let not_before = pause(draft, attempt.task)?.filter(|_| again).map(|it| now.at + it);
             let again = Again { resume, not_before, tried: true, ..Again::default() };
@@ -549,7 +550,7 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
     }
 }
 
-/// Does what the class of a failure calls for.
+/// Handles a failure according to its class.
 fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now: Now) -> Result<(), Refusal> {
     let (id, task) = (attempt.id, attempt.task);
     let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
@@ -561,7 +562,7 @@ fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now:
             provider::park(draft, &agent, class, until, &detail, now);
             (Cause::Parked, Again { resume: same(true), ..Again::default() })
         }
-        // The task is sound: its agent is not, and nothing else is sent the same way until somebody has mended it.
+        // The task is fine, but its agent is not. The agent gets no work until somebody has fixed it.
         (Class::Auth | Class::BadConfig, _) => {
             provider::park(draft, &agent, class, None, reason, now);
             (if class == Class::Auth { Cause::Auth } else { Cause::BadConfig }, Again::default())
@@ -578,7 +579,7 @@ fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now:
         (Class::Overloaded, _) => {
             (Cause::Overloaded, Again { not_before, resume: same(true), tried: true, ..Again::default() })
         }
-        // Nobody wished it: that is a fault of its own.
+        // A cancelled turn that nobody cancelled is a failure.
         (Class::Cancelled, _) if attempt.talk.cancels > 0 => {
             (Cause::Stopped, Again { resume: same(true), ..Again::default() })
         }
@@ -592,7 +593,7 @@ fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now:
     Ok(())
 }
 
-/// Brings a task back whose attempt broke off by its own fault: after a pause, which grows.
+/// Makes a task wait again after its attempt failed. The pause before the next try grows each time.
 pub(crate) fn broke_off(draft: &mut Draft, task: TaskId, cause: Cause, reason: &str) -> Result<(), Refusal> {
     let not_before = pause(draft, task)?.map(|it| draft.now().at + it);
     task::try_again_after(
@@ -604,7 +605,7 @@ pub(crate) fn broke_off(draft: &mut Draft, task: TaskId, cause: Cause, reason: &
     )
 }
 
-/// How long the next try of a task is put off; nothing at first, when it is set so.
+/// Returns the pause before the next try of a task. `None` when the settings allow no pause.
 fn pause(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
     let (limits, tried) = (draft.board().limits, task::find(draft.board(), task)?.tries);
     let pause = (limits.retry_ms << tried.min(8)).min(limits.retry_most_ms);
@@ -618,7 +619,7 @@ pub(crate) fn resume_of(attempt: &Attempt, session: bool) -> Resume {
     Resume { workspace: attempt.workspace(), agent: attempt.agent.clone(), session, used, runner }
 }
 
-/// Ends a running turn so that it can go on later: its program is stopped, its workspace and session are kept.
+/// Stops a running turn so that it can go on later. The workspace and the session are kept.
 pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     stop(draft, id, Cause::Parked, reason.to_owned());
@@ -627,7 +628,7 @@ pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(),
     task::try_again_after(draft, attempt.task, Cause::Parked, reason, again)
 }
 
-/// Leaves a session for a fresh one in the same workspace: its program is stopped, and it costs no attempt.
+/// Stops an attempt so that the work goes on in a fresh session in the same workspace. This costs no attempt.
 pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     stop(draft, id, Cause::ContextFull, reason.to_owned());
@@ -635,7 +636,7 @@ pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(
     task::try_again_after(draft, attempt.task, Cause::ContextFull, reason, again)
 }
 
-/// Notes that an attempt's program runs, and how it is shut in.
+/// Records that an attempt's program runs, and in which sandbox.
 pub fn launched(
     draft: &mut Draft,
     id: AttemptId,
@@ -648,7 +649,7 @@ pub fn launched(
     Ok(())
 }
 
-/// Leases as many ports as the project's settings say, or another for each that is `taken`.
+/// Leases the project's number of ports, or with `taken` that many replacements.
 pub(crate) fn lease_ports(
     draft: &mut Draft,
     id: AttemptId,
@@ -671,8 +672,8 @@ pub(crate) fn give_ports(draft: &mut Draft, id: AttemptId, ports: Vec<u16>) {
     }
 }
 
-/// Takes the report that a stranger listens on some of an attempt's ports, and gives it others. It keeps its claim on
-/// those as long as it lives, so that nobody else is sent there.
+/// Handles the report that other programs listen on some of an attempt's ports, and leases other ports. The attempt
+/// keeps its claims on the taken ports as long as it lives, so that no other attempt gets them.
 pub fn ports_taken(draft: &mut Draft, id: AttemptId, token: u64, taken: &[u16], now: Now) -> Result<(), Refusal> {
     let attempt = live(draft.board(), id, token)?;
     let lost = attempt.ports.iter().filter(|it| taken.contains(it)).count();
@@ -696,13 +697,13 @@ pub struct FinishReport {
 }
 
 impl FinishReport {
-    /// Returns whether the report says more than the output, and is therefore kept as a result.
+    /// Returns whether the report contains more than the output and is therefore stored as a result.
     pub(crate) fn is_result(&self) -> bool {
         self.not_needed || !self.learnings.is_empty()
     }
 }
 
-/// Keeps the report of a program that still runs.
+/// Stores the report of a program that is still running.
 pub fn note(draft: &mut Draft, id: AttemptId, token: u64, said: FinishReport) -> Result<(), Refusal> {
     let attempt = live(draft.board(), id, token)?;
     if attempt.stopping.is_some() || attempt.phase != Phase::Working {
@@ -719,17 +720,17 @@ pub fn note(draft: &mut Draft, id: AttemptId, token: u64, said: FinishReport) ->
     Ok(())
 }
 
-/// Says that nothing more will be said to an attempt's program.
+/// Records that no further prompt will be sent to an attempt's program.
 pub(crate) fn close(draft: &mut Draft, id: AttemptId) {
     if draft.board().attempts.get(&id).is_some_and(|it| !it.talk.closing) {
         draft.record(Event::AttemptClosing(Closing { attempt: id }));
     }
 }
 
-/// Takes what a supervised attempt's program said. What was heard before changes nothing.
+/// Handles a report of a supervised attempt's program. A report that was already handled changes nothing.
 pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, now: Now) -> Result<(), Refusal> {
     let attempt = live(draft.board(), id, token)?;
-    // Several things may be said at one place; each is taken once.
+    // Several reports can have the same journal position, and each is handled once.
     if n < attempt.talk.heard || !said.changes_state() {
         return Ok(());
     }
@@ -776,11 +777,11 @@ pub(crate) fn live(board: &Board, id: AttemptId, token: u64) -> Result<Arc<Attem
     match board.attempts.get(&id) {
         Some(attempt) if attempt.token == token => Ok(attempt.clone()),
         Some(attempt) => Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None }),
-        None => Err(Refusal::invalid(format!("{id} has ended"), "nothing is left to report for it")),
+        None => Err(Refusal::invalid(format!("{id} has ended"), "no more reports are accepted for it")),
     }
 }
 
-/// At most five names, and how many more there are.
+/// Joins at most five names, and adds the number of further names.
 pub(crate) fn first_few(names: &[&str]) -> String {
     let shown = names.iter().take(5).copied().collect::<Vec<_>>().join(", ");
     if names.len() > 5 { format!("{shown} and {} more", names.len() - 5) } else { shown }

@@ -1,13 +1,14 @@
 //! The board: all live state, and [`Draft`], the only way to change it.
 //!
-//! Everything live is in persistent maps, so a draft of a board with 100,000 tasks costs microseconds. What
-//! has ended leaves the board and stays in the store. The maps marked "derived" are indexes: they follow
-//! from the rows and are rebuilt when the rows are loaded, so they can never disagree with them.
+//! All live state is in persistent maps, so a draft of a board with 100,000 tasks costs microseconds. A task,
+//! attempt or landing that has ended leaves the board and stays in the store. The maps marked "derived" are
+//! indexes. They follow from the rows and are rebuilt when the rows are loaded, so they can never disagree with the
+//! rows.
 
-mod apply; // what each event does
-mod inbox; // what is put off, and what failed
-mod lots; // who is ready, and what keeps whole lots of them waiting
-mod queue; // what each event of the landing queue does
+mod apply; // the change that each event makes
+mod inbox; // snoozed items and failed tasks
+mod lots; // ready tasks, grouped by the pattern that blocks them
+mod queue; // the changes that events of the landing queue make
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ use crate::team::Team;
 use crate::{manifest, mission, schedule};
 pub(crate) use lots::Lots;
 
-/// The last number handed out of each kind.
+/// The last number that each kind of id used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -65,28 +66,28 @@ pub struct Counters {
     pub conversation: u64,
 }
 
-/// What belongs to no noun: where the log is and which numbers are used up.
+/// State that belongs to no noun: the position in the log, and the numbers that are used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     pub revision: u64,
-    /// The fleet clock at the last event: it goes on from here after a restart.
+    /// The fleet clock at the last event. The clock continues from here after a restart.
     pub at: u64,
     pub counters: Counters,
     pub limits: Limits,
 }
 
-/// In whose line a ready task stands.
+/// The agents that a ready task is for. Each value names one list of ready tasks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadyFor {
     Offered(AgentName),
     Agent(AgentName),
     Mission(MissionId),
-    /// One step of a mission that goes in waves.
+    /// The tasks of one step of a mission in waves.
     Step(MissionId, Step),
     Pool(ProjectName),
 }
 
-/// Something with a deadline on the fleet clock.
+/// An item with a deadline on the fleet clock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
     Claim(ClaimId),
@@ -95,16 +96,16 @@ pub enum Due {
     Attempt(AttemptId),
     Landing(LandingId),
     Answer(RequestKey),
-    /// A supervised attempt's time, or its program's to open a session.
+    /// A supervised attempt's deadline, the deadline of its session, or its next check against a budget.
     Time(AttemptId),
-    /// A task that was put off.
+    /// A task that starts no earlier than a time.
     Task(TaskId),
     Approval(ApprovalId),
-    /// Something in the inbox that was put off.
+    /// A snoozed item of the inbox.
     Snooze(Item),
     Provider(String),
     Runner(RunnerName),
-    /// A mission's lead: it is summed up, or its time is over.
+    /// The next summary or the deadline of a mission's lead.
     Mission(MissionId),
     Conversation(ConversationId),
     Delivery(String),
@@ -128,36 +129,37 @@ pub struct Board {
     pub landings: OrdMap<LandingId, Arc<Landing>>,
     pub cursors: OrdMap<(AgentName, ChannelName), MessageId>,
     pub answers: OrdMap<RequestKey, Arc<Answer>>,
-    /// What the agents of live attempts asked.
+    /// Approvals that an attempt asked for and that are not closed.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     pub rules: OrdMap<RuleId, Arc<Rule>>,
     pub budgets: OrdMap<Scope, Arc<Budget>>,
-    /// What each day cost, all together and by agent.
+    /// The spending of each day, for the whole fleet and by agent.
     pub ledger: OrdMap<(u64, Option<AgentName>), Spend>,
-    /// Providers and agents that take no work for now.
+    /// Providers and agents that are given no work.
     pub parked: OrdMap<String, Arc<Parked>>,
     pub runners: OrdMap<RunnerName, Arc<Runner>>,
     pub hooks: OrdMap<HookId, Arc<Hook>>,
-    /// Hooks whose command runs.
+    /// Firings of hooks whose command is running.
     pub firings: OrdMap<FiringId, Arc<Firing>>,
-    /// Teams as somebody wants them; the deleted ones, too.
+    /// Desired state of every team, including deleted teams.
     pub teams: OrdMap<TeamName, Arc<Team>>,
-    /// Each team's last launch.
+    /// The last launch of each team.
     pub launches: OrdMap<LaunchId, Arc<Launch>>,
     pub conversations: OrdMap<ConversationId, Arc<Conversation>>,
-    /// What came in from outside and was taken, with when it is forgotten.
+    /// Keys of accepted deliveries from outside services, with the time at which each key is forgotten.
     pub deliveries: OrdMap<String, u64>,
-    /// Tasks that failed, until somebody has said what becomes of them.
+    /// Failed tasks that nobody has dealt with yet.
     pub failed: OrdMap<TaskId, Arc<Task>>,
-    /// Tasks that ended without completing. A number that was handed out and is neither open nor here is completed.
+    /// Tasks that ended without completing. A number that was handed out and that is neither open nor here belongs
+    /// to a completed task.
     dead: OrdMap<TaskId, Status>,
 
     // Derived.
     pub(crate) held: PatternIndex,
     pub(crate) waiting: PatternIndex,
-    /// How many live attempts each agent has.
+    /// The number of live attempts of each agent.
     pub(crate) running: OrdMap<AgentName, u32>,
-    /// How many live attempts take none of the machine's room.
+    /// The number of live attempts that take no slot of the machine.
     pub(crate) light: usize,
     owned: OrdSet<(Owner, ClaimId)>,
     lined: OrdSet<(Owner, WaitId)>,
@@ -204,7 +206,7 @@ pub enum Row {
     Meta(Meta),
     Project(Arc<Project>),
     Agent(Arc<Agent>),
-    /// `true` while it runs.
+    /// The flag is `true` while the mission runs.
     Mission(Arc<Mission>, bool),
     Task(Arc<Task>),
     Attempt(Arc<Attempt>),
@@ -229,7 +231,7 @@ pub enum Row {
 }
 
 impl Row {
-    /// Whether the board needs it when it is loaded; the rest is history.
+    /// Returns whether the board needs the row. All other rows are history.
     pub fn is_live(&self) -> bool {
         match self {
             Row::Mission(_, running) => *running,
@@ -240,7 +242,7 @@ impl Row {
             Row::Firing(it) => it.ended.is_none(),
             Row::Launch(it) => !it.superseded,
             Row::Conversation(it) => !it.closed,
-            // It is needed as long as its attempt may have to be told the answer; the rest drops out at loading.
+            // The row is needed as long as its attempt may still have to receive the answer.
             Row::Approval(it) => !it.closed,
             Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) | Row::Runner(_) | Row::Hook(_) => true,
             Row::Meta(_)
@@ -256,18 +258,18 @@ impl Row {
     }
 }
 
-/// Rows changed by a commit: a new value, or gone.
+/// Changed rows of a commit. `None` means that the row is deleted.
 pub type Rows = BTreeMap<RowKey, Option<Row>>;
 
 impl Board {
-    /// Gives the board back from its live rows, in any order.
+    /// Restores a board from its live rows, in any order.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Board {
         let mut loading = Loading::default();
         rows.into_iter().for_each(|it| loading.put(it));
         loading.done()
     }
 
-    /// How a task ended, if it did. `None` for open tasks and numbers never handed out.
+    /// Returns the final status of a task. `None` for open tasks and for numbers that were never handed out.
     pub fn settled(&self, id: TaskId) -> Option<Status> {
         if id.0 == 0 || id.0 > self.counters.task || self.tasks.contains_key(&id) {
             None
@@ -276,57 +278,58 @@ impl Board {
         }
     }
 
-    /// The claims of an owner, oldest first.
+    /// Returns the claims of an owner, oldest first.
     pub fn claims_of(&self, owner: &Owner) -> Vec<ClaimId> {
         self.owned.range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX))).map(|it| it.1).collect()
     }
 
-    /// The waits of an owner, oldest first.
+    /// Returns the waits of an owner, oldest first.
     pub fn waits_of(&self, owner: &Owner) -> Vec<WaitId> {
         self.lined.range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX))).map(|it| it.1).collect()
     }
 
-    /// How many tasks are ready, in all lines.
+    /// Returns the number of ready tasks, over all lists.
     pub fn ready_count(&self) -> usize {
         self.ready.len()
     }
 
-    /// Ready tasks of one line, first to last.
+    /// Returns the ready tasks of one list, first to last.
     pub fn ready_for(&self, line: &ReadyFor) -> impl Iterator<Item = TaskId> {
         self.ready.range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX))).map(|it| it.2)
     }
 
-    /// Open tasks of a mission with their steps, in that order.
+    /// Returns the open tasks of a mission with their steps, in the order of the steps.
     pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (Step, TaskId)> {
         let (first, last) = (Step::default(), Step { wave: u32::MAX, sub: u32::MAX });
         self.of_mission.range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX))).map(|it| (it.1, it.2))
     }
 
-    /// A project's landings by rank, age and number (Q10). Who is tried when is `landing::queue`'s to say.
+    /// Returns a project's landings by rank, age and number (Q10). `landing::queue` decides which of them is tried
+    /// when.
     pub fn queue_of(&self, project: &ProjectName) -> impl Iterator<Item = &Arc<Landing>> {
         self.queue
             .range((project.clone(), 0, LandingId(0))..=(project.clone(), u8::MAX, LandingId(u64::MAX)))
             .filter_map(|it| self.landings.get(&it.2))
     }
 
-    /// The open tasks that wait for this one.
+    /// Returns the open tasks that `id` blocks.
     pub fn dependents_of(&self, id: TaskId) -> Vec<TaskId> {
         self.dependents.range((id, TaskId(0))..=(id, TaskId(u64::MAX))).map(|it| it.1).collect()
     }
 
-    /// When something next falls due after `now`, on the fleet clock. What is due already and could not be
-    /// settled waits for a change of the board, not for the clock.
+    /// Returns the time of the next deadline after `now`, on the fleet clock. An item that is already due and could
+    /// not be processed waits for a change of the board, not for the clock.
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
         let floor = (now.at + 1, Due::Claim(ClaimId(0)));
         self.due.range(floor..).next().map(|it| it.0)
     }
 
-    /// What is due by now, oldest first.
+    /// Returns the items whose deadline has passed, oldest first.
     pub fn due(&self, now: Now) -> Vec<Due> {
         self.due.iter().take_while(|it| it.0 <= now.at).map(|it| it.1.clone()).collect()
     }
 
-    /// What the store keeps of the board itself.
+    /// Returns the part of the board that the store keeps in its own row.
     pub fn meta(&self) -> Meta {
         Meta { revision: self.revision, at: self.at, counters: self.counters, limits: self.limits }
     }
@@ -378,7 +381,8 @@ impl Board {
         }
     }
 
-    /// In whose line the task stands, if it is ready but for claims, slots and its mission's pace.
+    /// Returns the list of a task that can start as soon as claims, slots and its mission's pace allow it; `None`
+    /// for other tasks.
     fn line_of(&self, task: &Task) -> Option<ReadyFor> {
         let ready = task.status.is_waiting()
             && task.standing.is_none()
@@ -395,7 +399,7 @@ impl Board {
         Some(self.line(task))
     }
 
-    /// The line a task with this assignee and mission stands in when it is ready.
+    /// Returns the list that a task with this assignee and mission belongs to when it is ready.
     fn line(&self, task: &Task) -> ReadyFor {
         let in_waves = |it| self.missions.get(&it).is_some_and(|it| it.mode == mission::Mode::Waves);
         match (&task.assignee, task.mission) {
@@ -451,12 +455,12 @@ impl Board {
         }
         if attempt.ended.is_none() {
             self.light += usize::from(attempt.light);
-            // A member's standing session takes no task's place.
+            // The session of a team's member takes no slot of a task.
             if attempt.standing.is_none() {
                 let count = self.running.get(&attempt.agent).copied().unwrap_or(0) + 1;
                 self.running.insert(attempt.agent.clone(), count);
             }
-            // Its silence counts only while it works: afterwards the shell is at it.
+            // The lease counts only while the attempt works. Afterwards Regatta itself is at work on the attempt.
             if let (Some(at), Phase::Working) = (attempt.expires_at, attempt.phase) {
                 self.due.insert((at, Due::Attempt(attempt.id)));
             }
@@ -475,7 +479,7 @@ impl Board {
 
     fn put_claim(&mut self, claim: Arc<Claim>, rows: &mut Rows) {
         let old = self.claims.insert(claim.id, claim.clone());
-        // A renewal changes only the deadline: what stays the same is not indexed again.
+        // A renewal changes only the deadline, so unchanged parts are not indexed again.
         if old.as_ref().is_none_or(|it| it.uris != claim.uris) {
             if let Some(old) = &old {
                 self.held.remove(claim.id.0, &old.uris);
@@ -551,7 +555,8 @@ impl Board {
     }
 
     fn put_project(&mut self, project: Arc<Project>, rows: &mut Rows) {
-        // What the project checks decides whether its tasks' contracts are complete, and its settings what they hold.
+        // A project's checks decide if the contracts of its tasks are complete, and its settings decide which
+        // claims they need. So its tasks are indexed again.
         let tasks: Vec<_> = self.tasks.values().filter(|it| it.project == project.name).cloned().collect();
         tasks.iter().for_each(|it| self.unindex_task(it));
         self.projects.insert(project.name.clone(), project.clone());
@@ -564,7 +569,7 @@ impl Board {
             let mut task = Task::clone(task);
             change(&mut task);
             task.updated_wall = now.wall;
-            // Only what needs a person can be put off.
+            // Only an item that needs a person can be snoozed.
             let can_be = matches!(task.status, Status::NeedsHuman | Status::InReview | Status::Landing);
             task.snoozed = task.snoozed.filter(|_| can_be);
             if task.status.is_terminal() {
@@ -592,7 +597,7 @@ impl Board {
     }
 }
 
-/// A board that is being given back row by row, so that whoever reads the rows need not hold them all.
+/// A board that is restored row by row, so that the reader need not hold all rows in memory.
 #[derive(Debug, Default)]
 pub struct Loading {
     board: Board,
@@ -600,7 +605,7 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Takes one row; what has ended is passed over.
+    /// Adds one row. Rows of ended things are skipped.
     pub fn put(&mut self, row: Row) {
         let (board, ignored) = (&mut self.board, &mut self.ignored);
         match row {
@@ -645,8 +650,8 @@ impl Loading {
         self.ignored.clear();
     }
 
-    /// Takes an open task that was just read, and gives back the room that reading left unused: there may be a
-    /// hundred thousand of it.
+    /// Adds an open task that was just read, and frees memory that reading left unused, because there may be a
+    /// hundred thousand tasks.
     pub fn put_task(&mut self, mut task: Task) {
         task.tighten();
         if let Some((name, _)) = self.board.projects.get_key_value(&task.project) {
@@ -658,14 +663,14 @@ impl Loading {
         self.put(Row::Task(Arc::new(task)));
     }
 
-    /// Takes a task that has ended: how is all the board needs of it.
+    /// Records the final status of an ended task. The board needs nothing else of it.
     pub fn put_ended(&mut self, id: TaskId, status: Status) {
         if status != Status::Completed {
             self.board.dead.insert(id, status);
         }
     }
 
-    /// The board. Whether a task is ready depends on other tasks, so they are indexed when all are there.
+    /// Returns the board. Tasks are indexed last, because a task's readiness depends on other tasks.
     pub fn done(self) -> Board {
         let mut board = self.board;
         for task in board.tasks.clone().values() {
@@ -675,8 +680,8 @@ impl Loading {
     }
 }
 
-/// A change being made: a copy of the board plus the events that made it so.
-/// Dropped on refusal, so a refused command leaves no trace.
+/// A change in progress: a copy of the board plus the events that changed it. A refused command drops its draft, so
+/// it leaves no trace.
 pub struct Draft {
     board: Board,
     now: Now,
@@ -686,28 +691,29 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Begins a change.
+    /// Begins a change of `board`.
     pub fn of(board: &Board, now: Now) -> Draft {
         Draft { board: board.clone(), now, by: Actor::Regatta, events: Vec::new(), rows: Rows::new() }
     }
 
-    /// Says who asks for it.
+    /// Sets the actor who asks for the change.
     pub(crate) fn asked_by(mut self, by: Actor) -> Draft {
         self.by = by;
         self
     }
 
-    /// Who asks for this change.
+    /// Returns the actor who asks for the change.
     pub(crate) fn by(&self) -> &Actor {
         &self.by
     }
 
-    /// The board as this change has made it so far.
+    /// Returns the board with all events so far applied.
     pub fn board(&self) -> &Board {
         &self.board
     }
 
-    /// Takes the hints out while they are used and changed; [`Draft::put_lots`] gives them back.
+    /// Takes the index of ready tasks out of the board, so that it can be changed while the board is read.
+    /// [`Draft::put_lots`] puts it back.
     pub(crate) fn take_lots(&mut self) -> Lots {
         std::mem::take(&mut self.board.lots)
     }
@@ -716,17 +722,17 @@ impl Draft {
         self.board.lots = lots;
     }
 
-    /// When this change is made.
+    /// Returns the time at which the change is made.
     pub(crate) fn now(&self) -> Now {
         self.now
     }
 
-    /// The revision that the next event gets: a fencing token for what it grants.
+    /// Returns the revision of the next event. It is the fencing token of whatever that event grants.
     pub fn next_revision(&self) -> u64 {
         self.board.revision + 1
     }
 
-    /// Records a fact; later checks of the same command see it.
+    /// Records an event and applies it to the draft's board, so that later checks of the same command see it.
     pub(crate) fn record(&mut self, event: Event) {
         self.board.apply(&event, self.now, &mut self.rows);
         self.events.push(event);
@@ -736,7 +742,7 @@ impl Draft {
         !self.events.is_empty()
     }
 
-    /// What was recorded since the last call, in order.
+    /// Removes and returns the events since the last call, in order.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }

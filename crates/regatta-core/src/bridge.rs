@@ -1,9 +1,10 @@
-//! Bridges whose credential does not work: missing, unreadable, or refused by the service; and settings of bridges
-//! that cannot be understood.
+//! Bridges whose credential does not work (it is missing, unreadable or refused by the service),
+//! and settings of bridges that cannot be understood.
 //!
-//! A bridge is one agent at one outside service, or a webhook that is told what happens. Nobody hears or answers there
-//! until a person has mended its credential, so it is in the inbox as long as that lasts. What is kept are words for
-//! people, never the secret.
+//! A bridge connects one agent to one outside service, or is a webhook that receives events. A
+//! broken bridge neither receives nor sends anything until a person has fixed its credential, so it
+//! stays in the inbox until then. The stored reason is a text for people and never contains the
+//! secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,36 +18,38 @@ use crate::conversation::Service;
 use crate::ids::{AgentName, BadName, Now};
 use crate::provider::{self, Parked};
 
-/// A way out. Written as `slack:claude`, `webhook:HOST`, or `setting:NAME`.
+/// A bridge. Written as `slack:claude`, `webhook:HOST`, or `setting:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Bridge {
     /// One agent at one outside service.
     At { service: Service, agent: AgentName },
-    /// Whoever is told what happens, by its host.
+    /// A webhook that receives events, by its host.
     Webhook { webhook: String },
-    /// Every bridge that depends on a setting, by the name of its variable or of its place in the settings file.
+    /// Every bridge that depends on a setting, by the name of its variable or its key in the
+    /// settings file.
     Setting { setting: String },
 }
 
-/// How a bridge's credential is.
+/// The state of a bridge's credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     pub bridge: Bridge,
-    /// What is wrong with it, and what to do, in words for people.
+    /// The problem with the credential and its remedy, as a text for people. `None` if the
+    /// credential works.
     pub broken: Option<String>,
 }
 
-/// The longest reason that is kept, in characters.
+/// The largest stored reason, in characters.
 const LONGEST: usize = 500;
 
 impl Bridge {
-    /// The name under which it is parked.
+    /// Returns the name under which the bridge is parked.
     pub(crate) fn lane(&self) -> String {
         format!("bridge:{self}")
     }
 
-    /// The agent that is there, if one is.
+    /// Returns the agent of the bridge, if it has one.
     pub fn agent(&self) -> Option<&AgentName> {
         match self {
             Bridge::At { agent, .. } => Some(agent),
@@ -54,7 +57,7 @@ impl Bridge {
         }
     }
 
-    /// The bridge that is parked under a name, if it is one.
+    /// Returns the bridge with this parked name, if the name is that of a bridge.
     pub(crate) fn of_lane(name: &str) -> Option<Bridge> {
         name.strip_prefix("bridge:")?.parse().ok()
     }
@@ -81,23 +84,23 @@ impl FromStr for Bridge {
             return Ok(Bridge::Setting { setting: agent.to_owned() });
         }
         let known = Service::ALL.into_iter().find(|it| it.name() == service);
-        let service = known.ok_or_else(|| BadName::new("a bridge", text, "it is SERVICE:AGENT, as in slack:claude"))?;
+        let service = known.ok_or_else(|| BadName::new("a bridge", text, "write SERVICE:AGENT, as in slack:claude"))?;
         Ok(Bridge::At { service, agent: AgentName::new(agent)? })
     }
 }
 
-/// Every bridge whose credential does not work.
+/// Returns every bridge whose credential does not work.
 pub fn broken(board: &Board) -> impl Iterator<Item = (Bridge, &Parked)> {
     let lanes = board.parked.range("bridge:".to_owned()..).take_while(|it| it.0.starts_with("bridge:"));
     lanes.filter_map(|(name, it)| Some((Bridge::of_lane(name)?, &**it)))
 }
 
-/// What is wrong with one bridge's credential, if anything is.
+/// Returns the problem with one bridge's credential, if there is one.
 pub(crate) fn find<'a>(board: &'a Board, bridge: &Bridge) -> Option<&'a Parked> {
     board.parked.get(&bridge.lane()).map(|it| &**it)
 }
 
-/// Takes down how one bridge's credential is.
+/// Records the state of one bridge's credential.
 pub(crate) fn report(draft: &mut Draft, standing: Standing, now: Now) -> Outcome {
     let lane = standing.bridge.lane();
     match standing.broken {
@@ -107,9 +110,10 @@ pub(crate) fn report(draft: &mut Draft, standing: Standing, now: Now) -> Outcome
     Outcome::Done
 }
 
-/// Takes down which bridges there are at all, when a daemon starts: what is no longer wanted needs nobody. One that
-/// was refused before stays so until its service has taken it; a webhook's secret is only read then. Of two webhooks at
-/// one host the one that lacks something counts.
+/// Records all bridges that exist when a daemon starts. Broken bridges that no longer exist leave
+/// the inbox. A bridge whose service refused it earlier stays broken until the service accepts it.
+/// Only for webhooks a good state is recorded here, because their secret is read only at the start.
+/// If two webhooks have the same host, the broken one counts.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<Standing>, now: Now) -> Outcome {
     let mut standing: BTreeMap<Bridge, Option<String>> = BTreeMap::new();
     for it in all {

@@ -1,7 +1,9 @@
-//! Budgets: how much an attempt, a task, an agent, a mission or a day may cost, and what was spent.
+//! Budgets: limits on the cost of an attempt, a task, an agent, a mission or a day, and the amounts
+//! spent.
 //!
-//! Checked before a start and at every report of use. At an attempt's own ceiling its tree is stopped; at a wider
-//! one running turns are ended so that they can go on later, and nothing new starts.
+//! Budgets are checked before a start and at every report of usage. When an attempt's own budget is
+//! used up, the attempt is stopped and its task goes to a person. When a wider budget is used up,
+//! running attempts are parked so that they can go on later, and nothing new starts.
 
 use std::fmt;
 
@@ -17,19 +19,19 @@ use crate::schedule::WaitKind;
 use crate::session::Usage;
 use crate::task::{self, Task};
 
-/// What a budget is for. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3`, `day`.
+/// The scope of a budget. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3`, `day`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Scope {
-    /// Every attempt by itself.
+    /// Each attempt separately.
     Attempt,
-    /// Every task by itself.
+    /// Each task separately.
     EachTask,
     Task(TaskId),
-    /// An agent, by the day.
+    /// One agent, per day.
     Agent(AgentName),
     Mission(MissionId),
-    /// All together, by the day (UTC).
+    /// The whole fleet, per day (UTC).
     Day,
 }
 
@@ -70,7 +72,7 @@ impl TryFrom<String> for Scope {
     }
 }
 
-/// The most that may be spent. What is left out has no end.
+/// The largest allowed spending. Limits that are left out are unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -88,23 +90,24 @@ pub struct Ceiling {
     pub wall_ms: Option<u64>,
 }
 
-/// A ceiling, whether its warning was given, and for when.
+/// A ceiling, and the state of its warning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Budget {
     pub scope: Scope,
     pub ceiling: Ceiling,
-    /// Whom the warning at 80 % was given for, and on which day: `A5`, `T7`, or nothing for the scope itself.
+    /// The subject and the day of the last warning at 80 %. The subject is `A5` or `T7`, or empty
+    /// for the scope itself.
     pub warned: Option<(String, u64)>,
-    /// When that was, as a date.
+    /// The date of that warning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warned_wall: Option<u64>,
-    /// Until when somebody put it off.
+    /// A person's snooze of the warning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
 }
 
-/// What was spent.
+/// An amount spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -116,12 +119,12 @@ pub struct Spend {
 }
 
 impl Spend {
-    /// Whether nothing was.
+    /// Returns whether nothing was spent.
     pub fn is_nothing(&self) -> bool {
         *self == Spend::default()
     }
 
-    /// Both together.
+    /// Returns the sum of both amounts.
     pub fn plus(&self, more: &Spend) -> Spend {
         Spend {
             usage: self.usage.plus(&more.usage),
@@ -132,7 +135,7 @@ impl Spend {
     }
 }
 
-/// What was spent on one day, by one agent or by all.
+/// The spending of one day, by one agent or by all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DaySpend {
@@ -146,18 +149,18 @@ facts! {
     Set { budget: Budget }
     Removed { scope: Scope }
     Spent { attempt: AttemptId, day: u64, spend: Spend }
-    /// When the time that wider budgets leave a running attempt is looked at next, on the fleet clock.
+    /// The next check of a running attempt's remaining time in wider budgets, on the fleet clock.
     Clocked { attempt: AttemptId, wall_at: Option<u64> }
-    /// 80 % of a budget are gone.
+    /// 80 % of a budget are spent.
     Warned { scope: Scope, whose: String, day: u64, text: String }
 }
 
-/// The day of a moment.
+/// Returns the day of a moment.
 pub fn day_of(now: Now) -> u64 {
     now.wall / 86_400_000
 }
 
-/// Sets a budget; an empty ceiling takes it away.
+/// Sets a budget. An empty ceiling removes it.
 pub fn set(draft: &mut Draft, scope: Scope, ceiling: Ceiling) -> Result<(), Refusal> {
     match &scope {
         Scope::Task(id) => _ = task::find(draft.board(), *id)?,
@@ -183,14 +186,14 @@ pub fn set(draft: &mut Draft, scope: Scope, ceiling: Ceiling) -> Result<(), Refu
     Ok(())
 }
 
-/// Takes away the budget of something that has ended.
+/// Removes the budget of a task or mission that has ended.
 pub(crate) fn end_scope(draft: &mut Draft, scope: Scope) {
     if draft.board().budgets.contains_key(&scope) {
         draft.record(Event::BudgetRemoved(Removed { scope }));
     }
 }
 
-/// What is used up of a ceiling, as text, if anything is; `part` is in percent.
+/// Returns the first limit of a ceiling of which at least `part` percent are spent, as text.
 fn reached(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> {
     let over = |spent: u64, most: Option<u64>| {
         most.filter(|most| u128::from(spent) * 100 >= u128::from(*most) * u128::from(part))
@@ -211,18 +214,18 @@ fn reached(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> {
     Some(format!("{} of {}", seconds(spend.wall_ms), seconds(most)))
 }
 
-/// Money for people.
+/// Formats an amount of money for people.
 pub fn dollars(micro_usd: u64) -> String {
     format!("${}.{:02}", micro_usd / 1_000_000, micro_usd % 1_000_000 / 10_000)
 }
 
-/// What a day cost so far.
+/// Returns the spending of a day so far.
 pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
     board.ledger.get(&(day, agent.cloned())).copied().unwrap_or_default()
 }
 
-/// The budgets that a piece of work falls under, from the narrowest, with what is spent of each. The time of what runs
-/// counts as it passes; it is written down when it ends.
+/// Returns the budgets that cover a piece of work, the narrowest first, with the spending of each.
+/// The running time of live attempts is included here; it is recorded when they end.
 fn over_work(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Vec<(Scope, Spend)> {
     let day = day_of(now);
     let mut found = vec![(Scope::EachTask, task.spent), (Scope::Task(task.id), task.spent)];
@@ -239,7 +242,7 @@ fn over_work(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Vec<(Sc
     found
 }
 
-/// The live attempts that use up this budget of `task`'s.
+/// Returns the live attempts that spend from this budget of `task`.
 fn running<'a>(board: &'a Board, scope: &'a Scope, task: &'a Task) -> impl Iterator<Item = &'a Attempt> {
     board.attempts.values().map(|it| &**it).filter(|it| it.supervised).filter(move |it| match scope {
         Scope::Attempt => false,
@@ -250,19 +253,20 @@ fn running<'a>(board: &'a Board, scope: &'a Scope, task: &'a Task) -> impl Itera
     })
 }
 
-/// How much time the wider budgets leave an attempt of this task, if any of them counts time.
+/// Returns the time that the wider budgets leave for an attempt of this task, if one of them limits
+/// time.
 pub(crate) fn wall_left(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
     let left = |(scope, spend): (Scope, Spend)| {
         let most = board.budgets.get(&scope)?.ceiling.wall_ms?;
-        // Several use it up at once.
+        // Several attempts spend the time together.
         let together = running(board, &scope, task).count().max(1) as u64;
         Some(most.saturating_sub(spend.wall_ms) / together)
     };
     over_work(board, task, agent, now).into_iter().filter_map(left).min()
 }
 
-/// Says anew when the time of everything that runs is looked at: with one more at it, or another ceiling, less may be
-/// left, or more.
+/// Sets the time of the next check anew for all running attempts. A new attempt or a changed
+/// ceiling changes the time that is left.
 pub(crate) fn clock_all(draft: &mut Draft, now: Now) {
     let counted = draft.board().budgets.values().any(|it| it.scope != Scope::Attempt && it.ceiling.wall_ms.is_some());
     let running: Vec<AttemptId> =
@@ -270,19 +274,20 @@ pub(crate) fn clock_all(draft: &mut Draft, now: Now) {
     running.into_iter().for_each(|it| clock(draft, it, now));
 }
 
-/// Says when the time left to a running attempt is looked at next.
+/// Sets the time of the next check of a running attempt's remaining time.
 fn clock(draft: &mut Draft, id: AttemptId, now: Now) {
     let Some(attempt) = draft.board().attempts.get(&id).filter(|it| it.supervised).cloned() else { return };
     let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
     let left = wall_left(draft.board(), &task, &attempt.agent, now);
-    // Not at every millisecond, when several come near the end together.
+    // The minimum interval avoids a check every millisecond when several attempts near the end
+    // together.
     let wall_at = left.map(|it| now.at + it.max(100));
     if attempt.wall_at != wall_at {
         draft.record(Event::AttemptClocked(Clocked { attempt: id, wall_at }));
     }
 }
 
-/// Looks whether time is left to a running attempt, and when to look again.
+/// Checks the remaining time of a running attempt, and sets the time of the next check.
 pub(crate) fn tick(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     enforce(draft, &attempt, now)?;
@@ -290,19 +295,20 @@ pub(crate) fn tick(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Ref
     Ok(())
 }
 
-/// A budget that is nearly or wholly used up.
+/// A budget of which at least 80 % are spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Short {
     pub scope: Scope,
-    /// Whose share of it that is, where each has one of its own: `A5`, `T7`.
+    /// The attempt or task whose share this is, for scopes in which each has its own: `A5`, `T7`.
     pub whose: Option<String>,
-    /// What is spent of what.
+    /// The amount spent, and the limit.
     pub text: String,
-    /// Nothing is left: what falls under it does not start.
+    /// Nothing is left, so nothing that the budget covers starts.
     pub empty: bool,
 }
 
-/// The budgets of which 80 % are gone, each once, with the worst of those who have a share of their own.
+/// Returns the budgets of which at least 80 % are spent, each once. For scopes in which each
+/// attempt or task has its own share, the first share found at that level counts.
 pub fn short(board: &Board, now: Now) -> Vec<Short> {
     let day = day_of(now);
     let ran = |it: &Attempt| now.at.saturating_sub(it.started_at);
@@ -332,7 +338,7 @@ pub fn short(board: &Board, now: Now) -> Vec<Short> {
     board.budgets.values().filter_map(|it| look(it)).collect()
 }
 
-/// Which budget keeps a task from being started by this agent, in words.
+/// Returns the budget that keeps this agent from starting a task, as a sentence.
 pub fn blocks(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<String> {
     if board.budgets.is_empty() {
         return None;
@@ -344,7 +350,7 @@ pub fn blocks(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option
     })
 }
 
-/// What a budget is called in a sentence.
+/// Returns the name of a budget in a sentence.
 pub fn name(scope: &Scope) -> String {
     match scope {
         Scope::Attempt => "an attempt".into(),
@@ -355,7 +361,7 @@ pub fn name(scope: &Scope) -> String {
     }
 }
 
-/// Writes down what an attempt used, and does what follows from it.
+/// Records an attempt's spending, warns, and stops the attempt when a budget is used up.
 pub(crate) fn spend(draft: &mut Draft, id: AttemptId, spend: Spend, now: Now) -> Result<(), Refusal> {
     if spend.is_nothing() {
         return Ok(());
@@ -366,18 +372,18 @@ pub(crate) fn spend(draft: &mut Draft, id: AttemptId, spend: Spend, now: Now) ->
     enforce(draft, &attempt, now)
 }
 
-/// Writes down what an attempt used, and no more.
+/// Records an attempt's spending without any check.
 pub(crate) fn note(draft: &mut Draft, id: AttemptId, spend: Spend) {
     let day = day_of(draft.now());
     draft.record(Event::BudgetSpent(Spent { attempt: id, day, spend }));
 }
 
-/// Stops what a budget no longer covers.
+/// Stops or parks an attempt whose budget is used up.
 fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal> {
     if attempt.stopping.is_some() || attempt.ended.is_some() || attempt.phase != attempt::Phase::Working {
-        return Ok(()); // what is done is done: its work is judged and landed for what it cost
+        return Ok(()); // finished work is judged and landed, whatever it cost
     }
-    // The turn that runs was still allowed.
+    // The turn that is running was still allowed.
     let running = u64::from(attempt.talk.in_turn);
     let begun = |spend: Spend| Spend { turns: spend.turns.saturating_sub(running), ..spend };
     let own = draft.board().budgets.get(&Scope::Attempt);
@@ -390,7 +396,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     let task = task::find(draft.board(), attempt.task)?;
     let wider = over_work(draft.board(), &task, &attempt.agent, now).into_iter().find_map(|(scope, spend)| {
         let budget = draft.board().budgets.get(&scope)?;
-        // The last attempt that a budget of attempts allows may of course go on.
+        // The last attempt that a budget of attempts allows may go on.
         let ceiling = Ceiling { attempts: None, ..budget.ceiling };
         reached(&ceiling, &begun(spend), 100).map(|text| format!("the budget of {} is used up: {text}", name(&scope)))
     });
@@ -400,7 +406,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     }
 }
 
-/// Says once when 80 % of a budget are gone.
+/// Warns once when 80 % of a budget are spent.
 fn warn(draft: &mut Draft, attempt: &Attempt, now: Now) {
     if draft.board().budgets.is_empty() {
         return;

@@ -1,6 +1,7 @@
-//! The bus: messages in channels, with labels and mentions, and each agent's place in what it has read.
+//! The bus: messages in channels, with labels and mentions, and the position up to which each agent
+//! has read a channel.
 //!
-//! Messages are history: the board knows only how many there were; the store keeps and searches them.
+//! Messages are history. The board knows only their number; the store keeps them and searches them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,25 +14,26 @@ use crate::ids::{AgentName, ChannelName, FiringId, Label, MessageId, Now, Projec
 use crate::refusal::Refusal;
 use crate::steer;
 
-/// An entry of a channel.
+/// A message in a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Message {
     pub id: MessageId,
     pub channel: ChannelName,
-    /// Who really sent it.
+    /// The verified sender.
     pub sender: Actor,
     pub text: String,
     pub labels: Vec<Label>,
     /// Agents named in the text as `@name`.
     pub mentions: Vec<AgentName>,
     pub reply_to: Option<MessageId>,
-    /// The first message of the thread that it is in; nothing when it begins one.
+    /// The first message of the thread; absent for a message that begins a thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
-    /// How many hooks, one after the other, led to it: 0 when somebody sent it of their own accord.
+    /// The length of the chain of hooks that led to the message: 0 for a message that no hook
+    /// caused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u32,
     pub wall: u64,
@@ -42,40 +44,41 @@ fn is_zero(it: &u32) -> bool {
 }
 
 impl Message {
-    /// The first message of its thread: itself, if it begins one.
+    /// Returns the first message of the thread, which may be this message.
     pub fn root(&self) -> MessageId {
         self.thread.unwrap_or(self.id)
     }
 
-    /// Whether an agent may read it: everybody reads a channel, and a message to one agent only its two ends.
+    /// Returns whether an agent may read the message. Everybody reads a channel; only the sender
+    /// and the addressee read a message to one agent.
     pub fn may_be_read_by(&self, agent: &AgentName) -> bool {
         let to = addressee(&self.channel);
         to.is_none_or(|it| it == agent.as_str()) || self.sender == Actor::Agent(agent.clone())
     }
 }
 
-/// Whose mailbox a channel is.
+/// Returns the agent whose mailbox a channel is.
 pub fn addressee(channel: &ChannelName) -> Option<&str> {
     channel.as_str().strip_prefix('@')
 }
 
-/// A file that goes with a message. Its bytes are kept by their hash, beside the store.
+/// A file attached to a message. Its bytes are stored by their hash, next to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attachment {
-    /// What the file was called.
+    /// The name of the file.
     pub name: String,
     pub bytes: u64,
-    /// SHA-256 of what is in it, in hex.
+    /// SHA-256 of the content, in hex.
     pub sha256: String,
 }
 
-/// The most files that go with one message.
+/// The largest number of attachments of one message.
 pub const MOST_ATTACHMENTS: usize = 10;
-/// The most bytes of one of them.
+/// The largest size of an attachment.
 pub const LARGEST_ATTACHMENT: u64 = 4 * 1024 * 1024;
 
-/// How far an agent has read a channel.
+/// The position up to which an agent has read a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cursor {
@@ -89,7 +92,7 @@ facts! {
     CursorMoved { agent: AgentName, channel: ChannelName, read: MessageId }
 }
 
-/// What is asked of [`post`].
+/// The arguments of [`post`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Post {
@@ -101,18 +104,18 @@ pub struct Post {
     pub reply_to: Option<MessageId>,
 }
 
-/// What a message has besides: found out by whoever posts it, not by who asks for it.
+/// Properties of a message that the server determines and that the sender does not choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Extra {
-    /// The first message of the thread of what it answers; that itself, if not given.
+    /// The first message of the thread of `reply_to`. If absent, `reply_to` itself is that message.
     pub thread: Option<MessageId>,
     pub attachments: Vec<Attachment>,
-    /// The hook's command that posts it.
+    /// The firing whose hook command posts the message.
     pub firing: Option<FiringId>,
 }
 
-/// The longest text of a message.
+/// The largest text of a message, in bytes.
 pub const LONGEST_TEXT: usize = 64 * 1024;
 
 /// Posts a message as `sender`.
@@ -120,14 +123,15 @@ pub fn post(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<Mes
     post_with(draft, ask, Extra::default(), sender, now)
 }
 
-/// [`post`], and what was posted.
+/// Like [`post`], but returns the message.
 pub(crate) fn post_made(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<Message, Refusal> {
     let message = made(draft, ask, Extra::default(), sender, now)?;
     draft.record(Event::MessagePosted(Posted { message: message.clone() }));
     Ok(message)
 }
 
-/// Answers a message where it was posted, in its thread; a message to one agent is answered to who sent it.
+/// Replies to a message in its thread. The reply to a message in a mailbox goes to the mailbox of
+/// its sender.
 pub fn reply(
     draft: &mut Draft,
     to: &Message,
@@ -144,7 +148,7 @@ pub fn reply(
     post_with(draft, ask, Extra { thread: Some(to.root()), ..Extra::default() }, sender, now)
 }
 
-/// [`post`] with what else belongs to it.
+/// Like [`post`], with further properties.
 pub fn post_with(draft: &mut Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Result<MessageId, Refusal> {
     let message = made(draft, ask, extra, sender, now)?;
     let id = message.id;
@@ -155,12 +159,12 @@ pub fn post_with(draft: &mut Draft, ask: Post, extra: Extra, sender: Actor, now:
 fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Result<Message, Refusal> {
     if ask.text.trim().is_empty() || ask.text.len() > LONGEST_TEXT {
         return Err(Refusal::invalid(
-            "a message has 1 to 65536 bytes of text",
-            "write a file and name its path in the message",
+            "a message must have 1 to 65536 bytes of text",
+            "put the text into a file and name its path in the message",
         ));
     }
     if ask.labels.len() > 20 {
-        return Err(Refusal::invalid("a message has at most 20 labels", "drop some"));
+        return Err(Refusal::invalid("a message is limited to 20 labels", "remove some labels"));
     }
     if let Some(to) = ask.reply_to
         && to.0 > draft.board().counters.message
@@ -172,8 +176,8 @@ fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Resu
     }
     if extra.attachments.len() > MOST_ATTACHMENTS {
         return Err(Refusal::invalid(
-            format!("a message has at most {MOST_ATTACHMENTS} attachments"),
-            "send the others with another message",
+            format!("a message is limited to {MOST_ATTACHMENTS} attachments"),
+            "send the other files with another message",
         ));
     }
     let id = MessageId(draft.board().counters.message + 1);
@@ -201,12 +205,12 @@ fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Resu
     })
 }
 
-/// The channel of a project.
+/// Returns the channel of a project.
 pub fn channel_of(project: &ProjectName) -> ChannelName {
-    ChannelName::new(project.as_str()).expect("a project's name is a channel's name")
+    ChannelName::new(project.as_str()).expect("every project name is a valid channel name")
 }
 
-/// Posts a message of Regatta's own.
+/// Posts a message as Regatta.
 pub(crate) fn say(
     draft: &mut Draft,
     channel: ChannelName,
@@ -217,8 +221,8 @@ pub(crate) fn say(
     post(draft, Post { channel, text, labels, reply_to }, Actor::Regatta, now)
 }
 
-/// The labels that a message gets by itself: `lead:NAME` when its sender works for a lead, or is one. The nearest above
-/// it by name counts, as `a/b` works for `a`.
+/// Returns the labels that a message gets automatically: `lead:NAME` if its sender is a lead or
+/// works for one. By name, `a/b` works for `a`, and the nearest lead counts.
 fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
     let Actor::Agent(sender) = sender else { return vec![] };
     let leads = |name: &&str| {
@@ -229,17 +233,18 @@ fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
     lead.and_then(|it| Label::new(&format!("lead:{it}")).ok()).into_iter().collect()
 }
 
-/// An agent's name and those above it, nearest first: `a/b/c`, `a/b`, `a`.
+/// Returns an agent's name and the names above it, nearest first: `a/b/c`, `a/b`, `a`.
 fn ancestry(name: &AgentName) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name.as_str()), |it| it.rsplit_once('/').map(|it| it.0))
 }
 
-/// Whether `child` is `parent` or somewhere below it.
+/// Returns whether `child` is `parent` or a name below it.
 pub fn is_of(child: &AgentName, parent: &AgentName) -> bool {
     ancestry(child).any(|it| it == parent.as_str())
 }
 
-/// Says a message to the members of teams it is for, into their sessions: who is named in it, or whose channel it is in.
+/// Sends a message into the sessions of the team members that it mentions or whose mailbox it is
+/// in.
 pub(crate) fn deliver(draft: &mut Draft, message: &Message) {
     let board = draft.board();
     let mut to: Vec<AgentName> = message.mentions.clone();
@@ -263,7 +268,7 @@ pub(crate) fn deliver(draft: &mut Draft, message: &Message) {
     }
 }
 
-/// Moves an agent's cursor forward; it never goes back.
+/// Moves an agent's cursor forward. A cursor never moves back.
 pub fn mark_read(draft: &mut Draft, agent: AgentName, channel: ChannelName, read: MessageId) -> Result<(), Refusal> {
     if read.0 > draft.board().counters.message {
         return Err(Refusal::missing(format!("there is no message {read}"), "see them: regatta msg history CHANNEL"));
@@ -275,7 +280,7 @@ pub fn mark_read(draft: &mut Draft, agent: AgentName, channel: ChannelName, read
     Ok(())
 }
 
-/// The names after an `@` that starts a word, each once, in order.
+/// Returns the names after each `@` that starts a word, each once, in order.
 pub fn mentions(text: &str) -> Vec<AgentName> {
     let mut found: Vec<AgentName> = Vec::new();
     let mut before = ' ';

@@ -1,11 +1,12 @@
 //! Claims: exclusive or shared leases on URI patterns, with a deadline and a fencing token.
 //!
-//! One rule of exclusion for everybody: two claims that overlap never live together unless both are shared,
-//! not even when one owner asks twice. Only work and the agent that does it do not exclude each other, see
-//! [`identity`]. Who must wait stands in one line, in order of arrival; a newcomer that overlaps an earlier waiter
-//! stands behind it. Deadlock is refused at the door: a wait that would close a cycle of owners is never written down.
+//! The same rule holds for everybody: two overlapping claims exist at the same time only if both
+//! are shared, even when one owner asks twice. The only exception is an agent and its own work, see
+//! [`identity`]. Requests that must wait form one queue in order of arrival. A new request that
+//! overlaps an earlier wait is queued behind it. A wait that would close a cycle of owners is
+//! refused and never stored, so there is no deadlock.
 
-mod identity; // the task, the workspace and the name that running work holds
+mod identity; // the task, the workspace and the agent's name that running work holds
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,7 +26,7 @@ pub(crate) use identity::{
 };
 pub use identity::{check_known, held_by_work};
 
-/// Who holds a claim.
+/// The holder of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -45,7 +46,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Whether others may hold the same at the same time.
+/// The sharing rule of a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -55,7 +56,7 @@ pub enum Mode {
     Shared,
 }
 
-/// A lease that is held.
+/// A lease that somebody holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
@@ -63,25 +64,27 @@ pub struct Claim {
     pub owner: Owner,
     pub uris: Vec<Uri>,
     pub mode: Mode,
-    /// Rises with every grant in the fleet: the revision of the grant.
+    /// The revision at which the claim was granted. It is higher than every earlier token of the
+    /// fleet.
     pub token: u64,
-    /// How long it lives without renewal; `None` while something supervised keeps it alive.
+    /// The time to live without renewal. `None` while a supervised owner keeps the claim alive.
     pub ttl_ms: Option<u64>,
-    /// When it expires, on the fleet clock.
+    /// The time of expiry, on the fleet clock.
     pub expires_at: Option<u64>,
-    /// The moment past which no renewal reaches.
+    /// The latest time to which a renewal can extend the claim, on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_at: Option<u64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memo: String,
-    /// The place in line it came from, so that a caller whose reply was lost finds it again.
+    /// The wait that the claim was granted to, so that a caller that lost the reply finds its
+    /// claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_wait: Option<WaitId>,
-    /// When it was granted, for people.
+    /// The date of the grant, for people.
     pub granted_wall: u64,
 }
 
-/// A place in the line.
+/// A queued request for a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wait {
@@ -91,12 +94,12 @@ pub struct Wait {
     pub mode: Mode,
     pub ttl_ms: u64,
     pub memo: String,
-    /// When the wait ends without a grant, on the fleet clock.
+    /// The time at which the wait ends without a grant, on the fleet clock.
     pub until_at: u64,
     pub since_wall: u64,
 }
 
-/// Why a claim ended.
+/// The reason why a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -106,7 +109,7 @@ pub enum EndCause {
     OwnerEnded,
 }
 
-/// Why a wait ended without a grant.
+/// The reason why a wait ended without a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -116,17 +119,17 @@ pub enum WaitCause {
 }
 
 facts! {
-    /// A claim was granted; `wait` is the place in the line it came from.
+    /// A claim was granted. `wait` is the wait that it was granted to.
     Granted { claim: Claim, wait: Option<WaitId> }
     Renewed { claim: ClaimId, expires_at: Option<u64> }
-    /// A claim passed to another owner without ever being free.
+    /// A claim passed to another owner, and was never free in between.
     Transferred { claim: ClaimId, to: Owner }
     Released { claim: ClaimId, cause: EndCause }
     Queued { wait: Wait }
     WaitEnded { wait: WaitId, cause: WaitCause }
 }
 
-/// What is asked of [`acquire`].
+/// The arguments of [`acquire`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Acquire {
@@ -135,14 +138,14 @@ pub struct Acquire {
     #[serde(default)]
     pub mode: Mode,
     pub ttl_ms: u64,
-    /// How long to stand in line; 0 means only to try.
+    /// The longest time to wait; with 0 the request does not wait.
     #[serde(default)]
     pub wait_ms: u64,
     #[serde(default)]
     pub memo: String,
 }
 
-/// What [`acquire`] gives.
+/// The result of [`acquire`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
@@ -151,40 +154,50 @@ pub enum Acquired {
     Waiting { wait: WaitId, position: usize },
 }
 
-/// The longest a claim lives without renewal: a week.
+/// The longest time to live without renewal: a week.
 pub const LONGEST_TTL_MS: u64 = 7 * 24 * 3_600_000;
-/// The longest anybody stands in line: a day.
+/// The longest wait for a claim: a day.
 pub const LONGEST_WAIT_MS: u64 = 24 * 3_600_000;
-/// How long the trunk may be held by hand, whatever is renewed, unless its project says otherwise.
+/// The longest time for which an agent may hold the trunk by hand, in spite of renewals, unless the
+/// project sets another limit.
 pub const LONGEST_TRUNK_HOLD_MS: u64 = 600_000;
-/// The most patterns in one claim.
+/// The largest number of patterns in one claim.
 pub const MOST_URIS: usize = 512;
 
-/// Grants the set at once, or stands in line for it, or says who is in the way.
+/// Grants all URIs at once, or queues a wait for them, or refuses and names the holders.
 pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired, Refusal> {
     if ask.uris.is_empty() || ask.uris.len() > MOST_URIS {
         return Err(Refusal::invalid(
-            format!("a claim names 1 to {MOST_URIS} URIs"),
-            "name what you need: regatta claim acquire file://shop/src/**",
+            format!("a claim must name 1 to {MOST_URIS} URIs"),
+            "name the files that you need: regatta claim acquire file://shop/src/**",
         ));
     }
     if ask.ttl_ms == 0 || ask.ttl_ms > LONGEST_TTL_MS {
-        return Err(Refusal::invalid("a claim lives for 1 ms to 7 days", "give a shorter --ttl and renew it"));
+        return Err(Refusal::invalid(
+            "--ttl must be between 1 ms and 7 days",
+            "give a shorter --ttl and renew the claim: regatta claim renew",
+        ));
     }
     if ask.wait_ms > LONGEST_WAIT_MS {
-        return Err(Refusal::invalid("nobody waits longer than a day", "give a shorter --wait"));
+        return Err(Refusal::invalid("--wait is limited to 24h", "give a shorter --wait"));
     }
     if ask.memo.len() > 500 {
-        return Err(Refusal::invalid("a memo has at most 500 bytes", "say it shorter, or post it: regatta msg send"));
+        return Err(Refusal::invalid(
+            "--memo is limited to 500 bytes",
+            "shorten the memo, or send a message: regatta msg send",
+        ));
     }
-    // Whoever has ended holds nothing, however late its request comes (L11).
+    // An owner that has ended holds nothing, however late its request arrives (L11).
     let ended = match &ask.owner {
         Owner::Agent(_) => false,
         Owner::Attempt(id) => !draft.board().attempts.contains_key(id),
         Owner::Landing(id) => !draft.board().landings.contains_key(id),
     };
     if ended {
-        return Err(Refusal::invalid(format!("{} has ended", ask.owner), "claim it in an agent's own name"));
+        return Err(Refusal::invalid(
+            format!("{} has ended, so it cannot hold a claim", ask.owner),
+            "claim the URIs for an agent: regatta claim acquire URI --as AGENT",
+        ));
     }
     let aliased = identity::aliased(draft.board(), &ask.uris);
     ask.uris.extend(aliased);
@@ -192,8 +205,7 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
     let wanted = Wanted { uris: &ask.uris, mode: ask.mode, line: None, party };
     let holders = conflicts(draft.board(), wanted, now);
     if holders.is_empty() {
-        let (ttl_ms, id, token) = grant(draft, ask, None, now);
-        return Ok(Acquired::Granted { claim: id, token, ttl_ms });
+        return Ok(grant(draft, ask, None, now));
     }
     if ask.wait_ms == 0 {
         return Err(Refusal::ClaimHeld { holders });
@@ -217,17 +229,19 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
     Ok(Acquired::Waiting { wait: id, position: position(draft, id) })
 }
 
-/// What work needs for itself while it runs or lands.
+/// The claims that work needs while it runs or lands.
 pub(crate) struct WorkClaims {
     pub(crate) files: Vec<Uri>,
-    /// Whether other work may hold the files, too.
+    /// The mode for the files: with `Shared`, other work may hold them too.
     pub(crate) mode: Mode,
-    /// What nobody else may hold, and what work holds by running: see [`identity`].
+    /// URIs that nobody else may hold and that the work holds implicitly while it runs, see
+    /// [`identity`].
     pub(crate) identity: Vec<Uri>,
 }
 
-/// Grants an attempt its files for as long as it lives, or says who is in the way of these or of its identity. It never
-/// waits: a task that cannot have them yet is simply not ready.
+/// Grants an attempt its files for as long as it lives, or refuses and names the holders of these
+/// files or of its identity. An attempt never waits for claims, because a task that cannot have
+/// them yet is not ready.
 pub(crate) fn acquire_for_attempt(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -243,12 +257,12 @@ pub(crate) fn acquire_for_attempt(
     Ok(())
 }
 
-/// Grants a landing the files of its work again; the caller has seen that they are free.
+/// Grants a landing the files of its work again. The caller has checked that they are free.
 pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, claims: WorkClaims, now: Now) {
     hold(draft, Owner::Landing(landing), claims.files, claims.mode, now);
 }
 
-/// Returns who keeps work of `agent` from having what it needs.
+/// Returns the claims and waits of others that keep work of `agent` from starting.
 pub(crate) fn work_conflicts(board: &Board, claims: &WorkClaims, agent: &AgentName, now: Now) -> Vec<Holder> {
     let party = Party::Work(agent);
     let files = Wanted { uris: &claims.files, mode: claims.mode, line: None, party };
@@ -256,17 +270,19 @@ pub(crate) fn work_conflicts(board: &Board, claims: &WorkClaims, agent: &AgentNa
     [files, identity].into_iter().flat_map(|wanted| conflicts(board, wanted, now)).collect()
 }
 
-/// Grants an agent its own name for as long as it is at work; the caller has seen that it is free.
+/// Grants an agent its own name for as long as it works. The caller has checked that the name is
+/// free.
 pub(crate) fn hold_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
-    hold_as(draft, (Owner::Agent(name.clone()), memo), vec![Uri::of_agent(name)], Mode::Exclusive, now);
+    hold_as(draft, Owner::Agent(name.clone()), memo, vec![Uri::of_agent(name)], Mode::Exclusive, now);
 }
 
-/// Grants what lives as long as its owner.
+/// Grants a claim that lives as long as its owner.
 fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, mode: Mode, now: Now) {
-    hold_as(draft, (owner, String::new()), uris, mode, now);
+    hold_as(draft, owner, String::new(), uris, mode, now);
 }
 
-fn hold_as(draft: &mut Draft, (owner, memo): (Owner, String), uris: Vec<Uri>, mode: Mode, now: Now) {
+/// Grants a claim that lives as long as its owner, with a memo. Without URIs, does nothing.
+fn hold_as(draft: &mut Draft, owner: Owner, memo: String, uris: Vec<Uri>, mode: Mode, now: Now) {
     if uris.is_empty() {
         return;
     }
@@ -287,8 +303,8 @@ fn hold_as(draft: &mut Draft, (owner, memo): (Owner, String), uris: Vec<Uri>, mo
     draft.record(Event::ClaimGranted(Granted { claim, wait: None }));
 }
 
-/// The only place where a leased claim comes to be.
-fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> (u64, ClaimId, u64) {
+/// Grants a claim with a time to live. No other function creates such a claim.
+fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acquired {
     let id = ClaimId(draft.board().counters.claim + 1);
     let token = draft.next_revision();
     let by_hand = matches!(ask.owner, Owner::Agent(_));
@@ -308,11 +324,11 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> (u6
         granted_wall: now.wall,
     };
     draft.record(Event::ClaimGranted(Granted { claim, wait }));
-    (expires_at - now.at, id, token)
+    Acquired::Granted { claim: id, token, ttl_ms: expires_at - now.at }
 }
 
-/// How long somebody waits for these: for a trunk, by hand, no longer than the project's `merge_timeout`, so that they
-/// take other work instead.
+/// Returns the longest allowed wait for `ask`. A wait by hand for a trunk is limited to the
+/// project's `merge_timeout`, so that the agent does other work instead.
 fn longest_wait(board: &Board, ask: &Acquire) -> u64 {
     let by_hand = matches!(ask.owner, Owner::Agent(_)) && ask.uris.iter().any(is_trunk);
     let named = |project: &Project| ask.uris.iter().any(|it| it.overlaps(&Uri::of_trunk(&project.name)));
@@ -320,38 +336,39 @@ fn longest_wait(board: &Board, ask: &Acquire) -> u64 {
     allowed.map(|it| it.settings.landing.merge_timeout.ms()).filter(|it| *it > 0).min().unwrap_or(u64::MAX)
 }
 
-/// The projects whose trunks these are.
+/// Returns the projects whose trunk one of `uris` names.
 pub(crate) fn trunks<'a>(board: &'a Board, uris: &'a [Uri]) -> impl Iterator<Item = &'a Project> {
     let trunk = |it: &&Project| uris.iter().any(|uri| is_trunk(uri) && uri.overlaps(&Uri::of_trunk(&it.name)));
     board.projects.values().map(|it| &**it).filter(trunk)
 }
 
-/// How long these trunks may be held by hand: what the strictest of their projects allows.
+/// Returns how long these trunks may be held by hand: the smallest `max_hold` of their projects.
 fn longest_hold(board: &Board, uris: &[Uri]) -> u64 {
     let named = |project: &Project| uris.iter().any(|it| it.overlaps(&Uri::of_trunk(&project.name)));
     let allowed = board.projects.values().filter(|it| named(it)).map(|it| it.settings.landing.max_hold.ms());
     allowed.min().unwrap_or(LONGEST_TRUNK_HOLD_MS)
 }
 
-/// Says that the claim is held with this token and gives the project's trunk to itself, or why it is not.
+/// Checks that the claim `under` is held with its token, and that it holds the project's trunk
+/// exclusively.
 pub(crate) fn lends_trunk(board: &Board, under: &landing::Under, project: &ProjectName) -> Result<(), Refusal> {
     let claim = held_on(board, under.claim, under.token)?;
     let trunk = Uri::of_trunk(project);
     if claim.mode != Mode::Exclusive || !claim.uris.iter().any(|it| it.overlaps(&trunk)) {
         return Err(Refusal::invalid(
-            format!("{} does not hold {trunk} for itself", under.claim),
+            format!("{} does not hold {trunk} exclusively", under.claim),
             format!("regatta claim acquire {trunk} --ttl 120s --wait 60s"),
         ));
     }
     Ok(())
 }
 
-/// Whether it names a project's trunk, or might.
+/// Returns whether `uri` names a project's trunk, or is a pattern that may match a trunk.
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
     uri.as_str().strip_prefix("workspace://").is_some_and(|it| it.ends_with("/default") || it.contains(['*', '?']))
 }
 
-/// Prolongs a claim by its TTL. Needs the token (L8).
+/// Extends a claim by its TTL and returns the time left in milliseconds. Needs the token (L8).
 pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64, Refusal> {
     let claim = held(draft, id, token)?;
     let Some(ttl_ms) = claim.ttl_ms else { return Ok(0) };
@@ -364,8 +381,8 @@ pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64
 /// Ends a claim. Needs the token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
     let claim = held(draft, id, token)?;
-    // What lives as long as its owner is not let go of before, nor is the fence of a landing; a lease that an attempt
-    // asked for is its own to end.
+    // A claim that lives as long as its owner, and the fence of a landing, cannot be released
+    // early. An attempt may release a lease that it asked for.
     if claim.ttl_ms.is_none() || matches!(claim.owner, Owner::Landing(_)) {
         let by = claim.owner.to_string();
         return Err(Refusal::InUse { what: id.to_string(), by });
@@ -399,7 +416,7 @@ pub fn release_all(draft: &mut Draft, owner: &Owner) {
     }
 }
 
-/// Ends an owner's leased claims and leaves those it keeps by being alive.
+/// Ends an owner's leased claims and keeps the claims that live as long as the owner.
 pub(crate) fn release_leased(draft: &mut Draft, owner: &Owner) {
     for claim in draft.board().claims_of(owner) {
         if draft.board().claims.get(&claim).is_some_and(|it| it.ttl_ms.is_some()) {
@@ -408,7 +425,8 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &Owner) {
     }
 }
 
-/// The lowest ports of a range that nobody holds or waits for, as many as are asked for, or who is in the way.
+/// Returns the lowest `count` ports of a range that nobody holds or waits for, or refuses and names
+/// some holders.
 pub(crate) fn free_ports(draft: &Draft, count: usize, range: (u16, u16), now: Now) -> Result<Vec<u16>, Refusal> {
     let (mut ports, mut holders) = (Vec::new(), Vec::new());
     for port in range.0..=range.1 {
@@ -422,18 +440,20 @@ pub(crate) fn free_ports(draft: &Draft, count: usize, range: (u16, u16), now: No
             holders.extend(in_the_way);
         }
     }
-    match () {
-        () if ports.len() == count => Ok(ports),
-        () if holders.is_empty() => Err(Refusal::invalid(
-            format!("workspace.ports is {count}, and {} to {} are fewer ports", range.0, range.1),
-            "widen workspace.port_range in regatta.toml, or ask for fewer",
-        )),
-        () => Err(Refusal::ClaimHeld { holders }),
+    if ports.len() == count {
+        return Ok(ports);
     }
+    if holders.is_empty() {
+        return Err(Refusal::invalid(
+            format!("workspace.ports is {count}, but workspace.port_range {}-{} is smaller", range.0, range.1),
+            "widen workspace.port_range in regatta.toml, or lower workspace.ports",
+        ));
+    }
+    Err(Refusal::ClaimHeld { holders })
 }
 
-/// Grants an attempt ports for as long as it lives. A landing listens nowhere, so they end with the attempt
-/// ([`transfer_all`]).
+/// Grants an attempt ports for as long as it lives. A landing listens on no port, so the ports end
+/// with the attempt ([`transfer_all`]).
 pub(crate) fn lease_ports(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -442,14 +462,15 @@ pub(crate) fn lease_ports(
     now: Now,
 ) -> Result<Vec<u16>, Refusal> {
     let ports = free_ports(draft, count, range, now)?;
-    // Each by itself: one that turns out to be taken is replaced alone.
+    // Each port has its own claim, so that a port that turns out to be taken is replaced alone.
     for port in &ports {
         hold(draft, Owner::Attempt(attempt), vec![Uri::of_port(*port)], Mode::Exclusive, now);
     }
     Ok(ports)
 }
 
-/// Hands every claim of one owner to another, without a moment in between. Ports are not handed on.
+/// Transfers every claim of one owner to another, so that no claim is free in between. Ports are
+/// not transferred.
 pub fn transfer_all(draft: &mut Draft, from: &Owner, to: &Owner) {
     let ports = |claim: &ClaimId| draft.board().claims.get(claim).is_some_and(|it| it.uris.iter().all(Uri::is_port));
     let claims: Vec<_> = draft.board().claims_of(from).into_iter().filter(|it| !ports(it)).collect();
@@ -458,7 +479,7 @@ pub fn transfer_all(draft: &mut Draft, from: &Owner, to: &Owner) {
     }
 }
 
-/// Takes the trunk for a landing, or says who has it.
+/// Grants a landing the trunk and returns the token, or refuses and names the holder.
 pub fn take_trunk(draft: &mut Draft, landing: LandingId, trunk: Uri, now: Now) -> Result<u64, Refusal> {
     let ask = Acquire {
         owner: Owner::Landing(landing),
@@ -474,10 +495,11 @@ pub fn take_trunk(draft: &mut Draft, landing: LandingId, trunk: Uri, now: Now) -
     }
 }
 
-/// How long a landing may take to move the trunk before its fence falls.
+/// The time that a landing has to move the trunk before its fence expires.
 pub const TRUNK_TTL_MS: u64 = 120_000;
 
-/// Writes down that a claim's lease ran out, if it did. Expiry is an event, never a reader's comparison.
+/// Records the expiry of a claim whose deadline has passed. Expiry is an event, and no reader
+/// compares times.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     let due = draft.board().claims.get(&id).is_some_and(|it| it.expires_at.is_some_and(|at| at <= now.at));
     if due {
@@ -485,21 +507,22 @@ pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     }
 }
 
-/// Ends a wait whose time ran out.
+/// Ends a wait whose deadline has passed.
 pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
     if draft.board().waits.get(&id).is_some_and(|it| it.until_at <= now.at) {
         draft.record(Event::ClaimWaitEnded(WaitEnded { wait: id, cause: WaitCause::TimedOut }));
     }
 }
 
-/// Ends a wait whose caller hung up. Asking twice is harmless.
+/// Ends a wait whose caller disconnected. A second call does nothing.
 pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
     if draft.board().waits.contains_key(&id) {
         draft.record(Event::ClaimWaitEnded(WaitEnded { wait: id, cause: WaitCause::CallerGone }));
     }
 }
 
-/// Gives every leased claim one fresh TTL after the daemon was away: nobody could renew meanwhile (L5).
+/// Renews every leased claim by one TTL after the daemon was down, because nobody could renew in
+/// the meantime (L5).
 pub fn refresh(draft: &mut Draft, now: Now) {
     let leased: Vec<_> = draft.board().claims.values().filter(|it| it.ttl_ms.is_some()).cloned().collect();
     for claim in leased {
@@ -510,7 +533,8 @@ pub fn refresh(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Grants what became free to those who wait for it, in order of arrival. `freed` is what ended just now.
+/// Grants the waits that became possible, in order of arrival. `freed` are the URIs that just
+/// became free.
 pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
     let candidates: BTreeSet<u64> =
         freed.iter().flat_map(|uri| draft.board().waiting.overlapping(uri).map(|it| it.0)).collect();
@@ -530,14 +554,15 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
     }
 }
 
-/// Who holds, or waits earlier for, something that these URIs overlap.
+/// Returns the holders, and the earlier waits, that overlap these URIs.
 ///
-/// `line` is the asker's own place: only waiters before it count, and without one all do (L9).
+/// `line` is the asker's own wait. Only waits before it count; without `line`, all waits count
+/// (L9).
 pub fn in_the_way(draft: &Draft, uris: &[Uri], mode: Mode, line: Option<WaitId>, now: Now) -> Vec<Holder> {
     in_the_way_on(draft.board(), uris, mode, line, now)
 }
 
-/// [`in_the_way`] for who only looks.
+/// Like [`in_the_way`], but needs only a board.
 pub(crate) fn in_the_way_on(board: &Board, uris: &[Uri], mode: Mode, line: Option<WaitId>, now: Now) -> Vec<Holder> {
     conflicts(board, Wanted { uris, mode, line, party: Party::Anybody }, now)
 }
@@ -547,7 +572,7 @@ pub(crate) fn in_the_way_on(board: &Board, uris: &[Uri], mode: Mode, line: Optio
 pub(crate) struct Wanted<'a> {
     pub(crate) uris: &'a [Uri],
     pub(crate) mode: Mode,
-    /// The place in the line of whoever wants them, if it waits.
+    /// The asker's own wait, if it has one.
     pub(crate) line: Option<WaitId>,
     pub(crate) party: Party<'a>,
 }
@@ -599,7 +624,7 @@ pub(crate) fn conflicts(board: &Board, wanted: Wanted, now: Now) -> Vec<Holder> 
                     owner: wait.owner.clone(),
                     uri: theirs.clone(),
                     ends_in_ms: Some(wait.until_at.saturating_sub(now.at)),
-                    memo: format!("waiting since earlier as {}", wait.id),
+                    memo: format!("queued earlier as {}", wait.id),
                 });
             }
         }
@@ -607,7 +632,7 @@ pub(crate) fn conflicts(board: &Board, wanted: Wanted, now: Now) -> Vec<Holder> 
     holders
 }
 
-/// The place in line, counting from 1, among those that overlap it.
+/// Returns a wait's position, counted from 1, among the waits that overlap it.
 pub fn position(draft: &Draft, id: WaitId) -> usize {
     let board = draft.board();
     let Some(mine) = board.waits.get(&id) else { return 0 };
@@ -620,10 +645,10 @@ pub fn position(draft: &Draft, id: WaitId) -> usize {
     ahead.len() + 1
 }
 
-/// The cycle that would close if `owner` waited for `blockers` (L10).
+/// Returns the cycle of owners that would close if `owner` waited for `blockers` (L10).
 fn cycle_through(draft: &Draft, owner: &Owner, blockers: impl Iterator<Item = Owner>) -> Option<Vec<Owner>> {
-    // Nobody waits for an owner that holds nothing and stands in no line: the usual case, decided at once. Work holds
-    // something by running.
+    // The usual case is decided at once: nobody waits for an agent that holds nothing and waits for
+    // nothing. Attempts and landings are excluded, because they hold something by running.
     let is_agent = matches!(owner, Owner::Agent(_));
     if is_agent && draft.board().claims_of(owner).is_empty() && draft.board().waits_of(owner).is_empty() {
         return None;

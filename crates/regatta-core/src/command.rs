@@ -1,8 +1,9 @@
-//! Commands: everything anyone may ask, whatever door they came in by.
+//! Commands: every request that can change the board, independent of the interface that it came through. [`decide`]
+//! runs a command against the board and returns the commit to store, or a refusal.
 
-mod actor; // who asks
+mod actor; // the actor behind a command
 mod plan; // a mission with all its tasks at once
-mod tick; // what falls due
+mod tick; // timers that expired
 
 use serde::{Deserialize, Serialize};
 
@@ -24,30 +25,30 @@ use crate::{
 
 pub use actor::Actor;
 
-/// A task of a mission; blockers name earlier or later tasks of the same mission by their place in it.
+/// A task of a planned mission. Its blockers name tasks of the same plan by their index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedTask {
     pub task: task::Add,
     /// Indexes of tasks in the same plan.
     pub after: Vec<usize>,
-    /// Who must do it, in their line.
+    /// The agent that the task is assigned to.
     pub assign: Option<AgentName>,
 }
 
-/// Everything anyone may ask.
+/// A request to change the board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
 #[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
 pub enum Command {
     AddProject(project::Add),
-    /// Like [`Command::AddProject`], but refused if there is no such project.
+    /// Like [`Command::AddProject`], but refused if the project does not exist.
     ChangeProject(project::Add),
     RemoveProject(project::Remove),
     RegisterAgent(agent::Register),
     RemoveAgent {
         agent: AgentName,
     },
-    /// An agent goes offline, until it registers again.
+    /// An agent goes offline until it registers again.
     LeaveAgent {
         agent: AgentName,
         reason: String,
@@ -56,12 +57,12 @@ pub enum Command {
         limits: Limits,
     },
     RegisterRunner(runner::Register),
-    /// A runner lives.
+    /// A runner sends its sign of life.
     BeatRunner {
         runner: RunnerName,
         session: u64,
     },
-    /// A runner leaves: nothing of it runs any more.
+    /// A runner leaves, and nothing of it runs any more.
     LeaveRunner {
         runner: RunnerName,
         session: u64,
@@ -78,14 +79,14 @@ pub enum Command {
         assign: Option<AgentName>,
         how: task::How,
     },
-    /// A lead gives its mission another task.
+    /// A lead adds a task to its mission.
     AddChild {
         mission: MissionId,
         task: task::Add,
         assign: Option<AgentName>,
         how: task::How,
     },
-    /// Takes a task that nobody has into a lead's mission.
+    /// A lead takes an unassigned task into its mission.
     AdoptTask {
         task: TaskId,
         mission: MissionId,
@@ -94,7 +95,7 @@ pub enum Command {
         task: TaskId,
         edit: task::Edit,
     },
-    /// Have a task's files found out by a task of its own.
+    /// A separate task finds out which files the task touches.
     Explore {
         task: TaskId,
     },
@@ -112,7 +113,7 @@ pub enum Command {
         task: TaskId,
         reason: String,
     },
-    /// Ends what works on a task; `pause` keeps it from starting again until somebody says so.
+    /// Somebody stops the work on a task. With `pause`, the task does not start again until somebody resumes it.
     StopTask {
         task: TaskId,
         reason: String,
@@ -125,7 +126,7 @@ pub enum Command {
         token: u64,
         text: String,
     },
-    /// Something outside its manifest that an attempt found, and left alone.
+    /// An attempt found something outside its manifest and did not change it.
     ReportEscape {
         task: TaskId,
         attempt: AttemptId,
@@ -137,14 +138,14 @@ pub enum Command {
         attempt: AttemptId,
         token: u64,
         output: Option<String>,
-        /// Nothing has to be changed.
+        /// The agent reports that nothing has to be changed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         not_needed: bool,
         /// Facts that help later tasks of the project.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         learnings: Vec<String>,
     },
-    /// An attempt asks a person something, other than by its program's own protocol.
+    /// An attempt asks a person something through Regatta's own tools.
     Ask {
         task: TaskId,
         attempt: AttemptId,
@@ -170,22 +171,22 @@ pub enum Command {
         token: u64,
         reason: Option<String>,
     },
-    /// Lands finished work; `first` before all that are not under way.
+    /// Finished work enters the queue; with `first`, before all landings that are not under way.
     Land {
         task: TaskId,
         first: bool,
     },
-    /// Lands finished work under a claim on the trunk that is held by hand.
+    /// Finished work lands under a claim on the trunk that somebody holds by hand.
     LandUnder {
         task: TaskId,
         under: landing::Under,
     },
-    /// Sends finished work back to be worked on again, with these words.
+    /// Finished work goes back for another attempt, with this text.
     Revise {
         task: TaskId,
         text: String,
     },
-    /// Takes back what a completed task landed; `done` is what is known of it.
+    /// The landing of a completed task is undone. `done` is the stored task.
     Undo {
         done: Box<task::Task>,
     },
@@ -193,17 +194,17 @@ pub enum Command {
         project: ProjectName,
         reason: String,
     },
-    /// Accept the trunk although it differs from the board.
+    /// A person accepts the trunk although it differs from the board.
     AcceptTrunk {
         project: ProjectName,
-        /// Where the trunk is now, if that is known.
+        /// The present tip of the trunk, if known.
         #[serde(default)]
         tip: Option<CommitId>,
     },
     ReleaseQueue {
         project: ProjectName,
     },
-    /// Says something to whoever works on a task, or to the next who will.
+    /// A prompt for the attempt that works on a task, or for the next one.
     Tell {
         task: TaskId,
         text: String,
@@ -215,7 +216,7 @@ pub enum Command {
     ResumeTask {
         task: TaskId,
     },
-    /// Tries a task again; `failed` is what is known of one that has failed for good.
+    /// A task is tried again. `failed` is the stored task if it has failed for good.
     RetryTask {
         task: TaskId,
         failed: Option<Box<task::Task>>,
@@ -230,12 +231,12 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<ApprovalId>,
     },
-    /// Puts something in the inbox off; with no time it is there again.
+    /// An item of the inbox is snoozed for `ms`; without `ms` its snooze ends.
     Snooze {
         item: inbox::Item,
         ms: Option<u64>,
     },
-    /// Takes a failed task out of the inbox.
+    /// A failed task leaves the inbox.
     Dismiss {
         task: TaskId,
     },
@@ -257,11 +258,11 @@ pub enum Command {
         tasks: Vec<PlannedTask>,
         adopt: Vec<TaskId>,
     },
-    /// A plan of a goal, to be made by an agent.
+    /// An agent shall make a plan for a goal.
     AskPlan(planning::Ask),
-    /// A mission with a goal, for a lead to break into tasks.
+    /// A mission with a goal that a lead breaks into tasks.
     AskMission(lead::Ask),
-    /// A lead says that its mission is done.
+    /// A lead reports that its mission is done.
     FinishMission {
         task: TaskId,
         attempt: AttemptId,
@@ -287,10 +288,10 @@ pub enum Command {
         reason: String,
     },
 
-    /// Whatever is asked of a team.
+    /// A request about a team.
     Team(Box<team::Ask>),
 
-    /// Whatever is asked of conversations.
+    /// A request about a conversation.
     Converse(Box<conversation::Ask>),
 
     Acquire(claim::Acquire),
@@ -307,12 +308,12 @@ pub enum Command {
     },
 
     Post(bus::Post),
-    /// A message is to be routed; one that was does nothing.
+    /// A message is handed to the router. A message that was already routed is ignored.
     Route {
         project: ProjectName,
         message: Box<bus::Message>,
     },
-    /// Posts a message with what a door found out about it.
+    /// A message with properties that the server determined.
     PostWith {
         post: bus::Post,
         extra: bus::Extra,
@@ -335,11 +336,11 @@ pub enum Command {
         hook: HookId,
     },
 
-    // What only the shell says.
-    /// A poll whose agent the shell starts.
+    // Only Regatta itself sends the commands below.
+    /// A poll for an agent that Regatta starts.
     PollSupervised {
         poll: schedule::Poll,
-        /// What it found out about the world just before.
+        /// Facts that the engine collected just before the poll.
         #[serde(default)]
         facts: Box<gates::Facts>,
     },
@@ -352,45 +353,45 @@ pub enum Command {
         token: u64,
         how: attempt::Exited,
     },
-    /// An attempt's program runs, and is shut in so.
+    /// An attempt's program runs, in this sandbox.
     ReportLaunched {
         attempt: AttemptId,
         token: u64,
         sandbox: Option<String>,
         warnings: Vec<String>,
     },
-    /// Something says that an attempt did not work in its workspace, or not only there.
+    /// A sign that an attempt did not work in its workspace, or not only there.
     ReportDoubted {
         attempt: AttemptId,
         token: u64,
         sign: isolation::Sign,
     },
-    /// Strangers listen on these ports of an attempt's.
+    /// Other programs listen on these ports of an attempt.
     ReportPortsTaken {
         attempt: AttemptId,
         token: u64,
         taken: Vec<u16>,
     },
-    /// An attempt's program said something, at this place of its journal.
+    /// A report of an attempt's program, at this position of its journal.
     ReportSaid {
         attempt: AttemptId,
         token: u64,
         n: u64,
         said: Said,
     },
-    /// An attempt's program was silent for so long.
+    /// The time for which an attempt's program has been silent.
     ReportSilent {
         attempt: AttemptId,
         token: u64,
         since_ms: Option<u64>,
     },
-    /// How a bridge's credential is.
+    /// The state of a bridge's credential.
     ReportBridge(bridge::Standing),
-    /// Which bridges there are at all, as a daemon starts.
+    /// All bridges that exist when a daemon starts.
     ReportBridges {
         all: Vec<bridge::Standing>,
     },
-    /// What the programs of a launch's members said when they were asked.
+    /// The answers of the programs of a launch's members to the check before the start.
     ReportResolved {
         launch: LaunchId,
         found: Vec<launch::Resolution>,
@@ -411,29 +412,29 @@ pub enum Command {
         fence: u64,
         found: landing::Moved,
     },
-    /// Whether what landed was pushed, and what kept it from being pushed.
+    /// The result of pushing the trunk. `trouble` is the reason of a failure.
     ReportPushed {
         project: ProjectName,
         remote: String,
         commit: CommitId,
         trouble: Option<String>,
     },
-    /// A checkout that held a landing up has changed.
+    /// A checkout that blocked a landing has changed.
     ReportCheckout {
         landing: LandingId,
     },
-    /// What landed cannot be pushed: the remote has what is not here.
+    /// The trunk cannot be pushed, because the remote has commits that are not here.
     ReportDiverged {
         project: ProjectName,
         commit: CommitId,
         found: landing::join::Diverged,
     },
-    /// How the trunk differs from what the board recorded.
+    /// The differences between the trunk and the board's records.
     ReportTrunk {
         project: ProjectName,
         seen: landing::trunk_check::TrunkSeen,
     },
-    /// Which workspaces of a project will collide, as a look at the disk found.
+    /// Collisions between workspaces of a project, as a look at the disk found them.
     ReportCollisions {
         project: ProjectName,
         found: Vec<radar::Found>,
@@ -445,12 +446,12 @@ pub enum Command {
         output: String,
         shut_in: Option<String>,
     },
-    /// An effect was performed and there is nothing more to say of it.
+    /// An effect was performed and needs no other report.
     ReportPerformed,
 }
 
 impl Command {
-    /// Whether only the shell may say this; no door lets it in.
+    /// Returns whether only Regatta itself may send the command. No interface accepts such a command.
     pub fn is_internal(&self) -> bool {
         matches!(
             self,
@@ -480,7 +481,7 @@ impl Command {
     }
 }
 
-/// A command, who asks it, and what they call it.
+/// A command with its actor and its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub by: Actor,
@@ -488,7 +489,7 @@ pub struct Request {
     pub command: Command,
 }
 
-/// What an accepted command answers.
+/// The answer to an accepted command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -521,11 +522,11 @@ pub enum Outcome {
     },
     Team(TeamName),
     Heard(conversation::Heard),
-    /// The launch that has begun; nothing when it begins after a stop.
+    /// The launch that has begun. `None` if it begins after a stop.
     Launched(Option<LaunchId>),
 }
 
-/// What the writer stores in one transaction.
+/// The changes that the writer stores in one transaction.
 #[derive(Clone, Debug)]
 pub struct Commit {
     pub board: Board,
@@ -535,14 +536,14 @@ pub struct Commit {
     pub outcome: Outcome,
 }
 
-/// Decides one command against the board. No IO, no clock, no randomness.
+/// Decides a command against the board, without input, output, a clock or randomness.
 pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refusal> {
     decide_owned(board, request.clone(), now)
 }
 
-/// [`decide`] for who needs the request no longer: it is not copied.
+/// Like [`decide`], but takes the request by value to avoid a copy.
 pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit, Refusal> {
-    // Asked before under the same key: the same answer, and nothing happens again (J9).
+    // A request with a known key gets the same answer, and nothing happens again (J9).
     if let Some(answer) = request.key.as_ref().and_then(|it| board.answers.get(it)) {
         if answer.command != fingerprint(&request) {
             return Err(Refusal::KeyReused { key: answer.key.clone() });
@@ -567,7 +568,7 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     let (mut events, mut effects) = (Vec::new(), Vec::new());
     let mut revision = board.revision;
     loop {
-        // What follows from these is recorded behind them, and then has its turn.
+        // The consequences of these events are recorded behind them and handled in the next round.
         let fresh = draft.take_events();
         if fresh.is_empty() {
             break;
@@ -584,7 +585,8 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     Ok(Commit { board, events, rows, effects, outcome })
 }
 
-/// A number for what is asked and by whom (FNV-1a over its text): good enough to notice a key used twice.
+/// Returns a number for a request and its actor (FNV-1a over the text), which is good enough to detect a key that
+/// is used for two requests.
 fn fingerprint(request: &Request) -> u64 {
     let text = format!("{} {:?}", request.by, request.command);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -646,7 +648,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             done(scope::report(draft, (task, attempt, token), finding, now)?)
         }
         Command::Finish { task, attempt, token, output, not_needed, learnings } => {
-            // A program that runs is done when it ends; what it says of its work is kept until then.
+            // A supervised attempt is done when its program ends. Its report is stored until then.
             let is_supervised = attempt::speaks_for(draft.board(), task, attempt, token)?.supervised;
             approval::check_finish(draft.board(), attempt)?;
             let said = attempt::FinishReport { output: output.clone(), not_needed, learnings };

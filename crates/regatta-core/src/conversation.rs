@@ -1,15 +1,16 @@
 //! Conversations: a thread of an outside service, bound to one agent's session in a workspace of its own.
 //!
-//! A conversation's turns are attempts at one task. Between two of them nothing runs: the task rests, with its workspace
-//! and its session, until somebody writes again. What people are to see is a list of posts with stages; whoever talks to
-//! the service shows the latest stage of each, in order, and says so. So an edit that was overtaken is never sent, and a
-//! crash loses nothing and posts nothing twice.
+//! The turns of a conversation are attempts at one task. Between two turns nothing runs: the task rests, with its
+//! workspace and its session, until somebody writes again. The output for people is a list of posts with stages. A
+//! bridge shows the latest stage of each post, in order, and reports it. So an outdated stage is never sent, and a
+//! crash neither loses a post nor posts it twice.
 //!
-//! What came in is known by its delivery: it is taken in the same commit as what follows from it, or not at all (B1).
+//! Each incoming message has a delivery key. The key is recorded in the same commit as the consequences of the
+//! message, or not at all (B1).
 
-mod post; // what people are to see
-pub mod review; // what a message wants looked at
-mod turn; // one prompt and what came of it
+mod post; // posts for people
+pub mod review; // requests for reviews
+mod turn; // one prompt and its outcome
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,48 +63,48 @@ impl fmt::Display for Service {
     }
 }
 
-/// Somebody outside.
+/// A person in an outside service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Author {
-    /// As the service knows them.
+    /// The service's id of the person.
     pub id: String,
-    /// As people do.
+    /// The name that people see.
     pub name: String,
 }
 
-/// To whom a message in a thread goes that names nobody.
+/// The receiver of a message in a thread that mentions no agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FollowUps {
-    /// To the agent that is alone in the thread; with several, somebody must be named.
+    /// The agent that is alone in the thread. With several agents, the message must mention one.
     #[default]
     Mention,
-    /// To the one that was spoken to last.
+    /// The agent that was addressed last.
     #[serde(alias = "last_active")]
     Last,
-    /// To every agent in the thread.
+    /// Every agent in the thread.
     All,
-    /// To nobody, ever.
+    /// No agent.
     Never,
 }
 
-/// What becomes of a turn's changes.
+/// The destination of a turn's changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Deliver {
-    /// They are kept until somebody says `land`.
+    /// The changes are kept until somebody says `land`.
     #[default]
     Review,
-    /// They go to the merge queue.
+    /// The changes go to the landing queue.
     Land,
-    /// Their branch is pushed, and a pull request is opened from it.
+    /// The branch of the changes is pushed, and a pull request is opened from it.
     Pull,
 }
 
-/// A request of somebody who may not ask, until an operator has looked at it.
+/// A request of a person who may not ask for work, until an operator has decided on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Held {
@@ -119,15 +120,16 @@ pub struct Held {
 pub struct Pull {
     pub number: u64,
     pub url: String,
-    /// Where people talk about it, as threads are known: what is said there is said to who opened it.
+    /// The thread of the pull request, in the form of thread keys. A message there goes to the agent that opened
+    /// the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// The branch it is from.
+    /// The branch of the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
 }
 
-/// How a landing of a conversation's work ended.
+/// The outcome of a landing of a conversation's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "came")]
@@ -139,7 +141,7 @@ pub enum LandingEnd {
 }
 
 impl LandingEnd {
-    /// Whose landing it was.
+    /// Returns the work that was landing.
     pub fn work(&self) -> &CommitId {
         match self {
             LandingEnd::Landed { work, .. } | LandingEnd::Failed { work, .. } => work,
@@ -147,7 +149,7 @@ impl LandingEnd {
     }
 }
 
-/// What of a conversation's work is on the remote.
+/// The part of a conversation's work that is on the remote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pushed {
@@ -155,35 +157,35 @@ pub struct Pushed {
     pub trouble: Option<String>,
 }
 
-/// An outside thread bound to one agent's session.
+/// A thread of an outside service, bound to one agent's session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Conversation {
     pub id: ConversationId,
-    /// What it is known by outside, with the agent's name: `slack:T1:C2:17.3:claude`.
+    /// The key of the thread, followed by the agent's name: `slack:T1:C2:17.3:claude`.
     pub key: String,
     pub service: Service,
     pub agent: AgentName,
     pub project: ProjectName,
-    /// The thread it is in, which other agents may be in, too.
+    /// The thread. Other agents may be in it too.
     pub thread: String,
-    /// Where the service's calls find it, in the service's own words.
+    /// The address of the thread for the service's API, in the service's own terms.
     pub place: BTreeMap<String, String>,
     pub title: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     #[serde(default)]
     pub deliver: Deliver,
-    /// What the mapping of its channel or repository says to the agent.
+    /// Instructions for the agent from the settings of its channel or repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The task that its turns are attempts at.
+    /// The task at which the turns are attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// Its turns, the latest last; of older ones only how many there were.
+    /// The last turns, the latest last. Of older turns only the number is known.
     pub turns: Vec<Turn>,
     pub turn_count: u64,
-    /// What people are to see, or have seen; the latest last.
+    /// Posts that people see or will see, the latest last.
     pub posts: Vec<Post>,
     pub post_count: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -192,22 +194,22 @@ pub struct Conversation {
     pub pushed: Option<Pushed>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
-    /// How the last landing of its work ended.
+    /// The outcome of the last landing of the conversation's work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landing_end: Option<LandingEnd>,
-    /// Messages of ours on the bus whose answers belong here.
+    /// Messages that this conversation posted on the bus and whose answers belong into the thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub said: Vec<MessageId>,
-    /// The revision at which somebody last spoke to it.
+    /// The revision at which somebody last addressed the conversation.
     pub addressed: u64,
     pub idle_ms: u64,
-    /// When it counts as idle, on the fleet clock; nothing while it has something to do.
+    /// The time at which the conversation counts as idle, on the fleet clock. Absent while it has work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_at: Option<u64>,
-    /// Its workspace and session are given up; the next message begins afresh.
+    /// The workspace and the session were removed. The next message starts with new ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
-    /// It is history.
+    /// The conversation is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
     pub created_wall: u64,
@@ -215,32 +217,33 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The turn under way, or waiting for its task to start.
+    /// Returns the turn that is under way, or that waits for its task to start.
     pub fn working(&self) -> Option<&Turn> {
         self.turns.iter().find(|it| it.state == TurnState::Working)
     }
 
-    /// How many prompts wait behind it.
+    /// Returns the number of prompts that wait for the turn under way to end.
     pub fn queued(&self) -> usize {
         self.turns.iter().filter(|it| it.state == TurnState::Queued).count()
     }
 
-    /// Whether people talk to it in this thread: its own, or that of its pull request at the same service.
+    /// Returns whether people can talk to the agent in this thread, which is the conversation's own thread or the
+    /// thread of its pull request at the same service.
     pub fn is_in(&self, thread: &str) -> bool {
         let pull = self.pull.as_ref().and_then(|it| it.thread.as_deref());
         self.thread == thread || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
     }
 
-    /// What is still to be shown, oldest first.
+    /// Returns the posts that must still be shown, oldest first.
     pub fn unshown(&self) -> impl Iterator<Item = &Post> {
         self.posts.iter().filter(|it| it.is_due())
     }
 }
 
-/// A delivery that was taken: it is never taken again.
+/// The record of an accepted delivery. The same delivery is never accepted again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// The service, the agent and the service's own id.
+    /// The service, the agent and the service's own id of the delivery.
     pub key: String,
     pub until_at: u64,
 }
@@ -248,15 +251,15 @@ pub struct Delivery {
 facts! {
     /// A conversation began, went on, or was shown.
     Changed { conversation: Arc<Conversation> }
-    /// Nobody wrote for long: what it had of the machine is given back.
+    /// Nobody wrote for a long time, so the workspace and the session are removed.
     Expired { conversation: ConversationId, workspace: Option<AttemptId> }
     Taken { delivery: Delivery }
     Forgotten { delivery: String }
-    /// Its branch is to be pushed.
+    /// The branch is to be pushed.
     Pushing { conversation: ConversationId, commit: CommitId }
 }
 
-/// Something said in a thread, as a service's bridge understood it.
+/// A message in a thread, as a service's bridge understood it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hear {
     pub delivery: String,
@@ -269,51 +272,52 @@ pub struct Hear {
     pub title: String,
     pub url: Option<String>,
     pub author: Author,
-    /// Whether they may ask for work.
+    /// The author may ask for work.
     pub may: bool,
-    /// Whether who may not is told so.
+    /// An author who may not ask for work gets a reply that says so.
     pub refuse_aloud: bool,
     pub text: String,
-    /// The message itself, as the service knows it.
+    /// The service's id of the message.
     pub source: String,
-    /// Whether this agent was named, and whether it is addressed to another agent or to a person.
+    /// The message mentions this agent.
     pub called: bool,
+    /// The message addresses another agent or a person.
     pub calls_another: bool,
     pub follow_ups: FollowUps,
     pub deliver: Deliver,
     pub prompt: Option<String>,
-    /// The visible thread, where it is to be handed along.
+    /// The visible thread, if the agent shall see it.
     pub context: Option<String>,
-    /// Names of attached files. Their content is not handed along.
+    /// Names of attached files. The agent does not get their content.
     #[serde(default)]
     pub attachments: Vec<String>,
-    /// The pull request that a review is asked for, if Regatta did not open it.
+    /// The pull request that shall be reviewed, if Regatta did not open it.
     #[serde(default)]
     pub pull: Option<review::PullRequest>,
     pub idle_ms: u64,
 }
 
-/// What became of it.
+/// The outcome of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "heard")]
 pub enum Heard {
-    /// It was heard before.
+    /// The message was handled before.
     Again,
-    /// It is not for this agent, or there is nobody it could be for.
+    /// The message is not for this agent, or too many requests are waiting for an operator.
     NotForUs,
-    /// An operator must say yes first.
+    /// An operator must allow the request first.
     Held {
         conversation: ConversationId,
     },
     Stopped {
         conversation: ConversationId,
     },
-    /// It was a command and is carried out.
+    /// The message was a command and is carried out.
     Commanded {
         conversation: ConversationId,
     },
-    /// Its turn begins; `ahead` others come first.
+    /// A turn begins with the message, after `ahead` other turns.
     Prompted {
         conversation: ConversationId,
         turn: u64,
@@ -321,28 +325,28 @@ pub enum Heard {
     },
 }
 
-/// Whatever is asked of conversations.
+/// A request about conversations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
 pub enum Ask {
     Hear(Hear),
-    /// Ends the turn under way, and forgets what waits behind it.
+    /// Ends the turn under way, and drops the messages that wait behind it.
     Stop {
         conversation: ConversationId,
         by: String,
         delivery: Option<String>,
     },
-    /// Takes back a message that was deleted before its turn began.
+    /// Drops a message that was deleted before its turn began.
     Withdraw {
         conversation: ConversationId,
         source: String,
     },
-    /// Takes a held request as if its author might ask.
+    /// Accepts held requests as if their authors were allowed to ask.
     Accept {
         conversation: ConversationId,
     },
-    /// Forgets held requests.
+    /// Drops held requests.
     Refuse {
         conversation: ConversationId,
     },
@@ -350,45 +354,48 @@ pub enum Ask {
     Close {
         conversation: ConversationId,
     },
-    /// A post is about to be made: whoever finds it begun and not shown looks for it first.
+    /// A bridge is about to make a post. After a crash, a post that was begun but not shown is searched for before
+    /// it is made.
     Begin {
         conversation: ConversationId,
         post: u64,
     },
-    /// What is seen of a post now, or why it cannot be.
+    /// A bridge shows a stage of a post, or reports why it never can.
     Show {
         conversation: ConversationId,
         post: u64,
         shown: Shown,
     },
-    /// The branch was pushed, or why not.
+    /// The branch was pushed, or could not be pushed.
     Push {
         conversation: ConversationId,
         pushed: Pushed,
     },
-    /// A pull request shows the work.
+    /// A pull request for the work was opened.
     Open {
         conversation: ConversationId,
         pull: Pull,
     },
 }
 
-/// How long a delivery is remembered: longer than any service sends one again.
+/// The time for which a delivery is remembered, longer than any service repeats one.
 pub const DELIVERY_KEPT_MS: u64 = 8 * 24 * 3_600_000;
-/// After how long an idle conversation is history.
+/// The time after which an idle conversation is closed.
 const CLOSED_AFTER_MS: u64 = 30 * 24 * 3_600_000;
-/// How many turns and posts of a conversation are kept with it.
+/// The largest number of turns that are kept with a conversation.
 pub(crate) const MOST_TURNS: usize = 20;
+/// The largest number of posts that are kept with a conversation.
 pub(crate) const MOST_POSTS: usize = 40;
-/// How many prompts may wait in one conversation.
+/// The largest number of waiting prompts in one conversation.
 const MOST_QUEUED: usize = 20;
-/// How many requests of people who may not ask are kept, in one conversation and in all.
+/// The largest number of held requests of one conversation.
 const MOST_HELD: usize = 5;
+/// The largest number of conversations that have only held requests.
 const MOST_HELD_THREADS: usize = 200;
-/// The longest text of a message that is taken.
+/// The largest text of a message, in bytes.
 pub const LONGEST_TEXT: usize = 64 * 1024;
 
-/// Does what is asked.
+/// Carries out a request about conversations.
 pub fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
     match ask {
         Ask::Hear(it) => return Ok(Outcome::Heard(hear(draft, it, now)?)),
@@ -407,7 +414,7 @@ pub fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
             it.held.clear();
             change(draft, it, now);
         }
-        Ask::Close { conversation } => close(draft, conversation, "it was closed", now)?,
+        Ask::Close { conversation } => close(draft, conversation, "the conversation was closed", now)?,
         Ask::Begin { conversation, post } => post::begin(draft, conversation, post, now)?,
         Ask::Show { conversation, post, shown } => post::show(draft, conversation, post, shown, now)?,
         Ask::Push { conversation, pushed } => {
@@ -431,15 +438,15 @@ pub fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
     Ok(Outcome::Done)
 }
 
-/// The open conversation of that number.
+/// Returns the open conversation with that number.
 pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> {
     board.conversations.get(&id).map(|it| Conversation::clone(it)).ok_or_else(|| {
         Refusal::missing(format!("there is no open conversation {id}"), "see them: regatta bridge conversations")
     })
 }
 
-/// The conversation that a key names, if it is open. On its pull request an agent goes on with the conversation that the
-/// pull request is from: so a key that names nobody's own thread may name that.
+/// Returns the open conversation with this key. On a pull request, an agent continues the conversation that opened
+/// it, so a key of the pull request's thread also finds that conversation.
 pub fn by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
     let own = board.conversations.values().find(|it| it.key == key);
     own.or_else(|| {
@@ -448,10 +455,12 @@ pub fn by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> 
     })
 }
 
+/// Returns the conversation whose turns are attempts at `task`.
 fn of_task(board: &Board, task: TaskId) -> Option<Conversation> {
     board.conversations.values().find(|it| it.task == Some(task)).map(|it| Conversation::clone(it))
 }
 
+/// Records a changed conversation, with its posts and its idle time brought up to date.
 pub(super) fn change(draft: &mut Draft, mut it: Conversation, now: Now) {
     it.updated_wall = now.wall;
     post::restage_queued(&mut it);
@@ -462,7 +471,7 @@ pub(super) fn change(draft: &mut Draft, mut it: Conversation, now: Now) {
     draft.record(Event::ConversationChanged(Changed { conversation: it.into() }));
 }
 
-/// Takes a delivery; `false` when it was taken before (B1).
+/// Records a delivery. Returns `false` if it was recorded before (B1).
 fn take(draft: &mut Draft, key: &str, now: Now) -> bool {
     if draft.board().deliveries.contains_key(key) {
         return false;
@@ -472,14 +481,15 @@ fn take(draft: &mut Draft, key: &str, now: Now) -> bool {
     true
 }
 
-/// Forgets a delivery that is old enough.
+/// Removes a delivery whose time has passed.
 pub(crate) fn forget(draft: &mut Draft, key: &str, now: Now) {
     if draft.board().deliveries.get(key).is_some_and(|it| *it <= now.at) {
         draft.record(Event::DeliveryForgotten(Forgotten { delivery: key.to_owned() }));
     }
 }
 
-/// Whether a message that names nobody is for this agent. Decided here alone: each of several apps hears every message.
+/// Returns whether a message that mentions no agent is for this agent. The decision is made here, because each of
+/// several apps receives every message.
 fn follows(board: &Board, ask: &Hear, own: Option<&Conversation>) -> bool {
     let Some(own) = own.filter(|it| it.turn_count > 0) else { return false };
     if ask.calls_another {
@@ -495,7 +505,7 @@ fn follows(board: &Board, ask: &Hear, own: Option<&Conversation>) -> bool {
     }
 }
 
-/// Takes what was said in a thread.
+/// Handles a message in a thread.
 fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
     let board = draft.board();
     if board.deliveries.contains_key(&ask.delivery) {
@@ -511,7 +521,7 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
     agent::find(board, &ask.agent)?;
     let waiting = |it: &&Arc<Conversation>| !it.held.is_empty() && it.turn_count == 0;
     if !ask.may && known.is_none() && board.conversations.values().filter(waiting).count() >= MOST_HELD_THREADS {
-        return Ok(Heard::NotForUs); // a flood: the operator has enough to look at
+        return Ok(Heard::NotForUs); // protects the operator against a flood of requests
     }
     take(draft, &ask.delivery, now);
     let mut it = known.unwrap_or_else(|| fresh(draft.board(), &ask, now));
@@ -523,7 +533,7 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         }
         let said = it.posts.iter().any(|it| matches!(&it.what, What::Note { tone: Tone::Refusal, .. }));
         if ask.refuse_aloud && !said {
-            let text = "Only people on this project's list can ask for work here. Somebody who is has been told.";
+            let text = "Only people on this project's list can ask for work here. An operator has been notified.";
             post::note(&mut it, Tone::Refusal, text.into());
         }
         change(draft, it, now);
@@ -534,8 +544,7 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
     it.idle_at = Some(now.at + ask.idle_ms);
     it.addressed = draft.next_revision();
     if ask.text.len() > LONGEST_TEXT {
-        let text =
-            "This message is longer than 64 KiB, so nothing of it was taken. Say it shorter, or put it into a file.";
+        let text = "This message is longer than 64 KiB, so it was ignored. Shorten it, or put the text into a file.";
         post::note(&mut it, Tone::Trouble, text.into());
         change(draft, it, now);
         return Ok(Heard::Commanded { conversation: id });
@@ -570,9 +579,10 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         return Ok(Heard::Commanded { conversation: id });
     }
     if text.is_empty() && ask.context.is_none() {
-        let note = match ask.attachments.is_empty() {
-            true => "Say what is to be done, in the same message.",
-            false => "I cannot open attachments. Say in words what is to be done.",
+        let note = if ask.attachments.is_empty() {
+            "Say what is to be done, in the same message."
+        } else {
+            "I cannot open attachments. Say in words what is to be done."
         };
         post::note(&mut it, Tone::Plain, note.into());
         change(draft, it, now);
@@ -585,7 +595,8 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         post::note(&mut it, Tone::Plain, note);
     }
     if it.queued() >= MOST_QUEUED {
-        post::note(&mut it, Tone::Trouble, format!("{MOST_QUEUED} messages wait here already; this one is not taken."));
+        let text = format!("{MOST_QUEUED} messages already wait here, so this one was ignored.");
+        post::note(&mut it, Tone::Trouble, text);
         change(draft, it, now);
         return Ok(Heard::Commanded { conversation: id });
     }
@@ -601,8 +612,8 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
     Ok(Heard::Prompted { conversation: id, turn: n, ahead })
 }
 
-/// What a message answers, if its agent waits for an answer. A permission is given or refused only by a word that says
-/// so; whatever else is said is another prompt.
+/// Returns the approval and the answer that a message gives, if its agent waits for an answer. Only certain words
+/// allow or deny a permission request; every other text is another prompt.
 fn answers(board: &Board, it: &Conversation, text: &str) -> Option<(ApprovalId, Answer)> {
     let id = waits_for(board, it)?;
     let plain = text.trim().trim_end_matches(['.', '!']).to_ascii_lowercase();
@@ -618,6 +629,7 @@ fn answers(board: &Board, it: &Conversation, text: &str) -> Option<(ApprovalId, 
     Some((id, answer))
 }
 
+/// Returns a new conversation for a message.
 fn fresh(board: &Board, ask: &Hear, now: Now) -> Conversation {
     Conversation {
         id: ConversationId(board.counters.conversation + 1),
@@ -651,7 +663,7 @@ fn fresh(board: &Board, ask: &Hear, now: Now) -> Conversation {
     }
 }
 
-/// A word of a thread that is for us and not for the agent.
+/// A command in a thread that Regatta itself carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Stop,
@@ -659,6 +671,7 @@ enum Word {
     Router,
 }
 
+/// Returns the command in a message, if it is one.
 fn command(text: &str) -> Option<Word> {
     let plain = text.trim().trim_end_matches(['.', '!']).to_ascii_lowercase();
     match plain.as_str() {
@@ -671,7 +684,7 @@ fn command(text: &str) -> Option<Word> {
     }
 }
 
-/// Has the router carry out a command; what it answers is told in the thread.
+/// Passes a command to the router. The router's answer is posted in the thread.
 fn tell_router(draft: &mut Draft, id: ConversationId, by: &Author, text: String, now: Now) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     let sender = Actor::Person(format!("{}:{}", it.service, by.name));
@@ -686,7 +699,7 @@ fn tell_router(draft: &mut Draft, id: ConversationId, by: &Author, text: String,
     route::intake(draft, &project, &message, now)
 }
 
-/// A message was posted on the bus: what answers a command of a thread is told there.
+/// Posts a message of the bus in a thread, if it answers a command from that thread.
 pub(crate) fn overheard(draft: &mut Draft, message: &Message, now: Now) {
     if matches!(message.sender, Actor::Person(_)) {
         return;
@@ -702,10 +715,11 @@ pub(crate) fn overheard(draft: &mut Draft, message: &Message, now: Now) {
     }
 }
 
+/// Accepts the held requests of a conversation.
 fn accept(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     if it.held.is_empty() {
-        return Err(Refusal::invalid(format!("nothing of {id} is held"), "see what is: regatta inbox"));
+        return Err(Refusal::invalid(format!("{id} has no held requests"), "see held requests: regatta inbox"));
     }
     it.addressed = draft.next_revision();
     for held in std::mem::take(&mut it.held) {
@@ -717,14 +731,14 @@ fn accept(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal
     Ok(())
 }
 
-/// What an idle conversation has of the machine is given back; much later it is history.
+/// Removes the workspace and the session of an idle conversation. Much later, closes it.
 pub(crate) fn tick(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let Ok(mut it) = find(draft.board(), id) else { return Ok(()) };
     if it.idle_at.is_none_or(|at| at > now.at) {
         return Ok(());
     }
     if it.expired || it.task.is_none() && it.held.is_empty() && it.turn_count == 0 {
-        return close(draft, id, "nobody has written for long", now);
+        return close(draft, id, "nobody wrote for a long time", now);
     }
     let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
     let rests = open.as_ref().filter(|it| it.asleep || matches!(it.status, Status::InReview | Status::NeedsHuman));
@@ -738,10 +752,11 @@ pub(crate) fn tick(draft: &mut Draft, id: ConversationId, now: Now) -> Result<()
     Ok(())
 }
 
+/// Ends a conversation and cancels its task.
 fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Result<(), Refusal> {
     let it = find(draft.board(), id)?;
     let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
-    // Finished work stays for who may want to land it; it has its own place in the inbox.
+    // Finished work stays, because somebody may still want to land it. It has its own item in the inbox.
     if let Some(task) = open.filter(|it| !matches!(it.status, Status::InReview | Status::Landing)) {
         task::cancel(draft, task.id, reason)?;
     }
@@ -750,7 +765,7 @@ fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Resul
     Ok(())
 }
 
-/// Which approval of a conversation's agent waits, if one does.
+/// Returns the approval that a conversation's agent waits for, if there is one.
 pub fn waits_for(board: &Board, it: &Conversation) -> Option<ApprovalId> {
     let task = it.task?;
     board.approvals.values().find(|it| it.task == task && it.is_open()).map(|it| it.id)

@@ -1,8 +1,9 @@
-//! Cost: what was spent since a day, by whom and on what, what came of it, and when a cap is reached at this rate.
+//! Cost: the spending since a day, by provider, mission, agent or model, its results, and a
+//! forecast of when a cap is reached at the present rate.
 //!
-//! The log is the record: each `budget.spent` says which attempt used how much. A [`Book`] is what the log says of a
-//! time; [`table`] sums it up; nothing of it is stored a second time. A price that nobody reported is never nothing:
-//! tokens without one are counted apart.
+//! The log is the record: each `budget.spent` event names an attempt and an amount. A [`Book`]
+//! collects these events, [`table`] sums them up, and nothing is stored a second time. A missing
+//! price never counts as zero, so tokens without a price are counted separately.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,7 +18,7 @@ const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// What a sum is made by.
+/// The key by which spending is grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -32,7 +33,7 @@ pub enum By {
 impl By {
     pub const ALL: [By; 4] = [By::Provider, By::Mission, By::Agent, By::Model];
 
-    /// Its name, as it is typed.
+    /// Returns the key's name, as people type it.
     pub fn name(self) -> &'static str {
         match self {
             By::Provider => "provider",
@@ -43,21 +44,21 @@ impl By {
     }
 }
 
-/// What the log says was spent, from the beginning of a day on.
+/// The spending in the log since the beginning of a day.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
-    /// What each attempt used, by the day.
+    /// Spending of each attempt, by day.
     spends: BTreeMap<(u64, AttemptId), Spend>,
-    /// The money of the newest day, by the minute and by who was paid.
+    /// Money of the newest day, by minute and provider.
     minutes: BTreeMap<(u64, String), u64>,
-    /// The money of the last hour: the minute, whose, and how much.
+    /// Money of the last hours: the minute, the attempt, and the amount.
     recent: VecDeque<(u64, AttemptId, u64)>,
-    /// When tasks ended, the last time they did.
+    /// The last time at which each task ended.
     ended: BTreeMap<TaskId, u64>,
 }
 
 impl Book {
-    /// Takes in what an event says; who is paid for it, where it says that something was spent.
+    /// Adds an event. `provider` is the provider that is paid, for an event of spending.
     pub fn fold(&mut self, recorded: &Recorded, provider: Option<String>) {
         let wall = recorded.now.wall;
         match &recorded.event {
@@ -91,13 +92,13 @@ impl Book {
         }
     }
 
-    /// Drops what was before a day.
+    /// Removes everything before a day.
     pub fn forget_before(&mut self, day: u64) {
         self.spends = self.spends.split_off(&(day, AttemptId(0)));
         self.ended.retain(|_, wall| *wall / DAY >= day);
     }
 
-    /// What each attempt used from a day on.
+    /// Returns the spending of each attempt since the start of a day.
     pub fn since(&self, day: u64) -> BTreeMap<AttemptId, Spend> {
         let mut found: BTreeMap<AttemptId, Spend> = BTreeMap::new();
         for ((_, attempt), spend) in self.spends.range((day, AttemptId(0))..) {
@@ -107,7 +108,7 @@ impl Book {
         found
     }
 
-    /// The tasks that ended from a day on and when, the latest last.
+    /// Returns the tasks that ended since the start of a day, with their times, the latest last.
     pub fn ended_since(&self, day: u64) -> Vec<(u64, TaskId)> {
         let mut found: Vec<(u64, TaskId)> =
             self.ended.iter().filter(|it| it.1 / DAY >= day).map(|it| (*it.1, *it.0)).collect();
@@ -115,12 +116,12 @@ impl Book {
         found
     }
 
-    /// How much money a day had cost by each minute in which some was spent.
+    /// Returns the cumulative cost of a day, for each minute in which money was spent.
     pub fn line(&self, day: u64) -> Vec<(u64, u64)> {
         let mut line: Vec<(u64, u64)> = Vec::new();
         for (minute, _, micro) in self.minutes_of(day) {
             match line.last_mut() {
-                None => line.extend([(minute, 0), (minute, micro)]), // it begins at nothing
+                None => line.extend([(minute, 0), (minute, micro)]), // the line starts at zero
                 Some(last) if last.0 == minute => last.1 += micro,
                 Some(last) => {
                     let sum = last.1 + micro;
@@ -131,7 +132,8 @@ impl Book {
         line
     }
 
-    /// The same line, parted by who was paid: each has a sum for every point of it. The dearest first.
+    /// Returns the same line split by provider, the most expensive first. Each provider has a sum
+    /// for every point of the line.
     pub fn bands(&self, day: u64) -> Vec<Band> {
         let mut bands: BTreeMap<&str, Vec<u64>> = self.minutes_of(day).map(|it| (it.1, vec![0])).collect();
         let mut last = None;
@@ -153,11 +155,12 @@ impl Book {
         self.minutes.iter().filter(move |it| it.0.0 / DAY == day).map(|it| (it.0.0, &*it.0.1, *it.1))
     }
 
-    /// The pace of the last hour, or of what there is of it; nothing while that is less than a minute.
+    /// Returns the pace of the last hour, or of the part of it since the first spending. Less than
+    /// a minute gives no pace.
     pub fn pace(&self, now: Now) -> Pace {
         let since = now.wall.saturating_sub(HOUR);
         let recent = || self.recent.iter().filter(|it| it.0 >= since && it.0 <= now.wall);
-        // To the minute: what is said does not change while nothing happens.
+        // Rounded to the minute, so that the result does not change while nothing happens.
         let first = recent().map(|it| it.0).next().unwrap_or(now.wall);
         let over_ms = (now.wall - now.wall % MINUTE).saturating_sub(first);
         let mut micro: BTreeMap<AttemptId, u64> = BTreeMap::new();
@@ -173,11 +176,11 @@ impl Book {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Band {
     pub name: String,
-    /// In millionths of a dollar, by each point of the line.
+    /// Cumulative millionths of a dollar, for each point of the line.
     pub micro_usd: Vec<u64>,
 }
 
-/// How much money who spent of late, and in how long.
+/// Recent spending by attempt, and the time it took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     micro: BTreeMap<AttemptId, u64>,
@@ -189,7 +192,7 @@ impl Pace {
         self.micro.get(&attempt).copied().unwrap_or(0)
     }
 
-    /// In millionths of a dollar by the hour.
+    /// Returns millionths of a dollar per hour.
     fn rate(&self, micro: u64) -> Option<u64> {
         if self.over_ms < MINUTE || micro == 0 {
             return None;
@@ -198,13 +201,13 @@ impl Pace {
         Some(u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
-    /// Everybody's.
+    /// Returns the rate of all attempts together.
     pub fn all(&self) -> Option<u64> {
         self.rate(self.micro.values().sum())
     }
 }
 
-/// What an attempt used, and all that it may be summed up by.
+/// The spending of an attempt, with the keys by which it can be grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub attempt: AttemptId,
@@ -212,24 +215,25 @@ pub struct Entry {
     pub mission: Option<MissionId>,
     pub agent: AgentName,
     pub provider: String,
-    /// The model that answered, where its program said so.
+    /// The model that answered, if its program reported it.
     pub model: Option<String>,
     pub spend: Spend,
-    /// It came to nothing.
+    /// The work came to nothing.
     pub lost: bool,
 }
 
-/// What was spent together.
+/// A sum of spending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "CostSum"))]
 pub struct Sum {
-    /// How many tasks it was spent on.
+    /// Number of tasks that the spending belongs to.
     pub tasks: usize,
     pub spent: Spend,
-    /// Tokens for which nobody reported a price.
+    /// Tokens without a reported price.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unpriced: u64,
-    /// In millionths of a dollar by the hour, at the pace of the last hour; nothing where no money was spent in it.
+    /// Millionths of a dollar per hour, at the pace of the last hour; absent if no money was spent
+    /// in that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
 }
@@ -239,19 +243,19 @@ fn is_zero(it: &u64) -> bool {
     *it == 0
 }
 
-/// How a price is known.
+/// The knowledge about a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Price {
     /// Nothing was used.
     Nothing,
-    /// Tokens were, and nobody said what they cost.
+    /// Tokens were used, and nobody reported their cost.
     Unknown,
-    /// This much; beside it, tokens without a price.
+    /// A known amount, and the number of tokens without a price.
     Known { micro_usd: u64, unpriced: u64 },
 }
 
 impl Sum {
-    /// What it cost, as far as that is known.
+    /// Returns the cost, as far as it is known.
     pub fn price(&self) -> Price {
         match self.spent.usage.micro_usd {
             Some(micro_usd) => Price::Known { micro_usd, unpriced: self.unpriced },
@@ -260,7 +264,7 @@ impl Sum {
         }
     }
 
-    /// How much of what was read came from a cache, in percent; nothing where no cache was spoken of.
+    /// Returns the percentage of input that came from a cache; `None` if no cache was reported.
     pub fn cached(&self) -> Option<u64> {
         let usage = &self.spent.usage;
         let read = usage.input + usage.cached_input + usage.cache_write;
@@ -268,17 +272,17 @@ impl Sum {
     }
 }
 
-/// One line of a table: what it is about, and the sum.
+/// One line of a table: a name and a sum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
-    /// A provider, an agent, a model or a mission's number; nothing where there is none.
+    /// A provider, an agent, a model or a mission's number; absent if there is none.
     pub name: Option<String>,
     #[serde(flatten)]
     pub sum: Sum,
 }
 
-/// Adds entries up.
+/// Adds up entries.
 pub fn sum<'a>(entries: impl Iterator<Item = &'a Entry>, pace: &Pace) -> Sum {
     let (mut sum, mut tasks, mut recent) = (Sum::default(), BTreeSet::new(), 0);
     for it in entries {
@@ -292,7 +296,7 @@ pub fn sum<'a>(entries: impl Iterator<Item = &'a Entry>, pace: &Pace) -> Sum {
     Sum { tasks: tasks.len(), rate: pace.rate(recent), ..sum }
 }
 
-/// Adds entries up by one thing, the dearest first, then who used the most.
+/// Adds up entries by one key, the most expensive first, then by tokens.
 pub fn table(entries: &[Entry], by: By, pace: &Pace) -> Vec<Row> {
     let mut groups: BTreeMap<Option<String>, Vec<&Entry>> = BTreeMap::new();
     for it in entries {
@@ -311,20 +315,20 @@ pub fn table(entries: &[Entry], by: By, pace: &Pace) -> Vec<Row> {
     rows
 }
 
-/// When a day's cap is reached.
+/// A forecast of when a day's cap is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "when")]
 pub enum Forecast {
-    /// It is.
+    /// The cap is reached.
     Reached,
-    /// About then, at this rate.
+    /// The approximate time at this rate.
     At { wall: u64 },
-    /// Not before the day (UTC) is over and it begins anew, at this rate.
+    /// Not before the end of the day (UTC) at this rate.
     NotToday,
 }
 
-/// Says when a day's cap is reached, if there is a rate to say it by.
+/// Returns when a day's cap is reached; `None` without a rate.
 pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Forecast> {
     if spent >= cap {
         return Some(Forecast::Reached);
@@ -337,7 +341,8 @@ pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<For
     Some(wall.map_or(Forecast::NotToday, |it| Forecast::At { wall: it.div_ceil(MINUTE) * MINUTE }))
 }
 
-/// Whether what an attempt did came to nothing by the way it ended. One that went on later did not.
+/// Returns whether an attempt's work came to nothing, judged by its cause of end. Work that went on
+/// later did not.
 pub fn is_lost(cause: Cause) -> bool {
     match cause {
         Cause::Submitted | Cause::Reported | Cause::Rested | Cause::Parked | Cause::ContextFull => false,
@@ -398,8 +403,8 @@ mod tests {
         let none = Pace::default();
         let rows = |by| table(&entries, by, &none);
         let names = |by| rows(by).into_iter().map(|it| it.name.unwrap_or_else(|| "-".into())).collect::<Vec<_>>();
-        assert_eq!(names(By::Provider), ["claude", "codex"], "the dearest first");
-        assert_eq!(names(By::Agent), ["claude-1", "codex-1", "claude-2"], "then who used the most");
+        assert_eq!(names(By::Provider), ["claude", "codex"], "the most expensive first");
+        assert_eq!(names(By::Agent), ["claude-1", "codex-1", "claude-2"], "then by tokens");
         assert_eq!(names(By::Mission), ["M1", "-"]);
         assert_eq!(names(By::Model), ["-"]);
         let claude = &rows(By::Provider)[0].sum;
@@ -438,8 +443,8 @@ mod tests {
         let pace = book.pace(at(10 * HOUR + 40 * MINUTE));
         assert_eq!((pace.all(), pace.rate(pace.of(one))), (Some(600), Some(150)), "shares of one rate");
         assert_eq!(book.pace(at(11 * HOUR + 20 * MINUTE)).all(), Some(360), "the first is more than an hour ago");
-        assert_eq!(book.pace(at(13 * HOUR)).all(), None, "a pace ends");
-        // A clock that is set back is no pace of before.
+        assert_eq!(book.pace(at(13 * HOUR)).all(), None, "an old pace does not last");
+        // A clock that is set back gives no pace from the time before.
         assert_eq!(book.pace(at(9 * HOUR)).all(), None);
     }
 
@@ -452,15 +457,15 @@ mod tests {
         }
         let pace = book.pace(at(10 * HOUR + 30 * MINUTE));
         assert_eq!((pace.of(one), pace.of(other), pace.all()), (100, 300, Some(800)));
-        // What is nearly an hour old counts, though somebody paid since.
+        // Spending that is nearly an hour old counts, even if others spent money since.
         book.paid(10 * HOUR + 50 * MINUTE, one, 100, "acme".into());
         assert_eq!(book.pace(at(10 * HOUR + 50 * MINUTE)).all(), Some(600));
-        // A clock that is set back knows nothing of what it has not come to yet.
+        // A clock that is set back ignores spending that lies in its future.
         assert_eq!(book.pace(at(10 * HOUR + 40 * MINUTE)).all(), Some(600));
         assert_eq!(book.pace(at(10 * HOUR + 24 * MINUTE)).all(), Some(1_000));
     }
 
-    /// What was asked for again is not lost with the attempt that ended; all else is.
+    /// Work that goes on in another attempt is not lost. All other causes count as lost.
     #[test]
     fn what_went_on_later_is_not_lost() {
         let kept = [Cause::Submitted, Cause::Reported, Cause::Rested, Cause::Parked, Cause::ContextFull];
@@ -496,9 +501,9 @@ mod tests {
         let seen: Vec<(&str, &[u64])> = bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
         let wanted: [(&str, &[u64]); 3] =
             [("claude", &[0, 10, 17, 47]), ("codex", &[0, 25, 25, 25]), ("acme", &[0, 0, 0, 1])];
-        assert_eq!(seen, wanted, "the dearest first");
+        assert_eq!(seen, wanted, "the most expensive first");
         for (nth, (_, sum)) in book.line(1).into_iter().enumerate() {
-            assert_eq!(bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(), sum, "they make the line");
+            assert_eq!(bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(), sum, "the bands add up to the line");
         }
         assert_eq!(book.bands(2), []);
     }
@@ -513,7 +518,7 @@ mod tests {
             (1, 4, Some(0), None),
             (1, 4, Some(2), Some(Forecast::At { wall: DAY + 21 * HOUR + 30 * MINUTE })),
             (1, 4, Some(1), Some(Forecast::At { wall: DAY + 23 * HOUR })),
-            // Eight minutes and a half: never before it is so.
+            // Eight and a half minutes are rounded up, so that the forecast is never too early.
             (3, 4, Some(7), Some(Forecast::At { wall: DAY + 20 * HOUR + 9 * MINUTE })),
             (0, 4, Some(1), Some(Forecast::NotToday)),
             (0, u64::MAX, Some(1), Some(Forecast::NotToday)),

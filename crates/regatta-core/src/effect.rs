@@ -1,8 +1,8 @@
-//! Effects: what the shell must do after a commit, at least once, each under its own key.
+//! Effects: the work that the engine must do after a commit, at least once, each under its own key.
 //!
-//! An effect names a thing on the board, never a copy of it, so that performing it late uses what is true
-//! then. It stays in the outbox until its report is committed; performing it again after a crash must end
-//! in the same state.
+//! An effect names a thing on the board and holds no copy of it. An effect that is performed late
+//! therefore uses the state at that time. It stays in the outbox until its report is committed.
+//! Performing it again after a crash must end in the same state.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AttemptId, CommitId, ConversationId, FiringId, LandingId, LaunchId, ProjectName, TaskId};
 
-/// One effect's name: the event it follows from, and which of that event's effects it is.
+/// The key of an effect: the revision of its event, and its number among the effects of that event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EffectKey {
     pub revision: u64,
@@ -23,19 +23,19 @@ impl fmt::Display for EffectKey {
     }
 }
 
-/// Something the shell must do.
+/// Work for the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Effect {
     /// Make the attempt's workspace, start its agent, and report when it has ended.
     RunAttempt { attempt: AttemptId },
-    /// Make the workspace of an attempt whose agent is not ours to start.
+    /// Make the workspace of an attempt whose agent Regatta does not start.
     PrepareWorkspace { attempt: AttemptId },
-    /// Make whoever attends the attempt look at what it is to be told.
+    /// Make the supervisor of the attempt's program check for new prompts and answers.
     Nudge { attempt: AttemptId },
     /// End the attempt's process tree.
     StopAttempt { attempt: AttemptId },
-    /// Capture what the attempt left and run its validation contract.
+    /// Capture the attempt's work and run its validation contract.
     Validate { attempt: AttemptId },
     /// Ask the programs of a launch's members whether they can be started.
     ResolveTeam { launch: LaunchId },
@@ -43,11 +43,11 @@ pub enum Effect {
     TryLanding { landing: LandingId },
     /// Move the trunk, under this fence.
     MoveTrunk { landing: LandingId, fence: u64 },
-    /// Run the project's own commands for what has landed as this commit.
+    /// Move the trunk under this fence.
     AfterLanding { project: ProjectName, task: TaskId, commit: CommitId },
-    /// Push this commit of the trunk where the project says.
+    /// Run the project's own commands after this commit has landed.
     PushTrunk { project: ProjectName, commit: CommitId },
-    /// Remove the attempt's workspace once everything in it is kept.
+    /// Push this commit of the trunk to the project's remote.
     RemoveWorkspace { attempt: AttemptId },
     /// Run the command of a hook that fired.
     RunHook { firing: FiringId },

@@ -1,7 +1,8 @@
-//! Events: what became true. The log of them, folded, is the board (D4).
+//! Events: the facts that became true. Replaying the log of events gives the board (D4).
 //!
-//! A payload has private fields and is built only in its noun's file: `task::Started` can be made only by
-//! `task::start`. That is what makes "who can say so?" a question with one answer.
+//! The fields of a payload are private, and only the file of its noun builds it. For example, only
+//! `task::start` can make a `task::Started`. So for each kind of event one place in the code
+//! decides when it happens.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ use crate::{
     mission, policy, project, provider, question, radar, rotate, route, runner, scope, steer, task, team,
 };
 
-/// Declares event payloads: private fields, public getters.
+/// Declares event payloads with private fields and public getters.
 macro_rules! facts {
     ($($(#[$doc:meta])* $name:ident { $($field:ident : $type:ty),* $(,)? })*) => {$(
         $(#[$doc])*
@@ -27,12 +28,12 @@ pub(crate) use facts;
 
 macro_rules! events {
     ($($variant:ident($type:ty) $kind:literal $subject:expr;)*) => {
-        /// Something that became true.
+        /// A fact that became true.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[serde(tag = "kind", content = "data")]
         pub enum Event { $(#[serde(rename = $kind)] $variant($type),)* }
 
-        /// The kind of an event, as it is read.
+        /// The kind of an event, while an event is read.
         #[derive(Clone, Copy, Deserialize)]
         enum Kind { $(#[serde(rename = $kind)] $variant,)* }
 
@@ -44,15 +45,16 @@ macro_rules! events {
         }
 
         impl Event {
-            /// Its stable name, such as `claim.granted`.
+            /// Returns the stable name of the event's kind, such as `claim.granted`.
             pub fn kind(&self) -> &'static str {
                 match self { $(Event::$variant(_) => $kind,)* }
             }
-            /// The thing it is about, as a person would type it.
+            /// Returns the id or name of the thing that the event is about, as a person would type
+            /// it.
             pub fn subject(&self) -> String {
                 match self { $(Event::$variant(it) => { let of: fn(&$type) -> String = $subject; of(it) })* }
             }
-            /// Every kind there is.
+            /// All kinds of events.
             pub const KINDS: &'static [&'static str] = &[$($kind),*];
         }
     };
@@ -184,8 +186,9 @@ events! {
 
 /// Reads `{"kind": …, "data": …}`, with the kind first, as it is written.
 ///
-/// The derived reader also takes the data first: it then keeps the data in a buffer, and so needs a second copy of the
-/// code that reads every payload. Half of the store's machine code was that copy.
+/// The derived reader also accepts the data first. For that it keeps the data in a buffer and needs
+/// a second copy of the code that reads every payload. That copy was half of the store's machine
+/// code.
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct EventVisitor;
@@ -229,16 +232,17 @@ enum Field {
     Other,
 }
 
-/// An event with its place in the log.
+/// An event with its position in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// Its place: one number for the whole fleet, without gaps but where a backup was restored.
+    /// The position. One counter for the whole fleet, without gaps except where a backup was
+    /// restored.
     pub revision: u64,
     /// The fleet clock and the date when it was decided.
     pub now: crate::ids::Now,
-    /// Who asked.
+    /// The actor whose command caused the event.
     pub by: crate::command::Actor,
-    /// What became true.
+    /// The fact.
     pub event: Event,
 }
 
@@ -270,8 +274,8 @@ mod tests {
         }
     }
 
-    /// It is moved from hand to hand on its way into the log, and the last of them are kept for who reads along: a
-    /// noun in it is shared, not copied.
+    /// An event is moved several times on its way into the log, and the last events are kept for
+    /// subscribers. So a noun in an event is shared, not copied.
     #[test]
     fn an_event_is_small() {
         let size = size_of::<Event>();

@@ -1,7 +1,8 @@
-//! Missing manifests: a cheap task of its own finds out which files another one touches.
+//! Discovery of missing manifests: a cheap task finds out which files another task touches.
 //!
-//! It is a report like any other: one agent looks, names paths, and changes nothing that lands. The task it is for waits
-//! for it as for any blocker, and has its manifest in the same commit in which the report is in.
+//! The discovery is an ordinary report. An agent reads the repository, names paths, and changes
+//! nothing that lands. The explored task waits for it as for any blocker, and gets its manifest in
+//! the same commit that accepts the report.
 
 use crate::attempt::WorkResult;
 use crate::board::Draft;
@@ -10,17 +11,20 @@ use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 use crate::task::{self, Add, Edit, Status, Task};
 
-/// The most paths a manifest is given.
+/// The largest number of paths in a discovered manifest.
 const MOST: usize = 200;
 
-/// Adds the task that looks for a task's files, or finds the one that does already.
+/// Adds a task that finds the files of task `id`, or returns such a task if it already exists.
 pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal> {
     let of = task::find(draft.board(), id)?;
     if let Some(known) = draft.board().tasks.values().find(|it| it.explores == Some(id)) {
         return Ok(known.id);
     }
     if !of.files.is_empty() {
-        return Err(Refusal::invalid(format!("{id} has a manifest already"), "change it with regatta edit --files"));
+        return Err(Refusal::invalid(
+            format!("{id} already has a manifest"),
+            format!("change it: regatta edit {id} --files …"),
+        ));
     }
     if !of.status.is_waiting() && of.status != Status::Backlog {
         return Err(Refusal::InUse { what: id.to_string(), by: of.status.to_string() });
@@ -48,7 +52,7 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     Ok(explorer)
 }
 
-/// Gives the task that was explored its manifest; `Err` says why the report cannot be used.
+/// Gives the explored task its manifest. An `Err` says why the report cannot be used.
 pub(crate) fn finish(draft: &mut Draft, explorer: &Task, result: Option<&WorkResult>) -> Result<(), String> {
     let Some(of) = explorer.explores else { return Ok(()) };
     let said = result.map(|it| it.detail.as_str()).filter(|it| !it.trim().is_empty());
@@ -61,13 +65,13 @@ pub(crate) fn finish(draft: &mut Draft, explorer: &Task, result: Option<&WorkRes
     Ok(())
 }
 
-/// Reads the paths out of a report: the JSON array in it, each path within the repository.
+/// Reads the paths out of a report. The report must contain a JSON array, and each path must be
+/// inside the repository.
 fn paths(said: &str) -> Result<Vec<PathPattern>, String> {
     let array = said.find('[').zip(said.rfind(']')).filter(|it| it.0 < it.1).map(|(from, to)| &said[from..=to]);
-    let names: Vec<String> =
-        array.and_then(parse).ok_or("it was to answer with a JSON array of paths, and there is none in its result")?;
+    let names: Vec<String> = array.and_then(parse).ok_or("the result contains no JSON array of paths")?;
     if names.is_empty() || names.len() > MOST {
-        return Err(format!("it named {} paths; 1 to {MOST} make a manifest", names.len()));
+        return Err(format!("the result names {} paths, but a manifest must have 1 to {MOST}", names.len()));
     }
     let mut files = Vec::new();
     for name in &names {
@@ -82,14 +86,14 @@ fn paths(said: &str) -> Result<Vec<PathPattern>, String> {
     Ok(files)
 }
 
-/// A JSON array of strings, read by hand: the core knows no JSON but its own.
+/// Parses a JSON array of strings by hand, because the core depends on no JSON library.
 fn parse(text: &str) -> Option<Vec<String>> {
     let mut rest = text.strip_prefix('[')?.strip_suffix(']')?.trim();
     let mut names = Vec::new();
     while !rest.is_empty() {
         let body = rest.strip_prefix('"')?;
         let end = body.find('"')?;
-        // A path with an escape in it is none that we want to guess at.
+        // A path with an escape is refused, because decoding it would be a guess.
         if body[..end].contains('\\') {
             return None;
         }

@@ -1,13 +1,13 @@
-//! Fields that this version does not know: a newer one wrote them, and they are kept as they are.
+//! Fields that this version does not know. A newer version wrote them, and they are kept unchanged.
 //!
-//! A row that people edit and programs of several versions read carries an [`Extra`], flattened into it, so that reading
-//! and writing it loses nothing.
+//! A row that people edit and that programs of several versions read contains an [`Extra`],
+//! flattened into it, so that reading and writing it loses nothing.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Unknown fields by their names.
+/// Unknown fields by name.
 pub type Extra = BTreeMap<String, Value>;
 
 /// Any value of a JSON or TOML file.
@@ -24,12 +24,12 @@ pub enum Value {
     Table(Extra),
 }
 
-/// The deepest that values of unknown fields may be nested. A reader of JSON gives up at 128 levels, and a stored row has
-/// some of its own around them.
+/// The deepest nesting of values in unknown fields. A JSON reader gives up at 128 levels, and a
+/// stored row adds a few levels around the values.
 const MAX_DEPTH: usize = 32;
 
-/// Says why unknown fields could not be read back, if so: they are nested too deep, or have the name of a field that
-/// `known` lists, which is written beside them.
+/// Returns why unknown fields could not be read back, if so: they are nested too deep, or have the
+/// name of a field in `known`, which is written next to them.
 pub(crate) fn problem(extra: &Extra, known: &[&str]) -> Option<String> {
     if let Some(name) = extra.keys().find(|name| known.contains(&name.as_str())) {
         return Some(format!("{name} cannot be set"));
@@ -46,7 +46,7 @@ fn is_within(value: &Value, depth: usize) -> bool {
     }
 }
 
-/// A number with a fraction; the same when it is written the same.
+/// A number with a fraction. Two such numbers are equal if their bits are equal.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Real(pub f64);

@@ -9,11 +9,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The most characters of a summary that people read in one line.
+/// The largest length of a one-line summary.
 const MAX_SUMMARY_CHARS: usize = 400;
-/// How many of the last lines a summary has where no line states an error.
+/// Number of last lines in a summary, if no line states an error.
 const SUMMARY_LINES: usize = 5;
-/// How far from an error line its place and its reason are searched for.
+/// Number of lines around an error line that are searched for its place and reason.
 const MAX_LINES_TO_PLACE: usize = 12;
 
 /// The first error of an output.
@@ -46,7 +46,7 @@ pub fn first_error(output: &str) -> Option<FirstError> {
     let plain = without_colours(output);
     let lines: Vec<&str> = plain.lines().collect();
     let line = lines.iter().position(|line| states_error(line)).or_else(|| {
-        // Some tools only say that something failed, and name nothing else.
+        // Some tools say only that something failed.
         lines.iter().position(|line| mentions_error(line))
     })?;
     let near = &lines[line + 1..lines.len().min(line + 1 + MAX_LINES_TO_PLACE)];
@@ -62,7 +62,8 @@ pub fn first_error(output: &str) -> Option<FirstError> {
     Some(FirstError { text: explained(lines[line], near), place, line })
 }
 
-/// Returns the text of an error line together with its reason, where the tool prints that in a line of its own.
+/// Returns the text of an error line, with its reason if the tool prints the reason on a separate
+/// line.
 fn explained(line: &str, near: &[&str]) -> String {
     let line = line.trim();
     // Rust: thread 'a' panicked at src/lib.rs:12:9:
@@ -88,7 +89,7 @@ fn explained(line: &str, near: &[&str]) -> String {
     }
 }
 
-/// Whether a line states an error by itself.
+/// Returns whether a line states an error by itself.
 fn states_error(line: &str) -> bool {
     const BEGINNINGS: [&str; 25] = [
         "error:",
@@ -144,7 +145,7 @@ fn states_error(line: &str) -> bool {
         || is_lint_error(line)
 }
 
-/// Whether a line says in any words that something failed.
+/// Returns whether a line mentions a failure in any words.
 fn mentions_error(line: &str) -> bool {
     let lower = line.trim().to_lowercase();
     let starts_quietly = ["warning", "note", "0 ", "no "].iter().any(|start| lower.starts_with(start));
@@ -154,7 +155,7 @@ fn mentions_error(line: &str) -> bool {
     mentions && !starts_quietly && !counts_none
 }
 
-/// Whether a line is a message of the Go tools: `./cart.go:12:9: undefined: rate`.
+/// Returns whether a line is a message of the Go tools: `./cart.go:12:9: undefined: rate`.
 fn is_go_message(line: &str) -> bool {
     let Some((file, rest)) = line.split_once(".go:") else { return false };
     let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -162,7 +163,8 @@ fn is_go_message(line: &str) -> bool {
     is_path && !number.is_empty() && rest[number.len()..].starts_with(':')
 }
 
-/// Whether a line is an error of ESLint, which names the file in a line before: `  3:10  error  'x' is not defined`.
+/// Returns whether a line is an ESLint error, which names its file on an earlier line: `  3:10
+/// error  'x' is not defined`.
 fn is_lint_error(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let place = words.next().and_then(|place| place.split_once(':'));
@@ -193,7 +195,8 @@ fn without_colours(output: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Whether a line begins with the name of an exception: `TypeError: …`, `java.lang.IllegalStateException: …`.
+/// Returns whether a line begins with the name of an exception: `TypeError: …`,
+/// `java.lang.IllegalStateException: …`.
 fn names_exception(line: &str) -> bool {
     let name = line.split([':', ' ']).next().unwrap_or_default();
     let last = name.rsplit('.').next().unwrap_or_default();
@@ -254,14 +257,14 @@ fn is_file_name(text: &str) -> bool {
         && text.bytes().all(is_plain)
 }
 
-/// Whether a place belongs to a language's runtime and not to the project.
+/// Returns whether a place belongs to a language's runtime instead of the project.
 fn is_foreign(text: &str) -> bool {
     ["node:", "/rustc/", "/usr/lib/", "internal/", "site-packages/", "node_modules/"]
         .iter()
         .any(|part| text.contains(part))
 }
 
-/// Returns an output for people to read in one line: its first error with the place, or else its last lines.
+/// Summarises an output in one line: its first error with the place, or else its last lines.
 pub fn summary(output: &str) -> String {
     if let Some(first) = first_error(output) {
         return first.to_string();
@@ -272,8 +275,8 @@ pub fn summary(output: &str) -> String {
     last_chars(&last.join(" / "), MAX_SUMMARY_CHARS)
 }
 
-/// Shortens an output to about `max` bytes. Its beginning, the lines around its first error and its end stay, and each
-/// gap says how much was left out.
+/// Shortens an output to about `max` bytes. Its beginning, the lines around its first error and its
+/// end stay, and each gap says how many bytes were left out.
 pub fn excerpt(output: &str, max: usize) -> String {
     let output = output.trim_end();
     if output.len() <= max {

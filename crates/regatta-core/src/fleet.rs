@@ -1,4 +1,5 @@
-//! The fleet: what holds for everything one store keeps — limits, restarts, and answers given before.
+//! The fleet: limits, restarts, and answers to repeated requests. They concern everything that one
+//! store holds.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,34 +10,35 @@ use crate::ids::{Now, RequestKey};
 use crate::refusal::Refusal;
 use crate::{attempt, claim, runner};
 
-/// Limits of the machine.
+/// Limits for the whole machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// How many attempts may live at once, whatever each agent may do.
+    /// The largest number of simultaneous attempts, in addition to the limit of each agent.
     pub max_attempts: u32,
-    /// How long an attempt may take.
+    /// The time limit of an attempt.
     pub attempt_timeout_ms: u64,
-    /// How long a lead's may.
+    /// The time limit of a lead's attempt.
     pub lead_timeout_ms: u64,
-    /// How long a program may take to open its session.
+    /// The time in which a program must open its session.
     pub startup_ms: u64,
-    /// How long a program may say nothing before it counts as hung.
+    /// The longest silence of a program before it counts as hung.
     pub silence_ms: u64,
-    /// How long a request waits before it is called out louder.
+    /// The time after which an open request is escalated.
     pub escalate_ms: u64,
-    /// The first pause before another try of what broke off; it doubles each time.
+    /// The first pause before a retry. The pause doubles with each try.
     pub retry_ms: u64,
     /// The longest pause.
     pub retry_most_ms: u64,
-    /// How long what is stopped may take to end by itself; then its whole process tree is ended.
+    /// The time in which a stopped program may end by itself. Afterwards its whole process tree is
+    /// killed.
     pub shutdown_ms: u64,
-    /// How many mebibytes of memory must be free for each attempt that starts; 0 asks for none.
+    /// The free memory in mebibytes that each starting attempt needs; 0 turns the check off.
     pub attempt_memory_mb: u64,
-    /// How many mebibytes of disk.
+    /// The free disk space in mebibytes that each starting attempt needs; 0 turns the check off.
     pub attempt_disk_mb: u64,
-    /// How many merged trees of a project are validated at once where it does not say: what fits the machine, which is
-    /// looked at when the daemon starts.
+    /// The number of merged trees of a project that are validated at once, if the project sets
+    /// none. The daemon chooses it at its start from the size of the machine.
     pub landing_slots: u32,
 }
 
@@ -59,19 +61,19 @@ impl Default for Limits {
     }
 }
 
-/// The longest that anybody waits for what was stopped.
+/// The largest allowed value of `shutdown_ms`.
 const LONGEST_SHUTDOWN_MS: u64 = 10 * 60_000;
 
-/// What was answered to a request that carried a key, so that asking again does nothing again (J9).
+/// The answer to a request with a key, so that repeating the request does nothing again (J9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     pub key: RequestKey,
-    /// What was asked, as a number: the same key for something else is a mistake.
+    /// A fingerprint of the command. The same key with another command is a mistake.
     pub command: u64,
     pub outcome: Outcome,
-    /// The revision the first answer carried.
+    /// The revision of the first answer.
     pub revision: u64,
-    /// When it may be forgotten, on the fleet clock.
+    /// The time at which the answer may be forgotten, on the fleet clock.
     pub until_at: u64,
 }
 
@@ -81,21 +83,22 @@ facts! {
     Limited { limits: Limits }
     Answered { key: RequestKey, command: u64, outcome: Outcome, until_at: u64 }
     Forgotten { key: RequestKey }
-    /// Stands in the log for an event that this program cannot read; no command ever records it.
+    /// Replaces an event in the log that this program cannot read. No command records it.
     Unreadable { why: String }
 }
 
-/// Returns the event that takes the place of a stored event that cannot be read. Folding it changes nothing (D11).
+/// Returns the event that replaces a stored event that cannot be read. Applying it changes nothing
+/// (D11).
 pub fn unreadable_event(why: String) -> Event {
     Event::Unreadable(Unreadable { why })
 }
 
-/// How long an answer is kept: a day.
+/// The time for which an answer is kept: a day.
 pub const ANSWER_KEPT_MS: u64 = 24 * 3_600_000;
 
-/// Takes the board over after a restart.
+/// Takes over the board after a restart.
 ///
-/// Nobody who waited over a connection is still there, so their places end; what was held goes on.
+/// Callers that waited over a connection are gone, so their waits end. Claims go on.
 pub fn resume(draft: &mut Draft, pid: u32, now: Now) {
     draft.record(Event::FleetResumed(Resumed { pid }));
     let waits: Vec<_> = draft.board().waits.keys().copied().collect();
@@ -107,21 +110,21 @@ pub fn resume(draft: &mut Draft, pid: u32, now: Now) {
     runner::refresh(draft, now);
 }
 
-/// Sets the machine's limits.
+/// Sets the limits of the machine.
 pub fn limit(draft: &mut Draft, limits: Limits) -> Result<(), Refusal> {
     if limits.max_attempts == 0 || limits.max_attempts > 10_000 {
-        return Err(Refusal::invalid("max_attempts is 1 to 10000", "give a number in that range"));
+        return Err(Refusal::invalid("max_attempts must be 1 to 10000", "give a number in that range"));
     }
     let times =
         [limits.attempt_timeout_ms, limits.lead_timeout_ms, limits.startup_ms, limits.silence_ms, limits.escalate_ms];
     if times.iter().any(|it| *it < 100) || limits.retry_most_ms < limits.retry_ms {
         return Err(Refusal::invalid(
-            "a time limit is at least 100 ms, and the longest pause not shorter than the first",
+            "a time limit must be at least 100 ms, and the longest pause at least as long as the first",
             "give larger times",
         ));
     }
     if limits.shutdown_ms > LONGEST_SHUTDOWN_MS {
-        return Err(Refusal::invalid("shutdown_timeout is at most 10 minutes", "give a shorter time"));
+        return Err(Refusal::invalid("shutdown_timeout is limited to 10 minutes", "give a shorter time"));
     }
     if draft.board().limits != limits {
         draft.record(Event::FleetLimited(Limited { limits }));
@@ -129,12 +132,12 @@ pub fn limit(draft: &mut Draft, limits: Limits) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Remembers what was answered under `key`.
+/// Stores the answer to the request with this key.
 pub(crate) fn remember(draft: &mut Draft, key: RequestKey, command: u64, outcome: Outcome, now: Now) {
     draft.record(Event::RequestAnswered(Answered { key, command, outcome, until_at: now.at + ANSWER_KEPT_MS }));
 }
 
-/// Forgets an answer that is old enough.
+/// Removes an answer whose time has passed.
 pub fn forget(draft: &mut Draft, key: &RequestKey, now: Now) {
     if draft.board().answers.get(key).is_some_and(|it| it.until_at <= now.at) {
         draft.record(Event::RequestForgotten(Forgotten { key: key.clone() }));

@@ -1,8 +1,10 @@
-//! Gates: six questions before a start. Each passes, warns or blocks, and says why; all six are written down with the
-//! attempt that starts (what passed without a word by not being named), and what blocks is what a task waits for.
+//! Gates: six conditions that are checked before a start. Each gate passes, warns or blocks, and
+//! gives a reason. The results are stored with the attempt that starts; a gate that passed without
+//! a reason is left out. A block is a wait reason of the task.
 //!
-//! What only the world knows (how the trunk stands, what room the machine has) comes in as [`Facts`] with the poll that
-//! asks for a start. The board keeps of it what keeps a mission from starting anything, so that `why` can say so.
+//! Facts about the world, such as the state of the trunk or the free memory, come in as [`Facts`]
+//! with the poll that asks for a start. The board keeps those results that block a whole mission,
+//! so that `why` can report them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,22 +15,22 @@ use crate::mission::{self, Mission};
 use crate::schedule::{self, WaitKind};
 use crate::task::{Status, Task};
 
-/// What is asked.
+/// A condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Gate {
-    /// Is the trunk there, and not behind what it follows?
+    /// The trunk exists and is not behind its upstream.
     BaseSync,
-    /// Does it say what it touches, and how it is checked?
+    /// The task says which files it changes and how it is checked.
     FileManifest,
-    /// Is everything done that it needs?
+    /// All blockers of the task are completed.
     DependencyGraph,
-    /// Did nobody work on it without a sign of life?
+    /// The last attempt was not stopped for silence.
     MisalignmentBreaker,
-    /// Is there room for one more, and is it its turn?
+    /// The machine and the mission have room for one more attempt, and the task's wave has begun.
     WaveCap,
-    /// Is what landed before in what it starts from?
+    /// The starting point contains everything that landed before.
     BaseAncestry,
 }
 
@@ -42,7 +44,7 @@ impl Gate {
         Gate::BaseAncestry,
     ];
 
-    /// Its name for people.
+    /// Returns the gate's name for people.
     pub fn name(self) -> &'static str {
         match self {
             Gate::BaseSync => "base sync",
@@ -55,7 +57,7 @@ impl Gate {
     }
 }
 
-/// What a gate says.
+/// The result of a gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -66,21 +68,21 @@ pub enum Says {
     Block,
 }
 
-/// A gate's answer.
+/// A gate's result with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Passage {
     pub gate: Gate,
     pub says: Says,
-    /// What a task waits for while it blocks.
+    /// The wait reason of a blocked task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<WaitKind>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Files it is about: what the wave before changed and this task's manifest names.
+    /// The files concerned: those that the wave before changed and that this task's manifest names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// The tasks that it keeps from starting; all of the mission's if none are named.
+    /// The tasks that the gate blocks; all tasks of the mission if none are named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskId>,
 }
@@ -90,7 +92,7 @@ impl Passage {
         Passage { gate, says: Says::Pass, kind: None, reason: String::new(), files: vec![], tasks: vec![] }
     }
 
-    /// Whether it is about this task.
+    /// Returns whether the result concerns this task.
     pub(crate) fn concerns(&self, task: TaskId) -> bool {
         self.tasks.is_empty() || self.tasks.contains(&task)
     }
@@ -104,7 +106,8 @@ impl Passage {
     }
 }
 
-/// What the shell found out about the world just before it asks for a start. What it could not find out is nothing.
+/// Facts that the engine collected just before it asks for a start. A fact that it could not
+/// collect is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
@@ -112,40 +115,43 @@ pub struct Facts {
     pub memory_mb: Option<u64>,
     /// Free space where workspaces are made, in mebibytes.
     pub disk_mb: Option<u64>,
-    /// The trunk of the mission that is asked for.
+    /// The trunk of the mission that the poll asks for.
     pub base: Option<Base>,
-    /// The runner on which it would run; the daemon's own, when none is named.
+    /// The runner on which the attempt would run; `None` for the daemon's own runner.
     #[serde(default)]
     pub runner: Option<RunnerName>,
 }
 
-/// How a trunk stands.
+/// The state of a trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Base {
-    /// It cannot be read, for this reason.
+    /// The trunk cannot be read, for this reason.
     Broken { reason: String },
     There {
         tip: CommitId,
-        /// What it follows, if it follows something, and how many commits that has that it has not.
+        /// The branch that the trunk follows, if any.
         upstream: Option<String>,
+        /// The number of commits of that branch that the trunk lacks.
         behind: u32,
-        /// What landed of the mission, or of the blockers of its tasks, and is no longer in the trunk's history.
+        /// Commits that landed for the mission or for blockers of its tasks, and that are no longer
+        /// in the trunk's history.
         lost: Vec<LostLanding>,
     },
 }
 
-/// A landed commit that somebody took off the trunk.
+/// A landed commit that somebody removed from the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LostLanding {
     pub task: TaskId,
     pub commit: CommitId,
 }
 
-/// How long an attempt takes to use what it needs: until then it is counted as still needing it.
+/// The time that an attempt takes to claim its memory and disk space. A younger attempt counts as
+/// still needing all of it.
 const YOUNG_MS: u64 = 30_000;
 
-/// All six answers for a task.
+/// Returns the results of all six gates for a task.
 pub fn judge(board: &Board, task: &Task, facts: &Facts, now: Now) -> Vec<Passage> {
     let mission = task.mission.and_then(|it| board.missions.get(&it)).map(|it| &**it);
     vec![
@@ -158,27 +164,28 @@ pub fn judge(board: &Board, task: &Task, facts: &Facts, now: Now) -> Vec<Passage
     ]
 }
 
-/// The answers worth writing down. One that is not written down passed without a word. Who has no workspace builds on
-/// no trunk and changes no file.
+/// Returns the results that are worth storing. A gate that is not stored passed without a reason.
+/// An attempt without a workspace builds on no trunk and changes no file, so two gates do not
+/// concern it.
 pub(crate) fn noted(answers: Vec<Passage>, bare: bool) -> Vec<Passage> {
     let concerns = |it: &Passage| !bare || !matches!(it.gate, Gate::BaseSync | Gate::FileManifest);
     answers.into_iter().filter(|it| concerns(it) && (it.says != Says::Pass || !it.reason.is_empty())).collect()
 }
 
-/// All six answers again from those that were written down.
+/// Restores all six results from the stored ones.
 pub fn all(noted: &[Passage]) -> Vec<Passage> {
     let answer = |gate| noted.iter().find(|it| it.gate == gate).cloned().unwrap_or(Passage::pass(gate));
     Gate::ALL.into_iter().map(answer).collect()
 }
 
-/// Returns what the facts say against the starts of a mission, or of some of its tasks.
+/// Returns the blocks that the facts impose on a mission, or on some of its tasks.
 pub fn against(board: &Board, mission: &Mission, facts: &Facts, now: Now) -> Vec<Passage> {
     let found = [Some(base_sync(facts)), room(board, facts, now), lost(mission, facts)];
     let without_blocker = without_blocker(board, mission, facts);
     found.into_iter().flatten().chain(without_blocker).filter(|passage| passage.says == Says::Block).collect()
 }
 
-/// Returns what is to be said of a trunk that lacks commits of the branch it follows.
+/// Returns the warning about a trunk that lacks commits of its upstream.
 pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     let upstream = upstream.filter(|_| behind > 0)?;
     let commits = if behind == 1 { "1 commit".into() } else { format!("{behind} commits") };
@@ -200,7 +207,8 @@ fn file_manifest(board: &Board, task: &Task) -> Passage {
     match schedule::gate(board, task) {
         Some(reason) => Passage::block(Gate::FileManifest, WaitKind::Gate, reason),
         None if task.files.is_empty() => {
-            Passage::warn(Gate::FileManifest, "it names no files, so it may change any, beside anybody".into())
+            let warning = "the task names no files, so it may change any file, also files of other tasks";
+            Passage::warn(Gate::FileManifest, warning.into())
         }
         None => Passage::pass(Gate::FileManifest),
     }
@@ -220,11 +228,12 @@ fn dependency_graph(board: &Board, task: &Task) -> Passage {
     Passage::block(Gate::DependencyGraph, WaitKind::Dep, format!("it needs {} first", first_few(&names)))
 }
 
-/// A silent attempt is stopped where it is heard of ([`crate::steer::silent`]); who comes next is told.
+/// Warns about a task whose last attempt was silent. The attempt itself was stopped by
+/// [`crate::steer::silent`].
 fn misalignment(task: &Task) -> Passage {
     match task.last_cause {
         Some(Cause::Hung) => {
-            let reason = "its last attempt was stopped because nothing was heard of it: see regatta logs";
+            let reason = "the last attempt was stopped because it was silent for too long: see regatta logs";
             Passage::warn(Gate::MisalignmentBreaker, reason.into())
         }
         _ => Passage::pass(Gate::MisalignmentBreaker),
@@ -250,11 +259,11 @@ fn wave_cap(board: &Board, task: &Task, mission: Option<&Mission>, facts: &Facts
     room(board, facts, now).unwrap_or_else(|| Passage::pass(Gate::WaveCap))
 }
 
-/// What keeps the machine from bearing one more attempt, if anything does.
+/// Returns a block if the machine has no room for one more attempt.
 fn room(board: &Board, facts: &Facts, now: Now) -> Option<Passage> {
     let limits = board.limits;
     if facts.disk_mb.is_none() && facts.memory_mb.is_none() {
-        return None; // nobody looked, and counting them is work
+        return None; // no facts were collected, and counting young attempts takes time
     }
     let young = board.attempts.values().filter(|it| it.started_at + YOUNG_MS > now.at).count() as u64;
     let short = |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young);
@@ -263,7 +272,7 @@ fn room(board: &Board, facts: &Facts, now: Now) -> Option<Passage> {
         Passage::block(
             Gate::WaveCap,
             kind,
-            format!("{free} MiB of {what} are free{others}; each attempt is given {need} MiB"),
+            format!("only {free} MiB of {what} are free{others}, but each attempt needs {need} MiB"),
         )
     };
     if let Some(free) = short(facts.disk_mb, limits.attempt_disk_mb) {
@@ -273,7 +282,8 @@ fn room(board: &Board, facts: &Facts, now: Now) -> Option<Passage> {
     Some(say(WaitKind::Machine, "memory", free, limits.attempt_memory_mb))
 }
 
-/// Returns what a mission in waves waits for, or one in flow is warned of: landed commits that are off the trunk.
+/// Returns a block for a mission in waves, or a warning for a mission in flow, about landed commits
+/// that the trunk lost.
 fn lost(mission: &Mission, facts: &Facts) -> Option<Passage> {
     let lost = lost_landings(facts);
     let first = lost.first()?;
@@ -290,7 +300,8 @@ fn lost(mission: &Mission, facts: &Facts) -> Option<Passage> {
     })
 }
 
-/// Returns what keeps a mission's tasks from starting in flow: a blocker that landed and is off the trunk.
+/// Returns the blocks for tasks of a mission in flow of which a blocker landed and was lost from
+/// the trunk.
 fn without_blocker(board: &Board, mission: &Mission, facts: &Facts) -> Vec<Passage> {
     if mission.mode == mission::Mode::Waves || lost_landings(facts).is_empty() {
         return vec![];

@@ -1,72 +1,75 @@
-//! Every rule of Regatta, and nothing that blocks or ticks.
+//! All rules of Regatta, as pure code that never blocks.
 //!
-//! A request walks: [`command::decide`] → a verb in its noun's file → [`board::Draft::record`] →
-//! [`react`](mod@react) (what follows, in the same draft) → a [`command::Commit`] of events, rows and
-//! effects. A noun's file has the same five parts: the struct, the event payloads, the verbs, and who may
-//! use them; what the event does to the board is in [`board`], one match for all.
+//! A request takes these steps: [`command::decide`] calls the verb in the file of its noun. The
+//! verb changes a draft of the board through [`board::Draft::record`]. [`react`](mod@react) adds
+//! the consequences of each event to the same draft. The result is a [`command::Commit`] of events,
+//! rows and effects. The file of a noun has four parts: the struct, the event payloads, the verbs,
+//! and the checks of who may use them. The changes that an event makes to the board are in
+//! [`board`], in one `match` for all nouns.
 //!
-//! Deliberately absent: async, clocks, randomness, files, processes and paths of a disk. Time comes in as
-//! [`ids::Now`]; numbers and tokens come from the board's own revision. A test in `xtask` holds this.
+//! Left out on purpose: async code, clocks, randomness, files, processes and paths of a disk. Time
+//! comes in as [`ids::Now`]; numbers and tokens come from the board's own revision. A test in
+//! `xtask` checks this.
 
-pub mod board; // the whole live state, and the only code that changes it
+pub mod board; // all live state, and the only code that changes it
 pub mod command;
-pub mod conversation; // everything anyone may ask, routed to its verb
-pub mod effect; // what the shell must do afterwards
-pub mod event; // what became true
+pub mod conversation; // threads in outside services, and their turns
+pub mod effect; // the work that the engine does after a commit
+pub mod event; // the facts that became true
 pub mod ids; // names and numbers
-mod react; // what follows from each event
-pub mod reference; // what a typed id can mean
-pub mod refusal; // why not, and what to do next
+mod react; // the consequences of each event
+pub mod reference; // the meanings of an id that a person typed
+pub mod refusal; // reasons for a refusal, and the command to type next
 
-pub mod claim; // where a claim is granted
-pub mod pattern; // whether two patterns overlap
+pub mod claim; // grants and waits for claims
+pub mod pattern; // overlap of two patterns
 
-pub mod agent; // who can do how much
-pub mod approval; // what a person must decide
+pub mod agent; // agents, their limits and their access
+pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
-pub mod budget; // what may be spent, and what was
-pub mod cost; // what it was spent on, and how fast
-pub mod explore; // which files a task touches
-pub mod failure; // why a check failed, from its output
-pub mod gates; // six questions before a start
+pub mod budget; // limits on spending, and the amount spent
+pub mod cost; // cost by cause, and the rate of spending
+pub mod explore; // discovery of the files that a task touches
+pub mod failure; // the reason of a failed check, found in its output
+pub mod gates; // six conditions before a start
 pub mod graph; // blockers, cycles, waves
-pub mod inbox; // what needs a person, put off for a while
-pub mod isolation; // when an attempt was not on its own
-pub mod life; // what a task was at, and what it waited for, over time
-pub mod manifest; // what a task may touch and what it holds
-pub mod map; // who is where among a project's files
-pub mod planning; // a plan made of words
-pub mod policy; // what an agent may do unasked
-pub mod provider; // who takes no work for now
+pub mod inbox; // the list of things that need a person, and its snoozes
+pub mod isolation; // breaches of an attempt's isolation
+pub mod life; // the states and waits of a task over time
+pub mod manifest; // the files that a task may change and the claims it needs
+pub mod map; // the agents at work among a project's files
+pub mod planning; // a plan that an agent makes from a goal
+pub mod policy; // rules for permission requests
+pub mod provider; // providers and agents that get no work for a time
 pub mod provider_name; // the names people use for providers
-pub mod rotate; // a fresh session when one is nearly full
+pub mod rotate; // a fresh session when a session is nearly full
 pub mod runner; // processes on other machines that execute attempts
-pub mod schedule; // which task an agent gets next, and why one waits
-pub mod scope; // what was found outside a manifest
-pub mod session; // what an agent's program says, in one vocabulary
+pub mod schedule; // the next task of an agent, and the reason a task waits
+pub mod scope; // changes outside a manifest
+pub mod session; // the events of every agent's program, in one vocabulary
 pub mod standing; // a project's standing rules
-pub mod steer; // a word, a pause, another try
-pub mod task; // where a task becomes in_progress
+pub mod steer; // prompts, pauses, resumes and retries by a person
+pub mod task; // tasks, and the only code that starts one
 
 pub mod extra; // fields that a newer version wrote
-pub mod lane; // who may launch a member of a team
-pub mod launch; // one start of a team, and what became of each
-pub mod reconcile; // which record is believed
-pub mod team; // a lead and its members, as somebody wants them
+pub mod lane; // the owner that may launch a member of a team
+pub mod launch; // one start of a team, with an outcome for each member
+pub mod reconcile; // choice between two launch records after a crash
+pub mod team; // a lead and its members, as a person asked for them
 
-pub mod bridge; // an agent at an outside service that does not let it in
+pub mod bridge; // broken credentials of bridges
 pub mod bus; // messages
-pub mod fleet; // limits, restarts, answers given before
-pub mod hook; // what starts when something happens
-pub mod landing; // where a branch is allowed to land
-pub mod lead; // who leads a mission, and its turns
+pub mod fleet; // limits, restarts and answers to repeated requests
+pub mod hook; // rules that start a command or an agent
+pub mod landing; // the landing queue and its moves of the trunk
+pub mod lead; // the lead of a mission, and its turns
 pub mod mission; // a goal, its tasks and its agents
-pub mod names; // readable names that nobody uses
-pub mod order; // the order in which people look for names
+pub mod names; // unused readable names
+pub mod order; // natural sort order of names
 pub mod project; // repositories under management
-pub mod question; // answers in a thread, and what becomes of plain words
-pub mod radar; // work in progress that will collide
-pub mod route; // what a message asks for
-pub mod search; // what a word is, and which texts have it
-pub mod shell; // words of a line for a shell
-pub mod spelling; // the known word that was meant
+pub mod question; // answers and plain text in a thread
+pub mod radar; // forecast of collisions between running work
+pub mod route; // the commands in a message
+pub mod search; // tokens of a text, and search by them
+pub mod shell; // quoting for a shell
+pub mod spelling; // suggestions for a misspelled word

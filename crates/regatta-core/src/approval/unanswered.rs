@@ -1,12 +1,12 @@
-//! Questions that nobody has answered yet. A question outlives the attempt that asked it: it stays open until somebody
-//! answers it or its task is over.
+//! Questions that nobody has answered yet. A question outlives the attempt that asked it: it stays
+//! open until somebody answers it or its task is over.
 //!
-//! - While its agent waits, the attempt goes on.
-//! - An agent that goes on without an answer says what it assumes. Its work then waits in front of the queue for the
-//!   answer, or lands with a warning, as `[landing] unanswered` says.
-//! - An answer that comes later is told to the task's next attempt, or to the one that works on it now.
+//! - While the agent waits for the answer, its attempt goes on.
+//! - An agent that goes on without an answer states an assumption. Its work then waits in front of
+//!   the queue for the answer, or lands with a warning, depending on `[landing] unanswered`.
+//! - A later answer is sent to the attempt that works on the task now, or to the next one.
 //!
-//! Not here: permissions. They are about one call of one program and end with it.
+//! Not here: permission requests. They concern one call of one program and end with it.
 
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
@@ -23,34 +23,36 @@ use crate::task::{self, Duty, Status, Task};
 
 use super::{Approval, Heard, Kept, Withdrawn, find};
 
-/// How the ids of requests begin that came over our own tools.
+/// The prefix of the ids of requests that came through Regatta's own tools.
 const OWN_TOOL: &str = "tool-";
 
-/// The longest assumption, in bytes.
+/// The largest assumption, in bytes.
 const MAX_ASSUMPTION_BYTES: usize = 4 * 1024;
 
 impl Approval {
-    /// Whether it is a question, and no permission.
+    /// Returns whether the request is a question, as opposed to a permission request.
     pub fn is_question(&self) -> bool {
         matches!(self.ask.want, Want::Question { .. })
     }
 
-    /// Whether an agent waits for the answer before it goes on.
+    /// Returns whether an agent waits for the answer before it goes on.
     pub fn is_awaited(&self) -> bool {
         self.is_open() && !self.kept
     }
 
-    /// Whether the agent must fetch the answer with a tool, because its program's own protocol does not carry it.
+    /// Returns whether the agent must fetch the answer with a tool, because its program's own
+    /// protocol cannot carry it.
     fn is_fetched(&self) -> bool {
         self.is_question() && self.ask.id.starts_with(OWN_TOOL)
     }
 
-    /// Whether it was answered and no agent has read the answer.
+    /// Returns whether the request was answered and no agent has read the answer.
     fn is_unread(&self) -> bool {
         self.decision.is_some() && !self.heard && (self.is_fetched() || (self.kept && self.is_question()))
     }
 
-    /// Whether an answer lets the work stay as it is: it is what was assumed, or nobody wants to say.
+    /// Returns whether the work can stay as it is after this answer: the answer equals the
+    /// assumption, or nobody wants to decide.
     fn agrees(&self, answer: &Answer) -> bool {
         match answer {
             Answer::Text { text } => {
@@ -60,7 +62,7 @@ impl Approval {
         }
     }
 
-    /// Puts the question and its answer into words for an agent.
+    /// Formats the question and its answer as a text for an agent.
     fn in_words(&self, answer: &Answer) -> String {
         let question = match &self.ask.want {
             Want::Question { text, .. } => text.trim(),
@@ -68,9 +70,9 @@ impl Approval {
         };
         let answer = match answer {
             Answer::Text { text } => format!("The answer: {}", text.trim()),
-            Answer::Deny { words: Some(words) } => format!("Nobody answers it, because: {}", words.trim()),
+            Answer::Deny { words: Some(words) } => format!("Nobody will answer it, because: {}", words.trim()),
             Answer::Allow | Answer::Deny { words: None } | Answer::Cancelled => {
-                "Nobody answers it: decide yourself.".to_owned()
+                "Nobody will answer it. Decide yourself.".to_owned()
             }
         };
         let assumed = self.assumed.as_ref().map_or(String::new(), |text| format!("\nYou had assumed: {}", text.trim()));
@@ -78,8 +80,8 @@ impl Approval {
     }
 }
 
-/// Whether questions of a task outlive the attempt that asked them. A conversation's do not: there the next message is
-/// the answer.
+/// Returns whether questions of a task outlive the attempt that asked them. Those of a conversation
+/// do not, because there the next message is the answer.
 fn keeps(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| {
         let is_kind = task.is_work() || task.duty == Some(Duty::Lead);
@@ -97,13 +99,13 @@ pub fn open_question(board: &Board, task: TaskId) -> Option<&Approval> {
     open_questions(board, task).next()
 }
 
-/// Whether an attempt waits for the answer to a question that it asked with a tool.
+/// Returns whether an attempt waits for the answer to a question that it asked with a tool.
 pub(crate) fn awaits_answer(board: &Board, attempt: &Attempt) -> bool {
     let waits_for = |asked: &Approval| asked.attempt == attempt.id && asked.is_awaited() && asked.is_fetched();
     attempt.takes_words() && board.approvals.values().any(|asked| waits_for(asked))
 }
 
-/// Refuses to finish work while a question waits for its answer and the agent has not said what it assumes.
+/// Refuses to finish work while a question is open and the agent has not stated an assumption.
 pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refusal> {
     let open = board
         .approvals
@@ -113,21 +115,21 @@ pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refu
         Err(Refusal::invalid(
             format!("nobody has answered {} yet", asked.id),
             format!(
-                "wait for the answer: ask with id {0}; or say what you assume: ask with id {0} and assume",
+                "wait for the answer: ask with id {0}; or go on with an assumption: ask with id {0} and assume",
                 asked.id
             ),
         ))
     })
 }
 
-/// Notes that an agent goes on without an answer, and with which assumption.
+/// Records that an agent goes on without an answer, and with which assumption.
 pub fn go_on(draft: &mut Draft, attempt: AttemptId, id: ApprovalId, assumed: String) -> Result<(), Refusal> {
     let approval = find(draft.board(), id)?;
     let is_own = draft.board().attempts.get(&attempt).is_some_and(|live| live.task == approval.task);
     if !is_own || !approval.is_question() {
         return Err(Refusal::invalid(
             format!("{id} is not a question of {attempt}"),
-            "use the id that ask gave you; a permission is given or denied, never assumed",
+            "use the id that ask returned; a permission cannot be assumed",
         ));
     }
     if let Some(decision) = &approval.decision {
@@ -135,7 +137,7 @@ pub fn go_on(draft: &mut Draft, attempt: AttemptId, id: ApprovalId, assumed: Str
     }
     if assumed.trim().is_empty() || assumed.len() > MAX_ASSUMPTION_BYTES {
         return Err(Refusal::invalid(
-            format!("an assumption has 1 to {MAX_ASSUMPTION_BYTES} bytes"),
+            format!("an assumption must have 1 to {MAX_ASSUMPTION_BYTES} bytes"),
             "say in a sentence or two what you will do without an answer",
         ));
     }
@@ -145,7 +147,7 @@ pub fn go_on(draft: &mut Draft, attempt: AttemptId, id: ApprovalId, assumed: Str
     Ok(())
 }
 
-/// Notes that an agent has read the answer.
+/// Records that an agent has read the answer.
 pub fn note_heard(draft: &mut Draft, attempt: AttemptId, id: ApprovalId) {
     let is_news = draft.board().approvals.get(&id).is_some_and(|approval| {
         let task = draft.board().attempts.get(&attempt).map(|live| live.task);
@@ -156,20 +158,20 @@ pub fn note_heard(draft: &mut Draft, attempt: AttemptId, id: ApprovalId) {
     }
 }
 
-/// Takes back what an attempt asked when its turn or the attempt itself is over. Questions whose task goes on are kept.
+/// Closes the open requests of an attempt when its turn or the attempt itself is over. Questions of
+/// a task that goes on stay open.
 pub(crate) fn part(draft: &mut Draft, id: AttemptId, reason: &str, is_over: bool) {
     let asked: Vec<_> = draft.board().approvals.values().filter(|asked| asked.attempt == id).cloned().collect();
     for asked in asked.iter().filter(|asked| asked.is_open()) {
         let is_kept = asked.is_question() && keeps(draft.board(), asked.task);
-        // A lead rests between its turns, so it does not wait. A worker waits for what it asked with a tool.
+        // A lead rests between its turns, so it does not wait. A worker waits for the answer to a
+        // question that it asked with a tool.
         let is_lead = draft.board().tasks.get(&asked.task).is_some_and(|task| task.duty == Some(Duty::Lead));
         let waits_on = asked.is_fetched() && !is_over && !is_lead;
-        match is_kept {
-            true if asked.kept || waits_on => {}
-            true => draft.record(Event::ApprovalKept(Kept { approval: asked.id, assumed: None })),
-            false => {
-                draft.record(Event::ApprovalWithdrawn(Withdrawn { approval: asked.id, reason: reason.to_owned() }));
-            }
+        if !is_kept {
+            draft.record(Event::ApprovalWithdrawn(Withdrawn { approval: asked.id, reason: reason.to_owned() }));
+        } else if !asked.kept && !waits_on {
+            draft.record(Event::ApprovalKept(Kept { approval: asked.id, assumed: None }));
         }
     }
     let task = draft.board().attempts.get(&id).map(|attempt| attempt.task);
@@ -178,7 +180,7 @@ pub(crate) fn part(draft: &mut Draft, id: AttemptId, reason: &str, is_over: bool
     }
 }
 
-/// Leaves the answers that nobody has read to the task's next attempt.
+/// Leaves the unread answers to the task's next attempt, as notes.
 fn leave_unread(draft: &mut Draft, task: TaskId) {
     for (asked, answer) in unread(draft.board(), task) {
         draft.record(Event::ApprovalHeard(Heard { approval: asked.id }));
@@ -188,8 +190,8 @@ fn leave_unread(draft: &mut Draft, task: TaskId) {
     }
 }
 
-/// The program takes a question back. One whose turn was cut short by somebody is kept: its agent did not change its
-/// mind.
+/// Handles the program's withdrawal of a request. If somebody stopped or held the attempt, a
+/// question stays open, because the agent did not change its mind.
 pub(crate) fn take_back(draft: &mut Draft, attempt: &Attempt, ask: &str) {
     let found =
         draft.board().approvals.values().find(|it| it.attempt == attempt.id && it.ask.id == ask && it.is_open());
@@ -200,23 +202,23 @@ pub(crate) fn take_back(draft: &mut Draft, attempt: &Attempt, ask: &str) {
             draft.record(Event::ApprovalKept(Kept { approval: asked.id, assumed: None }));
         }
     } else {
-        super::withdraw(draft, attempt.id, Some(ask), "its agent took it back");
+        super::withdraw(draft, attempt.id, Some(ask), "its agent withdrew it");
     }
 }
 
-/// The task is over: nobody needs to answer what it asked, and nobody will read an answer.
+/// Withdraws the requests of a task that is over.
 pub(crate) fn end_task(draft: &mut Draft, id: TaskId, reason: &str) {
     let asked: Vec<(ApprovalId, AttemptId)> =
         draft.board().approvals.values().filter(|it| it.task == id).map(|it| (it.id, it.attempt)).collect();
     for (approval, attempt) in asked {
-        // A live attempt takes its own requests along when it ends.
+        // A live attempt withdraws its own requests when it ends.
         if !draft.board().attempts.contains_key(&attempt) {
             draft.record(Event::ApprovalWithdrawn(Withdrawn { approval, reason: reason.to_owned() }));
         }
     }
 }
 
-/// Tells an attempt the answers that it has not read, between two of its turns.
+/// Sends an attempt the answers that it has not read, between two of its turns.
 pub(crate) fn tell_unread(draft: &mut Draft, attempt: &Attempt) {
     for (asked, answer) in unread(draft.board(), attempt.task) {
         draft.record(Event::ApprovalHeard(Heard { approval: asked.id }));
@@ -224,6 +226,7 @@ pub(crate) fn tell_unread(draft: &mut Draft, attempt: &Attempt) {
     }
 }
 
+/// Returns the answered requests of a task whose answers no agent has read.
 fn unread(board: &Board, task: TaskId) -> Vec<(Approval, Answer)> {
     if !keeps(board, task) {
         return vec![];
@@ -232,7 +235,7 @@ fn unread(board: &Board, task: TaskId) -> Vec<(Approval, Answer)> {
     all.filter_map(|asked| Some((Approval::clone(asked), asked.decision.as_ref()?.answer.clone()))).collect()
 }
 
-/// Brings an answer to whoever needs it, where no program waits for it in its own protocol.
+/// Delivers an answer to the agent that needs it, if no program waits for it in its own protocol.
 pub(crate) fn deliver(draft: &mut Draft, id: ApprovalId, by: &Actor, now: Now) -> Result<(), Refusal> {
     let Some(asked) = draft.board().approvals.get(&id).cloned().filter(|asked| asked.is_unread()) else {
         return Ok(());
@@ -241,7 +244,8 @@ pub(crate) fn deliver(draft: &mut Draft, id: ApprovalId, by: &Actor, now: Now) -
     let Some(task) = draft.board().tasks.get(&asked.task).cloned() else { return Ok(()) };
     let at_work = task.attempt.and_then(|attempt| draft.board().attempts.get(&attempt)).cloned();
     if let Some(live) = at_work.filter(|live| live.stopping.is_none()) {
-        // In its turn an agent that waits fetches the answer itself. One that cannot be told gets it when it is done.
+        // During its turn, a waiting agent fetches the answer itself. An agent that takes no
+        // prompts gets the answer when it finishes.
         if live.takes_words() && (asked.kept || !live.talk.in_turn) {
             tell_unread(draft, &live);
         }
@@ -278,10 +282,10 @@ pub(crate) fn deliver(draft: &mut Draft, id: ApprovalId, by: &Actor, now: Now) -
     }
 }
 
-/// Lets work go on that waited for nothing but answers: to its review, or into the queue.
+/// Lets finished work go on, to its review or into the queue, when no question is open any more.
 fn release(draft: &mut Draft, task: &Task, by: &Actor, now: Now) -> Result<(), Refusal> {
     let (None, Some(submission)) = (open_question(draft.board(), task.id), &task.submission) else { return Ok(()) };
-    // Work that never lands stays in review, whatever was answered.
+    // Work that never lands stays in review after any answer.
     if landing::guard::never_lands(&submission.changed, &submission.special).is_some() {
         return Ok(());
     }
@@ -289,9 +293,9 @@ fn release(draft: &mut Draft, task: &Task, by: &Actor, now: Now) -> Result<(), R
         task::review_for(draft, task, submission.clone(), reason);
         return landing::begin_review(draft, task, now);
     }
-    // If its files are held by somebody now, it stays in review, and a person lands it.
+    // If somebody else holds the files now, the work stays in review, and a person lands it.
     if !landing::is_free_to_land(draft, task, now) {
-        let reason = format!("it is answered, but its files are held: regatta land {}", task.id);
+        let reason = format!("the question is answered, but somebody else holds the files: regatta land {}", task.id);
         task::review_for(draft, task, submission.clone(), reason);
         return Ok(());
     }
@@ -303,11 +307,11 @@ pub fn work_waits_for<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval>
     if task.status == Status::InReview { open_question(board, task.id) } else { None }
 }
 
-/// Warns that a task's work counts though nobody answered its questions.
+/// Warns that a task's work is accepted although its questions have no answer.
 pub(crate) fn warn_unanswered(draft: &mut Draft, task: TaskId) {
     let open: Vec<String> = open_questions(draft.board(), task)
         .map(|asked| {
-            let assumed = asked.assumed.as_ref().map_or(String::new(), |text| format!("; it assumed: {text}"));
+            let assumed = asked.assumed.as_ref().map_or(String::new(), |text| format!("; the agent assumed: {text}"));
             format!("nobody answered {} ({}){assumed}", asked.id, asked.subject())
         })
         .collect();
@@ -316,18 +320,19 @@ pub(crate) fn warn_unanswered(draft: &mut Draft, task: TaskId) {
     }
 }
 
-/// What becomes of finished work whose questions are open.
+/// The decision on finished work that may have open questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
-    /// Nothing is open, or the project lets work land with an assumption.
+    /// No question is open, or the project lets work land with an assumption.
     Pass,
-    /// It waits for the answer.
+    /// The work waits for the answer.
     Wait(String),
-    /// It was answered, and its agent has not read the answer: it goes back with these words.
+    /// The question was answered, and the agent has not read the answer. The work goes back with
+    /// this text.
     Back(String),
 }
 
-/// Decides what becomes of a task's finished work.
+/// Decides if a task's finished work may go on, in view of its questions.
 pub(crate) fn gate(board: &Board, task: &Task) -> Gate {
     if !keeps(board, task.id) {
         return Gate::Pass;
@@ -340,7 +345,9 @@ pub(crate) fn gate(board: &Board, task: &Task) -> Gate {
     let waiting = open_questions(board, task.id).find(holds);
     match waiting.map(|asked| (asked.id, asked.assumed.as_ref())) {
         None => Gate::Pass,
-        Some((id, Some(assumed))) => Gate::Wait(format!("it waits for the answer to {id}, and assumed: {assumed}")),
-        Some((id, None)) => Gate::Wait(format!("it waits for the answer to {id}")),
+        Some((id, Some(assumed))) => {
+            Gate::Wait(format!("the work waits for the answer to {id}; the agent assumed: {assumed}"))
+        }
+        Some((id, None)) => Gate::Wait(format!("the work waits for the answer to {id}")),
     }
 }

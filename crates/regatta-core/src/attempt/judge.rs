@@ -1,4 +1,6 @@
-//! What becomes of an attempt's work: captured and checked by the shell, judged here.
+//! The verdict on an attempt's work. The engine captures and checks the work, and this module
+//! decides what happens to it: it lands, is reported, goes to a person, or goes back for another
+//! attempt.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,21 +19,21 @@ use crate::{approval, conversation, lead, question};
 
 use super::{Attempt, Cause, FinishReport, Phase, Reported, broke_off, end, first_few, live, resume_of};
 
-/// How a worker says it fared.
+/// The status that a worker reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ResultStatus {
     #[default]
     Done,
-    /// Somebody must help before it can go on.
+    /// A person must help before the work can go on.
     Blocked,
     Failed,
-    /// Nothing has to be changed: the task is done as it is.
+    /// Nothing has to be changed, because the task is already done.
     NotNeeded,
 }
 
-/// The thin result a worker leaves; its long words are in its transcript.
+/// The short result that a worker leaves. Long texts are in its transcript.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -42,17 +44,17 @@ pub struct WorkResult {
     pub status: ResultStatus,
     pub detail: String,
     pub artifacts: Vec<String>,
-    /// Where the worker says it worked.
+    /// The directory in which the worker says it worked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worktree_path: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub learnings: Vec<String>,
-    /// Where the copy of it is that people read, on the daemon's machine.
+    /// The path of the copy for people, on the daemon's machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_at: Option<String>,
 }
 
-/// What came to light while an attempt's work was judged, whatever the verdict.
+/// Observations made while an attempt's work was checked, independent of the verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -60,38 +62,40 @@ pub struct Findings {
     pub result: Option<WorkResult>,
     /// Changed files outside the manifest.
     pub outside: Vec<String>,
-    /// What the worker says it found outside.
+    /// Findings outside the manifest that the worker reported.
     pub said: Vec<Finding>,
-    /// What a person should know of it.
+    /// Warnings for a person.
     pub warnings: Vec<String>,
-    /// What the checks of a conversation's turn said, in a line.
+    /// One line about the checks of a conversation's turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checks: Option<String>,
-    /// Changed paths of what is to land that are more than plain files.
+    /// Changed paths of the submitted work that are not plain files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub special: Vec<SpecialFile>,
 }
 
-/// What capturing and checking an attempt's work found.
+/// The outcome of capturing and checking an attempt's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Its contract holds on this captured commit, from which what is outside its manifest was left out.
+    /// The contract holds on this captured commit. Changes outside the manifest were left out of
+    /// it.
     Passed { commit: CommitId, base: CommitId, changed: Vec<String> },
-    /// It had no workspace, so there is nothing to capture: what counts is what it said.
+    /// The attempt had no workspace, so nothing was captured and only its report counts.
     Bare,
-    /// It does not.
+    /// The contract does not hold.
     Failed { reason: String },
-    /// It does, and its ratchet refused it: the task's last word.
+    /// The contract holds, but the ratchet refused the work. The task fails for good.
     Rejected { reason: String },
-    /// Only a person can say how it goes on.
+    /// Only a person can decide how the task goes on.
     NeedsPerson { kind: WaitKind, reason: String },
-    /// The shell could not find out.
+    /// Regatta could not check the work.
     Unknown { reason: String },
 }
 
-/// Takes the verdict: work that passed goes to the landing queue with its claims, the rest comes back.
+/// Applies the verdict. Work that passed goes to the landing queue with its claims; other work goes
+/// back for another attempt or to a person.
 pub fn judged(
     draft: &mut Draft,
     (id, token): (AttemptId, u64),
@@ -104,14 +108,15 @@ pub fn judged(
         return Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None });
     }
     if let Some(cause) = attempt.stopping {
-        end(draft, id, cause, "stopped while its work was checked");
+        end(draft, id, cause, "stopped while the work was checked");
         return Ok(None);
     }
     let (held_back, checks, special) = (findings.outside.clone(), findings.checks.clone(), findings.special.clone());
     note(draft, &attempt, findings, now);
     let task = task::find(draft.board(), attempt.task)?;
     let (cause, reason) = match verdict {
-        // Whatever it changed stays where it is captured: it was only to look.
+        // Changes of an exploring attempt stay in its capture, because the attempt only had to
+        // look.
         Verdict::Passed { .. } if task.explores.is_some() => {
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
             match explore::finish(draft, &task, result.as_ref()) {
@@ -184,7 +189,7 @@ pub fn judged(
                 return Ok(landing);
             } else {
                 let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
-                (Cause::ScopeEscape, format!("it changed files outside its manifest: {}", first_few(&outside)))
+                (Cause::ScopeEscape, format!("the attempt changed files outside its manifest: {}", first_few(&outside)))
             }
         }
         Verdict::Passed { .. } | Verdict::Bare if task.expects == Expects::Report => {
@@ -197,11 +202,12 @@ pub fn judged(
                 task::complete(draft, task.id, None)?;
                 return Ok(None);
             }
-            (Cause::NothingChanged, "it said it was done, and left no report".into())
+            (Cause::NothingChanged, "the agent said it was done, but left no report".into())
         }
         Verdict::Passed { .. } if !held_back.is_empty() => {
             let outside: Vec<&str> = held_back.iter().map(String::as_str).collect();
-            (Cause::NothingChanged, format!("it changed only files outside its manifest: {}", first_few(&outside)))
+            let names = first_few(&outside);
+            (Cause::NothingChanged, format!("the attempt changed only files outside its manifest: {names}"))
         }
         Verdict::Passed { .. } if says_not_needed(draft, id).is_some() => {
             let why = says_not_needed(draft, id).unwrap_or_default();
@@ -214,8 +220,8 @@ pub fn judged(
                 }
                 NotNeeded::Ask => {
                     let reason = format!(
-                        "it says that nothing has to be changed: {why}. If you agree: regatta task cancel {0}; if not: regatta \
-                         retry {0}",
+                        "the agent says that nothing has to be changed: {why}. If you agree: regatta task cancel {0}; \
+                         if not: regatta retry {0}",
                         task.id
                     );
                     task::needs_human(draft, task.id, WaitKind::Review, &reason)?;
@@ -225,7 +231,7 @@ pub fn judged(
             return Ok(None);
         }
         Verdict::Passed { .. } | Verdict::Bare => {
-            (Cause::NothingChanged, "it said it was done, and nothing had changed".into())
+            (Cause::NothingChanged, "the agent said it was done, but nothing had changed".into())
         }
         Verdict::Failed { reason } => (Cause::Invalid, reason),
         Verdict::Rejected { reason } => {
@@ -241,7 +247,7 @@ pub fn judged(
         }
         Verdict::Unknown { reason } => (Cause::Environment, reason),
     };
-    // What does not pass goes back to its worker as it is, with its session where it has one.
+    // Work that fails its checks goes back to the worker unchanged, with its session if it has one.
     let resume = (cause == Cause::Invalid).then(|| resume_of(&attempt, true));
     match cause {
         Cause::Environment => broke_off(draft, task.id, cause, &reason)?,
@@ -251,23 +257,23 @@ pub fn judged(
     Ok(None)
 }
 
-/// The most learnings that one result may have.
+/// The largest number of learnings in one result.
 const MAX_LEARNINGS: usize = 20;
-/// The longest learning, in bytes.
+/// The largest size of a learning.
 const MAX_LEARNING_BYTES: usize = 4_000;
 
 /// Refuses learnings that are too many or too long.
 pub(super) fn check_learnings(learnings: &[String]) -> Result<(), Refusal> {
     if learnings.len() > MAX_LEARNINGS || learnings.iter().any(|text| text.len() > MAX_LEARNING_BYTES) {
         return Err(Refusal::invalid(
-            format!("a result has at most {MAX_LEARNINGS} learnings of {MAX_LEARNING_BYTES} bytes each"),
-            "keep the few that help the next task most",
+            format!("a result is limited to {MAX_LEARNINGS} learnings of {MAX_LEARNING_BYTES} bytes each"),
+            "keep only the learnings that help the next task most",
         ));
     }
     Ok(())
 }
 
-/// Keeps a report of the `finish` tool as the attempt's result.
+/// Stores a report of the `finish` tool as the attempt's result.
 pub(super) fn note_result(draft: &mut Draft, id: AttemptId, said: &FinishReport) {
     let status = if said.not_needed { ResultStatus::NotNeeded } else { ResultStatus::Done };
     let result = WorkResult {
@@ -280,15 +286,15 @@ pub(super) fn note_result(draft: &mut Draft, id: AttemptId, said: &FinishReport)
     draft.record(Event::AttemptReported(Reported { attempt: id, result }));
 }
 
-/// Returns why an attempt says that nothing has to be changed, if it says so.
+/// Returns the reason that an attempt gave for changing nothing, if it reported so.
 fn says_not_needed(draft: &Draft, id: AttemptId) -> Option<String> {
     let result = draft.board().attempts.get(&id)?.result.as_ref()?;
     let why = if result.detail.trim().is_empty() { "no reason was given" } else { result.detail.trim() };
     (result.status == ResultStatus::NotNeeded).then(|| why.to_owned())
 }
 
-/// Keeps "nothing has to be changed", which the agent said with a tool, if its program then left a result that is only
-/// "done". Every other status of the result says more, and counts.
+/// Keeps the agent's report that nothing has to be changed, if its program then left a result that
+/// says only "done". Every other status of the result is more specific and wins.
 fn with_not_needed(draft: &Draft, id: AttemptId, result: WorkResult) -> WorkResult {
     match says_not_needed(draft, id) {
         Some(why) if result.status == ResultStatus::Done => {
@@ -298,7 +304,7 @@ fn with_not_needed(draft: &Draft, id: AttemptId, result: WorkResult) -> WorkResu
     }
 }
 
-/// Writes down what came to light.
+/// Records the findings.
 fn note(draft: &mut Draft, attempt: &Attempt, findings: Findings, now: Now) {
     let Findings { result, outside, said, warnings, checks: _, special: _ } = findings;
     if let Some(result) = result {
@@ -307,7 +313,7 @@ fn note(draft: &mut Draft, attempt: &Attempt, findings: Findings, now: Now) {
     }
     if !outside.is_empty() {
         let few: Vec<&str> = outside.iter().map(String::as_str).collect();
-        let finding = format!("it changed files outside its manifest: {}", first_few(&few));
+        let finding = format!("the attempt changed files outside its manifest: {}", first_few(&few));
         scope::note(draft, attempt, Found::Diff, Finding { finding, suggested_files: outside }, now);
     }
     for finding in said {

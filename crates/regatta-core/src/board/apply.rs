@@ -1,4 +1,4 @@
-//! What each event does to the board: the fold of the log (D4).
+//! Applies each event to the board. Replaying the log through this code restores the board (D4).
 
 use std::sync::Arc;
 
@@ -26,18 +26,18 @@ use crate::team::Team;
 use super::{Board, Due, Row, RowKey, Rows};
 
 impl Board {
-    /// Applies a recorded event: the fold that replays a log (D4).
+    /// Applies an event of the log, when the log is replayed (D4).
     pub fn fold(&mut self, recorded: &Recorded) {
         self.fold_into(recorded, &mut Rows::new());
     }
 
-    /// The same, and notes which rows it changes.
+    /// Like [`Board::fold`], and collects the rows that change.
     pub fn fold_into(&mut self, recorded: &Recorded, rows: &mut Rows) {
-        self.revision = recorded.revision - 1; // a restored store's log leaps once, so that no token repeats
+        self.revision = recorded.revision - 1; // a restored store's log skips numbers once, so that no token repeats
         self.apply(&recorded.event, recorded.now, rows);
     }
 
-    /// Total: an event is a fact, so applying it cannot fail.
+    /// Applies an event that was just decided. An event is a fact, so applying it cannot fail.
     pub(super) fn apply(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         self.revision += 1;
         self.at = now.at;
@@ -160,7 +160,7 @@ impl Board {
                 task.agent = Some(it.agent().clone());
                 task.offer_until = None;
                 task.progress = String::new();
-                // What it was told and goes on with is the attempt's now.
+                // The attempt has the notes and the resume data now.
                 (task.notes, task.resume, task.not_before) = (vec![], None, None);
             }),
             Event::TaskProgressed(it) => {
@@ -242,7 +242,7 @@ impl Board {
             Event::TaskFailed(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = Status::Failed;
                 task.reason = Some(it.reason().clone());
-                // What becomes of a member's session its team says.
+                // The team decides what to do about a failed session of a member.
                 task.unanswered = task.standing.is_none();
             }),
             Event::TaskCancelled(it) => self.change_task(*it.task(), now, rows, |task| {
@@ -265,7 +265,7 @@ impl Board {
                 self.note_cause(*it.attempt(), *it.cause(), now, rows);
             }
             Event::AttemptEnded(it) => {
-                // What it asked is history, but for questions that outlive it.
+                // Approvals of an ended attempt are closed, except open questions that outlive it.
                 for id in self.approvals_of(*it.attempt()) {
                     self.change_approval(id, rows, |approval| approval.closed = !(approval.kept && approval.is_open()));
                 }
@@ -289,7 +289,7 @@ impl Board {
                 self.change_attempt(*it.attempt(), rows, |attempt| hear(attempt, n, said));
             }
             Event::AttemptLaunched(it) => {
-                // From here its program has its time to open a session; making its workspace was ours.
+                // The time to open a session starts here, because making the workspace was Regatta's own work.
                 let ready_by = now.at + self.limits.startup_ms;
                 self.change_attempt(*it.attempt(), rows, |attempt| {
                     attempt.sandbox = it.sandbox().clone();
@@ -338,7 +338,7 @@ impl Board {
             Event::ApprovalKept(it) => self.change_approval(*it.approval(), rows, |approval| {
                 approval.kept = true;
                 approval.assumed = it.assumed().clone().or(approval.assumed.take());
-                // What was assumed can be chosen like any other answer.
+                // The assumed answer can be chosen like any other answer.
                 if let (Want::Question { choices, schema: None, .. }, Some(assumed)) =
                     (&mut approval.ask.want, &approval.assumed)
                     && !choices.contains(assumed)
@@ -511,7 +511,7 @@ impl Board {
             Event::HookChanged(it) => self.change_hook(*it.hook(), rows, |hook| {
                 hook.paused = it.paused().clone();
                 if hook.paused.is_none() {
-                    hook.recent.clear(); // it begins anew
+                    hook.recent.clear(); // a resumed hook starts with an empty window
                 }
             }),
             Event::HookRemoved(it) => {
@@ -557,7 +557,7 @@ impl Board {
     }
 }
 
-/// What a program said, as the attempt remembers it.
+/// Updates the attempt with an event that its program sent.
 fn hear(attempt: &mut Attempt, n: u64, said: Said) {
     let talk = &mut attempt.talk;
     talk.heard = n;
@@ -590,17 +590,17 @@ fn hear(attempt: &mut Attempt, n: u64, said: Said) {
 }
 
 impl Board {
-    /// What people said and no agent heard is for the next attempt.
+    /// Gives prompts that people sent and that the agent did not read to the next attempt.
     fn give_words_back(&mut self, id: AttemptId, cause: attempt::Cause, now: Now, rows: &mut Rows) {
         let Some(attempt) = self.attempts.get(&id).cloned() else { return };
         let talk = &attempt.talk;
         let same_session =
             self.tasks.get(&attempt.task).and_then(|it| it.resume.as_ref()).is_some_and(|it| it.session.is_some());
-        // Nobody wants any more what a cancelled one was told.
+        // A cancelled task needs its prompts no more.
         if cause == attempt::Cause::Cancelled {
             return;
         }
-        // What one that came to its end began with was heard.
+        // An attempt that came to its regular end has read the notes that it began with.
         let heard = matches!(cause, attempt::Cause::Rested | attempt::Cause::Reported | attempt::Cause::Submitted);
         let mut words = if heard || (talk.turns > 0 && same_session) { vec![] } else { attempt.notes.clone() };
         let said = usize::try_from(talk.turns.saturating_sub(1)).unwrap_or(usize::MAX).min(talk.tells.len());
@@ -613,7 +613,7 @@ impl Board {
         }
     }
 
-    /// A task remembers how its last attempt ended.
+    /// Records on a task how its last attempt ended.
     fn note_cause(&mut self, id: AttemptId, cause: attempt::Cause, now: Now, rows: &mut Rows) {
         let task = self.attempts.get(&id).and_then(|it| self.tasks.get(&it.task)).filter(|it| it.attempt == Some(id));
         if let Some(task) = task.map(|it| it.id) {
@@ -621,7 +621,7 @@ impl Board {
         }
     }
 
-    /// A mission remembers what landed of it last.
+    /// Records on a mission the last landing of its tasks.
     fn note_landed(&mut self, id: TaskId, commit: Option<&CommitId>, rows: &mut Rows) {
         let (Some(task), Some(commit)) = (self.tasks.get(&id).cloned(), commit) else { return };
         let Some(mission) = task.mission else { return };
@@ -761,7 +761,7 @@ impl Board {
         rows.insert(RowKey::Launch(launch.id), Some(Row::Launch(launch)));
     }
 
-    /// Adds what an attempt used to itself, its task, its mission and the day.
+    /// Adds an attempt's usage to the attempt, its task, its mission and the day.
     fn spend(&mut self, id: AttemptId, day: u64, spend: &Spend, now: Now, rows: &mut Rows) {
         let Some(attempt) = self.attempts.get(&id).cloned() else { return };
         if spend.usage != Usage::default() {

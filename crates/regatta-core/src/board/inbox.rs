@@ -1,4 +1,4 @@
-//! What somebody put off, what failed, and the rows by which the inbox knows them.
+//! Changes of snoozed items, failed tasks, budgets and parked names, and of their rows.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::task::{Status, Task};
 use super::{Board, Due, Row, RowKey, Rows};
 
 impl Board {
-    /// Puts an item off, or brings it back.
+    /// Snoozes an item until a time, or ends its snooze.
     pub(super) fn put_off(&mut self, item: &Item, snooze: Option<Snooze>, now: Now, rows: &mut Rows) {
         match item {
             Item::Approval(id) => self.change_approval(*id, rows, |approval| approval.snoozed = snooze),
@@ -20,7 +20,8 @@ impl Board {
                 self.change_failed(*id, rows, |task| task.snoozed = snooze);
             }
             Item::Task(id) => {
-                // It waits for as long as before: putting it off is no change of it.
+                // Snoozing does not count as a change of the task, so the time since which it waits
+                // stays.
                 let since = self.tasks.get(id).map_or(now.wall, |it| it.updated_wall);
                 self.change_task(*id, Now { wall: since, ..now }, rows, |task| task.snoozed = snooze);
             }
@@ -28,7 +29,7 @@ impl Board {
             Item::Budget(scope) => self.change_budget(scope, rows, |budget| budget.snoozed = snooze),
             Item::Agent(name) => self.put_off_parked(&format!("agent:{name}"), snooze, rows),
             Item::Bridge(it) => self.put_off_parked(&it.lane(), snooze, rows),
-            Item::Request(_) => {} // such are not put off
+            Item::Request(_) => {} // permission requests of programs cannot be snoozed
         }
     }
 
@@ -51,7 +52,7 @@ impl Board {
         }
     }
 
-    /// Keeps a task that ended, if it failed and nobody has dealt with that; forgets it otherwise.
+    /// Keeps an ended task in `failed` while it is failed and unanswered, and removes it otherwise.
     pub(super) fn put_failed(&mut self, task: &Arc<Task>) {
         if let Some(old) = self.failed.remove(&task.id) {
             self.unindex_snooze(old.snoozed, || Item::Task(old.id));
@@ -116,7 +117,7 @@ impl Board {
     }
 }
 
-/// What is parked by itself under this name, as the inbox calls it: an agent or a bridge.
+/// Returns the inbox item of a parked name, if the name is that of an agent or a bridge.
 fn item(parked: &str) -> Option<Item> {
     let agent = || AgentName::new(parked.strip_prefix("agent:")?).ok().map(Item::Agent);
     agent().or_else(|| Bridge::of_lane(parked).map(Item::Bridge))

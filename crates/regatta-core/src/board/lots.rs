@@ -1,12 +1,13 @@
-//! Ready tasks, gathered so that those who want what is held are passed over together.
+//! An index of ready tasks, which skips tasks that wait for the same pattern as one group.
 //!
-//! With ten thousand ready tasks that want one file, asking each whether the file is free takes longer than starting
-//! one. So tasks stand in lots: all of a lot want something that one pattern overlaps, and while somebody holds that
-//! pattern, or all above it, the lot is passed over by one question. The rest stand loose and are asked one by one;
-//! whoever is found waiting for a pattern is put into its lot.
+//! With ten thousand ready tasks that need one file, checking each task takes longer than starting
+//! one. So tasks are grouped: every task of a group needs something that one pattern overlaps.
+//! While somebody holds that pattern, or a directory above it, one check skips the whole group. The
+//! other tasks are ungrouped and are checked one by one. A task that turns out to wait for a
+//! pattern joins the group of that pattern.
 //!
-//! Which lot a task stands in is a hint that never changes an answer, only how fast it comes. It depends on who asked
-//! before, so it is no part of what makes two boards equal.
+//! The group of a task is a hint. It never changes an answer, only the time that the answer takes.
+//! It depends on earlier queries, so it does not count when two boards are compared.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,12 +22,12 @@ use crate::task::Task;
 
 use super::{Board, ReadyFor};
 
-/// From how many ready tasks on a pattern is worth a lot of its own.
+/// The number of ready tasks on a pattern from which a group of its own is worth its cost.
 const HOT: u32 = 64;
 
-/// A lot's line, whether its tasks would share what they hold, and the pattern.
+/// A group's ready list, a flag for shared claims, and the group's pattern.
 type Key = (ReadyFor, bool, Uri);
-/// Rank and number: who is first.
+/// Priority and id: the order of tasks within a group.
 type Place = (u8, TaskId);
 
 #[derive(Clone, Debug, Default)]
@@ -34,12 +35,12 @@ pub(crate) struct Lots {
     loose: OrdMap<ReadyFor, OrdSet<Place>>,
     lots: OrdMap<Key, OrdSet<Place>>,
     lot_of: OrdMap<TaskId, (bool, Uri)>,
-    /// How many ready tasks want exactly a pattern, or something below a directory; by a hash of its text, since a
-    /// mistake costs only time.
+    /// The number of ready tasks that need exactly a pattern, or something below a directory. The
+    /// key is a hash of the text, because a collision costs only time.
     heat: OrdMap<u64, u32>,
 }
 
-/// Hints are equal whatever they say.
+/// Two indexes are always equal, because they hold only hints.
 impl PartialEq for Lots {
     fn eq(&self, _: &Lots) -> bool {
         true
@@ -51,7 +52,7 @@ fn hash(parts: [&str; 2]) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The directories above a pattern, deepest first, as patterns of all below them: without the project's own.
+/// Returns the directories above a pattern, deepest first, without the project's own directory.
 fn above(uri: &Uri) -> impl Iterator<Item = &str> {
     let start = uri.as_str().find("://").map_or(0, |it| it + 3);
     let inside = uri.as_str()[start..].find('/').map_or(uri.as_str().len(), |it| start + it + 1);
@@ -157,7 +158,8 @@ impl Lots {
 }
 
 impl Board {
-    /// Returns the first ready task of a line that `fits`, and that nobody's claims keep `agent` from starting.
+    /// Returns the first ready task of a list that `fits` accepts and that no claim of others keeps
+    /// `agent` from starting.
     pub(crate) fn first_free(
         &self,
         lots: &mut Lots,
@@ -165,7 +167,7 @@ impl Board {
         agent: &AgentName,
         fits: impl Fn(&Task) -> bool,
     ) -> Option<TaskId> {
-        // Lots that are free and small are not worth the question: their tasks stand loose again.
+        // A group that is free and small does not pay, so its tasks become ungrouped again.
         let first = Uri::least();
         let here: Vec<(Key, OrdSet<Place>)> = lots
             .lots
@@ -205,7 +207,8 @@ impl Board {
         None
     }
 
-    /// Returns a pattern that somebody holds or waits for, and that keeps work of `agent` from holding these.
+    /// Returns a pattern that somebody holds or waits for, and that conflicts with `uris` when
+    /// `agent` wants to work with them.
     fn in_its_way(&self, uris: &[Uri], shared: bool, agent: &AgentName) -> Option<Uri> {
         uris.iter().find_map(|uri| {
             let held =
@@ -219,7 +222,8 @@ impl Board {
         })
     }
 
-    /// Whether somebody other than `agent` holds or waits for this very pattern, or for all below a directory above it.
+    /// Returns whether somebody other than `agent` holds or waits for this very pattern, or for a
+    /// whole directory above it.
     fn covers(&self, uri: &Uri, shared: bool, agent: &AgentName) -> bool {
         let covering = |index: &PatternIndex, excludes: &dyn Fn(u64) -> bool| index.covering(uri).any(excludes);
         covering(&self.held, &|number| self.excludes_claim(number, shared, uri, agent))

@@ -1,4 +1,4 @@
-//! What each event of the landing queue does.
+//! Applies each event of the landing queue to the board.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Board {
                 self.remember_landing(*it.landing(), is_first.then_some(true), rows);
                 self.change_landing(*it.landing(), rows, |landing| {
                     landing.faults += 1;
-                    // A verdict keeps its trial until what it was tried with has landed.
+                    // The failed trial is kept until the landings it was tried with have landed.
                     let red = landing.red.take().filter(|_| landing.faults >= MAX_FAULTS);
                     stand_aside(landing);
                     (landing.red, landing.behind) = (red, it.behind().clone());
@@ -61,7 +61,7 @@ impl Board {
             Event::LandingDeferred(it) => {
                 self.change_landing(*it.landing(), rows, |landing| {
                     stand_aside(landing);
-                    landing.hindered = None; // it waits for others now
+                    landing.hindered = None; // the landing waits for other landings now
                     landing.behind = it.behind().clone();
                 });
                 self.part(*it.landing(), None, rows);
@@ -121,7 +121,7 @@ impl Board {
                 });
             }
             Event::LandingEnded(it) => {
-                // A landing that failed its trials has been counted when it was first suspected.
+                // A landing that failed its trials was counted when it was first suspected.
                 let is_counted = self.landings.get(it.landing()).is_some_and(|landing| landing.faults > 0);
                 self.remember_landing(*it.landing(), it.fault().filter(|_| !is_counted), rows);
                 self.part(*it.landing(), None, rows);
@@ -144,7 +144,7 @@ impl Board {
             Event::TrunkCompared(event) => {
                 self.change_record(event.project(), rows, |record| record.differs = event.differs().clone());
             }
-            // Without a tip, the next landing records one that the trunk contains.
+            // Without a tip, the next landing records a tip that the trunk contains.
             Event::TrunkAccepted(event) => self.change_record(event.project(), rows, |record| {
                 record.accepted.extend(record.differs.take().into_iter().flat_map(|difference| difference.missing));
                 record.tip = event.tip().clone();
@@ -154,8 +154,9 @@ impl Board {
         }
     }
 
-    /// One landing is no longer where the trials of the others take it to be: it landed as this commit, or it left
-    /// its place. What stood on it stands on the trunk now, or no longer counts.
+    /// Updates the other landings of the project after `gone` left its place in their trials. With
+    /// `landed`, it landed as that commit, and trials that were based on it are now based on the
+    /// trunk. Without, those trials no longer count.
     fn part(&mut self, gone: LandingId, landed: Option<&CommitId>, rows: &mut Rows) {
         let Some(project) = self.landings.get(&gone).map(|it| it.project.clone()) else { return };
         let others: Vec<_> = self.queue_of(&project).filter(|it| it.id != gone).cloned().collect();
@@ -168,19 +169,20 @@ impl Board {
         }
     }
 
-    /// How a landing ended counts for how many are tried together from now on.
+    /// Records the end of a landing. Later batches get their size from these records.
     fn remember_landing(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
         if let (Some(failed), Some(project)) = (failed, self.landings.get(&id).map(|it| it.project.clone())) {
             self.change_record(&project, rows, |record| record.remember(failed));
         }
     }
 
-    /// Changes what a project's queue remembers. Nothing of its tasks depends on it, so they are not indexed again.
+    /// Changes a project's queue record. No task depends on the record, so no task is indexed
+    /// again.
     fn change_record(&mut self, name: &ProjectName, rows: &mut Rows, change: impl FnOnce(&mut Record)) {
         self.change_project(name, rows, |project| change(&mut project.queue));
     }
 
-    /// Changes something of a project on which nothing of its tasks depends.
+    /// Changes a part of a project on which no task depends, so no task is indexed again.
     pub(super) fn change_project(&mut self, name: &ProjectName, rows: &mut Rows, change: impl FnOnce(&mut Project)) {
         if let Some(project) = self.projects.get(name) {
             let mut project = Project::clone(project);
@@ -192,7 +194,7 @@ impl Board {
     }
 }
 
-/// What was found out about it no longer counts. A move under way speaks for itself.
+/// Discards the results of the landing's trials. A move of the trunk that is under way stays valid.
 fn stand_aside(landing: &mut Landing) {
     landing.red = None;
     match &mut landing.state {
@@ -206,7 +208,7 @@ fn part_from(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) 
     landing.behind.retain(|it| *it != gone);
     let carried = |carries: &[Carried]| carries.iter().find(|it| it.landing == gone).map(|it| it.commit.clone());
     let with = |carries: &[Carried]| carried(carries).is_some();
-    // It landed as another commit than the one that was merged and validated here.
+    // The gone landing landed as another commit than the commit that was merged and validated here.
     let differs = |carries: &[Carried], commit: &CommitId| carried(carries).is_some_and(|it| it != *commit);
     if let Some(red) = &mut landing.red {
         match (red.ahead.contains(&gone), landed) {

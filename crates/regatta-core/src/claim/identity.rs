@@ -1,14 +1,15 @@
 //! Identity claims: the task, the workspace and the agent's name that work holds by running.
 //!
-//! An outsider that holds one of them keeps the attempt from starting, and a running attempt, or the landing of its
-//! work, keeps outsiders from having them. They are no rows: what runs holds them, and they end with it, so they cannot
-//! disagree with the attempts and cost a start nothing.
+//! An outsider that holds one of these keeps the attempt from starting. A running attempt, or the
+//! landing of its work, keeps outsiders from claiming them. They are not rows of the store: they
+//! exist as long as the work runs, so they cannot disagree with the attempts, and they cost a start
+//! nothing.
 //!
-//! They exclude other parties only: an agent that claimed a task by hand may start it, a lead may claim a task that its
-//! worker then starts, and all attempts of one agent share its name.
+//! They exclude other parties only. An agent that claimed a task by hand may start it, a lead may
+//! claim a task that its worker then starts, and all attempts of one agent share its name.
 //!
-//! [`check_known`] is the rule for claims made by hand: a claim in the name of an agent, or on a project, that this
-//! fleet does not have would exclude nobody, so it is refused.
+//! [`check_known`] is the rule for claims made by hand. A claim in the name of an agent, or on a
+//! project, that this fleet does not have would exclude nobody, so it is refused.
 
 use std::sync::Arc;
 
@@ -24,10 +25,10 @@ use crate::task::Task;
 
 use super::{Mode, Owner, Wanted, conflicts};
 
-/// On whose behalf URIs are wanted.
+/// The party that wants URIs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Party<'a> {
-    /// Nobody in particular: everybody who has them is in the way.
+    /// Nobody in particular, so every holder conflicts.
     Anybody,
     /// A claim made by hand, or a wait for one, in this owner's name.
     ByHand(&'a Owner),
@@ -37,16 +38,16 @@ pub(crate) enum Party<'a> {
     AnyWork,
 }
 
-/// Returns what nobody else may hold when an attempt at `task` starts: the task, under its alias too, its workspace, and
-/// the agent's name.
+/// Returns the URIs that nobody else may hold when an attempt at `task` starts: the task, also
+/// under its alias, its workspace, and the agent's name.
 pub(crate) fn of_start(task: &Task, agent: &AgentName) -> Vec<Uri> {
     let mut uris = of_task(task);
     uris.push(Uri::of_agent(agent));
     uris
 }
 
-/// Returns the URIs of a task: itself, its workspace, and the task by the name that it has in another tracker, as
-/// outsiders may claim it (`task://shop/bd-12`).
+/// Returns the URIs of a task: the task, its workspace, and the task under its name in another
+/// tracker, as outsiders may claim it (`task://shop/bd-12`).
 pub(crate) fn of_task(task: &Task) -> Vec<Uri> {
     let alias = task.alias.as_ref().filter(|alias| !alias.contains(['*', '?', '%']));
     let alias = alias.and_then(|alias| Uri::new(&format!("task://{}/{alias}", task.project)).ok());
@@ -54,15 +55,15 @@ pub(crate) fn of_task(task: &Task) -> Vec<Uri> {
     own.into_iter().chain(alias).collect()
 }
 
-/// Returns what an attempt holds by running.
+/// Returns the URIs that an attempt holds by running.
 pub(crate) fn held_by_attempt(attempt: &Attempt) -> Vec<Uri> {
     let workspace = (!attempt.bare).then(|| Uri::of_workspace(&attempt.project, attempt.task));
     let own = [Uri::of_task(&attempt.project, attempt.task), Uri::of_agent(&attempt.agent)];
     own.into_iter().chain(workspace).collect()
 }
 
-/// Returns what a landing holds as long as it is under way: its agent no longer runs, so not the agent's name. What
-/// comes from a remote is nobody's work.
+/// Returns the URIs that a landing holds while it is under way. The agent's name is not among them,
+/// because the agent no longer runs. Commits from a remote are nobody's work and hold nothing.
 pub(crate) fn held_by_landing(landing: &Landing) -> Vec<Uri> {
     if landing.submission.joins.is_some() {
         return vec![];
@@ -70,16 +71,17 @@ pub(crate) fn held_by_landing(landing: &Landing) -> Vec<Uri> {
     vec![Uri::of_task(&landing.project, landing.task), Uri::of_workspace(&landing.project, landing.task)]
 }
 
-/// Returns everything that work holds by running, by owner.
+/// Returns all URIs that work holds by running, with their owners.
 pub fn held_by_work(board: &Board) -> impl Iterator<Item = (Owner, Vec<Uri>)> {
     let attempts = board.attempts.values().map(|attempt| (Owner::Attempt(attempt.id), held_by_attempt(attempt)));
     let landings = board.landings.values().map(|landing| (Owner::Landing(landing.id), held_by_landing(landing)));
     attempts.chain(landings)
 }
 
-/// Returns the work of other parties that holds something that `uri` overlaps.
+/// Returns the running work of other parties that holds a URI that overlaps `uri`.
 pub(super) fn in_use(board: &Board, uri: &Uri, party: Party) -> Vec<(Owner, Uri)> {
-    // A start was judged by the state of its task, and attempts of one agent share its name.
+    // A start was already checked against the state of its task, and attempts of one agent share
+    // its name.
     if matches!(party, Party::Work(_) | Party::AnyWork) || !uri.is_identity() {
         return vec![];
     }
@@ -99,7 +101,7 @@ pub(super) fn in_use(board: &Board, uri: &Uri, party: Party) -> Vec<(Owner, Uri)
     attempts.chain(landings).filter(is_others).map(|owner| (owner, uri.clone())).collect()
 }
 
-/// Says what work is at, for whoever wants what it holds.
+/// Returns a sentence about running work, for the agent or person that it keeps waiting.
 pub(super) fn describe(board: &Board, owner: &Owner) -> String {
     let attempt = |attempt: &Arc<Attempt>| format!("{} works on {}", attempt.agent, attempt.task);
     let landing = |landing: &Arc<Landing>| format!("{} is landing", landing.task);
@@ -121,7 +123,8 @@ fn landing_has(landing: &Landing, uri: &Uri) -> bool {
     landing.submission.joins.is_none() && uri.is_of(&landing.project, landing.task)
 }
 
-/// Returns the tasks that `uris` name by their alias, so that a claim on the alias holds the task, too.
+/// Returns the tasks whose alias is named in `uris`, so that a claim on the alias holds the task
+/// too.
 pub(super) fn aliased(board: &Board, uris: &[Uri]) -> Vec<Uri> {
     let mut found = Vec::new();
     for uri in uris {
@@ -138,25 +141,28 @@ pub(super) fn aliased(board: &Board, uris: &[Uri]) -> Vec<Uri> {
     found
 }
 
-/// Returns who keeps the attempts of `agent` from having its name.
+/// Returns the holders that keep attempts of `agent` from using its name.
 pub(crate) fn name_holders(board: &Board, agent: &AgentName, now: Now) -> Vec<Holder> {
     let uris = [Uri::of_agent(agent)];
     conflicts(board, Wanted { uris: &uris, mode: Mode::Exclusive, line: None, party: Party::Work(agent) }, now)
 }
 
-/// Returns who keeps `task` from starting, apart from those who hold its files or its agent's name.
+/// Returns the holders that keep `task` from starting, except holders of its files or of its
+/// agent's name.
 pub(crate) fn task_holders(board: &Board, task: &Task, agent: Option<&AgentName>, now: Now) -> Vec<Holder> {
     let uris = of_task(task);
     let party = agent.map_or(Party::AnyWork, Party::Work);
     conflicts(board, Wanted { uris: &uris, mode: Mode::Exclusive, line: None, party }, now)
 }
 
-/// Whether a claim by hand, or a wait for one, on `theirs` is the work's own, so that it does not keep it from starting.
+/// Returns whether a claim or wait by hand on `theirs` belongs to the work's own agent or its lead,
+/// so that it does not keep the work from starting.
 pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &Owner) -> bool {
     let Party::Work(agent) = party else { return false };
     theirs.is_identity() && agent_of(board, holder).is_some_and(|by_hand| stands_for(theirs, by_hand, agent))
 }
 
+/// Returns whether a claim by hand on `uri` and running work belong to one party.
 fn is_one_party(board: &Board, uri: &Uri, by_hand: &Owner, work: &Owner) -> bool {
     match (agent_of(board, by_hand), agent_of(board, work)) {
         (Some(by_hand), Some(work)) => stands_for(uri, by_hand, work),
@@ -164,7 +170,8 @@ fn is_one_party(board: &Board, uri: &Uri, by_hand: &Owner, work: &Owner) -> bool
     }
 }
 
-/// Whether whoever claims by hand may claim what `work` does: itself, or a worker below it. A name is one agent's alone.
+/// Returns whether agent `by_hand` may claim what agent `work` holds: it is the same agent, or a
+/// worker below it. An agent's name belongs to that agent alone.
 fn stands_for(uri: &Uri, by_hand: &AgentName, work: &AgentName) -> bool {
     if uri.agent().is_some() { by_hand == work } else { bus::is_of(work, by_hand) }
 }
@@ -177,11 +184,11 @@ fn agent_of<'a>(board: &'a Board, owner: &'a Owner) -> Option<&'a AgentName> {
     }
 }
 
-/// Refuses a claim made by hand that would exclude nobody: in the name of an agent that this fleet does not know, or on
-/// a project that it does not have.
+/// Refuses a claim made by hand that would exclude nobody: a claim in the name of an agent, or on a
+/// project, that this fleet does not have.
 ///
-/// Known are registered agents, the person or agent who asks, whoever is below one of them (`ada/worker-1`), and a
-/// project's own identity (`shop-dev`).
+/// Known agents are the registered agents, the person or agent who asks, every name below one of
+/// these (`ada/worker-1`), and a project's own identity (`shop-dev`).
 pub fn check_known(board: &Board, agent: &AgentName, uris: &[Uri], by: &Actor) -> Result<(), Refusal> {
     let registered = board.agents.contains_key(agent) || board.agents.keys().any(|known| bus::is_of(agent, known));
     let is_caller = match by {
@@ -199,7 +206,7 @@ pub fn check_known(board: &Board, agent: &AgentName, uris: &[Uri], by: &Actor) -
             return match ProjectName::new(project) {
                 Ok(project) => Err(Refusal::NoSuchProject { project }),
                 Err(_) => Err(Refusal::invalid(
-                    format!("{uri} names no project of this fleet"),
+                    format!("there is no project that matches {uri}"),
                     "see the projects: regatta project list",
                 )),
             };
@@ -208,7 +215,7 @@ pub fn check_known(board: &Board, agent: &AgentName, uris: &[Uri], by: &Actor) -
     Ok(())
 }
 
-/// Whether there is a project of this name, or one that this pattern of a name matches.
+/// Returns whether a project has this name, or matches it as a pattern.
 fn has_project(board: &Board, name: &str) -> bool {
     let Ok(pattern) = PathPattern::new(name) else { return false };
     board.projects.keys().any(|project| pattern.matches(project.as_str()))

@@ -1,4 +1,4 @@
-//! Who asks for something.
+//! The actor behind a command: a person, an agent, or Regatta itself.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::AgentName;
 
-/// Who asks.
+/// The actor behind a command.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Actor {
-    /// A person, by the name the machine knows them by.
+    /// A person, by name.
     Person(String),
     Agent(AgentName),
     Regatta,
@@ -38,7 +38,7 @@ impl fmt::Display for Actor {
 }
 
 impl Actor {
-    /// Who that is, in words for people.
+    /// Returns the actor's name for people.
     pub fn who(&self) -> &str {
         match self {
             Actor::Person(name) => name,

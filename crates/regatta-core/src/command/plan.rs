@@ -1,4 +1,4 @@
-//! A plan goes onto the board whole, or not at all.
+//! Starting a mission together with all its tasks.
 
 use crate::board::Draft;
 use crate::graph::Step;
@@ -9,7 +9,8 @@ use crate::{mission, task};
 
 use super::{Outcome, PlannedTask};
 
-/// Starts a mission with all its tasks at once: a plan is on the board whole or not at all.
+/// Starts a mission with all its tasks at once. Either the whole plan is added to the board, or
+/// nothing.
 pub(super) fn start_mission(
     draft: &mut Draft,
     ask: mission::Start,
@@ -39,7 +40,7 @@ pub(super) fn start_mission(
     let adopted = steps[tasks.len()..].to_vec();
     for (nth, (planned, step)) in tasks.into_iter().zip(steps).enumerate() {
         let mut add = task::Add { project: project.clone(), ..planned.task };
-        // A blocker further down the plan does not exist yet; it is added when all are there.
+        // A blocker further down the plan does not exist yet. It is added when all tasks exist.
         let (before, after): (Vec<usize>, Vec<usize>) = planned.after.iter().partition(|it| **it < nth);
         add.blocked_by.extend(before.iter().map(|it| TaskId(first + *it as u64)));
         let own = add.blocked_by.clone();
@@ -62,7 +63,8 @@ pub(super) fn start_mission(
     Ok(Outcome::Mission { mission: id, tasks: ids })
 }
 
-/// When each task of a mission has its turn: first the plan's, then those it takes over, in their order.
+/// Returns the step of each task of a mission: first the tasks of the plan, then the adopted tasks,
+/// in their order.
 fn lay_out(draft: &Draft, ask: &mission::Start, tasks: &[PlannedTask], adopt: &[TaskId]) -> Result<Vec<Step>, Refusal> {
     let board = draft.board();
     let place = |id: &TaskId| adopt.iter().position(|it| it == id).map(|it| tasks.len() + it);
@@ -72,7 +74,7 @@ fn lay_out(draft: &Draft, ask: &mission::Start, tasks: &[PlannedTask], adopt: &[
     });
     let adopted = adopt.iter().map(|id| match board.tasks.get(id) {
         Some(task) => Part { files: task.files.clone(), after: task.blocked_by.iter().filter_map(place).collect() },
-        None => Part::default(), // it is refused when it is to be taken over
+        None => Part::default(), // adopting the task is refused later
     });
     let parts: Vec<Part> = planned.chain(adopted).collect();
     let run = board.projects.get(&ask.project).map(|it| it.settings.run.clone()).unwrap_or_default();

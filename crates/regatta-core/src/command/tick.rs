@@ -1,8 +1,8 @@
-//! Brings about what falls due with time.
+//! Handles timers that expired.
 
 use super::*;
 
-/// Writes down whatever fell due.
+/// Handles every timer that has expired.
 pub(super) fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     for due in draft.board().due(now) {
         match due {

@@ -1,4 +1,5 @@
-//! Posts: what people are to see of a conversation, each with the stage it has reached and the stage that was shown.
+//! Posts: the output of a conversation for people. Each post has a present stage and the last stage
+//! that was shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use crate::refusal::Refusal;
 
 use super::{Conversation, change, find, of_task};
 
-/// How a note is meant.
+/// The tone of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -16,11 +17,11 @@ pub enum Tone {
     Plain,
     Good,
     Trouble,
-    /// Somebody may not ask.
+    /// The author may not ask for work.
     Refusal,
 }
 
-/// What a post shows. Its words are made when it is shown, from the board as it is then.
+/// The content of a post. Its text is made when it is shown, from the board at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "what")]
@@ -29,16 +30,16 @@ pub enum What {
     Seen {
         source: String,
     },
-    /// A turn: how far it is while it works, its answer when it is over.
+    /// A turn: its progress while it works, and its answer when it is over.
     Turn {
         turn: u64,
     },
-    /// A turn waits behind others.
+    /// A turn that waits behind other turns.
     Queued {
         turn: u64,
         ahead: usize,
     },
-    /// Something the agent wants to know or may not do alone.
+    /// A question or a permission request of the agent.
     Ask {
         approval: ApprovalId,
     },
@@ -46,36 +47,37 @@ pub enum What {
         tone: Tone,
         text: String,
     },
-    /// A pull request for what was pushed.
+    /// A pull request for the pushed branch.
     Pull,
 }
 
-/// Something that people are to see.
+/// A piece of output for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Post {
     pub n: u64,
     #[serde(flatten)]
     pub what: What,
-    /// How often what it shows has changed for good, and the last of these that was shown.
+    /// The present stage. It rises when the content changes for good.
     pub stage: u32,
+    /// The last stage that was shown.
     pub shown: u32,
-    /// It was begun: it may be there though nobody said so.
+    /// The bridge began to make the post, so the post may exist although nobody reported it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,
-    /// The service's own names for it; a long one is in several parts.
+    /// The service's ids of the post. A long post consists of several parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs: Vec<String>,
-    /// How an approval was answered, in words.
+    /// The answer to an approval, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// Why it will never be shown.
+    /// The reason why the post can never be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead: Option<String>,
 }
 
 impl Post {
-    /// Whether somebody must still show it.
+    /// Returns whether a newer stage must still be shown.
     pub fn is_due(&self) -> bool {
         self.shown < self.stage && self.dead.is_none()
     }
@@ -85,16 +87,17 @@ impl Post {
     }
 }
 
-/// What is seen of a post.
+/// The outcome of showing a post.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shown {
-    /// This stage of it, under these names.
+    /// This stage is visible under these ids.
     As { stage: u32, refs: Vec<String> },
-    /// It cannot be shown, ever.
+    /// The post can never be shown.
     Never { why: String },
 }
 
+/// Adds a post at its first stage.
 fn push(it: &mut Conversation, what: What) {
     it.post_count += 1;
     let post =
@@ -118,7 +121,8 @@ pub(super) fn note(it: &mut Conversation, tone: Tone, text: String) {
     push(it, What::Note { tone, text });
 }
 
-/// A pull request is due for what was pushed, once for each branch: when its work has landed, the next has another.
+/// Adds a post for a pull request after a push, once per branch. After a branch has landed, the
+/// next work has another branch.
 pub(super) fn pull(it: &mut Conversation) {
     let pushed = it.pushed.as_ref().is_some_and(|it| it.trouble.is_none());
     let branch = it.turns.iter().rev().find_map(|it| it.work.as_ref()).map(|it| it.branch.as_str());
@@ -128,7 +132,7 @@ pub(super) fn pull(it: &mut Conversation) {
     }
 }
 
-/// What the last turns show has changed for good.
+/// Raises the stage of the posts of turns that ended, and of the last ended turn in any case.
 pub(super) fn restage_last_turn(it: &mut Conversation) {
     let ended: Vec<u64> = it.turns.iter().filter(|it| it.ended_wall.is_some()).map(|it| it.n).collect();
     let last = it.turns.iter().rev().find(|it| it.ended_wall.is_some()).map(|it| it.n);
@@ -141,7 +145,7 @@ pub(super) fn restage_last_turn(it: &mut Conversation) {
     }
 }
 
-/// A message that waited in line has had its turn or was dropped: what says that it waits is no longer true.
+/// Raises the stage of a "waits" post whose message no longer waits.
 pub(super) fn restage_queued(it: &mut Conversation) {
     let waits: Vec<u64> =
         it.turns.iter().filter(|turn| turn.state == super::TurnState::Queued).map(|turn| turn.n).collect();
@@ -155,7 +159,7 @@ pub(super) fn restage_queued(it: &mut Conversation) {
     }
 }
 
-/// An agent asks something: its thread sees it.
+/// Posts an agent's request in its thread.
 pub(crate) fn asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
     let Some(asked) = draft.board().approvals.get(&approval).cloned() else { return };
     let Some(mut it) = of_task(draft.board(), asked.task).filter(|_| asked.is_open()) else { return };
@@ -163,7 +167,7 @@ pub(crate) fn asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
     change(draft, it, now);
 }
 
-/// It was answered, or nobody needs to any more: the thread sees that, too.
+/// Posts in the thread that a request was answered or withdrawn.
 pub(crate) fn decided(draft: &mut Draft, approval: ApprovalId, how: String, now: Now) {
     let found = draft.board().conversations.values().find(|it| has(it, approval));
     let Some(mut it) = found.map(|it| Conversation::clone(it)) else { return };
@@ -178,7 +182,7 @@ fn has(it: &Conversation, approval: ApprovalId) -> bool {
     it.posts.iter().any(|it| it.what == What::Ask { approval } && it.answer.is_none())
 }
 
-/// Notes that a post is about to be made.
+/// Records that a bridge begins to make a post.
 pub(super) fn begin(draft: &mut Draft, id: ConversationId, n: u64, now: Now) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     let Some(post) = it.posts.iter_mut().find(|it| it.n == n) else { return Ok(()) };
@@ -189,7 +193,7 @@ pub(super) fn begin(draft: &mut Draft, id: ConversationId, n: u64, now: Now) -> 
     Ok(())
 }
 
-/// Notes what is seen of a post.
+/// Records the outcome of showing a post.
 pub(super) fn show(draft: &mut Draft, id: ConversationId, n: u64, shown: Shown, now: Now) -> Result<(), Refusal> {
     let Ok(mut it) = find(draft.board(), id) else { return Ok(()) };
     let Some(post) = it.posts.iter_mut().find(|it| it.n == n) else { return Ok(()) };
@@ -204,7 +208,7 @@ pub(super) fn show(draft: &mut Draft, id: ConversationId, n: u64, shown: Shown, 
     Ok(())
 }
 
-/// Drops the oldest of what was shown.
+/// Drops the oldest posts that need not be shown any more.
 pub(super) fn trim(it: &mut Conversation) {
     while it.posts.len() > super::MOST_POSTS {
         let working = it.working().map(|it| it.n);

@@ -1,4 +1,5 @@
-//! Requests to review something: what a message names, and when there is nothing to look at.
+//! Requests for reviews: the object that a message names, and the reply when there is nothing to
+//! review.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +10,11 @@ use super::{Conversation, Hear};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PullRequest {
     pub number: u64,
-    /// Title, author, commits and diff; empty when its turn is over.
+    /// Title, author, commits and diff. Empty when the turn is over.
     pub text: String,
 }
 
-/// The pull request that a message asks to review.
+/// The object of a request for a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The pull request of this number.
@@ -22,7 +23,7 @@ pub enum Target {
     Here,
 }
 
-/// Words that a request for a review may have and that name nothing.
+/// Words in a request for a review that name no object.
 const FILLERS: [&str; 16] = [
     "please", "now", "again", "the", "a", "my", "pull", "request", "pr", "this", "that", "it", "of", "here", "for",
     "me",
@@ -41,13 +42,14 @@ pub fn number_in(text: &str) -> Option<u64> {
     })
 }
 
-/// Returns what a message wants reviewed if it names a pull request (`review PR #42`), or asks for a review and says nothing
-/// else (`review it`). Another message, such as "review the login page", says itself what to look at.
+/// Returns the object to review if a message names a pull request (`review PR #42`), or asks for a
+/// review and nothing else (`review it`). Other messages, such as "review the login page", describe
+/// the object themselves, so the result is `None`.
 pub fn target(text: &str) -> Option<Target> {
     let mut rest = words(text).skip_while(|word| !matches!(&**word, "review" | "reviews"));
     rest.next()?;
     let rest: Vec<String> = rest.collect();
-    // Only what stands right behind "review" is its object.
+    // Only the words directly after "review" are its object.
     let object = rest.iter().take_while(|word| FILLERS.contains(&word.as_str()));
     let names_pull = object.into_iter().any(|word| matches!(word.as_str(), "pr" | "pull"));
     if names_pull {
@@ -63,14 +65,14 @@ pub fn target(text: &str) -> Option<Target> {
     Some(number_in(text).map_or(Target::Here, Target::Number))
 }
 
-/// The words of a text in lower case, without mentions and punctuation.
+/// Returns the words of a text in lower case, without mentions and punctuation.
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     let parts = text.split_whitespace().filter(|part| !part.starts_with('@'));
     let parts = parts.flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
     parts.filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
-/// Says why nothing can be reviewed, for a message that asks for a review and nothing else.
+/// Returns the reason why nothing can be reviewed, for a message that asks only for a review.
 pub(super) fn nothing_to_review(it: &Conversation, ask: &Hear, has_work: bool) -> Option<String> {
     if has_work || ask.pull.is_some() || ask.context.is_some() {
         return None;
@@ -80,7 +82,7 @@ pub(super) fn nothing_to_review(it: &Conversation, ask: &Hear, has_work: bool) -
             "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the pull request itself, or \
              name one that an agent here has opened."
         )),
-        // Later, "it" may be what was said before.
+        // In a later message, "it" can mean something that was said before.
         Target::Here if it.turn_count == 0 => {
             Some("There is nothing here to review. Say what to look at, as in `review PR #42`.".into())
         }

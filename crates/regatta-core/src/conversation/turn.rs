@@ -1,4 +1,5 @@
-//! Turns: one prompt of a conversation, one attempt at its task at a time, and what came of it.
+//! Turns: one prompt of a conversation, the attempts at its task, and the outcome. At most one turn
+//! of a conversation is under way.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +19,12 @@ use super::post::{self, Tone};
 use super::review::{self, PullRequest};
 use super::{Author, Conversation, Deliver, LandingEnd, Pushing, change, find, of_task};
 
-/// How far a turn is.
+/// The state of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TurnState {
-    /// It waits for the one before it.
+    /// The turn waits for the turn before it.
     Queued,
     Working,
     Done,
@@ -31,32 +32,33 @@ pub enum TurnState {
     Stopped,
 }
 
-/// What a turn left in the repository.
+/// The changes that a turn made in the repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Work {
     pub commit: CommitId,
     pub base: CommitId,
     pub branch: String,
-    /// The first of its changed files, and how many there are.
+    /// The first changed files. `count` is the number of all changed files.
     pub changed: Vec<String>,
     pub count: usize,
-    /// What its checks said, in a line.
+    /// One line about the checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<String>,
 }
 
-/// One prompt and what came of it.
+/// One prompt and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Turn {
     pub n: u64,
     pub by: Author,
-    /// What was asked; shortened when it is over.
+    /// The prompt. It is shortened when the turn is over.
     pub text: String,
-    /// The message that asked, as the service knows it.
+    /// The service's id of the message with the prompt.
     pub source: String,
-    /// Where it was asked, where that can differ within a conversation: it is answered there.
+    /// The place of the message, if it can differ within a conversation. The answer is posted
+    /// there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub place: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,18 +66,18 @@ pub struct Turn {
     pub state: TurnState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// Why it failed or was stopped.
+    /// The reason why the turn failed or was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
-    /// The work it looks at and does not change: a commit, and what that is based on.
+    /// The work that the turn reviews and does not change: a commit and its base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks_at: Option<(CommitId, CommitId)>,
-    /// The pull request that it reviews and does not change.
+    /// The pull request that the turn reviews and does not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews: Option<PullRequest>,
-    /// What it cost, in millionths of a dollar, as far as that is known.
+    /// The cost in millionths of a dollar, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_usd: Option<u64>,
     pub asked_wall: u64,
@@ -83,7 +85,7 @@ pub struct Turn {
     pub ended_wall: Option<u64>,
 }
 
-/// What somebody said that begins a turn.
+/// A message that begins a turn.
 pub(super) struct Said {
     pub(super) by: Author,
     pub(super) text: String,
@@ -93,14 +95,16 @@ pub(super) struct Said {
     pub(super) pull: Option<PullRequest>,
 }
 
-/// The longest answer that is kept with a conversation; the transcript has the rest.
+/// The largest answer that is stored with a conversation, in characters. The transcript has the
+/// rest.
 const LONGEST_ANSWER: usize = 48_000;
-/// How much is kept of what is over.
+/// The length to which texts of old turns are shortened, in characters.
 const KEPT: usize = 400;
-/// How many changed files are named.
+/// The largest number of changed files that are listed.
 const MOST_FILES: usize = 20;
 
-/// Takes a prompt; it begins at once if none is under way. Gives its number and how many come before it.
+/// Adds a prompt. The turn begins at once if no turn is under way. Returns its number and the
+/// number of turns before it.
 pub(super) fn queue(draft: &mut Draft, mut it: Conversation, said: Said, now: Now) -> Result<(u64, usize), Refusal> {
     let ahead = it.queued() + usize::from(it.working().is_some());
     it.turn_count += 1;
@@ -134,7 +138,7 @@ pub(super) fn queue(draft: &mut Draft, mut it: Conversation, said: Said, now: No
     Ok((n, ahead))
 }
 
-/// Begins the next turn, if none is under way and its task can take it.
+/// Begins the next turn, if no turn is under way and the task can take it.
 fn advance(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     if it.working().is_some() {
@@ -142,7 +146,8 @@ fn advance(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusa
     }
     let Some(at) = it.turns.iter().position(|it| it.state == TurnState::Queued) else { return Ok(()) };
     let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
-    // What is on its way to the trunk is not changed under it: the next turn begins when that is settled.
+    // Work on its way to the trunk must not change, so the next turn begins after the landing has
+    // ended.
     let mends = |it: &Task| it.fixup.is_some() && it.status.is_waiting();
     if open.as_ref().is_some_and(|it| it.status == Status::Landing || it.status.is_running() || mends(it)) {
         return Ok(());
@@ -179,7 +184,7 @@ fn advance(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusa
     Ok(())
 }
 
-/// What the agent is told of where it is.
+/// Returns the description of the agent's task: where it is, and how its answers are used.
 fn preface(it: &Conversation) -> String {
     let mut text = format!(
         "You are {}, and people talk to you in a {} thread. Each of your turns begins with what was said there; \
@@ -198,10 +203,11 @@ fn preface(it: &Conversation) -> String {
     text
 }
 
+/// Returns the prompt of the turn at index `at`.
 fn words(it: &Conversation, at: usize, has_session: bool, task: Option<&Task>) -> String {
     let turn = &it.turns[at];
     let mut text = String::new();
-    // What was stopped or withdrawn is not asked for any more, so it is not repeated either.
+    // Stopped and withdrawn messages are no longer wanted, so they are not repeated.
     let is_said = |turn: &&Turn| matches!(turn.state, TurnState::Done | TurnState::Failed);
     let before: Vec<&Turn> = it.turns[..at].iter().filter(is_said).collect();
     if !has_session && !before.is_empty() {
@@ -243,20 +249,21 @@ fn words(it: &Conversation, at: usize, has_session: bool, task: Option<&Task>) -
     text
 }
 
-/// Returns an author's name and id in one line. Authors choose their names, so these stand inside the fence, too.
+/// Returns an author's name and id in one line. Authors choose their own names, so these are fenced
+/// like other text from outside.
 fn author(by: &Author) -> String {
     format!("{} ({})", task::one_line(&by.name, 100), task::one_line(&by.id, 100))
 }
 
-/// Text from outside, with a fence that it cannot close.
+/// Encloses text from outside in a fence that the text cannot close.
 fn fenced(text: &str) -> String {
     let longest = text.split(|it| it != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));
     format!("{fence}text\n{}\n{fence}", text.trim())
 }
 
-/// The work that a message wants looked at, and not changed: the pull request it names, or what another agent did in the
-/// same thread when a review is asked for.
+/// Returns the work that a message asks to review: the pull request that it names, or the work of
+/// another agent in the same thread.
 pub(super) fn looks_at(board: &Board, it: &Conversation, text: &str) -> Option<(CommitId, CommitId)> {
     if !review::asks_for_review(text) {
         return None;
@@ -277,14 +284,14 @@ pub(super) fn looks_at(board: &Board, it: &Conversation, text: &str) -> Option<(
     others.filter(named).max_by_key(|it| it.addressed).and_then(|it| work(it))
 }
 
-/// What a turn's attempt left, as its judge found it.
+/// The result of a turn's attempt.
 pub(crate) struct Left {
     pub(crate) answer: String,
     pub(crate) work: Option<Submission>,
     pub(crate) checks: Option<String>,
 }
 
-/// Takes the end of a turn.
+/// Handles the end of a turn.
 pub(crate) fn turned(
     draft: &mut Draft,
     task: &Task,
@@ -297,10 +304,11 @@ pub(crate) fn turned(
         task::complete(draft, task.id, None)?;
         return Ok(None);
     };
-    // Only the turn that was asked to look leaves nothing: the next one may well be asked to mend what it found.
+    // Only the turn that reviews leaves no work. The next turn may be asked to fix the findings.
     let looks = it.working().is_some_and(|turn| turn.looks_at.is_some() || turn.reviews.is_some());
     let work = left.work.filter(|work| !work.changed.is_empty() && !looks);
-    // Nobody asked for this one: it brings what somebody wants landed together with what landed meanwhile.
+    // This attempt was not asked for in the thread. It resolves a conflict between the work that
+    // shall land and other landed work.
     let mends = task.fixup.is_some() && it.working().is_none();
     if let Some(work) = work.as_ref().filter(|_| mends)
         && let Some(last) = it.turns.iter_mut().rev().find_map(|it| it.work.as_mut())
@@ -309,7 +317,7 @@ pub(crate) fn turned(
     }
     if let Some(turn) = it.turns.iter_mut().find(|it| it.state == TurnState::Working) {
         let answer = left.answer.trim();
-        let answer = if answer.is_empty() { "It is done, and it said nothing more." } else { answer };
+        let answer = if answer.is_empty() { "Done. The agent gave no further answer." } else { answer };
         turn.answer = Some(kept_answer(answer));
         turn.work = work.as_ref().map(|work| Work {
             commit: work.commit.clone(),
@@ -342,14 +350,14 @@ pub(crate) fn turned(
             landing
         }
         Some(work) => {
-            let reason = format!("somebody must say `land` in its thread, or regatta land {}", task.id);
+            let reason = format!("somebody must say `land` in the thread, or regatta land {}", task.id);
             task::review(draft, task.id, work, reason)?;
             task::keep_resume(draft, task.id, resume)?;
             attempt::end(draft, attempt.id, Cause::Reported, "");
             None
         }
         None => {
-            let reason = "its turn is over; it goes on when somebody writes in its thread";
+            let reason = "the turn is over; the conversation goes on when somebody writes in the thread";
             let again = Again { resume: Some(resume), asleep: true, ..Again::default() };
             task::try_again_after(draft, task.id, Cause::Rested, reason, again)?;
             attempt::end(draft, attempt.id, Cause::Rested, reason);
@@ -360,7 +368,7 @@ pub(crate) fn turned(
     Ok(landing)
 }
 
-/// Returns an answer as it is kept: whole, or with a mark where it is cut.
+/// Returns an answer for storage, cut at the limit with a mark.
 fn kept_answer(answer: &str) -> String {
     if answer.chars().count() <= LONGEST_ANSWER {
         return answer.to_owned();
@@ -369,6 +377,7 @@ fn kept_answer(answer: &str) -> String {
     format!("{kept}\n\n[The rest is left out here. `regatta logs` has all of it.]")
 }
 
+/// Marks a turn as over.
 fn over(turn: &mut Turn, state: TurnState, reason: Option<String>, now: Now) {
     (turn.state, turn.reason, turn.ended_wall) = (state, reason, Some(now.wall));
     turn.context = None;
@@ -377,7 +386,7 @@ fn over(turn: &mut Turn, state: TurnState, reason: Option<String>, now: Now) {
     }
 }
 
-/// Takes back a message that its author deleted before the agent began with it. What the agent has begun with goes on.
+/// Drops a message that its author deleted, if the agent has not begun with it.
 pub(super) fn withdraw(draft: &mut Draft, id: ConversationId, source: &str, now: Now) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     let before = it.clone();
@@ -388,7 +397,7 @@ pub(super) fn withdraw(draft: &mut Draft, id: ConversationId, source: &str, now:
     for turn in it.turns.iter_mut().filter(|turn| turn.source == source) {
         let is_waiting = turn.state == TurnState::Working && !has_begun;
         if turn.state == TurnState::Queued || is_waiting {
-            over(turn, TurnState::Stopped, Some("its message was deleted".into()), now);
+            over(turn, TurnState::Stopped, Some("the message was deleted".into()), now);
             is_task_idle |= is_waiting;
         }
     }
@@ -398,17 +407,17 @@ pub(super) fn withdraw(draft: &mut Draft, id: ConversationId, source: &str, now:
     post::restage_last_turn(&mut it);
     change(draft, it, now);
     if let Some(task) = task.filter(|task| is_task_idle && task.status.is_waiting()) {
-        forget_words(draft, &task, task.resume.clone(), "its message was deleted")?;
+        forget_words(draft, &task, task.resume.clone(), "the message was deleted")?;
     }
     advance(draft, id, now)
 }
 
-/// Lets a conversation's task rest, and forgets the words that no agent has heard.
+/// Makes a conversation's task rest, and drops the notes that no agent has read.
 fn forget_words(draft: &mut Draft, task: &Task, resume: Option<Resume>, reason: &str) -> Result<(), Refusal> {
     task::come_back(draft, task.id, reason, Again { resume, asleep: true, forget_notes: true, ..Again::default() })
 }
 
-/// Ends the turn under way and forgets what waits behind it.
+/// Ends the turn under way and drops the messages that wait behind it.
 pub(super) fn stop(draft: &mut Draft, id: ConversationId, by: &str, now: Now) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     let (working, queued) = (it.working().is_some(), it.queued());
@@ -420,7 +429,7 @@ pub(super) fn stop(draft: &mut Draft, id: ConversationId, by: &str, now: Now) ->
     match (working, queued) {
         (false, 0) => post::note(&mut it, Tone::Plain, "Nothing runs here now.".into()),
         (_, 0) => {}
-        (_, n) => post::note(&mut it, Tone::Plain, format!("{n} waiting messages are dropped, too.")),
+        (_, n) => post::note(&mut it, Tone::Plain, format!("{n} waiting messages were dropped too.")),
     }
     let task = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
     change(draft, it, now);
@@ -428,7 +437,8 @@ pub(super) fn stop(draft: &mut Draft, id: ConversationId, by: &str, now: Now) ->
     let live = task.attempt.and_then(|it| draft.board().attempts.get(&it)).cloned();
     let resume = live.as_ref().map(|it| resume_of(it, true)).or(task.resume.clone());
     if let Some(attempt) = live.filter(|_| task.status.is_running()) {
-        // Cancelled rather than stopped: what it was told is not told to the next attempt.
+        // The cause is "cancelled" and not "stopped", so that the next attempt does not get the
+        // same prompts.
         attempt::stop(draft, attempt.id, Cause::Cancelled, reason.clone());
     }
     if task.status.is_running() || task.status.is_waiting() {
@@ -437,13 +447,13 @@ pub(super) fn stop(draft: &mut Draft, id: ConversationId, by: &str, now: Now) ->
     Ok(())
 }
 
-/// Lands the work that is kept, because somebody said so in the thread.
+/// Lands the stored work, because somebody asked for it in the thread.
 pub(super) fn land(draft: &mut Draft, id: ConversationId, by: &Author, now: Now) -> Result<(), Refusal> {
     let it = find(draft.board(), id)?;
     let by = Actor::Person(format!("{}:{}", it.service, by.name));
     let landed = match it.task {
         Some(task) => landing::land(draft, task, false, &by, now).map(|_| task),
-        None => Err(Refusal::invalid("there is no work here yet", "ask for some")),
+        None => Err(Refusal::invalid("there is no work here yet", "ask the agent for work first")),
     };
     let mut it = find(draft.board(), id)?;
     match landed {
@@ -456,7 +466,7 @@ pub(super) fn land(draft: &mut Draft, id: ConversationId, by: &Author, now: Now)
     Ok(())
 }
 
-/// A turn did not come about, or what was to land did not: who asked is told, with what they can do.
+/// Reports in the thread that a turn failed or that its work did not land, and says how to go on.
 pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     let Some(mut it) = of_task(draft.board(), task.id) else { return Ok(()) };
     if let Some(turn) = it.turns.iter_mut().find(|it| it.state == TurnState::Working) {
@@ -469,19 +479,23 @@ pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Re
     settle_task(draft, it, task.id, now)
 }
 
-/// A landing failed by its own fault. If it can be mended that is tried at once, and it lands then.
+/// Records that a landing failed through its own fault. With `mended`, an attempt fixes the work at
+/// once, and the landing is tried again.
 pub(crate) fn did_not_land(draft: &mut Draft, landing: &Landing, (reason, mended): (&str, bool), now: Now) {
     let Some(mut it) = of_task(draft.board(), landing.task) else { return };
     let (work, reason) = (landing.submission.commit.clone(), reason.chars().take(2_000).collect::<String>());
     if mended {
-        let text = format!("{} could not land yet: {reason}. I mend that now; then it is tried again.", landing.task);
+        let text = format!(
+            "{} could not land yet: {reason}. I am fixing that now; then the landing is tried again.",
+            landing.task
+        );
         post::note(&mut it, Tone::Trouble, text);
     }
     it.landing_end = Some(LandingEnd::Failed { work, reason });
     change(draft, it, now);
 }
 
-/// A conversation's task is over: its work landed, or it was cancelled.
+/// Handles the end of a conversation's task: its work landed, or it was cancelled.
 pub(crate) fn settled(draft: &mut Draft, task: &Task, landed: Option<&CommitId>, now: Now) -> Result<(), Refusal> {
     let Some(mut it) = of_task(draft.board(), task.id) else { return Ok(()) };
     if let Some(commit) = landed {
@@ -493,7 +507,7 @@ pub(crate) fn settled(draft: &mut Draft, task: &Task, landed: Option<&CommitId>,
     settle_task(draft, it, task.id, now)
 }
 
-/// Work that was on its way came back: what waits in the thread goes on.
+/// Begins the next waiting turn after work came back from the queue.
 pub(crate) fn returned(draft: &mut Draft, task: TaskId, now: Now) -> Result<(), Refusal> {
     match of_task(draft.board(), task) {
         Some(it) if it.working().is_none() && it.queued() > 0 => advance(draft, it.id, now),
@@ -501,11 +515,12 @@ pub(crate) fn returned(draft: &mut Draft, task: TaskId, now: Now) -> Result<(), 
     }
 }
 
+/// Forgets the task if it is over, and begins the next turn.
 fn settle_task(draft: &mut Draft, mut it: Conversation, task: TaskId, now: Now) -> Result<(), Refusal> {
     if !draft.board().tasks.contains_key(&task) {
         it.task = None;
         for turn in it.turns.iter_mut().filter(|it| it.state == TurnState::Working) {
-            over(turn, TurnState::Stopped, Some("its task is over".into()), now);
+            over(turn, TurnState::Stopped, Some("the task is over".into()), now);
         }
     }
     let id = it.id;
@@ -513,7 +528,7 @@ fn settle_task(draft: &mut Draft, mut it: Conversation, task: TaskId, now: Now) 
     advance(draft, id, now)
 }
 
-/// Shortens what is over and was shown; drops the oldest.
+/// Shortens old turns that were shown, and drops the oldest ones.
 pub(super) fn trim(it: &mut Conversation) {
     let shown = |n: u64, it: &Conversation| !it.posts.iter().any(|post| post.is_of_turn(n) && post.is_due());
     let done: Vec<u64> = it.turns.iter().filter(|it| it.ended_wall.is_some()).map(|it| it.n).collect();

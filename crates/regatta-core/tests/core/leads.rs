@@ -648,7 +648,7 @@ fn no_agent_permits_anything() {
         for answer in [Answer::Allow, Answer::Deny { words: None }] {
             let refusal =
                 world.refused(who, Command::Decide { approval: permission, answer, reach: Reach::Once, also: vec![] });
-            assert!(refusal.message().contains("a person's to give"), "{who}: {}", refusal.message());
+            assert!(refusal.message().contains("only a person can decide"), "{who}: {}", refusal.message());
         }
     }
     let text = Answer::Text { text: "That one".into() };
