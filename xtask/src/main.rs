@@ -14,6 +14,7 @@ mod args; // what may be typed
 mod bench; // the measurements
 mod browser; // strangers' pages in a real browser
 mod dice; // numbers that look random and are the same every time
+mod dist; // the files of a release
 mod eval; // runs that are judged and scored
 mod prose; // the language of the source, measured
 mod real_agents; // real programs against the scripted model server
@@ -55,6 +56,7 @@ cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
 cargo xtask prose               [--samples 30 --seed 1]
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
+cargo xtask dist                [--help] (the files of a release)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|thread|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     let typed: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
     match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["confine", ..] => return regatta_agents::confine::main(std::env::args_os().skip(2)),
+        ["dist", ..] => return dist::main(std::env::args().skip(2)),
         ["confine-try", kind, what] => return bench::sandbox::try_one(kind, what),
         _ => {}
     }
