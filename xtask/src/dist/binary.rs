@@ -22,7 +22,7 @@ const LIBRARIES: [&str; 6] = [
     "libpthread.so.0",
     "librt.so.1",
 ];
-const MAX_BINARY_BYTES: u64 = 20 * 1024 * 1024;
+const MAX_BINARY_BYTES: u64 = 30 * 1024 * 1024;
 
 /// How to build: where, with which tools, and the time of the commit.
 pub(crate) struct Build<'a> {
