@@ -30,18 +30,28 @@ const END: &str = "<!-- end of the modules -->";
 
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().expect("xtask is inside the workspace").to_owned()
+    here.parent()
+        .expect("xtask is inside the workspace")
+        .to_owned()
 }
 
 /// Says whether the program's own lines, without comments and tests, use something of Linux.
 fn is_linux_only(text: &str) -> bool {
     let program = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
-    let lines = program.lines().map(str::trim).filter(|line| !line.starts_with("//"));
-    lines.into_iter().any(|line| LINUX_ONLY.iter().any(|name| line.contains(name)))
+    let lines = program
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.starts_with("//"));
+    lines
+        .into_iter()
+        .any(|line| LINUX_ONLY.iter().any(|name| line.contains(name)))
 }
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).expect("the directory can be read").flatten() {
+    for entry in fs::read_dir(directory)
+        .expect("the directory can be read")
+        .flatten()
+    {
         let path = entry.path();
         if path.is_dir() {
             sources(&path, found);
@@ -54,7 +64,10 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 /// Returns the shipped modules that only Linux can run.
 fn modules() -> BTreeSet<String> {
     let mut paths = Vec::new();
-    for member in fs::read_dir(root().join("crates")).expect("the members are there").flatten() {
+    for member in fs::read_dir(root().join("crates"))
+        .expect("the members are there")
+        .flatten()
+    {
         if member.file_name() != "regatta-testkit" {
             sources(&member.path().join("src"), &mut paths);
         }
@@ -76,8 +89,9 @@ fn the_page_lists_every_module_that_only_linux_can_run() {
     let (_, rest) = page.split_once(START).expect("the list has a start");
     let (table, _) = rest.split_once(END).expect("the list has an end");
     let rows = table.lines().filter(|line| line.starts_with("| `"));
-    let listed: BTreeSet<String> =
-        rows.filter_map(|line| Some(line.split('`').nth(1)?.to_owned())).collect();
+    let listed: BTreeSet<String> = rows
+        .filter_map(|line| Some(line.split('`').nth(1)?.to_owned()))
+        .collect();
     let found = modules();
     let missing: Vec<&String> = found.difference(&listed).collect();
     let gone: Vec<&String> = listed.difference(&found).collect();
@@ -91,5 +105,7 @@ fn the_page_lists_every_module_that_only_linux_can_run() {
 fn tests_and_comments_do_not_count() {
     assert!(is_linux_only("let fd = pidfd_open(pid)?;\n"));
     assert!(!is_linux_only("/// Like pidfd_open.\nfn f() {}\n"));
-    assert!(!is_linux_only("fn f() {}\n#[cfg(test)]\nmod tests {\n  read(\"/proc/1\");\n}\n"));
+    assert!(!is_linux_only(
+        "fn f() {}\n#[cfg(test)]\nmod tests {\n  read(\"/proc/1\");\n}\n"
+    ));
 }
