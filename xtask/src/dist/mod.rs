@@ -165,6 +165,9 @@ fn run(options: &Options) -> anyhow::Result<()> {
         Some(key) => signature::sign(&checksums, key)?,
         None => println!("not signed: no --key was given"),
     }
+    if let Some(signer) = signer {
+        println!("public key for the release notes: {signer}");
+    }
     print!("{}", std::fs::read_to_string(&checksums)?);
     for (name, bytes) in &packages {
         println!("{:>10} bytes  {name}", bytes.len());
@@ -216,7 +219,7 @@ fn build(options: &Options, root: &Path, time_unix_s: u64) -> anyhow::Result<Pat
 
 /// Returns all packages with their file names.
 fn packages(payload: &Payload, time_unix_s: u64) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
-    let base = format!("regatta-{VERSION}-{}", binary::TARGET);
+    let base = tarball_base();
     let files: Vec<_> = payload
         .files()
         .iter()
@@ -239,6 +242,11 @@ fn packages(payload: &Payload, time_unix_s: u64) -> anyhow::Result<Vec<(String, 
             payload.sbom.clone().into_bytes(),
         ),
     ])
+}
+
+/// Returns the name of the tarball without its ending, and of the directory inside.
+fn tarball_base() -> String {
+    format!("regatta-{VERSION}-{}", binary::TARGET)
 }
 
 /// Fills in the version, the address and the key of the install script.
@@ -294,6 +302,17 @@ mod tests {
         for wrong in ["--out", "--fast", "now", "--url http://example.com"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn cargo_binstall_finds_the_tarball_and_the_program_in_it() {
+        let manifest = include_str!("../../../crates/regatta/Cargo.toml");
+        let filled = manifest
+            .replace("{ version }", VERSION)
+            .replace("{ target }", binary::TARGET);
+        let base = tarball_base();
+        assert!(filled.contains(&format!("/v{VERSION}/{base}.tar.gz\"")));
+        assert!(filled.contains(&format!("bin-dir = \"{base}/bin/{{ bin }}")));
     }
 
     #[test]
