@@ -121,7 +121,7 @@ fn j5_blockers_must_exist_and_form_no_cycle() {
 
 /// J7: no command changes a task that has ended.
 #[test]
-fn j7_terminal_is_final() {
+fn j7_no_command_changes_a_task_that_has_ended() {
     for end in [Status::Completed, Status::Failed, Status::Cancelled] {
         let mut world = World::with(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
