@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_uris_are_refused_with_the_reason() {
+    fn invalid_uris_are_refused() {
         for bad in [
             "",
             "x",

@@ -31,7 +31,7 @@ fn adopts(who: &str, task: TaskId) -> Command {
 /// An assignment starts the agent's program if Regatta runs that program (ADR 5). Other agents
 /// poll.
 #[test]
-fn an_assignment_starts_a_program_that_regatta_runs() {
+fn an_assignment_starts_the_program_of_an_agent_that_regatta_runs() {
     let mut world = World::with(&[("ada", 9)]);
     world.ask("ann", Command::RegisterAgent(Register { runtime: Runtime::Scripted, ..registers("bot", 9) }));
     let starts = |world: &World, id| schedule::starts_by_assignment(&world.board, world.task(id));

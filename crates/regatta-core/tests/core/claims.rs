@@ -218,7 +218,7 @@ fn l9_a_new_claim_does_not_overtake_an_overlapping_wait() {
 
 /// L9: the start of a task does not overtake a wait for its files.
 #[test]
-fn l9_a_start_does_not_overtake_a_waiter() {
+fn l9_a_start_does_not_overtake_an_earlier_wait() {
     let mut world = World::with(&[("ada", 2)]);
     let held = world.hold("eve", &["file://shop/src/x.rs"]);
     let wait = world.wait_for("bob", &["file://shop/src/**"], MINUTE);
@@ -418,7 +418,7 @@ fn l1_files_pass_to_the_landing_without_a_gap() {
 
 /// L8: the file claims of a live attempt or landing cannot be released by hand.
 #[test]
-fn l8_files_under_work_are_not_released_by_hand() {
+fn l8_file_claims_of_running_work_cannot_be_released_by_hand() {
     let mut world = World::with(&[("ada", 1)]);
     world.add_task("words", &["src/**"]);
     world.take("ada");

@@ -105,7 +105,7 @@ fn s14_a_stopped_message_is_not_in_the_next_turn() {
 /// S14: a waiting message that its author deletes is not acted on. A message that the agent has
 /// started on goes on.
 #[test]
-fn s14_a_deleted_message_is_not_run() {
+fn s14_a_deleted_message_is_not_acted_on() {
     let mut world = world();
     says(&mut world, hear("claude", "1", "fix the login bug"));
     let first = begin(&mut world, TaskId(1));

@@ -120,7 +120,7 @@ fn notes(it: &Conversation) -> Vec<(Tone, &str)> {
 
 /// B1: the second delivery of the same message changes nothing.
 #[test]
-fn b1_a_delivery_is_taken_once() {
+fn b1_a_repeated_delivery_changes_nothing() {
     let mut world = world();
     assert!(matches!(says(&mut world, hear("claude", "1", "fix the login bug")), Heard::Prompted { turn: 1, .. }));
     let before = world.board.clone();
@@ -135,7 +135,7 @@ fn b1_a_delivery_is_taken_once() {
 
 /// B2: a message that arrives during a turn waits, and the thread says so.
 #[test]
-fn b2_one_turn_at_a_time_and_follow_ups_say_that_they_wait() {
+fn b2_turns_run_one_at_a_time_and_waiting_messages_are_announced() {
     let mut world = world();
     says(&mut world, hear("claude", "1", "fix the login bug"));
     let first = begin(&mut world, TaskId(1));
@@ -157,7 +157,7 @@ fn b2_one_turn_at_a_time_and_follow_ups_say_that_they_wait() {
 
 /// B2: a turn whose task has not started yet counts as the conversation's turn.
 #[test]
-fn b2_a_turn_that_waits_for_its_start_is_the_only_one() {
+fn b2_a_turn_that_waits_for_its_start_counts_as_the_running_turn() {
     let mut world = world();
     says(&mut world, hear("claude", "1", "fix the login bug"));
     says(&mut world, hear("claude", "2", "and add a test"));
@@ -272,7 +272,7 @@ fn a_review_gets_the_other_agents_work_and_its_own_changes_are_not_offered() {
 
 /// B3: a person who is not on the list starts nothing, however often they ask.
 #[test]
-fn b3_a_stranger_starts_nothing_until_an_operator_says_so() {
+fn b3_a_stranger_starts_nothing_until_an_operator_accepts() {
     let mut world = world();
     let stranger = |n: &str| Hear {
         may: false,

@@ -184,7 +184,7 @@ fn danger_09_t3_a_failure_is_recorded_for_its_own_member_only() {
 
 /// The registered agents do not decide who is in the team.
 #[test]
-fn danger_10_agents_on_the_board_are_not_the_roster() {
+fn danger_10_registered_agents_do_not_change_the_roster() {
     let mut world = stopped();
     world.register("harbour/eve", 1);
     world.ask("ann", Command::RemoveAgent { agent: agent("harbour/tom") });

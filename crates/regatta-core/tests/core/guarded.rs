@@ -40,7 +40,7 @@ fn finished(path: &str, file: Option<SpecialFile>) -> (World, TaskId) {
 }
 
 #[test]
-fn q13_guarded_work_waits_for_a_person_whatever_the_manifest_says() {
+fn q13_guarded_work_waits_for_a_person_although_its_manifest_names_it() {
     let guarded = [
         (".claude/settings.json", None, "agent settings or instructions"),
         ("sub/AGENTS.md", None, "agent settings or instructions"),

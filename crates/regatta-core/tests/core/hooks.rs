@@ -223,7 +223,7 @@ fn messages_wait_for_the_claim_in_order() {
 /// A hook keeps a limited number of triggers that wait for its claim. Further ones are skipped,
 /// with the reason.
 #[test]
-fn triggers_that_wait_for_a_claim_are_bounded() {
+fn a_hook_keeps_a_limited_number_of_waiting_triggers() {
     let mut world = World::with(&[("ada", 1)]);
     world.unjudged = true;
     let when = Conditions { claim: Some(uri("respond://shop-dev")), ..Conditions::default() };

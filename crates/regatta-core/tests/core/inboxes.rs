@@ -268,7 +268,7 @@ fn cases() -> Vec<Case> {
 /// Each kind of item appears once, under its own name, with agent, subject and reason. It survives
 /// a restart, comes back after a snooze, and disappears when its cause is gone.
 #[test]
-fn everything_that_needs_a_person_is_one_item() {
+fn each_matter_that_needs_a_person_is_one_inbox_item() {
     for (kind, name, begin, end) in cases() {
         let mut world = World::with(&[("ada", 1)]);
         begin(&mut world);

@@ -92,7 +92,7 @@ fn a_disjoint_wave_goes_on_with_a_warning() {
 
 /// A change of files that no task works on may be a person's. It only gets a warning.
 #[test]
-fn files_of_no_manifest_are_only_mentioned() {
+fn a_change_of_files_in_no_manifest_only_warns() {
     let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**"]);
     doubt(&mut world, &grants[0], checkout(&["notes.txt", "tmp/"]));
     assert!(world.board.missions[&mission].isolate);
@@ -112,7 +112,7 @@ fn j3_a_report_about_isolation_of_an_ended_attempt_is_refused() {
 /// An attempt whose files a landing changed gets a message with the commit and the files. Other
 /// attempts do not.
 #[test]
-fn siblings_are_told_which_of_their_files_changed() {
+fn attempts_get_a_message_when_a_landing_changes_their_files() {
     let (mut world, _, grants) = isolated(&["src/a.rs", "src/**", "docs/b.md"]);
     let landing = world.submit(&grants[0]);
     world.land(landing);

@@ -42,7 +42,7 @@ fn lands(world: &World) -> Vec<u64> {
 /// Q10: landings run one at a time, by priority and then age. A landing under way is not
 /// interrupted.
 #[test]
-fn q10_one_at_a_time_in_order() {
+fn q10_landings_run_one_at_a_time_by_priority_and_age() {
     let (mut world, landings) = queue(&[2, 5, 2, 0]);
     assert_eq!(states(&world, &landings), ["trying", "queued", "queued", "queued"]);
     let place = |world: &mut World, task| match world.ask("ann", Command::Land { task: TaskId(task), first: false }) {
@@ -352,7 +352,7 @@ fn q6_a_side_dropped_by_ownership_becomes_a_task() {
 
 /// Q9: a failing landing delays the others by its own trial and no more.
 #[test]
-fn q9_a_red_branch_lets_the_others_go_first() {
+fn q9_a_failing_landing_lets_the_others_go_first() {
     let (mut world, landings) = queue(&[2, 2]);
     world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None, settled: vec![] });
     assert_eq!(states(&world, &landings), ["queued", "trying"]);
@@ -370,7 +370,7 @@ fn q9_a_red_branch_lets_the_others_go_first() {
 
 /// A person can send work that needs a person to the queue again, if its files are not claimed.
 #[test]
-fn needs_human_work_can_be_landed() {
+fn work_that_needs_a_person_can_be_landed_by_a_person() {
     let mut world = World::serial(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     world.conflict_until_a_person_is_needed();
@@ -386,7 +386,7 @@ fn needs_human_work_can_be_landed() {
 }
 
 #[test]
-fn only_finished_work_is_landed() {
+fn only_finished_work_can_be_landed() {
     let mut world = World::serial(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     assert_eq!(world.refused("ann", Command::Land { task, first: false }).code(), "nothing_to_land");
@@ -438,7 +438,7 @@ fn a_cancelled_task_is_withdrawn() {
 /// A `coord:merge` message names branch, task, subject and files. A `coord:conflict` message says
 /// why a landing left the queue.
 #[test]
-fn landings_are_announced() {
+fn landings_and_conflicts_post_a_message() {
     let mut world = World::serial(&[("ada", 1)]);
     world.add_task("Word list!", &["src/words.rs"]);
     let grant = world.take("ada");
@@ -465,7 +465,7 @@ fn landings_are_announced() {
 
 /// L8: the claim that fences a landing cannot be released by others.
 #[test]
-fn l8_a_fence_is_not_released_by_hand() {
+fn l8_the_fence_of_a_landing_cannot_be_released_by_hand() {
     let (mut world, landings) = queue(&[2]);
     world.merge(landings[0]);
     let token = world.fence(landings[0]);
@@ -487,7 +487,7 @@ fn in_review(world: &mut World, files: &[&str]) -> TaskId {
 /// Files that decide which checks run, or that run unasked, land only with a person's approval,
 /// never with an agent's.
 #[test]
-fn protected_paths_need_a_person() {
+fn changes_of_protected_paths_need_a_persons_approval() {
     for path in ["regatta.toml", ".github/workflows/ci.yml", "docs/.gitattributes", ".husky/pre-commit"] {
         let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
         let task = in_review(&mut world, &[path]);
@@ -504,7 +504,7 @@ fn protected_paths_need_a_person() {
 /// The agent that a project names as its reviewer may approve work that is not protected. Other
 /// agents may not.
 #[test]
-fn review_is_asked_for_where_the_project_says_so() {
+fn only_the_projects_reviewer_agent_can_approve_work() {
     use regatta_core::project::Review;
     for (review, eve_may) in [(Review::Human, false), (Review::Agent, true)] {
         let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
@@ -541,7 +541,7 @@ fn revised_work_goes_back_with_the_persons_text() {
 
 /// An undo is queued and lands like any other landing.
 #[test]
-fn undo_is_a_landing_of_its_own() {
+fn an_undo_lands_like_other_work_and_can_be_undone() {
     let (mut world, landings) = queue(&[2]);
     world.land(landings[0]);
     let done = Box::new(world.stored(TaskId(1)));
@@ -741,7 +741,7 @@ fn a_change_of_the_checkout_retries_the_held_landing() {
 /// P11: a stop ends the trial and keeps the landing in the queue until somebody asks for it. Other
 /// landings go on.
 #[test]
-fn p11_a_stopped_landing_waits_until_somebody_asks_for_it() {
+fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
     for asks in ["resume", "land"] {
         let mut world = World::serial(&[("ada", 2)]);
         for file in ["a", "b"] {

@@ -258,7 +258,7 @@ proptest! {
     /// lane, no member with a secondary lane is started by the primary lane, and a secondary lane
     /// has one member.
     #[test]
-    fn t4_every_member_has_one_lane_and_no_secondary_one_is_primary(
+    fn t4_every_member_has_one_lane_and_no_secondary_member_is_on_the_primary_lane(
         lead in 0..PROVIDERS.len(),
         members in prop::collection::vec((0..14_u8, 0..PROVIDERS.len()), 0..12),
         named in prop::collection::btree_map(0..PROVIDERS.len(), rules(), 0..4),

@@ -70,7 +70,7 @@ fn j4_a_fourth_task_is_refused_queued_or_offered() {
 
 /// J4: a lower limit ends no attempt, and starts none until there is a free slot.
 #[test]
-fn j4_lowering_max_tasks_kills_nothing() {
+fn j4_lowering_max_tasks_ends_no_attempt() {
     let mut world = World::with(&[("ada", 3)]);
     pending(&mut world, 5, "ada");
     let running: Vec<_> = (0..3).map(|_| world.take("ada")).collect();
@@ -123,7 +123,7 @@ fn j4_the_machine_has_its_own_limit() {
 /// Lower priority number first, then age, then id. Offers and the agent's own queue come before the
 /// pool.
 #[test]
-fn order_is_priority_then_age_then_id() {
+fn tasks_are_given_by_priority_then_age_then_id() {
     let mut world = World::with(&[("ada", 20), ("bob", 1)]);
     world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 20, ..Limits::default() } });
     let mut add = |priority, to, how| {
@@ -249,7 +249,7 @@ fn the_ready_index_lists_pool_queue_and_offers() {
 
 /// An agent with tasks or attempts cannot be removed.
 #[test]
-fn an_agent_in_use_is_not_removed() {
+fn an_agent_in_use_cannot_be_removed() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
     let task = world.add_for(work("words", &["src/**"]), Some("ada"), How::Queue);
     let remove = || Command::RemoveAgent { agent: name("ada") };

@@ -195,7 +195,7 @@ fn steps(map: &Ownership) -> Vec<String> {
 
 /// The example of an authentication project: task 1, then 2 and 3, then 4, then 5.
 #[test]
-fn the_auth_example_has_four_waves() {
+fn the_example_plan_with_five_tasks_has_four_waves() {
     let it = map(
         &[
             (&["model/user.go"], &[]),
@@ -312,7 +312,7 @@ fn isolated_work_lands_beside_other_isolated_work() {
 
 /// Tasks that existed before the mission are put into waves like the tasks of a plan.
 #[test]
-fn adopted_tasks_are_laid_out_too() {
+fn adopted_tasks_are_put_into_waves() {
     let mut world = World::with(&[("ada", 5)]);
     let first = world.add_task("first", &["a.go"]);
     let same = world.add_task("same file", &["a.go"]);

@@ -61,7 +61,7 @@ fn a_file_shows_its_holder_its_end_and_the_tasks_that_collide() {
 /// The map is about one project. Claims and tasks of another project are not on it, even if the
 /// names are similar.
 #[test]
-fn another_project_is_not_on_the_map() {
+fn files_of_another_project_are_not_on_the_map() {
     let mut world = World::serial(&[("ada", 1)]);
     let other = world.project("shopping", &["cargo test"]);
     let name = other.name.clone();
@@ -77,7 +77,7 @@ fn another_project_is_not_on_the_map() {
 /// A lease's end is shown as a date, rounded to the second. The date does not move while time
 /// passes.
 #[test]
-fn a_lease_is_held_until_a_date() {
+fn the_map_shows_the_date_at_which_a_lease_ends() {
     let mut world = World::serial(&[("ada", 1)]);
     world.pass(1);
     let wall = world.now.wall;

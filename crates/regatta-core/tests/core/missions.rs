@@ -214,7 +214,7 @@ fn j4_a_mission_has_at_most_max_workers_attempts() {
 
 /// J10: a draining mission starts nothing, ends nothing, and can be resumed.
 #[test]
-fn j10_draining_starts_nothing() {
+fn j10_a_draining_mission_starts_nothing() {
     let mut world = World::with(&[("ada", 5)]);
     let mut plan = vec![planned("a", &["a"], &[]), planned("b", &["b"], &[]), planned("c", &["c"], &[0])];
     plan[1].assign = Some(agent("ada"));

@@ -83,7 +83,7 @@ fn w1_a_task_waits_for_free_ports() {
 }
 
 #[test]
-fn a_port_used_by_another_program_is_replaced_and_given_to_no_attempt() {
+fn a_port_used_by_another_program_is_replaced() {
     let mut world = world(2, 41_999);
     world.add_task("a", &["a/**"]);
     world.add_task("b", &["b/**"]);

@@ -268,7 +268,7 @@ fn a_message_that_no_agent_received_goes_to_the_next_attempt() {
 /// The time in which an attempt waits for a person does not count against its timeout. Its working
 /// time does.
 #[test]
-fn an_attempt_that_waits_for_a_person_gets_more_time() {
+fn waiting_for_a_person_does_not_count_against_the_timeout() {
     let mut world = world();
     let grant = opens(&mut world);
     let timeout = world.board.limits.attempt_timeout_ms;
@@ -287,7 +287,7 @@ fn an_attempt_that_waits_for_a_person_gets_more_time() {
 
 /// A task that was parked by the day's budget goes on when a new day begins.
 #[test]
-fn the_next_day_has_a_budget_of_its_own() {
+fn work_parked_by_a_days_budget_continues_on_the_next_day() {
     let mut world = world();
     world.ask(
         "ann",

@@ -282,7 +282,7 @@ fn q2_a_trunk_that_moved_elsewhere_makes_every_trial_void() {
 
 /// Q2: the same when a running trial finds the trunk moved. The other trials are void at once.
 #[test]
-fn q2_a_trial_that_sees_the_trunk_elsewhere_makes_every_other_void() {
+fn q2_a_trial_that_finds_the_trunk_moved_makes_every_other_trial_void() {
     let (mut world, it) = held_queue(4);
     world.speculate(2, Some(2));
     release(&mut world);

@@ -201,7 +201,7 @@ fn j6_each_end_of_an_attempt_has_its_own_cause() {
 
 /// A stop does not count as a failure, and does not reset the failures before it.
 #[test]
-fn stop_keeps_the_failures() {
+fn a_stop_keeps_the_failures_before_it() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take("ada");

@@ -203,7 +203,7 @@ fn a_team_starts_its_primary_lane_first_and_is_up_when_all_members_are_alive() {
 /// A mission can be given to a team. The members take its tasks, the lead leads, and other agents
 /// get none of the tasks.
 #[test]
-fn a_mission_is_done_by_a_team() {
+fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     let none = |world: &World| workers(&world.board, &harbour(), &shop()).map_err(|it| it.code());
     assert_eq!(none(&world), Err("invalid"), "no member was started yet");
@@ -478,7 +478,7 @@ fn a_message_reaches_the_mentioned_members_only() {
 }
 
 #[test]
-fn a_member_takes_tasks_under_its_own_capacity() {
+fn a_member_takes_at_most_max_tasks_besides_its_session() {
     let mut world = mixed_and_up();
     let docs = |it: &str| regatta_core::task::Add { issue_type: IssueType::Docs, ..work(it, &[]) };
     let first = world.add_for(docs("one"), Some("harbour/tom"), How::Direct);

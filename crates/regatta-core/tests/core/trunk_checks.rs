@@ -87,7 +87,7 @@ fn q12_a_rewritten_trunk_with_the_landing_as_another_commit_is_complete() {
 }
 
 #[test]
-fn q12_a_person_accepts_the_trunk_as_it_is() {
+fn q12_a_person_can_accept_the_trunk_as_it_is() {
     let (mut world, gone) = landed();
     compare(&mut world, vec![gone], vec![]);
     world.ask("ann", Command::AcceptTrunk { project: shop(), tip: None });

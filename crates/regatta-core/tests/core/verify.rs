@@ -18,7 +18,7 @@ fn queue(count: usize, slots: u32) -> (World, Vec<LandingId>) {
 
 /// Q1: X passes, X+A fails, X+A+B passes. A's commit would be red on the trunk, so B lands before A.
 #[test]
-fn q1_a_longer_trial_that_passes_does_not_excuse_a_red_commit() {
+fn q1_a_longer_trial_that_passes_does_not_excuse_a_failing_commit() {
     let (mut world, it) = queue(3, 3);
     assert_eq!(trying(&world), [vec![1], vec![1, 2], vec![1, 2, 3]]);
     passed(&mut world, it[2], 10, 13);
@@ -93,7 +93,7 @@ fn q9_a_second_failure_counts_after_the_landings_before_it_have_landed() {
 /// Q1: one of a landing's own commits fails (`style = "rebase"`). The landing is tried again as one
 /// commit, and so is every trial that builds on it.
 #[test]
-fn q1_a_landing_with_a_red_commit_of_its_own_lands_as_one() {
+fn q1_a_landing_with_a_failing_commit_of_its_own_lands_as_one_commit() {
     let (mut world, it) = queue(2, 2);
     world.tried(it[0], Tried::RedStep { reason: "its commit 5 fails by itself".into() });
     assert!(world.board.landings[&it[0]].is_squashed);

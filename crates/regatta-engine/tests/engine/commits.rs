@@ -109,7 +109,7 @@ fn d1_a_batch_that_was_stored_despite_an_error_counts_as_done() {
 }
 
 #[test]
-fn commands_that_wait_together_are_committed_together() {
+fn queued_requests_are_committed_together() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     say(&engine, add_project());

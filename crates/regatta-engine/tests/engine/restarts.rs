@@ -336,7 +336,7 @@ fn shutdown_at_any_moment_joins_every_thread() {
 
 /// A failed start leaves no thread behind.
 #[test]
-fn a_start_that_fails_leaves_no_thread() {
+fn a_failed_start_of_the_engine_leaves_no_thread() {
     let world = World::new(append_own_name);
     let error =
         regatta_engine::ports::store::StoreError { code: "disk_full", what: "full".into(), hint: "free some".into() };
