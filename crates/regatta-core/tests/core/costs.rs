@@ -1,5 +1,4 @@
-//! The cost ledger from the log: what was spent, by which attempt, on which day, and which tasks
-//! ended.
+//! The cost ledger from the log: the spending of each attempt and day, and the tasks that ended.
 
 use regatta_core::attempt::Exited;
 use regatta_core::budget;

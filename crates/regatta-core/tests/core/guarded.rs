@@ -21,7 +21,7 @@ fn special(path: &str, after: FileKind, target: Option<&str>) -> SpecialFile {
     }
 }
 
-/// Ends an attempt that changed `path`. `file` says what the path is, if it is not a plain file.
+/// Ends an attempt that changed `path`. `file` describes a path that is not a plain file.
 fn submit(world: &mut World, grant: &Grant, path: &str, file: Option<SpecialFile>) {
     world.finish(grant);
     let changed = vec![path.to_owned()];

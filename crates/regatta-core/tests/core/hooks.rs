@@ -1,4 +1,4 @@
-//! Hooks: what fires them, what does not, and how a cycle of hooks ends.
+//! Hooks: the triggers that fire them, their claims and limits, and the end of a cycle of hooks.
 
 use regatta_core::bus::{Extra, Post};
 use regatta_core::command::{Actor, Command, Outcome};

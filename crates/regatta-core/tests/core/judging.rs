@@ -1,4 +1,5 @@
-//! What happens to work after it was captured and checked.
+//! Judging of captured work: scope escapes, reports, failed checks, standing rules and missing
+//! manifests.
 
 use regatta_core::attempt::{Cause, Findings, ResultStatus, Verdict, WorkResult};
 use regatta_core::command::{Command, Outcome};

@@ -492,7 +492,11 @@ fn changes_of_protected_paths_need_a_persons_approval() {
         let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
         let task = in_review(&mut world, &[path]);
         assert_eq!((world.status(task), world.reasons(task)), (Status::InReview, vec![WaitKind::Review]));
-        assert_eq!(world.owner_of(&format!("file://shop/{path}")), None, "nobody waits for a person's files");
+        assert_eq!(
+            world.owner_of(&format!("file://shop/{path}")),
+            None,
+            "the files of work in review are still claimed"
+        );
         assert_eq!(world.refused("eve", Command::Land { task, first: false }).code(), "person_needed");
         let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
         assert_eq!(world.board.landings[&place.landing].approved.as_deref(), Some("person:ann"));
@@ -504,7 +508,7 @@ fn changes_of_protected_paths_need_a_persons_approval() {
 /// The agent that a project names as its reviewer may approve work that is not protected. Other
 /// agents may not.
 #[test]
-fn only_the_projects_reviewer_agent_can_approve_work() {
+fn of_all_agents_only_the_projects_reviewer_can_approve_work() {
     use regatta_core::project::Review;
     for (review, eve_may) in [(Review::Human, false), (Review::Agent, true)] {
         let mut world = World::serial(&[("ada", 1), ("eve", 1)]);

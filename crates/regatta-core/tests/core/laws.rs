@@ -45,7 +45,7 @@ impl Laws {
     pub(crate) fn check_answer(&self, before: &Board, request: &Request, decided: &Result<Commit, Refusal>, now: Now) {
         if let Some(known) = request.key.as_ref().and_then(|it| before.answers.get(it)) {
             if let Err(Refusal::KeyReused { .. }) = decided {
-                return; // another request under the same key: `talk.rs` says when that is so
+                return; // another request under the same key: see `talk.rs`
             }
             let again = decided.as_ref().expect("J9: an earlier answer is repeated");
             assert_eq!(again.outcome, known.outcome, "J9: another answer under the same key");
@@ -449,8 +449,8 @@ fn check_files(board: &Board, owner: &Owner, needs: &[Uri]) {
 }
 
 /// A request of an agent is on the board while its attempt lives, or while it is a kept question of
-/// an open task. Each request is there once. What an attempt used is the sum of what its sessions
-/// reported, because the counts are cumulative.
+/// an open task. Each request is there once. An attempt's usage is the sum of the cumulative counts
+/// that its sessions reported.
 fn check_talk(board: &Board) {
     let mut asked = BTreeSet::new();
     for approval in board.approvals.values() {

@@ -1,4 +1,4 @@
-//! Planning tasks: who can be asked for a plan, and how a planning task is recognised.
+//! Planning tasks: the agents that can be asked for a plan, and how a planning task is recognised.
 
 use regatta_core::agent::{Register, Runtime};
 use regatta_core::attempt::{Exited, Findings, WorkResult};

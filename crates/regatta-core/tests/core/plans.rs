@@ -277,18 +277,18 @@ fn the_check_of_plans_finds_planted_faults() {
         let saw = |plan: &Plan, log: &[Recorded], rule: &str| {
             assert!(broken(plan, log).iter().any(|it| it.contains(rule)), "a broken {rule} in {mode:?} was not found");
         };
-        // J5: the plan now says that the first task that started needs the last one.
+        // J5: in the changed plan the first task that started needs the last one.
         let mut wrong = plan.clone();
         wrong.after[order[0]] = vec![order[order.len() - 1]];
         wrong.mode = Mode::Flow;
         saw(&wrong, &world.log, "J5");
-        // L1: the plan now says that all tasks change the same file.
+        // L1: in the changed plan all tasks change the same file.
         let mut wrong = plan.clone();
         wrong.manifests.iter_mut().for_each(|it| it.push("README.md".into()));
         saw(&wrong, &world.log, "L1");
         // J1: the end of the log is missing.
         saw(&plan, &world.log[..world.log.len() - 20], "J1");
-        // Waves: the plan now says that each task belongs to a later wave than the one before.
+        // Waves: in the changed plan each task belongs to a later wave than the one before.
         let mut wrong = Plan { mode: Mode::Waves, ..plan.clone() };
         wrong.after = vec![vec![]; TASKS];
         for nth in 1..TASKS {

@@ -1,5 +1,5 @@
-//! Predicted collisions between running attempts: what they hold up, and how many of the warnings
-//! came true.
+//! Predicted collisions between running attempts: the starts that they delay, and how many of the
+//! warnings came true.
 
 use regatta_core::command::Command;
 use regatta_core::ids::AttemptId;

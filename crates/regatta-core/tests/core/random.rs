@@ -284,7 +284,7 @@ impl Story {
         TaskId(index.index(self.world.board.counters.task as usize + 1) as u64 + 1)
     }
 
-    /// Returns a grant, more often a live one, and with a wrong token or task if `wrong` says so.
+    /// Returns a grant, more often a live one, and with a wrong token or task if `wrong` is 1 or 2.
     fn grant(&self, index: Index, wrong: u8) -> Option<Grant> {
         let all = &self.world.grants;
         let live: Vec<&Grant> = all.iter().filter(|it| self.world.board.attempts.contains_key(&it.attempt)).collect();

@@ -1,5 +1,5 @@
-//! Retries: what each end of an attempt costs, how long the next attempt waits, and where retrying
-//! stops.
+//! Retries: the cost of each end of an attempt, the wait before the next one, and the end of
+//! retrying.
 
 use regatta_core::attempt::{Cause, Exited, Verdict};
 use regatta_core::command::{Command, Outcome};
@@ -14,7 +14,7 @@ use crate::world::{HOUR, World, agent, exits, passed};
 /// Ends an attempt in one way.
 type Ends = fn(&mut World, &Grant);
 
-/// What happens when an attempt ends in the same way again and again.
+/// The task's state after its attempts ended in the same way again and again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
     /// It costs no attempt, so the task is retried without an end.

@@ -1,4 +1,4 @@
-//! Tasks: who works on them, how many attempts they get, and how they end.
+//! Tasks: reports of attempts, blockers, failures, stops, the gate, and limits.
 
 use regatta_core::attempt::{Cause, Exited, Findings, LEASE_MS, Phase, Verdict};
 use regatta_core::command::Command;

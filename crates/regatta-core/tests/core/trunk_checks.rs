@@ -106,7 +106,7 @@ fn q12_accepted_commits_are_no_longer_missing() {
     compare(&mut world, [vec![gone.clone()], many.clone()].concat(), vec![]);
     assert!(sentence(&world).contains("and 11 more"), "{}", sentence(&world));
     world.ask("ann", Command::AcceptTrunk { project: shop(), tip: Some(commit(7)) });
-    assert_eq!(recorded(&world.board.projects[&shop()]), [commit(7)], "the trunk is compared with what was accepted");
+    assert_eq!(recorded(&world.board.projects[&shop()]), [commit(7)], "the accepted tip is the recorded one");
     // The gate still looks for every landing, under any commit id.
     let replayed = TrunkCommit { commit: commit(61), ..gone.clone() };
     let missing = [vec![gone, replayed], many].concat();

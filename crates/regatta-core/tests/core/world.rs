@@ -109,7 +109,7 @@ pub(crate) struct World {
     pub(crate) log: Vec<Recorded>,
     /// The effects that are not completed yet, in order.
     pub(crate) outbox: BTreeMap<EffectKey, Effect>,
-    /// What happened, as text for the golden files.
+    /// All commands and their results as text, for the golden files.
     pub(crate) transcript: Vec<String>,
     /// Every grant of work so far.
     pub(crate) grants: Vec<Grant>,

@@ -28,7 +28,7 @@ use crate::workspaces::{ready_project, repo, settings};
 #[derive(Clone, Copy)]
 struct Story {
     commands: fn() -> Vec<Command>,
-    /// A predicate that says whether the client may send its nth request.
+    /// Returns whether the client may send its nth request.
     may_ask: fn(usize, &Board) -> bool,
     program: fn(&Program) -> Exit,
     assert_done_once: fn(&World, &Engine),

@@ -146,7 +146,7 @@ pub(crate) fn register(agent: &str) -> Command {
     })
 }
 
-/// Returns the command that registers an agent which somebody else starts.
+/// Returns the command that registers an agent whose program Regatta does not start.
 pub(crate) fn register_outside(agent: &str) -> Command {
     match register(agent) {
         Command::RegisterAgent(it) => {

@@ -106,8 +106,8 @@ fn a_session_continues_over_a_restart_without_double_charges() {
     engine.shutdown();
 }
 
-/// A policy rule answers a request without a person and is named in the decision. A denial tells
-/// the agent which rule it was.
+/// A policy rule answers a request without a person and is named in the decision. A denial names
+/// the rule to the agent.
 #[test]
 fn a_policy_rule_answers_the_requests_that_it_covers() {
     let world = World::new(|program| {
