@@ -493,7 +493,7 @@ fn d8_a_commit_without_its_files_is_fetched_again() {
 }
 
 #[test]
-fn unstage_removes_the_directories_of_higher_slots() {
+fn unstage_removes_the_directories_of_the_slot_and_higher_slots() {
     let world = World::new();
     let tip = world.tip();
     let dirs: Vec<_> = (0..4).map(|slot| world.git.stage(&world.repo, slot, &tip).unwrap()).collect();
