@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// A request that breaks off after its first bytes.
+    /// A request that fails after its first bytes.
     struct CutOff(bool);
 
     impl Read for CutOff {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ignores_the_end_of_its_input_is_ended() {
+    fn process_that_ignores_the_end_of_its_input_is_killed() {
         let short = Duration::from_millis(1);
         for script in ["exec sleep 3600", "trap '' TERM; exec sleep 3600"] {
             assert_eq!(exit_code_when_cut_off(script, short), None, "{script}");
