@@ -1,4 +1,4 @@
-//! GitHub end to end on loopback: a strict double of the service, and an engine with fake ports.
+//! Tests of the GitHub bridge, with a strict double of the service and an engine with fake ports.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -67,7 +67,8 @@ impl Drop for Here {
     }
 }
 
-/// Acts as the usual agent program: reports progress, waits if its prompt says so, and answers.
+/// Acts as the usual agent program, which reports progress, waits if the prompt asks for it, and
+/// answers.
 fn talks(program: &Program) -> Exit {
     let prompt = asked_of(program);
     program.say(Said::Started { session: Some(format!("s-{}", program.task())), model: Some("m".into()) });
@@ -522,7 +523,7 @@ async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
     let question = world.comment("claude-bot", number, |it| it.body.contains("May I do this?")).await;
     assert!(question.body.contains("npm install zod") && question.body.contains("`allow` or `deny`"));
     assert!(!question.body.contains("button"), "{}", question.body);
-    // A person who may not ask may not answer either.
+    // A person without write permission may not answer either.
     world.github.comment("eve", SHOP, number, "allow");
     here.until(|board| board.conversations.values().any(|it| !it.held.is_empty()).then_some(())).await;
     assert!(here.engine.board().approvals.values().any(|it| it.is_open()));
@@ -716,7 +717,7 @@ async fn private_key_is_read_in_three_forms_and_a_refused_token_is_renewed() {
     assert_eq!(world.own("claude-bot", number).len(), 1);
 }
 
-/// Converts the key to PKCS#8: the same bytes, wrapped with the name of the algorithm.
+/// Converts the key to PKCS#8, which wraps the same bytes with the name of the algorithm.
 fn pkcs8(pem: &str) -> String {
     let text: String = pem.lines().filter(|it| !it.starts_with("-----")).collect();
     let inner = decode(&text);

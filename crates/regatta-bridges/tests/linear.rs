@@ -1,4 +1,4 @@
-//! Linear end to end, against a double that enforces the service's rules and limits.
+//! Tests of the Linear bridge, against a double that enforces the service's rules and limits.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -177,8 +177,8 @@ async fn b1_a_session_missed_during_downtime_is_found_at_the_start_and_handled_o
     linear.webhook("claude", &world.url(ROUTE));
     linear.wait_for(|view| view.deliveries("claude").iter().all(|it| it.taken()), SOON).await;
     world.until_quiet(1).await;
-    // A prompt during the downtime is found at the next start; prompts that were answered before
-    // are not repeated.
+    // A prompt during the downtime is found at the next start, and prompts that were answered
+    // before are not repeated.
     world.end().await;
     linear.webhook("claude", "http://127.0.0.1:1/nobody");
     linear.prompt("ann", &session, "and again");

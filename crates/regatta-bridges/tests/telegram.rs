@@ -1,4 +1,4 @@
-//! Telegram end to end, against a double that enforces the service's rules and limits.
+//! Tests of the Telegram bridge, against a double that enforces the service's rules and limits.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 

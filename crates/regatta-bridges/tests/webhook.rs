@@ -1,4 +1,4 @@
-//! Signed webhooks to a receiver that checks signatures, fails and recovers.
+//! Tests of signed webhooks to a receiver that checks signatures, fails and recovers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use world::{SOON, World, register};
 
-/// A receiver: the requests it got, and its next answers.
+/// A receiver with the requests that it got and its next answers.
 #[derive(Clone)]
 struct Receiver {
     told: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,

@@ -190,7 +190,7 @@ mod tests {
 
     /// D2: a process that cleans up when its input ends gets time to do so.
     #[test]
-    fn d2_a_cut_request_closes_the_input_before_any_signal() {
+    fn d2_an_interrupted_request_closes_the_input_before_any_signal() {
         let cleans_up = "trap 'exit 9' TERM; cat > /dev/null; exit 3";
         assert_eq!(exit_code_when_cut_off(cleans_up, Duration::from_secs(3_600)), Some(3));
     }

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn s6_sparse_directories_stay_inside() {
+    fn s6_a_sparse_directory_outside_the_repository_is_refused() {
         for bad in ["/etc", "../x", "a/../../b", ".git", "a/.GIT/x", "a/*", "a\nb"] {
             assert_eq!(of(&[bad]).unwrap_err().code, "bad_sparse", "{bad}");
         }

@@ -146,7 +146,7 @@ mod tests {
 
     /// Every verb that returns a list has pages.
     #[test]
-    fn every_list_has_pages() {
+    fn every_verb_that_returns_a_list_has_pages() {
         for verb in regatta_api::VERBS {
             assert_eq!(LISTS.iter().any(|it| it.0 == verb.name), verb.lists(), "{}", verb.name);
         }

@@ -188,7 +188,7 @@ mod tests {
     /// D11: a row whose events cannot be counted becomes one unreadable event, and reading
     /// continues after it.
     #[test]
-    fn d11_a_row_with_more_events_than_there_were_is_unreadable() {
+    fn d11_a_row_with_a_wrong_number_of_events_is_unreadable() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();

@@ -113,7 +113,7 @@ impl Stage {
             let rest: Vec<Said> = self.journal[cut..].iter().flat_map(|it| fresh.saw(it)).collect();
             assert!(self.said.ends_with(&rest), "the events after {cut} records differ");
         }
-        // No two requests of the driver share an id, whatever the protocol calls it.
+        // No two requests of the driver share an id, under any name of the protocol.
         let mut ids = Vec::new();
         for line in self.journal.iter().filter(|it| it.stream == Stream::In) {
             let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else { continue };

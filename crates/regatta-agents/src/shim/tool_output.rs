@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn output_of_a_call_is_limited_and_a_mark_counts_the_rest() {
         let mut calls = ToolOutput::default();
-        // The bar is drawn anew each time, so no text continues the previous one.
+        // The whole bar is printed each time, so no text continues the previous text.
         let bar = |n: usize| format!("{n:04} {}", "=".repeat(995));
         let mut stored = 0;
         for n in 0..100 {

@@ -1,4 +1,4 @@
-//! Session loops: reading events, sending input, and continuing after a restart.
+//! Tests of session loops: reading events, sending input, and continuing after a restart.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

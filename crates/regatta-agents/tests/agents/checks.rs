@@ -1,4 +1,4 @@
-//! Checks and one-time commands.
+//! Tests of checks and one-time commands.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -192,7 +192,7 @@ fn named_command_runs_once_and_is_answered_from_its_record() {
     assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\nx\n");
     let late = once(&world, "late", "trap 'exit 0' TERM; while :; do sleep 0.05; done", Duration::from_millis(200));
     assert!(late.timed_out && !late.passed(), "{late:?}");
-    assert!(once(&world, "late", "true", LONG).timed_out, "the record says so");
+    assert!(once(&world, "late", "true", LONG).timed_out, "the record has the timeout");
     world.assert_nothing_runs();
     let check = Check {
         command: "true".into(),
@@ -261,7 +261,7 @@ fn can_confine() -> bool {
 }
 
 /// S6, S11: a sandboxed check can use its directory, and neither the database nor the user's
-/// repository nor the user's home. It reaches the caches of toolchains through a home of its own.
+/// repository nor the user's home. The check reaches the caches of toolchains through its own home.
 #[test]
 fn s6_s11_a_sandboxed_check_reaches_only_its_directory_and_the_toolchain_caches() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Sandboxed programs, with every mechanism that works on this machine (S6, S11).
+//! Tests of sandboxed programs, with every mechanism that works on this machine (S6, S11).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Conversations between the ACP driver and the scripted agent, without a session loop.
+//! Tests of conversations between the ACP driver and the scripted agent, without a session loop.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -101,7 +101,7 @@ impl Talk {
             looked = self.said.len();
             match self.output.recv_timeout(LONG) {
                 Ok(line) => self.record(Stream::Out, line),
-                Err(_) => panic!("the program was silent or ended; its events: {:#?}", self.said),
+                Err(_) => panic!("the program was silent or ended after these events: {:#?}", self.said),
             }
         }
     }

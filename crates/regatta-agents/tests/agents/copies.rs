@@ -1,4 +1,4 @@
-//! Copies of journals of programs that run on another machine.
+//! Tests of journal copies, for programs that run on another machine.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -46,8 +46,8 @@ fn copy_reads_like_the_original_journal() {
     assert_eq!(world.run("echo one; echo two >&2; seq 1 500; echo '\u{1b}[1mend'"), Exit::Code(0));
     let (here, there) = (&world.adapter, elsewhere(&world));
     there.copy_heading(A1, &here.heading(A1).unwrap().unwrap()).unwrap();
-    // The records are sent as by a runner: from the last known number, a few at a time, some of
-    // them twice.
+    // The records are sent as by a runner, which begins after the last known number and sends
+    // some records twice.
     let (mut calls, mut last) = (0, there.copied(A1).unwrap());
     while let records @ [_, ..] = here.records(A1, last + 1, 100).unwrap().as_slice() {
         assert_eq!(there.copy_in(A1, records), Ok(last + records.len() as u64));
@@ -165,7 +165,7 @@ fn d8_records_after_a_hole_are_dropped_and_can_be_sent_again() {
 
 /// J2: the journal of a local program is not a copy, and a copied program runs elsewhere.
 #[test]
-fn j2_an_attempt_runs_here_or_elsewhere() {
+fn j2_an_attempt_runs_on_one_machine_only() {
     let world = World::new();
     world.start("echo mine; exec sleep 600");
     crate::support::eventually("the program prints", || world.log() == "mine\n");
@@ -243,7 +243,7 @@ fn old_copy_is_compressed_and_later_removed() {
     assert_eq!(
         there.copy_in(A1, &numbered(110..=130)),
         Ok(130),
-        "also by an adapter that did not see the other records"
+        "an adapter that did not see the other records can add records too"
     );
     assert_eq!(read(&there), numbered(1..=130));
     older();
@@ -284,5 +284,5 @@ fn records_are_read_in_bounded_parts() {
     assert_eq!(there.records(A1, 3, 2).unwrap(), all[2..4]);
     assert_eq!(there.records(A1, 21, 2), Ok(vec![]));
     there.copy_in(A1, &numbered([21])).unwrap();
-    assert_eq!(there.records(A1, 21, 2), Ok(numbered([21])), "also new records");
+    assert_eq!(there.records(A1, 21, 2), Ok(numbered([21])), "new records are read too");
 }

@@ -1,4 +1,4 @@
-//! Programs without a network that reach the allowed hosts and no others (S11).
+//! Tests that programs without a network reach the allowed hosts and no others (S11).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -1,4 +1,4 @@
-//! Programs whose sandbox and shim are set up in parallel.
+//! Tests of programs whose sandbox and shim are set up in parallel.
 
 use std::fs;
 

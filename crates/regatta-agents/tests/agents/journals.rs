@@ -1,4 +1,4 @@
-//! The output of programs: complete, in order, and within its limits.
+//! Tests that journals keep the output of programs complete, in order and within the limits.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -127,7 +127,7 @@ fn p2_thirty_simultaneous_programs_lose_no_output() {
     }
 }
 
-/// S4: a secret of the launch is in no file, whichever stream the program prints it on.
+/// S4: a secret of the launch is in no file, although the program prints it on both streams.
 #[test]
 fn s4_a_secret_is_redacted_before_it_is_written() {
     let world = World::new();

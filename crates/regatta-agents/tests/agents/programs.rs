@@ -1,4 +1,4 @@
-//! Starting programs, reading their state and waiting for them.
+//! Tests of starting programs, reading their state and waiting for them.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The scripted agent as the program of an attempt.
+//! Tests of the scripted agent as the program of an attempt.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Ending process trees that resist.
+//! Tests of ending process trees that resist.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -102,8 +102,7 @@ fn p3_a_control_group_finds_every_process_of_a_killed_shim() {
         let group = shim["cgroup"].as_str().unwrap();
         assert!(group.contains("regatta-") && !std::path::Path::new(group).exists(), "{group} is left");
     } else {
-        // Without a control group this process is the only one that escapes. The test must not
-        // leave it behind.
+        // Without a control group only this process escapes. The test must not leave it behind.
         assert_eq!(level, "subreaper");
         for line in world.alive() {
             signal(line.split(' ').next().unwrap().parse().unwrap(), "KILL");

@@ -365,7 +365,7 @@ mod tests {
         assert!(created(&json!({"issue": {}}), None, Standing::default(), &me()).is_none());
     }
 
-    /// A session or a prompt is the same delivery, whichever way it arrives.
+    /// A session or a prompt is the same delivery by webhook and by lookup.
     #[test]
     fn webhook_and_session_lookup_give_the_same_delivery() {
         let payload = json!({"action": "created", "agentSession": session("")});

@@ -551,9 +551,9 @@ mod tests {
     #[test]
     fn pair_without_variables_uses_the_remembered_sources() {
         let settings = || Settings::new(&[], Config::default());
-        let before = BTreeMap::from([("SLACK_BOT_TOKEN", Ok("b")), ("SLACK_APP_TOKEN", Err("it is gone"))]);
+        let before = BTreeMap::from([("SLACK_BOT_TOKEN", Ok("b")), ("SLACK_APP_TOKEN", Err("the file is gone"))]);
         let it = read(settings(), &Remembering { before: before.clone(), ..Remembering::default() });
-        assert_eq!(it.off.iter().map(|off| off.why.as_str()).collect::<Vec<_>>(), ["it is gone"]);
+        assert_eq!(it.off.iter().map(|off| off.why.as_str()).collect::<Vec<_>>(), ["the file is gone"]);
         assert_eq!(it.used.get("SLACK_APP_TOKEN"), Some(&Origin::Remembered), "the variable stays remembered");
         // The environment has some variables of the pair, so the others are no longer wanted.
         let now = BTreeMap::from([("SLACK_BOT_TOKEN", "c"), ("SLACK_SIGNING_SECRET", "s")]);

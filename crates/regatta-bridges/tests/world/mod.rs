@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Ends like a killed process: everything under way is cut off.
+    /// Ends like a killed process, so everything under way is interrupted.
     pub(crate) async fn end(&mut self) {
         let Live { engine, bridges, door } = self.live.take().unwrap();
         door.abort();

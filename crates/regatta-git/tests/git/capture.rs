@@ -1,3 +1,5 @@
+//! Tests of capturing the work in a workspace.
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -342,7 +344,7 @@ fn s6_a_directory_replaced_by_a_link_is_captured_as_a_link() {
     assert_eq!(capture.changed, ["src", "src/lib.rs"]);
     assert_eq!(world.kept(&capture.commit, "src"), outside.to_str().unwrap());
 
-    // A workspace that is a link is no workspace.
+    // A link in the place of a workspace is refused.
     fs::remove_dir_all(&workspace).unwrap();
     symlink(&outside, &workspace).unwrap();
     assert_eq!(world.git.capture(&world.repo, A1, &by("x")).unwrap_err().code, "no_workspace");
@@ -449,7 +451,7 @@ fn q3_an_unreadable_directory_stops_the_capture() {
     assert_eq!(found.unwrap_err().code, "unreadable");
 }
 
-/// S6: a folder that some file system treats as `.git` is named, whatever system it was made on.
+/// S6: a folder that some file system treats as `.git` is named on every system.
 #[test]
 fn s6_a_name_that_some_file_system_reads_as_git_stops_the_capture() {
     for name in [".GIT", ".git.", ".Git ", "git~1", ".g\u{200c}it"] {

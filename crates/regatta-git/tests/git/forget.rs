@@ -1,4 +1,4 @@
-//! Tests that dropped work, and only that, is deleted with its proof.
+//! Tests that only dropped work is deleted.
 
 use std::time::Duration;
 

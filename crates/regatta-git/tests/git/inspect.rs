@@ -1,3 +1,5 @@
+//! Tests of describing a repository.
+
 use std::fs;
 use std::path::Path;
 

@@ -1,3 +1,5 @@
+//! Tests of moving the trunk to a merged commit.
+
 use std::fs;
 use std::sync::Barrier;
 

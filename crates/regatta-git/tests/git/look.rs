@@ -1,3 +1,5 @@
+//! Tests of reading the state of the trunk, without changing it.
+
 use std::fs;
 
 use regatta_core::ids::{CommitId, LandingId, TaskId};

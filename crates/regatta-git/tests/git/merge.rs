@@ -1,3 +1,5 @@
+//! Tests of trial merges, reverts and fix-ups.
+
 use std::fs;
 
 use regatta_core::project::Style;

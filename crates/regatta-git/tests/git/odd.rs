@@ -34,7 +34,7 @@ fn everything(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
-/// Returns what git itself checks out of a commit, without any configuration.
+/// Returns the files that git itself checks out of a commit, without any configuration.
 fn checked_out(world: &World, commit: &CommitId) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let dir = world.home.path().join("by git");
     fs::create_dir_all(&dir).unwrap();
@@ -140,7 +140,7 @@ fn names_that_differ_by_case_alone_are_refused_where_case_is_ignored() {
         let before = git(world.user(), &["rev-parse", "HEAD", "main"]);
         let refused = world.git.trial_merge(&world.repo, &old, &commit, &by("land it"), Style::Squash).unwrap_err();
         assert!(refused.code == "same_names" && refused.what.contains("by case alone"), "{files:?}: {refused:?}");
-        // The move refuses it too, and nothing moves.
+        // The move refuses the change too, and nothing moves.
         git(world.user(), &["config", "core.ignorecase", "false"]);
         let new = world.clean_trial(&commit);
         git(world.user(), &["config", "core.ignorecase", "true"]);
@@ -151,7 +151,7 @@ fn names_that_differ_by_case_alone_are_refused_where_case_is_ignored() {
         write(world.prepare(A2).path.join("a.txt"), "two\n");
         let plain = world.clean_trial(&world.capture(A2).commit);
         assert_eq!(world.land(&old, &plain), Move::Moved);
-        // On a case-sensitive file system both land.
+        // On a case-sensitive file system both changes land.
         git(world.user(), &["config", "core.ignorecase", "false"]);
         let both = world.clean_trial(&commit);
         assert_eq!((world.land(&plain, &both), world.status().as_str()), (Move::Moved, ""), "{files:?}");
@@ -372,7 +372,7 @@ fn staging_directory_equals_the_commit_after_any_change_by_a_check() {
         git(&dir, &["log", "-1"]);
     }
     assert_eq!(read(outside.join("er/one")), "outside\n");
-    // Another process does not know the directory's content, and checks it out anew.
+    // Another process does not know the directory's content, so it checks out every file again.
     write(dir.join("left over"), "x");
     GitAdapter::new(world.data()).stage(&world.repo, SLOT, &first).unwrap();
     assert_eq!(everything(&dir), checked_out(&world, &first));
@@ -430,7 +430,7 @@ fn trunk_can_move_by_two_landings_in_one_step() {
     assert_eq!(world.status(), "");
 }
 
-/// Makes a pipe without a writer. A reader blocks for ever when opening it.
+/// Makes a pipe without a writer. A reader that opens the pipe never returns.
 fn pipe(path: impl AsRef<Path>) {
     if path.as_ref().exists() {
         fs::remove_file(path.as_ref()).unwrap();

@@ -1,3 +1,5 @@
+//! Tests of detecting collisions between attempts.
+
 use std::fs;
 use std::path::Path;
 
@@ -128,7 +130,7 @@ fn detecting_collisions_without_new_changes_starts_no_process() {
     let before = world.git.processes();
     assert_eq!(look(&world), found);
     assert_eq!(world.git.processes(), before);
-    // An edit of the same size at the same moment is noticed.
+    // An edit of the same size at the same moment is detected.
     write(world.data().join("workspaces/shop/A1/a.txt"), "2\n");
     assert_eq!(look(&world).len(), 5);
 }

@@ -1,4 +1,4 @@
-//! Tests of a runner's side: fetching a project, working on it, and pushing captures.
+//! Tests of a runner that fetches a project, works on it and pushes captures.
 
 use std::fs;
 use std::path::Path;
@@ -55,8 +55,7 @@ fn runner_fetches_a_project_and_pushes_its_work() {
     }
 }
 
-/// J8: every transfer can be repeated without harm, because nobody knows the outcome after a lost
-/// answer.
+/// J8: after a lost answer the outcome of a transfer is unknown, so every transfer can be repeated.
 #[test]
 fn j8_fetching_and_pushing_can_be_repeated() {
     let server = Server::new(World::new(), &[A1]);

@@ -1,3 +1,5 @@
+//! Tests of restricting a capture, and of reading its changed files.
+
 use std::fs;
 
 use regatta_engine::ports::git::Git;

@@ -110,7 +110,7 @@ fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
     assert_eq!(unsound(&server.world.vault()), "");
 }
 
-/// Q3: a moved ref leaves its old commit beside it, whatever the other side sends.
+/// Q3: the old commit of a moved ref is kept under another ref, also after a repeated push.
 #[test]
 fn q3_the_old_commit_of_a_moved_ref_stays_kept() {
     let server = Server::new(World::new(), &[A1]);

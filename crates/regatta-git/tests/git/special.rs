@@ -1,4 +1,4 @@
-//! Q13: tests that the guard gets every fact about a change besides its text.
+//! Tests that the guard gets every fact about a change besides its text (Q13).
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -282,7 +282,7 @@ fn submodule_commit_missing_in_the_users_copy_is_fetched_or_named() {
     assert!(!lacks.status.success(), "the user's copy was changed");
 }
 
-/// S5: a few commits that name each other many times would fill the disk when checked out.
+/// S5: a few commits that refer to each other many times would fill the disk when checked out.
 #[test]
 fn s5_too_many_nested_submodules_are_refused() {
     let (world, _) = with_library();

@@ -140,7 +140,7 @@ fn s5_no_trap_in_a_workspace_runs() {
     try_git(&workspace, ["fetch", "ssh://localhost/x"]);
     let sprung = traps.sprung();
     for name in ["alias", "clean", "fsmonitor", "gpg", "hook-pre-commit", "process", "ssh"] {
-        assert!(sprung.iter().any(|it| it == name), "{name} is no trap: {sprung:?} {said:?}");
+        assert!(sprung.iter().any(|it| it == name), "the trap {name} was not triggered: {sprung:?} {said:?}");
     }
     assert!(sprung.iter().any(|it| it.starts_with("external-diff")), "{sprung:?}");
     for mark in sprung {
@@ -179,7 +179,7 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
             "file" => write(workspace.join(".git"), format!("gitdir: {}/.git\n", elsewhere.display())),
             "link" => std::os::unix::fs::symlink(elsewhere.join(".git"), workspace.join(".git")).unwrap(),
             _ => {
-                // A reader of these files would block for ever.
+                // A reader that opens these files would never return.
                 let pipe = |path: PathBuf| {
                     assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
                 };

@@ -1,4 +1,4 @@
-//! Tests that merges without a git process equal those that git makes (Q1 depends on it).
+//! Tests that merges without a git process equal git's merges, on which Q1 depends.
 
 use std::fs;
 use std::path::{Path, PathBuf};

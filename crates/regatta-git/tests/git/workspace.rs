@@ -1,3 +1,5 @@
+//! Tests of preparing and removing workspaces.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 

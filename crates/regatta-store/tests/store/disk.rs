@@ -56,7 +56,7 @@ impl SmallDisk {
         let test = std::thread::current().name().unwrap_or_default().to_owned();
         let _gone = writeln!(
             std::io::stderr(),
-            "NOT RUN: {test}: mounting a small file system needs root; {instead} stands in for it"
+            "NOT RUN: {test}: mounting a small file system needs root, so {instead} replaces it"
         );
         None
     }
@@ -124,7 +124,7 @@ fn store_in_a_directory_without_write_permission_is_refused_as_read_only() {
         fs::remove_file(place.file("probe")).unwrap();
         let _gone = writeln!(
             std::io::stderr(),
-            "NOT RUN: store_in_a_directory_without_write_permission…: root may write anywhere; a read-only mount stands in for it"
+            "NOT RUN: store_in_a_directory_without_write_permission…: root may write anywhere, so a read-only mount replaces it"
         );
     } else {
         assert_eq!(SqliteStore::open(&place.file("other.db")).unwrap_err().code, "read_only");

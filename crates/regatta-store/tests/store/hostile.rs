@@ -305,7 +305,7 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
         let names: Vec<&String> = told.keys().collect();
         assert_eq!(kept.keys().collect::<Vec<_>>(), names);
         let name = names.into_iter().find(|name| name.ends_with("_numbers")).unwrap();
-        let (Extras::List(kept), Extras::List(told)) = (&kept[name], &told[name]) else { panic!("{name} is no list") };
+        let (Extras::List(kept), Extras::List(told)) = (&kept[name], &told[name]) else { panic!("{name} is not a list") };
         let changed = kept.iter().zip(told).filter(|(kept, told)| kept != told).count();
         assert_eq!((kept.len(), changed), (told.len(), 0), "{name}: numbers that changed");
     }

@@ -333,7 +333,7 @@ fn model_and_effort_are_set_and_an_unknown_mode_stops_before_the_prompt() {
             stage.check_replay();
             continue;
         }
-        // An effort is optional: a model without it still works.
+        // An effort is optional, so a model without efforts still works.
         if effort == "high" {
             let effort = only(stage.lines());
             assert_eq!(effort["params"]["configId"], "e");
