@@ -1,4 +1,4 @@
-//! Conversations with Claude Code, as seen with 2.1.197.
+//! Tests of conversations with Claude Code, as observed with version 2.1.197.
 
 use regatta_core::agent::Runtime;
 use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};

@@ -1,4 +1,4 @@
-//! Conversations with Codex's app-server.
+//! Tests of conversations with Codex's app-server.
 
 use regatta_core::agent::Runtime;
 use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};

@@ -91,9 +91,9 @@ impl Stage {
         self.driver.judge(exit)
     }
 
-    /// Checks that a new driver which replays the first part of a journal equals the driver that
-    /// experienced it: it sends the same input, reports the same events afterwards and judges the
-    /// end in the same way. The check cuts the journal at every position.
+    /// Checks that a new driver that replays the first part of a journal behaves like the driver
+    /// that wrote the journal. Both send the same input, report the same events afterwards and
+    /// judge the end in the same way. The check cuts the journal at every position.
     pub(super) fn check_replay(&self) {
         let mut lived = of(&self.setup);
         for cut in 0..=self.journal.len() {

@@ -125,7 +125,7 @@ fn p3_shutdown_ends_running_checks_and_begins_no_new_check() {
 }
 
 #[test]
-fn long_output_of_a_check_is_cut_to_its_last_16_kib() {
+fn long_output_of_a_check_is_cut_to_16_kib_and_keeps_its_end() {
     let world = World::new();
     let before = resident();
     let result = check(&world, "head -c 100000000 /dev/zero | tr '\\0' x; echo; echo the end", LONG);

@@ -1,4 +1,4 @@
-//! Conversations with programs that speak ACP, as they appear in the journal.
+//! Tests of conversations with programs that speak ACP, as they appear in the journal.
 
 use regatta_core::agent::Runtime;
 use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
