@@ -83,7 +83,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn rate_limit_delays_only_the_caller_that_exceeds_it() {
+    fn rate_limit_applies_only_to_the_caller_that_exceeds_it() {
         let (limiter, start) = (Limiter::default(), Instant::now());
         let named = |name: &str| Visitor::Named { name: name.into(), scope: Scope::Operator };
         let asked = |name: &str, at| limiter.count(&named(name), at).is_ok();

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn log_is_copied_between_commits_unless_it_is_long() {
+    fn copying_the_log_waits_for_a_pause_in_commits_unless_the_log_is_long() {
         let state = State::new(BOUNDS, 0);
         state.stage.store(State::ASKED, Release);
         state.commits.store(100, SeqCst);

@@ -24,7 +24,7 @@ fn p2_the_exit_and_all_output_of_a_program_are_kept() {
 }
 
 #[test]
-fn exit_by_a_signal_is_no_exit_code() {
+fn exit_by_a_signal_is_reported_as_that_signal() {
     assert_eq!(World::new().run("kill -KILL $$"), Exit::Signal(9));
 }
 

@@ -33,7 +33,7 @@ fn program_that_handles_sigterm_ends_with_its_own_exit_code() {
 }
 
 #[test]
-fn program_in_state_stopped_gets_sigterm_and_ends() {
+fn suspended_program_is_resumed_and_ends_after_sigterm() {
     let world = World::new();
     world.start("trap 'exit 9' TERM; kill -STOP $$; sleep 1000");
     let shim = world.shim();

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_the_cost_are_described_in_words() {
+    fn landed_and_wasted_cost_is_described_in_words() {
         let plain = |it: u64| it.to_string();
         assert_eq!(CameView::default().words(plain), Vec::<String>::new());
         let came = CameView {
