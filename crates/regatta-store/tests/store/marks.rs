@@ -43,8 +43,8 @@ fn copy(from: &Place, names: &[&str]) -> Place {
 
 const ALL: [&str; 4] = ["regatta.db", "regatta.db-wal", "regatta.db.mark", "regatta.db.reached"];
 
-/// Returns an open store whose last commits are in its log and whose mark names the log. The reader keeps
-/// the log from restarting.
+/// Returns an open store whose last commits are in its log and whose mark names the log. The reader
+/// keeps the log from restarting.
 fn busy(steps: &[Step]) -> (Place, SqliteStore, rusqlite::Connection) {
     let place = Place::new();
     let mut store = place.store();
