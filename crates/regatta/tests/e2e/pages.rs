@@ -35,8 +35,8 @@ pub(crate) fn entity(frames: &[Value], key: &str) -> Value {
     parts.find(|it| it["k"] == key).unwrap_or_else(|| panic!("no {key} in {frames:?}"))["v"].clone()
 }
 
-/// `status` and the page count the same tasks, without the backlog. An agent without work does not
-/// wait for the tasks of another agent.
+/// `status` and the page count the same tasks, including the backlog. An agent without work does
+/// not wait for the tasks of another agent.
 #[test]
 fn the_page_and_status_show_equal_counts_and_idle_agents() {
     let world = World::set_up();
