@@ -141,17 +141,17 @@ fn whole_life(lead: &str) {
 }
 
 #[test]
-fn p1_p10_a_codex_lead_with_opencode_members_survives_kills_and_stops_completely() {
+fn p1_p10_a_codex_led_team_survives_kills_and_stops_completely() {
     whole_life("codex");
 }
 
 #[test]
-fn p1_p10_an_anthropic_lead_with_opencode_members_survives_kills_and_stops_completely() {
+fn p1_p10_an_anthropic_led_team_survives_kills_and_stops_completely() {
     whole_life("anthropic");
 }
 
 #[test]
-fn p1_p10_a_gemini_lead_with_opencode_members_survives_kills_and_stops_completely() {
+fn p1_p10_a_gemini_led_team_survives_kills_and_stops_completely() {
     whole_life("gemini");
 }
 
