@@ -209,7 +209,8 @@ async fn call_or_refusal(client: &Client) -> String {
     }
 }
 
-/// A question stays open, work does not land unanswered, and an answer sends it on or back.
+/// Work with an open question does not land until a person answers. The answer lets it land or
+/// sends it back.
 #[test]
 fn work_with_an_open_question_waits_for_a_person() {
     let world = World::set_up();
