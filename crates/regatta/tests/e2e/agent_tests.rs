@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use crate::stops::Hanging;
 use crate::world::{LONG, Ran, World, alive, finish, kill, text, until};
 
-/// Starts a test of an agent whose program hangs, and waits until the program runs.
+/// Starts an agent test with a hanging program, and waits until the program runs.
 fn begin(world: &World, program: &Hanging) -> Child {
     let name = "sleeper";
     let mut agent = world.command(&["agent", "add", name, "--runtime", "command", "--command", &program.plain()]);
@@ -15,7 +15,7 @@ fn begin(world: &World, program: &Hanging) -> Child {
     assert!(agent.status().unwrap().success());
     let mut test = world.command(&["agent", "test", name]);
     let test = test.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    assert!(until(LONG, || program.runs()), "the program never began");
+    assert!(until(LONG, || program.runs()), "the program never started");
     test
 }
 
@@ -146,14 +146,14 @@ fn p12_doctor_names_agents_that_run_without_a_daemon() {
     let (world, other, program) = (World::set_up(), World::set_up(), Hanging::new());
     run_hanging(&other, &program);
     let watched = world.run(&["doctor"]);
-    assert!(!watched.out.contains(other.data.to_str().unwrap()), "it has a daemon: {watched:?}");
+    assert!(!watched.out.contains(other.data.to_str().unwrap()), "this agent has a daemon: {watched:?}");
 
     let daemon = other.card().unwrap()["pid"].as_u64().unwrap() as u32;
     kill(daemon);
     assert!(until(LONG, || !alive(daemon)));
     let found = world.run(&["doctor"]);
     assert!(found.out.contains(&format!("1 of {} run without a daemon", other.data.display())), "{found:?}");
-    assert!(program.runs(), "P1: a daemon that is down is no reason to end its agents");
+    assert!(program.runs(), "P1: agents of a stopped daemon must keep running");
     // Restarts only this world's daemon, because other tests run agents on the same machine.
     other.ok(&["up"]);
     other.ok(&["down"]);

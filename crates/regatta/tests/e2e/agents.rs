@@ -159,7 +159,7 @@ fn a_pause_keeps_the_session_and_the_attempt() {
     assert!(workspace.contains("A1"));
     until_landed(&world);
     assert_eq!(world.read("out.txt"), "one\ntwo\n");
-    assert_eq!(world.json(&["show", "T1"])["attempts"].as_array().unwrap().len(), 1, "one attempt all along");
+    assert_eq!(world.json(&["show", "T1"])["attempts"].as_array().unwrap().len(), 1, "there must be one attempt");
 }
 
 /// A rate limit parks the provider until the limit is reset and does not count as a failure. The

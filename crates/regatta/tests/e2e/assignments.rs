@@ -51,7 +51,7 @@ fn a_poll_for_an_agent_that_regatta_runs_needs_the_flag_by_hand() {
     assert_eq!(taken["task"]["id"], "T1", "{taken}");
     world.ok(&["add", "Look again", "--report", "--assign", "ann"]);
     let why = world.ok(&["why", "T2"]);
-    assert!(why.contains("regatta task poll --as ann"), "somebody else runs ann: {why}");
+    assert!(why.contains("regatta task poll --as ann"), "Regatta does not run ann: {why}");
     assert_eq!(world.json(&["task", "poll", "--as", "ann"])["task"]["id"], "T2");
 }
 

@@ -178,7 +178,7 @@ fn an_invalid_setting_turns_off_its_bridges_and_not_the_daemon() {
     assert!(why.contains("comand"), "{why}: {:?}", inbox(&quay));
     assert!(listed(&quay, "slack:codex")["off"].is_null(), "codex is on");
     assert_eq!(listed(&quay, "slack:claude"), Value::Null, "there is no default agent");
-    // The default agent's variables may have its suffix.
+    // The default agent's variables may carry its suffix.
     let agents = "{\"claude\": {\"command\": \"scripted\", \"default\": true}}";
     quay.world.ok(&["down"]);
     let own = slack_variables(&space.claude, "__CLAUDE", By::Socket);

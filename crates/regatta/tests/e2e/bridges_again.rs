@@ -79,7 +79,7 @@ fn assert_each_once(quay: &Quay) {
     let all = quay.conversations();
     assert_eq!(all.len(), SAID, "B1");
     let odd: Vec<&Value> = all.iter().filter(|it| it["turns"] != 1).collect();
-    assert!(odd.is_empty(), "B1: these conversations have not exactly one turn: {odd:#?}");
+    assert!(odd.is_empty(), "B1: these conversations do not have exactly one turn: {odd:#?}");
     assert_eq!((quay.events("delivery.taken"), quay.events("task.added")), (SAID, SAID), "B1");
 }
 

@@ -28,7 +28,7 @@ use crate::chaos::kill_daemon;
 use crate::kills::Dice;
 use crate::world::{LONG, World, run, until};
 
-/// How long a set may take to come to rest before the test fails.
+/// How long a set may take to settle before the test fails.
 const SETTLE_TIMEOUT: Duration = LONG;
 
 /// The project's check. A line of `rules` is `when: needed files ! files that excuse`. A rule with
@@ -99,14 +99,14 @@ impl Rule {
 enum OwnCommits {
     None,
     Green,
-    /// One commit between the first and the last is red.
+    /// One commit between the first and the last fails the check.
     RedBetween,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SharedEdit {
     None,
-    /// Adds `line` with a content of its own.
+    /// Adds `line` with its own content.
     SameFile,
     /// Changes the third line of `shared`.
     SameLine,
@@ -239,7 +239,8 @@ impl ChangeSet {
         matches!(self.tasks[nth].edit, SharedEdit::SameFile | SharedEdit::SameLine)
     }
 
-    /// Returns why a task may have been left out. `trees` has the files of the set at each commit of the trunk.
+    /// Returns why a task may have been left out. `trees` has the files of the set at each commit
+    /// of the trunk.
     fn reason_left_out(&self, nth: usize, landed: &BTreeSet<usize>, trees: &[BTreeSet<String>]) -> Option<LeftOut> {
         if self.tasks[nth].blocked_by.is_some_and(|blocker| !landed.contains(&blocker)) {
             return Some(LeftOut::Blocked);
@@ -285,7 +286,8 @@ fn shuffled(count: usize, dice: &mut Dice) -> Vec<usize> {
 struct Mode {
     name: &'static str,
     settings: &'static str,
-    /// Whether every commit must be green. Otherwise only commits that claim a validation must be.
+    /// Whether every commit must pass the check. Otherwise only commits that claim a validation
+    /// must.
     validates_every_commit: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The command line as a whole: exit codes, completion, the manual, and what commands leave behind.
+//! The command line as a whole: exit codes, completion, previews, the manual, and leftovers of
+//! commands.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Compares output for people with the files in `golden`. `UPDATE_GOLDEN=1 cargo test -p regatta
-//! --test e2e` rewrites the files.
+//! Compares output for people with the files in `golden`. To rewrite the files, run the tests with
+//! `UPDATE_GOLDEN=1`.
 
 use std::path::Path;
 

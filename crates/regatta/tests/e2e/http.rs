@@ -74,7 +74,7 @@ impl Door {
         exchange(stream, method, path, headers, body).unwrap()
     }
 
-    /// Opens the stream of events.
+    /// Opens a stream of events.
     pub(crate) fn events(&self, query: &str, last_event_id: Option<u64>) -> Events {
         let mut stream = UnixStream::connect(self.data.join("daemon.sock")).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();

@@ -290,7 +290,7 @@ fn up_reports_recovered_work_only_after_an_unclean_stop() {
     let told = ["recovered after an unclean stop", "  agents  1 was at work and is joined again (zoe)"];
     assert_eq!(lines[1..3], told, "{said}");
     assert_eq!(lines[3..], ["  claims  1 held, each with its full time again", "  tasks   2 open"], "{said}");
-    assert_eq!(world.ok(&["up"]).lines().count(), 1, "it was up already");
+    assert_eq!(world.ok(&["up"]).lines().count(), 1, "the daemon was already up");
     // An effect of the recovery may still be in progress at the first stop. The next daemon then
     // recovers it.
     let says_nothing = || {

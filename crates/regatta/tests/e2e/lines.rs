@@ -95,7 +95,7 @@ fn tasks_are_added_listed_changed_and_cancelled() {
     assert_eq!(list(&world.json(&["task", "list"]), "id"), ["T1", "T2", "T3", "T4", "T5"]);
     assert_eq!(list(&world.json(&["task", "list", "--status", "in_progress"]), "id"), ["T3"]);
     assert_eq!(list(&world.json(&["task", "list", "--limit", "2"]), "id"), ["T1", "T2"]);
-    assert_eq!(world.json(&["task", "show", "t1"])["id"], "T1", "ids are case-free");
+    assert_eq!(world.json(&["task", "show", "t1"])["id"], "T1", "ids ignore case");
     let changed =
         world.json(&["edit", "T1", "--subject", "First, better", "--priority", "0", "--pause", "wait for Ann"]);
     assert_eq!((&changed["subject"], &changed["paused"]), (&json!("First, better"), &json!("wait for Ann")));
@@ -159,7 +159,7 @@ fn claims_are_granted_held_renewed_and_released() {
     );
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("held by zoe (refactor), for 5") && message.contains("unless renewed"), "{message}");
-    // All or nothing (L7).
+    // A claim on several URIs is granted whole or not at all (L7).
     world.refused(&["claim", "acquire", "file://shop/b.rs", "file://shop/src/b.rs", "--as", "yan"], 5);
     assert_eq!(world.json(&["claim", "check", "file://shop/b.rs"]), json!({ "free": true, "holders": [] }));
     let (check, ran) = world.answer(&["claim", "check", "file://shop/src/b.rs"]);

@@ -209,7 +209,7 @@ fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
     assert!(put_off["snoozed_until_wall"].is_u64(), "{put_off}");
     let text = world.ok(&["inbox"]);
     assert!(text.contains("put off: Q1 until ") && !text.contains("× 2"), "{text}");
-    assert_eq!(world.run(&["inbox", "--check"]).code, 3, "the other still waits");
+    assert_eq!(world.run(&["inbox", "--check"]).code, 3, "the other request still waits");
     // A snooze of one second ends and decides nothing.
     world.ok(&["inbox", "snooze", "Q1", "1s"]);
     assert!(until(LONG, || inbox().iter().all(|it| it["snoozed_until_wall"].is_null())), "{:?}", inbox());
@@ -256,7 +256,7 @@ fn notices_are_sent_except_in_quiet_hours() {
     world.ok(&["run", "--agents", "eve", "--yes"]);
     assert!(until(LONG, || world.json(&["inbox"]).as_array().unwrap().len() == 2));
     world.ok(&["answer", "Q2", "red"]);
-    assert_eq!(told().lines().count(), 2, "nothing in quiet hours");
+    assert_eq!(told().lines().count(), 2, "a notice was sent in quiet hours");
     world.write("regatta.toml", &format!("{toml}quiet = \"late\"\n"));
     assert_eq!(world.refused(&["init", "--yes"], 1)["code"], "bad_config");
 }

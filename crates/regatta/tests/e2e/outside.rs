@@ -109,7 +109,7 @@ fn stop_names_the_tasks_it_leaves_running() {
 
 /// A failed task is final and frees its slot at once.
 #[test]
-fn failing_frees_the_slot() {
+fn a_failed_task_frees_its_slot() {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["task", "add", "First", "--files", "one.txt"]);

@@ -1,4 +1,5 @@
-//! The prompts of agents, as they reach the programs. `golden/prompt_*.md` show a whole prompt of each kind.
+//! The prompts of agents, as they reach the programs. `golden/prompt_*.md` have one complete prompt
+//! of each kind.
 
 use std::fs;
 

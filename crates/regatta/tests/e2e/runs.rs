@@ -361,7 +361,7 @@ fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
 /// A person's edits in other files delay no landing and stay. Edits in the same file delay the
 /// landing until they are gone.
 #[test]
-fn only_changes_in_the_same_files_hold_a_landing() {
+fn only_edits_in_the_same_files_delay_a_landing() {
     let world = World::set_up();
     let dirty = world.read("a.txt") + "by hand\n";
     world.write("a.txt", &dirty);

@@ -211,7 +211,7 @@ fn an_attempts_token_reaches_only_its_own_work() {
         ("show", json!({ "id": "bob" })),
         ("show", json!({ "id": other["attempt"] })),
         ("show", json!({ "id": "M1" })),
-        // A lead's verbs.
+        // Verbs of a lead.
         ("task.list", json!({})),
         ("tell", json!({ "id": other["task"]["id"], "text": "stop" })),
         ("land", json!({ "id": other["task"]["id"] })),

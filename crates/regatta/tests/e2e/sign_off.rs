@@ -106,7 +106,11 @@ fn whole_life(lead: &str) {
     assert_eq!((&summary["outcome"], &summary["alive"]), (&"partial_failure".into(), &3.into()), "T2");
     world.ok(&["team", "retry", "harbour", "tom", "--wait", WAIT]);
     assert_eq!(states(&world), UP);
-    assert_eq!(["amy", "alice", "bob"].map(|it| program(&world, it)), before, "a retry of tom touched another");
+    assert_eq!(
+        ["amy", "alice", "bob"].map(|it| program(&world, it)),
+        before,
+        "a retry of tom restarted another member"
+    );
 
     // The daemon is killed, and the team lives on (P1).
     let all = ["amy", "alice", "tom", "bob"].map(|it| program(&world, it));

@@ -242,7 +242,7 @@ impl Storm<'_> {
     }
 }
 
-/// T1, T2, T3, T6, P1, P3, P10 with real processes.
+/// T1, T2, T3, T6, P1, P3, P10: random teams of real processes.
 #[test]
 fn t3_p10_random_teams_with_kills_blame_no_other_member_and_stop_completely() {
     let number = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
