@@ -245,7 +245,7 @@ fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     ["tom", "alice", "amy"].into_iter().for_each(|it| ends(&mut stopped, it, Exited::Lost));
     assert_eq!(none(&stopped), Err("invalid"), "the team was stopped");
     // The command itself checks whether the team is up, so an earlier answer does not matter.
-    assert!(stopped.refused("ann", start).message().contains("the team harbour is not up"));
+    assert!(stopped.refused("ann", start).message().contains("team harbour is not up"));
     let alone = Team { members: vec![], ..team(&world) };
     assert_eq!(alone.workers(), [agent("harbour/amy")], "a lead without members works itself");
 }

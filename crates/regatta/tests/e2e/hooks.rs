@@ -141,7 +141,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
     assert_eq!(test(&["--text", "!GO again"])["fires"], true);
     for (args, why) in [
         (&["--message", "B2"][..], "does not begin with !go"),
-        (&["--text", "!go !nohooks"], "says !nohooks"),
+        (&["--text", "!go !nohooks"], "has !nohooks"),
         (&["--text", "!go", "--channel", "else"], "it is about shop"),
         (&["--text", "!go", "--from", &format!("hook/{hook}")], "itself do not fire it"),
     ] {

@@ -157,7 +157,7 @@ fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     let waits: Vec<&str> =
         acks.iter().filter_map(|it| it["text"].as_str()).filter(|it| it.contains("waits for a lead")).collect();
     assert_eq!(waits.len(), 2, "{waits:?}");
-    assert!(waits[0].contains("number 1 in line, and 3 of 3") && waits[1].contains("number 2"), "{waits:?}");
+    assert!(waits[0].contains("number 1 in the queue, and 3 of 3") && waits[1].contains("number 2"), "{waits:?}");
 
     // A question does not wait for a lead. Messages of agents and tools start nothing.
     let question = send(&world, "!q where is it?");
