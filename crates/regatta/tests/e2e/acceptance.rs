@@ -219,7 +219,7 @@ fn missing_manifests_are_filled_before_the_start() {
     assert_eq!(ran.code, 8, "one is left: {ran:?}");
     let place = |text: &str| ran.err.find(text).unwrap_or_else(|| panic!("{text}: {}", ran.err));
     assert!(
-        place("looking for the files of 2 tasks") < place("T1 \"Write what is needed\": found.txt, more/*"),
+        place("finding the files of 2 tasks") < place("T1 \"Write what is needed\": found.txt, more/*"),
         "{ran:?}"
     );
     assert!(place("T2 has no files yet: ") < place("plan \"plan\"  3 tasks"), "{ran:?}");

@@ -92,7 +92,7 @@ fn a_question_is_answered_and_a_word_is_heard_after_the_turn() {
     assert_eq!((&item["kind"], &item["choices"]), (&json!("question"), &json!(["red", "blue"])));
     world.refused(&["allow", "Q1"], 2);
     let told = world.ok(&["tell", "T1", "and", "mind", "the", "gap"]);
-    assert!(told.contains("A1 hears it"), "{told}");
+    assert!(told.contains("A1 receives the message"), "{told}");
     world.ok(&["answer", "Q1", "blue"]);
     until_landed(&world);
     assert_eq!(world.read("out.txt"), "asked\ntold\n");
@@ -153,7 +153,7 @@ fn a_pause_holds_the_session() {
     let seen = world.ok(&["takeover", "T1", "--", "cat", "out.txt"]);
     assert!(seen.contains("one"), "{seen}");
     let no = world.run(&["takeover", "T1", "--session"]);
-    assert!(no.err.contains("takes up no session in a terminal"), "{}", no.err);
+    assert!(no.err.contains("cannot continue a session in a terminal"), "{}", no.err);
     assert!(workspace.contains("A1"));
     until_landed(&world);
     assert_eq!(world.read("out.txt"), "one\ntwo\n");

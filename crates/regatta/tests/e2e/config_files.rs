@@ -83,7 +83,7 @@ fn a_broken_settings_file_changes_nothing_and_is_named() {
     let refused = world.refused(&["run", &plan(&world, "one"), "--agents", "scripted"], 1);
     assert_eq!(refused["code"], "bad_config", "{refused}");
     let added = world.run(&["add", "One", "--files", "one"]);
-    assert!(added.code == 0 && added.err.contains("the settings before it stay in force"), "{added:?}");
+    assert!(added.code == 0 && added.err.contains("the previous settings stay in force"), "{added:?}");
     // Unknown words are as bad as bad syntax.
     save(&world, "[validation]\ncomands = [\"true\"]\n");
     assert!(world.ok(&["status"]).contains("comands"), "{}", world.ok(&["status"]));

@@ -44,7 +44,7 @@ fn agents_with_the_same_fault_are_named_together() {
 
     world.ok(&["stop", "M1"]);
     let resumed = world.ok(&[&["resume"], &names[..]].concat());
-    assert_eq!(resumed, "broken-1 goes on\nbroken-2 goes on\nbroken-3 goes on\nbroken-4 goes on\n");
+    assert_eq!(resumed, "broken-1 is resumed\nbroken-2 is resumed\nbroken-3 is resumed\nbroken-4 is resumed\n");
     assert!(until(LONG, || world.ok(&["inbox"]) == "nothing needs you\n"), "{}", world.ok(&["inbox"]));
 }
 
@@ -142,11 +142,11 @@ fn a_stop_and_a_retry_say_what_they_did() {
     );
     world.run(&["run", &plan, "--agents", "scripted", "--wait", "--yes"]);
     let again = world.ok(&["retry", "T1"]);
-    let expected = "T1 stays as it ended; T2 asks for the same work again, and starts with regatta run --yes, or regatta \
-                    assign T2 NAME\n";
+    let expected = "T1 stays as it is, because it has ended; the new task T2 asks for the same work, and starts after \
+                    regatta run --yes or regatta assign T2 NAME\n";
     assert_eq!(again, expected);
     let plan = world.plan("[[task]]\nsubject = \"Wait\"\nfiles = [\"b\"]\nscript = [{ hang = true }]\n");
     world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
     let stopped = world.ok(&["stop"]);
-    assert!(stopped.starts_with("stopped M2, the only mission that runs; all work is kept"), "{stopped}");
+    assert!(stopped.starts_with("stopped M2, the only running mission; all work is kept"), "{stopped}");
 }

@@ -92,12 +92,12 @@ fn a_stale_attempt_has_no_say() {
 #[test]
 fn stop_says_whom_it_leaves_at_work() {
     let world = World::set_up();
-    assert_eq!(world.ok(&["stop"]), "no mission runs\n");
+    assert_eq!(world.ok(&["stop"]), "no mission is running\n");
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
     poll(&world, "zoe");
     let said = world.ok(&["stop"]);
-    assert!(said.starts_with("no mission runs\nleft at work, because no mission started it: T1 (zoe)"), "{said}");
+    assert!(said.starts_with("no mission is running\nstill running, because they belong to no mission: T1 (zoe)"), "{said}");
     assert!(said.contains("regatta stop T1"), "{said}");
     assert_eq!(world.json(&["show", "T1"])["word"], "working");
 }
