@@ -281,9 +281,9 @@ fn up_says_what_was_recovered() {
     let said = world.ok(&["up"]);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("up at "), "{said}");
-    let told = ["recovered after an unclean stop", "  agents  1 was at work and is joined again (zoe)"];
+    let told = ["recovered after an unclean stop", "  agents  1 was working and continues (zoe)"];
     assert_eq!(lines[1..3], told, "{said}");
-    assert_eq!(lines[3..], ["  claims  1 held, each with its full time again", "  tasks   2 open"], "{said}");
+    assert_eq!(lines[3..], ["  claims  1 held, each with its full TTL again", "  tasks   2 open"], "{said}");
     assert_eq!(world.ok(&["up"]).lines().count(), 1, "it was up already");
     // An effect of the recovery may still be under way at the first stop; then the next daemon takes it over.
     let says_nothing = || {

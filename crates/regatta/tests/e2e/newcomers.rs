@@ -80,7 +80,7 @@ fn no_program_names_the_installation_and_the_rehearsal() {
     assert!(said.contains("chat    regatta msg send shop '!help' lists what you can ask for"), "{said}");
     let said = machine.ok(&["provider"]);
     let first =
-        "not installed, and the command that installs it:\n  claude          npm install -g @agentclientprotocol/";
+        "not installed; each can be installed with:\n  claude          npm install -g @agentclientprotocol/";
     assert!(said.starts_with(first), "{said}");
 
     let ran = machine.run(&["agent", "add", "claude-1", "--preset", "claude", "--max-tasks", "2"]);
@@ -151,8 +151,8 @@ fn claude_code_alone_names_the_preset_that_works() {
     assert_eq!(ran.code, 4);
     assert!(ran.err.contains(now), "{}", ran.err);
     let said = machine.ok(&["agent", "add", "claude-1", "--preset", "claude-native"]);
-    assert!(said.contains("! claude-1 has no sign of a sign-in\n  hint: sign in with claude /login\n"), "{said}");
-    let key = "or give it a key: export ANTHROPIC_API_KEY=…; regatta agent add claude-1 --preset claude-native; \
+    assert!(said.contains("! claude-1 does not seem to be signed in\n  hint: sign in with claude /login\n"), "{said}");
+    let key = "or add an API key: export ANTHROPIC_API_KEY=…; regatta agent add claude-1 --preset claude-native; \
                regatta up --restart";
     assert!(said.contains(key), "{said}");
     let mut with_key = machine.command(&["agent", "add", "claude-1", "--preset", "claude-native"]);
