@@ -44,7 +44,7 @@ fn p12_an_interrupted_agent_test_leaves_nothing() {
         assert_eq!(found, code, "{err}");
         assert!(!program.runs(), "{signal}: the program runs");
         assert_eq!(left(&world), [] as [PathBuf; 0], "{signal}");
-        assert!(err.contains("starting sleeper; it has at most 90 s"), "{err}");
+        assert!(err.contains("starting sleeper; time limit 90 s"), "{err}");
     }
 }
 

@@ -203,7 +203,7 @@ fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
     let put_off = world.json(&["inbox", "snooze", "Q1", "2h"]);
     assert!(put_off["snoozed_until_wall"].is_u64(), "{put_off}");
     let text = world.ok(&["inbox"]);
-    assert!(text.contains("put off: Q1 until ") && !text.contains("× 2"), "{text}");
+    assert!(text.contains("snoozed: Q1 until ") && !text.contains("× 2"), "{text}");
     assert_eq!(world.run(&["inbox", "--check"]).code, 3, "the other still waits");
     // A second is over before long: nothing was decided by it.
     world.ok(&["inbox", "snooze", "Q1", "1s"]);
