@@ -1,7 +1,8 @@
 //! The arguments of every command, declared with clap.
 //!
-//! The documentation comments of these types are the help texts that people read with `--help`. They are imperative and
-//! have no full stop. The examples below each help text are in `crate::examples`.
+//! The documentation comments of these types are the help texts that people read with `--help`.
+//! They are imperative and have no full stop. The examples below each help text are in
+//! `crate::examples`.
 
 mod agents; // agents, inbox, approvals, policy, budgets
 mod bridges; // bridges to chat and issue services

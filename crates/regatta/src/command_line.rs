@@ -1,7 +1,8 @@
 //! Builds and parses the command line.
 //!
-//! `args` declares the commands and `examples` has their examples; this module puts them together. It also improves the
-//! parser's error for an unknown command by suggesting the one command that was probably meant.
+//! `args` declares the commands and `examples` has their examples; this module puts them together.
+//! It also improves the parser's error for an unknown command by suggesting the one command that
+//! was probably meant.
 
 use std::ffi::OsString;
 
@@ -20,7 +21,8 @@ pub(crate) fn command() -> Command {
     with_examples(Cli::command(), "")
 }
 
-/// Names that other programs use for a command of ours, with the suggestion that replaces the parser's own.
+/// Names that other programs use for a command of ours, with the suggestion that replaces the
+/// parser's own.
 const OTHER_WORDS: [(&[&str], &str); 8] = [
     (
         &["cancel", "abort", "kill"],
@@ -42,7 +44,8 @@ pub(crate) fn parse(typed: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
-/// Reduces the suggestions for an unknown command to the most likely one. The parser lists every similar command.
+/// Reduces the suggestions for an unknown command to the most likely one. The parser lists every
+/// similar command.
 fn suggest_one(mut error: clap::Error, command: &Command, typed: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand).cloned() else { return error };
     let mut before = typed.iter().take_while(|arg| arg.as_os_str() != word.as_str());
@@ -75,7 +78,8 @@ pub(crate) fn public() -> Command {
 
 /// Adds the examples to a command and to the commands below it.
 fn with_examples(command: Command, path: &str) -> Command {
-    // Without this the parser reports `--priority -1` as an unknown option `-1` instead of a wrong number.
+    // Without this the parser reports `--priority -1` as an unknown option `-1` instead of a wrong
+    // number.
     let mut command = command.mut_args(|arg| {
         let takes_value = arg.get_action().takes_values() && !arg.is_positional();
         if takes_value { arg.allow_negative_numbers(true) } else { arg }
@@ -96,7 +100,8 @@ mod tests {
     use super::*;
     use crate::args::HELP;
 
-    /// Collects the paths of all commands that can run, without internal commands and mere groups of commands.
+    /// Collects the paths of all commands that can run, without internal commands and mere groups
+    /// of commands.
     fn paths(command: &Command, path: &str, found: &mut Vec<String>) {
         for below in command.get_subcommands().filter(|below| !INTERNAL.contains(&below.get_name())) {
             let name = below.get_name();

@@ -1,8 +1,8 @@
 //! Completion of a command line for a shell, including ids of tasks, agents and so on.
 //!
-//! The scripts that `regatta completions` prints call `regatta complete -- ARGUMENTS`. That command prints one candidate
-//! per line, then a tab and the candidate's description. Completion only reads: it never starts a daemon, and without a
-//! running daemon it offers no ids.
+//! The scripts that `regatta completions` prints call `regatta complete -- ARGUMENTS`. That command
+//! prints one candidate per line, then a tab and the candidate's description. Completion only
+//! reads: it never starts a daemon, and without a running daemon it offers no ids.
 
 use std::path::Path;
 use std::time::Duration;
@@ -42,8 +42,8 @@ pub(crate) struct Candidate {
     pub(crate) help: String,
 }
 
-/// Which ids an argument accepts: the command's path, the argument, and the kinds of ids. An empty path matches every
-/// command. The first matching row applies.
+/// Which ids an argument accepts: the command's path, the argument, and the kinds of ids. An empty
+/// path matches every command. The first matching row applies.
 const ARGUMENTS: &[(&str, &str, &[Ids])] = &[
     ("show", "id", &[Ids::Tasks, Ids::Attempts, Ids::Missions, Ids::Agents]),
     ("why", "id", &[Ids::Tasks, Ids::Inbox, Ids::Agents]),
@@ -85,8 +85,8 @@ const ARGUMENTS: &[(&str, &str, &[Ids])] = &[
     ("", "project", &[Ids::Projects]),
 ];
 
-/// Returns the completions of the last of `words`, the arguments of `regatta` up to the cursor. `list` returns the ids
-/// of a kind.
+/// Returns the completions of the last of `words`, the arguments of `regatta` up to the cursor.
+/// `list` returns the ids of a kind.
 pub(crate) fn candidates(
     command: &Command,
     words: &[String],
@@ -156,7 +156,8 @@ fn takes_value(arg: &Arg) -> bool {
     arg.get_num_args().map_or(arg.get_action().takes_values(), |range| range.takes_values())
 }
 
-/// Returns the option that `word` names: `--long`, `--long=value`, or a group of short options of which the last counts.
+/// Returns the option that `word` names: `--long`, `--long=value`, or a group of short options of
+/// which the last counts.
 fn option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     match word.strip_prefix("--") {
         Some(long) => {
@@ -184,8 +185,8 @@ fn options(at: &Position<'_>, root: &Command) -> Vec<Candidate> {
     found
 }
 
-/// Returns the values of an argument: its possible values if it has a fixed list, otherwise ids. After a comma the next
-/// item of a list is completed.
+/// Returns the values of an argument: its possible values if it has a fixed list, otherwise ids.
+/// After a comma the next item of a list is completed.
 fn values(arg: &Arg, path: &str, current: &str, list: &mut dyn FnMut(Ids) -> Vec<Candidate>) -> Vec<Candidate> {
     let own = arg.get_possible_values();
     let mut found: Vec<Candidate> = own.iter().map(|value| candidate(value.get_name(), value.get_help())).collect();
@@ -221,7 +222,8 @@ pub(crate) fn print(data_dir: &Path, words: &[String]) -> String {
 fn ids(client: &Client, kind: Ids) -> Vec<Candidate> {
     let all = |call: Call| -> Vec<Value> {
         let got: Result<Got<Value>, _> = client.call(&call);
-        // The list of claims is an object: `held` has the claims, another field has the waiting requests.
+        // The list of claims is an object: `held` has the claims, another field has the waiting
+        // requests.
         let rows = |data: &Value| data.as_array().or_else(|| data["held"].as_array()).cloned();
         got.ok().and_then(|got| rows(&got.data)).unwrap_or_default()
     };
@@ -251,7 +253,8 @@ fn ids(client: &Client, kind: Ids) -> Vec<Candidate> {
     rows.filter(|candidate| !candidate.word.is_empty()).collect()
 }
 
-/// Returns a text field of a row. Some rows wrap their record in an object, so the field is searched one level down too.
+/// Returns a text field of a row. Some rows wrap their record in an object, so the field is
+/// searched one level down too.
 fn field(row: &Value, name: &str) -> Option<String> {
     let own = row[name].as_str().map(str::to_owned);
     let inner = || row.as_object()?.values().filter(|value| value.is_object()).find_map(|value| value[name].as_str());

@@ -1,6 +1,7 @@
 //! The examples that `regatta COMMAND --help` and the manual print.
 //!
-//! Tests in `command_line` keep the table complete: every command has an example, and every example can be parsed.
+//! Tests in `command_line` keep the table complete: every command has an example, and every example
+//! can be parsed.
 
 /// The path of each command, such as `queue hold`, and the examples that its help prints.
 pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[

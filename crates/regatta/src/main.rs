@@ -1,8 +1,9 @@
 //! The `regatta` program: the command line, the daemon and the runner in one executable.
 //!
-//! `args` declares the commands, and `words/` implements them, one file per group of commands. Most commands send a request
-//! to the daemon through `client` and print the answer through `out`. `daemon` is the process behind `regatta serve`. `wire`
-//! builds the adapters (git, agents, the store, chat services); no other module names an adapter type.
+//! `args` declares the commands, and `words/` implements them, one file per group of commands. Most
+//! commands send a request to the daemon through `client` and print the answer through `out`.
+//! `daemon` is the process behind `regatta serve`. `wire` builds the adapters (git, agents, the
+//! store, chat services); no other module names an adapter type.
 
 mod args; // the arguments of every command
 mod bind; // the addresses on which the daemon listens
@@ -34,14 +35,14 @@ mod words; // one file per group of commands
 
 use std::process::ExitCode;
 
-/// Requests are allocated on one thread and freed on the writer's thread. With the system's allocator both threads wait
-/// for a lock.
+/// Requests are allocated on one thread and freed on the writer's thread. With the system's
+/// allocator both threads wait for a lock.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // This comes first because the sandbox stage must have one thread only, and because its arguments are the command
-    // line of another program, which our parser must not see.
+    // This comes first because the sandbox stage must have one thread only, and because its
+    // arguments are the command line of another program, which our parser must not see.
     if std::env::args_os().nth(1).is_some_and(|it| it == "confine") {
         return regatta_agents::confine::main(std::env::args_os().skip(2));
     }

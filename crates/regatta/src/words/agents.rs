@@ -73,20 +73,25 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
             })?;
             Some(found.0)
         }
-        // A known program needs certain files of the user's home, even if the person gave only its command.
+        // A known program needs certain files of the user's home, even if the person gave only its
+        // command.
         (None, Some(command)) => command.first().and_then(|program| presets::of_program(program)),
         (None, None) => None,
     };
     let chosen = ask.preset.is_some();
     if chosen && preset.is_some_and(|preset| preset.name == "gc") && ask.args.is_empty() {
-        let hint = format!("add the alias of a worker of the pool: regatta agent add {} --preset gc --arg=ALIAS", ask.name);
+        let hint =
+            format!("add the alias of a worker of the pool: regatta agent add {} --preset gc --arg=ALIAS", ask.name);
         return Err(usage("the preset gc needs the alias of a worker", hint));
     }
     let runtime = match (ask.runtime, preset.filter(|_| chosen)) {
         (Some(it), _) => it,
         (None, Some(preset)) => drive(preset),
         (None, None) => {
-            return Err(usage("an agent needs a preset or a runtime", "list presets with regatta agent presets, or add --runtime"));
+            return Err(usage(
+                "an agent needs a preset or a runtime",
+                "list presets with regatta agent presets, or add --runtime",
+            ));
         }
     };
     let command = match (command, preset.filter(|_| chosen), runtime) {
@@ -165,8 +170,8 @@ fn problems(it: &AgentView) -> String {
     it.problems.iter().map(line).collect()
 }
 
-/// Returns a warning if an agent's program seems to have no sign-in. It is only a warning, because the program may have
-/// a sign-in that Regatta does not know.
+/// Returns a warning if an agent's program seems to have no sign-in. It is only a warning, because
+/// the program may have a sign-in that Regatta does not know.
 fn no_sign_in(it: &AgentView) -> String {
     let (agent, machine) = (&it.agent, Machine::here());
     let Some((preset, _)) = agent.profile.preset.as_deref().and_then(presets::find) else { return String::new() };
@@ -280,8 +285,8 @@ pub(super) fn provider(app: &App) -> Said {
     app.out.answer("provider", &data, &next, |_| draw_providers(&data, crate::out::window_width()))
 }
 
-/// Draws the installed programs as a table, and below it the command that installs each of the others. Commands are never
-/// shortened, because people copy them.
+/// Draws the installed programs as a table, and below it the command that installs each of the
+/// others. Commands are never shortened, because people copy them.
 fn draw_providers(providers: &[ProviderLine], window: Option<usize>) -> String {
     let (installed, missing): (Vec<&ProviderLine>, Vec<&ProviderLine>) =
         providers.iter().partition(|line| line.program.is_some());

@@ -1,7 +1,9 @@
-//! The commands `task import --beads` and `task export --beads`, which exchange tasks with the issue tracker beads.
+//! The commands `task import --beads` and `task export --beads`, which exchange tasks with the
+//! issue tracker beads.
 //!
-//! An issue's id is its task's alias. A repeated import updates tasks whose issue has changed and adds new ones. An export
-//! into an existing file updates the fields that Regatta knows and keeps all other fields.
+//! An issue's id is its task's alias. A repeated import updates tasks whose issue has changed and
+//! adds new ones. An export into an existing file updates the fields that Regatta knows and keeps
+//! all other fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -118,7 +120,8 @@ fn load(file: &Path) -> Result<Source, Failed> {
     crate::plan::load(file).map(|it| it.0)
 }
 
-/// Refuses a file in which an issue depends on an issue that is neither in the file nor on the board.
+/// Refuses a file in which an issue depends on an issue that is neither in the file nor on the
+/// board.
 fn refuse_unknown(source: &Source, found: &Beads, board: &Board) -> Result<(), Failed> {
     let known = |id: &str| found.beads.iter().any(|it| it.id == id) || board.id(id).is_some();
     // Closed issues no longer depend on anything.
@@ -185,8 +188,8 @@ fn add(client: &Client, project: Option<ProjectName>, bead: &Bead, blocked_by: V
     Ok(id)
 }
 
-/// Updates a task from its issue. A closed issue cancels the task. An issue that is no longer held resumes the task only if
-/// an import paused it.
+/// Updates a task from its issue. A closed issue cancels the task. An issue that is no longer held
+/// resumes the task only if an import paused it.
 fn update(
     client: &Client,
     bead: &Bead,

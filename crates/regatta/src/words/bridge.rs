@@ -95,11 +95,15 @@ fn test(app: &App, agent: Option<&regatta_core::ids::AgentName>) -> Said {
         .collect();
     app.out.answer("bridge.list", &all, &[], |_| draw(&all))?;
     match bad.as_slice() {
-        [] if all.is_empty() => Err(failed("no_bridge", "there is no bridge to test", "set one up as docs/bridges.md describes")),
-        [] => Ok(()),
-        bad => {
-            Err(failed("bridge_down", format!("some bridges do not work: {}", bad.join("; ")), "fix the cause, then run regatta up --restart"))
+        [] if all.is_empty() => {
+            Err(failed("no_bridge", "there is no bridge to test", "set one up as docs/bridges.md describes"))
         }
+        [] => Ok(()),
+        bad => Err(failed(
+            "bridge_down",
+            format!("some bridges do not work: {}", bad.join("; ")),
+            "fix the cause, then run regatta up --restart",
+        )),
     }
 }
 
@@ -160,7 +164,10 @@ fn show(app: &App, call: Call) -> Said {
                 What::Note { text, .. } => line(text),
                 What::Pull => "a pull request".into(),
             };
-            let how = post.dead.as_ref().map_or("not posted yet".to_owned(), |it| format!("could not be posted: {}", line(it)));
+            let how = post
+                .dead
+                .as_ref()
+                .map_or("not posted yet".to_owned(), |it| format!("could not be posted: {}", line(it)));
             text += &format!("  post {}: {what}, {how}\n", post.n);
         }
         text

@@ -35,8 +35,9 @@ pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
         }
         ClaimWord::Renew { claim, token } => {
             let got: Got<GrantedClaim> = app.call(&Call::ClaimRenew(input::ClaimHeld { claim, token }))?;
-            app.out
-                .answer("claim.renew", &got.data, &[], |_| format!("renewed {claim} for {}\n", seconds(got.data.ttl_ms)))
+            app.out.answer("claim.renew", &got.data, &[], |_| {
+                format!("renewed {claim} for {}\n", seconds(got.data.ttl_ms))
+            })
         }
         ClaimWord::Release { claim, token } => {
             let _done: Got<String> = app.call(&Call::ClaimRelease(input::ClaimHeld { claim, token }))?;

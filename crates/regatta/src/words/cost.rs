@@ -1,4 +1,5 @@
-//! The command `cost`: spending since a day, the landed work, and when the daily cap will be reached.
+//! The command `cost`: spending since a day, the landed work, and when the daily cap will be
+//! reached.
 
 use regatta_api::view::{CostRow, CostView, forecast_words, price_words};
 use regatta_api::{Call, input};
@@ -65,7 +66,8 @@ fn name(it: &CostRow) -> String {
 
 fn cells(name: &str, sum: &Sum) -> Vec<String> {
     let usage = &sum.spent.usage;
-    // Many programs report tokens only at the end of a turn, and some never. Without a report the count is unknown, not zero.
+    // Many programs report tokens only at the end of a turn, and some never. Without a report the
+    // count is unknown, not zero.
     let known = |many: u64| if usage.tokens() == 0 { "-".to_owned() } else { tokens(many) };
     vec![
         name.to_owned(),

@@ -1,5 +1,5 @@
-//! The commands that decide and control work: `allow`, `deny`, `tell`, `pause`, `resume`, `retry`, `takeover`, `policy`
-//! and `budget`.
+//! The commands that decide and control work: `allow`, `deny`, `tell`, `pause`, `resume`, `retry`,
+//! `takeover`, `policy` and `budget`.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -122,11 +122,13 @@ pub(super) fn retry(app: &App, task: TaskId) -> Said {
     })
 }
 
-/// Opens a shell in the task's workspace, or the agent's own program in its session. The agent is paused meanwhile.
+/// Opens a shell in the task's workspace, or the agent's own program in its session. The agent is
+/// paused meanwhile.
 pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::ffi::OsString]) -> Said {
     let client = app.client()?;
     let mut got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
-    // A task that needs a person may have lost its workspace. The daemon then creates it again, including the conflict.
+    // A task that needs a person may have lost its workspace. The daemon then creates it again,
+    // including the conflict.
     if got.data.task.status == Status::NeedsHuman {
         let _begun: Got<TaskView> = client.call(&Call::Takeover(input::Id { id: task.to_string() }))?;
         got = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
@@ -179,7 +181,8 @@ pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::f
     })
 }
 
-/// The command line and the environment with which an agent's program continues its session in a terminal.
+/// The command line and the environment with which an agent's program continues its session in a
+/// terminal.
 struct Own {
     line: Vec<std::ffi::OsString>,
     env: Vec<(String, std::ffi::OsString)>,
@@ -235,7 +238,11 @@ fn hold(client: &crate::client::Client, view: &TaskView) -> Said {
                 let _goes_on: Got<serde_json::Value> =
                     client.call(&Call::Resume(input::Id { id: task.to_string() }))?;
                 let hint = format!("stop it instead: regatta stop {task}");
-                return Err(failed("cannot_wait", format!("the agent that works on {task} did not stop its turn within 15 s"), hint));
+                return Err(failed(
+                    "cannot_wait",
+                    format!("the agent that works on {task} did not stop its turn within 15 s"),
+                    hint,
+                ));
             }
         }
     }
@@ -311,7 +318,10 @@ pub(super) fn budget(app: &App, word: BudgetWord) -> Said {
         BudgetWord::Set { scope, tokens, usd, turns, attempts, time } => {
             let ceiling = Ceiling { tokens, micro_usd: usd, turns, attempts, wall_ms: time };
             if ceiling == Ceiling::default() {
-                return Err(usage("a budget needs at least one limit", "add a limit: --usd 5, --tokens 1000000 or --turns 20"));
+                return Err(usage(
+                    "a budget needs at least one limit",
+                    "add a limit: --usd 5, --tokens 1000000 or --turns 20",
+                ));
             }
             ("budget.set", app.call(&Call::BudgetSet(input::BudgetSet { scope, ceiling }))?)
         }

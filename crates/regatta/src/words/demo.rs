@@ -1,8 +1,10 @@
-//! The command `demo`: a small real repository, seven tasks and three scripted agents. Everything is checked and lands.
+//! The command `demo`: a small real repository, seven tasks and three scripted agents. Everything
+//! is checked and lands.
 //!
-//! One task asks a question, and another one's work needs a review before it lands, so the demo shows decisions too. A
-//! person decides in the terminal or on the page. Without a terminal the demo takes the first choice by itself. With
-//! `--serve` it leaves both decisions open for the web page.
+//! One task asks a question, and another one's work needs a review before it lands, so the demo
+//! shows decisions too. A person decides in the terminal or on the page. Without a terminal the
+//! demo takes the first choice by itself. With `--serve` it leaves both decisions open for the web
+//! page.
 
 use std::path::Path;
 use std::time::Instant;
@@ -163,7 +165,8 @@ pub(super) fn demo(app: &App, ask: &Demo) -> Said {
     if landed_all { Ok(()) } else { Err(Failed::Code(8)) }
 }
 
-/// Runs the demo's mission until it ends. Also returns whether everything landed or waits for a person.
+/// Runs the demo's mission until it ends. Also returns whether everything landed or waits for a
+/// person.
 fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> Result<(Told, bool), Failed> {
     let add = input::ProjectAdd {
         path: repo.to_string_lossy().into_owned(),
@@ -243,7 +246,8 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
     }
 }
 
-/// Returns how many of `size` agents work at once. Each needs two processes and a checkout, so a laptop gets fewer.
+/// Returns how many of `size` agents work at once. Each needs two processes and a checkout, so a
+/// laptop gets fewer.
 fn live(size: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     size.min(u32::try_from(cores.saturating_mul(12)).unwrap_or(24).max(8))
@@ -296,7 +300,8 @@ impl Open {
         }
     }
 
-    /// Returns an error message if `said` is not one of the choices. An empty line is the first choice.
+    /// Returns an error message if `said` is not one of the choices. An empty line is the first
+    /// choice.
     fn misread(&self, said: &str) -> Option<String> {
         let choices: Vec<String> = match self {
             Open::Asked(item) if item.kind == "permission" => vec!["allow".into(), "deny".into()],
@@ -311,11 +316,13 @@ impl Open {
         (!said.is_empty() && !is_choice).then(|| format!("{said:?} is not one of the choices; type {wanted}"))
     }
 
-    /// Sends the decision: the choice with this number or text, or the first choice for an empty line.
+    /// Sends the decision: the choice with this number or text, or the first choice for an empty
+    /// line.
     fn decide(&self, client: &Client, said: &str) -> Result<(), Failed> {
         let call = match self {
             Open::Asked(it) => {
-                let id = it.id.parse().map_err(|_| failed("bug", "an inbox item has no number", "please report this"))?;
+                let id =
+                    it.id.parse().map_err(|_| failed("bug", "an inbox item has no number", "please report this"))?;
                 let answer = match (it.kind.as_str(), said) {
                     ("permission", "2" | "deny") => Answer::Deny { words: None },
                     ("permission", _) => Answer::Allow,
@@ -359,8 +366,8 @@ fn open(client: &Client, mission: MissionId) -> Result<Vec<Open>, Failed> {
     Ok(asked.chain(review).collect())
 }
 
-/// Follows the mission and decides each item that comes up: it asks the person at the terminal, or takes the first choice
-/// without one. Returns the items that stay open for people who come later.
+/// Follows the mission and decides each item that comes up: it asks the person at the terminal, or
+/// takes the first choice without one. Returns the items that stay open for people who come later.
 fn attend(app: &App, ask: &Demo, client: &Client, first: Got<MissionView>) -> Result<(Ending, Vec<Open>), Failed> {
     let (id, asks) = (first.data.mission.id, app.may_ask_now());
     let left = ask.serve && !app.global.no_input;
@@ -440,8 +447,8 @@ fn plan_for(size: u32) -> String {
     let mut text = PLAN.to_owned();
     for nth in 3..size {
         let (word, pause) = (format!("x{nth}"), f64::from(nth % 5) / 10.0);
-        // A few tasks make the same request, to show that one answer can cover several. They are fewer than the attempts
-        // that run at once, because each waiting attempt occupies a slot.
+        // A few tasks make the same request, to show that one answer can cover several. They are
+        // fewer than the attempts that run at once, because each waiting attempt occupies a slot.
         let ask = if nth % 10 == 5 && nth < 70 { "{ permission = \"npm install languages@4\" }, " } else { "" };
         text += &format!(
             "\n[[task]]\nid = \"{word}\"\nsubject = \"Greet in language {nth}\"\nfiles = [\"words/{word}.txt\"]\n\

@@ -1,4 +1,5 @@
-//! The commands `diff` and `revise`: show the changes of finished work, in a pager or a diff program, and send work back.
+//! The commands `diff` and `revise`: show the changes of finished work, in a pager or a diff
+//! program, and send work back.
 
 use std::path::{Component, Path};
 
@@ -32,7 +33,8 @@ pub(super) fn diff(app: &App, ask: &args::Diff) -> Said {
     })
 }
 
-/// Returns remarks below a diff: that it shows an attempt instead of the work that lands, and files that were left out.
+/// Returns remarks below a diff: that it shows an attempt instead of the work that lands, and files
+/// that were left out.
 fn remarks(it: &DiffView, view: &TaskView) -> String {
     let mut text = String::new();
     if let Some(attempt) = it.attempt {
@@ -62,7 +64,8 @@ fn next(it: &TaskView) -> Vec<String> {
     }
 }
 
-/// Formats a patch for people. Agents wrote the text, so control characters are removed; only tabs are kept.
+/// Formats a patch for people. Agents wrote the text, so control characters are removed; only tabs
+/// are kept.
 fn patch(out: &Out, it: &DiffView) -> String {
     if it.patch.is_empty() {
         return "no changes\n".into();
@@ -101,7 +104,8 @@ pub(super) fn stat(patch: &str) -> String {
     table(&rows)
 }
 
-/// Returns each file of a patch: its path without control characters, and the numbers of added and removed lines.
+/// Returns each file of a patch: its path without control characters, and the numbers of added and
+/// removed lines.
 fn counted(patch: &str) -> Vec<(String, usize, usize)> {
     regatta_api::patch::files(patch).into_iter().map(|it| (plain(&it.path), it.added, it.gone)).collect()
 }
@@ -109,7 +113,8 @@ fn counted(patch: &str) -> Vec<(String, usize, usize)> {
 /// Programs that show two files side by side, tried if the person chose none.
 const TOOLS: [&str; 3] = ["nvim -d", "vimdiff", "vim -d"];
 
-/// Returns the diff program's command line: from the option, from `REGATTA_DIFF_TOOL`, or an installed editor.
+/// Returns the diff program's command line: from the option, from `REGATTA_DIFF_TOOL`, or an
+/// installed editor.
 fn tool(typed: Option<&str>, set: Option<String>, is_here: impl Fn(&str) -> bool) -> Option<String> {
     let named = typed.map(str::to_owned).or(set).map(|it| it.trim().to_owned()).filter(|it| !it.is_empty());
     let known = || TOOLS.iter().find(|it| it.split(' ').next().is_some_and(&is_here)).map(|it| (*it).to_owned());
@@ -141,9 +146,15 @@ fn open_in(
     let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
     let repo = projects.data.into_iter().find(|it| it.name == task.task.project).and_then(super::repo_of);
     let Some(repo) = repo else {
-        return Err(failed("no_project", format!("the project of {id} no longer exists"), format!("print the changes: regatta diff {id}")));
+        return Err(failed(
+            "no_project",
+            format!("the project of {id} no longer exists"),
+            format!("print the changes: regatta diff {id}"),
+        ));
     };
-    let broken = |it: std::io::Error| failed("io", format!("could not write temporary files: {it}"), "check the directory in TMPDIR");
+    let broken = |it: std::io::Error| {
+        failed("io", format!("could not write temporary files: {it}"), "check the directory in TMPDIR")
+    };
     let place = tempfile::Builder::new().prefix(&format!("regatta-{id}-")).tempdir().map_err(broken)?;
     let git = crate::wire::git(&app.data_dir()?);
     let mut opened = Vec::new();
@@ -157,11 +168,13 @@ fn open_in(
         if std::fs::read(&before).ok() == std::fs::read(&after).ok() {
             continue; // unchanged since the last review
         }
-        // The tool may have arguments, so a shell starts it. The files are passed as `$1` and `$2`, so that the shell does
-        // not interpret their names.
+        // The tool may have arguments, so a shell starts it. The files are passed as `$1` and `$2`,
+        // so that the shell does not interpret their names.
         let line = format!("{tool} \"$1\" \"$2\"");
         let ended = std::process::Command::new("sh").args(["-c", &line, "sh"]).arg(&before).arg(&after).status();
-        let ended = ended.map_err(|it| failed("io", format!("could not start {tool}: {it}"), "choose another program with --tool"))?;
+        let ended = ended.map_err(|it| {
+            failed("io", format!("could not start {tool}: {it}"), "choose another program with --tool")
+        })?;
         if matches!(ended.code(), Some(126 | 127)) {
             let hint = format!("choose another program: regatta diff {id} --tool='COMMAND'");
             return Err(failed("no_tool", format!("could not start {tool}"), hint));
@@ -172,8 +185,8 @@ fn open_in(
     Ok(format!("opened {many} of {id} in {}", line(&tool)))
 }
 
-/// Writes a file of a commit below `place`, or an empty file if the commit has none. Returns `None` for a path that would
-/// leave `place` (S6).
+/// Writes a file of a commit below `place`, or an empty file if the commit has none. Returns `None`
+/// for a path that would leave `place` (S6).
 fn put_down(
     git: &impl Git,
     repo: &Repo,
@@ -187,7 +200,9 @@ fn put_down(
     let bytes = git.file_at(repo, commit, path).map_err(|it| failed(it.code, it.what, it.hint))?.unwrap_or_default();
     let file = place.join(path);
     let written = file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&file, bytes));
-    written.map_err(|it| failed("io", format!("could not write {}: {it}", file.display()), "check the directory in TMPDIR"))?;
+    written.map_err(|it| {
+        failed("io", format!("could not write {}: {it}", file.display()), "check the directory in TMPDIR")
+    })?;
     Ok(Some(file))
 }
 
@@ -208,14 +223,16 @@ pub(super) fn revise(app: &App, ask: &args::Revise) -> Said {
     })
 }
 
-/// Returns the message to the agent: the text, then a line per comment. The web page sends the same format.
+/// Returns the message to the agent: the text, then a line per comment. The web page sends the same
+/// format.
 fn said(ask: &args::Revise) -> String {
     let words = Some(ask.words.join(" ")).filter(|it| !it.is_empty());
     let comments = ask.comment.iter().map(ToString::to_string);
     words.into_iter().chain(ask.message.iter().cloned()).chain(comments).collect::<Vec<_>>().join("\n")
 }
 
-/// Prints a note for each comment on a file that the work does not change, because the path may be mistyped.
+/// Prints a note for each comment on a file that the work does not change, because the path may be
+/// mistyped.
 fn warn_of_strangers(app: &App, client: &Client, id: TaskId, comments: &[args::Comment]) -> Said {
     if comments.is_empty() {
         return Ok(());
@@ -263,7 +280,10 @@ mod tests {
         {
             assert!(text.contains(wanted), "{wanted:?} in {text:?}");
         }
-        assert!(text.contains("\x1b[32m+++ more\x1b[0m"), "an added line that looks like a header is coloured as added: {text:?}");
+        assert!(
+            text.contains("\x1b[32m+++ more\x1b[0m"),
+            "an added line that looks like a header is coloured as added: {text:?}"
+        );
     }
 
     #[test]

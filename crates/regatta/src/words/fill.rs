@@ -1,7 +1,8 @@
 //! `run --fill-manifests`: agents find the files of tasks that list none, before the run starts.
 //!
-//! The tasks wait in the backlog meanwhile, so that no agent starts them. One exploring task per incomplete task reports
-//! the files. A task whose files are still unknown afterwards stays open for a person.
+//! The tasks wait in the backlog meanwhile, so that no agent starts them. One exploring task per
+//! incomplete task reports the files. A task whose files are still unknown afterwards stays open
+//! for a person.
 
 use regatta_api::Call;
 use regatta_api::input::{self, PlannedTask};
@@ -19,7 +20,8 @@ use super::App;
 use super::preview::{Preview, counted};
 use super::run::{Work, open_tasks};
 
-/// Adds missing manifests to the tasks of a run and prints them. Returns the same work, with all its tasks on the board.
+/// Adds missing manifests to the tasks of a run and prints them. Returns the same work, with all
+/// its tasks on the board.
 pub(super) fn fill(
     app: &App,
     client: &Client,
@@ -60,7 +62,8 @@ pub(super) fn fill(
     Ok(Work { tasks: vec![], adopt: ids, preview, ..work })
 }
 
-/// Adds a plan's tasks to the backlog, each after its blockers. Returns their ids in the plan's order.
+/// Adds a plan's tasks to the backlog, each after its blockers. Returns their ids in the plan's
+/// order.
 fn put_by(client: &Client, tasks: &[PlannedTask], start: &input::MissionStart) -> Result<Vec<TaskId>, Failed> {
     let after: Vec<Vec<usize>> = tasks.iter().map(|it| it.after.clone()).collect();
     let layers = regatta_core::graph::layers(tasks.len(), &after, |_, _| false)
@@ -137,7 +140,8 @@ fn explore(
     }
 }
 
-/// Reports the tasks whose files were not found. They no longer wait for the exploring task but for a person.
+/// Reports the tasks whose files were not found. They no longer wait for the exploring task but for
+/// a person.
 fn give_up(app: &App, client: &Client, (mission, project): (MissionId, &ProjectName)) -> Result<(), Failed> {
     let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: mission.to_string() }))?;
     let open = open_tasks(client, project)?.data;

@@ -1,7 +1,8 @@
-//! `run "a goal in words"`: an agent turns the goal into a plan, which a person confirms before it starts.
+//! `run "a goal in words"`: an agent turns the goal into a plan, which a person confirms before it
+//! starts.
 //!
-//! Planning is a task whose result is a report. The planning agent reads the repository and answers with a plan file. If
-//! the plan has errors, the agent gets them and tries again, at most twice.
+//! Planning is a task whose result is a report. The planning agent reads the repository and answers
+//! with a plan file. If the plan has errors, the agent gets them and tries again, at most twice.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +24,8 @@ use super::App;
 /// The maximum number of attempts of the planning agent.
 const ROUNDS: usize = 3;
 
-/// Returns the goal if the argument of `run` is one: it has several words, and no file has this name.
+/// Returns the goal if the argument of `run` is one: it has several words, and no file has this
+/// name.
 pub(super) fn of(typed: Option<&Path>) -> Option<String> {
     let text = typed?.to_str()?.trim();
     let words = text.split_whitespace().count() > 1 && !typed?.exists();
@@ -45,7 +47,11 @@ pub(super) fn plan(
     agents: &[AgentName],
 ) -> Result<Made, Failed> {
     let planner = ask.planner.clone().or_else(|| agents.first().cloned()).ok_or_else(|| {
-        failed("no_provider", "no agent can make a plan", "find an agent program: regatta provider; then add the agent: regatta agent add NAME --preset PRESET")
+        failed(
+            "no_provider",
+            "no agent can make a plan",
+            "find an agent program: regatta provider; then add the agent: regatta agent add NAME --preset PRESET",
+        )
     })?;
     let script = ask.planner_script.as_deref().map(script_of).transpose()?;
     let mut wrong = String::new();
@@ -73,13 +79,13 @@ pub(super) fn plan(
 
 /// Reads the steps of a scripted planner.
 fn script_of(file: &Path) -> Result<serde_json::Value, Failed> {
-    let unread =
-        |it: String| usage(format!("could not read {}: {it}", file.display()), "name a JSON file with steps");
+    let unread = |it: String| usage(format!("could not read {}: {it}", file.display()), "name a JSON file with steps");
     let text = std::fs::read_to_string(file).map_err(|it| unread(it.to_string()))?;
     serde_json::from_str(&text).map_err(|it| unread(it.to_string()))
 }
 
-/// Runs one round of planning: starts a mission with one reporting task, follows it and returns the report.
+/// Runs one round of planning: starts a mission with one reporting task, follows it and returns the
+/// report.
 fn think(
     app: &App,
     client: &Client,
@@ -147,8 +153,8 @@ pub(super) fn edit(app: &App, file: &Path) -> Result<Plan, Failed> {
     let editor = ["VISUAL", "EDITOR"].iter().find_map(|it| std::env::var(it).ok().filter(|it| !it.trim().is_empty()));
     let editor = editor.unwrap_or_else(|| "vi".into());
     loop {
-        // EDITOR may contain arguments, so a shell starts it. The file is passed as `$1`, because its name may contain
-        // characters that the shell would interpret.
+        // EDITOR may contain arguments, so a shell starts it. The file is passed as `$1`, because
+        // its name may contain characters that the shell would interpret.
         let ended = std::process::Command::new("sh")
             .args(["-c", &format!("{editor} \"$1\""), "sh"])
             .arg(file)

@@ -138,7 +138,8 @@ longest path of open tasks: T2 → T4 → T6
 ";
         assert_eq!(draw(&out(true), &greeting(), Some(100)), expected);
         assert_eq!(draw(&out(true), &greeting(), None), expected, "without a terminal");
-        // In narrower windows the subjects are cut, then only ids are left, then the graph becomes a list.
+        // In narrower windows the subjects are cut, then only ids are left, then the graph becomes
+        // a list.
         for (room, shown) in [(72, "T4 greeting me…"), (60, "✓ T1 word…"), (45, "✓ T1 ")] {
             let drawn = draw(&out(true), &greeting(), Some(room));
             assert!(drawn.contains(shown) && drawn.contains("wave 1"), "{drawn}");
@@ -168,7 +169,8 @@ longest path of open tasks: T2 → T4 → T6
 ✓ T2 b ─┴─→ ✓ T4 d
 ";
         assert!(all(&both).contains(bus), "{}", all(&both));
-        // Only T1 leads to T5. The line to T5 leaves T1 on the free line below, because T2's line enters T1's own line.
+        // Only T1 leads to T5. The line to T5 leaves T1 on the free line below, because T2's line
+        // enters T1's own line.
         let round = [
             row(1, &[], "landed", "a"),
             row(2, &[], "landed", "b"),

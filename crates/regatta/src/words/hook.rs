@@ -63,9 +63,9 @@ fn add(app: &App, ask: HookAdd) -> Said {
     } else {
         let here = app.here()?;
         let cwd = ask.cwd.map_or_else(|| here.clone(), |it| here.join(it));
-        let whole = cwd
-            .canonicalize()
-            .map_err(|it| usage(format!("cannot open the directory {}: {it}", cwd.display()), "name an existing directory with --cwd"))?;
+        let whole = cwd.canonicalize().map_err(|it| {
+            usage(format!("cannot open the directory {}: {it}", cwd.display()), "name an existing directory with --cwd")
+        })?;
         Action::Run { argv: ask.command, cwd: whole.to_string_lossy().into_owned() }
     };
     let when =

@@ -1,4 +1,5 @@
-//! The commands `inbox` and `answer`. Every item has a list of choices, and one of them is the answer.
+//! The commands `inbox` and `answer`. Every item has a list of choices, and one of them is the
+//! answer.
 
 mod form; // questions with several fields
 mod walk; // `inbox --interactive`
@@ -83,8 +84,8 @@ fn snooze(app: &App, id: &Item, ms: Option<u64>) -> Said {
     app.out.answer("inbox.snooze", &got.data, &[next], |_| text)
 }
 
-/// Draws items as a table. In a narrow window the request is printed below its row instead of being cut, because a person
-/// must see the whole object of a request to decide (S13).
+/// Draws items as a table. In a narrow window the request is printed below its row instead of being
+/// cut, because a person must see the whole object of a request to decide (S13).
 fn draw(items: &[InboxView], window: Option<usize>) -> String {
     let rows = grouped(items);
     let whole = fit(&rows, None);
@@ -107,8 +108,8 @@ fn draw(items: &[InboxView], window: Option<usize>) -> String {
 /// The maximum number of lines per item in a narrow window, except for permission requests.
 const MAX_LINES: usize = 4;
 
-/// Combines identical requests of several agents into one row, because `--all` answers them together. Agents that cannot
-/// work for the same reason become one row too.
+/// Combines identical requests of several agents into one row, because `--all` answers them
+/// together. Agents that cannot work for the same reason become one row too.
 fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
     for it in items {
@@ -147,7 +148,8 @@ pub(super) fn items(app: &App, client: &Client) -> Result<Vec<InboxView>, Failed
     Ok(got.data)
 }
 
-/// Answers an item. A question takes a text or the number of a choice, any other item one of its choices.
+/// Answers an item. A question takes a text or the number of a choice, any other item one of its
+/// choices.
 pub(super) fn answer(app: &App, id: &str, words: &[String], message: Option<&str>) -> Said {
     let item: Item = id.parse().map_err(|it: regatta_core::ids::BadName| {
         usage(it.to_string(), "write the item as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME")

@@ -1,8 +1,9 @@
-//! The command `mcp`: Regatta's tools on standard input and output (Model Context Protocol), for programs that start their
-//! tool servers themselves.
+//! The command `mcp`: Regatta's tools on standard input and output (Model Context Protocol), for
+//! programs that start their tool servers themselves.
 //!
-//! The command does not know the tools. It passes each line to the daemon unchanged and prints the answer as a line. A call
-//! can take long, so each call has its own thread; [`AT_ONCE`] limits their number.
+//! The command does not know the tools. It passes each line to the daemon unchanged and prints the
+//! answer as a line. A call can take long, so each call has its own thread; [`AT_ONCE`] limits
+//! their number.
 
 use std::io::{BufRead, Read, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};

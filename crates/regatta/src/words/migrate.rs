@@ -1,7 +1,9 @@
-//! The command `migrate`: updates older configuration and hooks. It shows the change first, and can be undone.
+//! The command `migrate`: updates older configuration and hooks. It shows the change first, and can
+//! be undone.
 //!
-//! It handles two cases: the JSON configuration of an older tool (`.botbox.json` with `agents.dev.multiLead`), and a router
-//! hook that uses its agent's own `agent://` claim instead of `respond://` and therefore waits for its own agent.
+//! It handles two cases: the JSON configuration of an older tool (`.botbox.json` with
+//! `agents.dev.multiLead`), and a router hook that uses its agent's own `agent://` claim instead of
+//! `respond://` and therefore waits for its own agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -149,7 +151,8 @@ fn older(top: &Path) -> Result<Option<(&'static str, Vec<Setting>)>, Failed> {
     Ok((!found.is_empty()).then_some((name, found)))
 }
 
-/// Returns the text of a settings file with one setting added or changed. All other text stays as it is.
+/// Returns the text of a settings file with one setting added or changed. All other text stays as
+/// it is.
 fn with(text: &str, it: &Setting) -> String {
     let heading = format!("[{}]", it.table);
     let entry = format!("{} = {}", it.name, it.value);
@@ -254,7 +257,8 @@ fn again(old: &Hook) -> input::HookAdd {
     }
 }
 
-/// Returns the request that adds the router's hook to a project's channel. A replacement keeps the old hook's action.
+/// Returns the request that adds the router's hook to a project's channel. A replacement keeps the
+/// old hook's action.
 pub(super) fn router(project: &ProjectName, old: Option<&Hook>) -> Result<input::HookAdd, Failed> {
     let bug = |it: &dyn std::fmt::Display| failed("bug", it.to_string(), "please report this");
     let claim = Uri::new(&format!("respond://{project}-dev")).map_err(|it| bug(&it))?;

@@ -1,8 +1,9 @@
 //! The commands of the command line, one file per group.
 //!
-//! A command turns its arguments into calls of the API, sends them to the daemon and prints the answer as text or JSON.
-//! This module parses the arguments, sets up output and logging, and dispatches to the right command. [`App`] has the
-//! helpers that every command needs: the client, the project and whether a person can be asked.
+//! A command turns its arguments into calls of the API, sends them to the daemon and prints the
+//! answer as text or JSON. This module parses the arguments, sets up output and logging, and
+//! dispatches to the right command. [`App`] has the helpers that every command needs: the client,
+//! the project and whether a person can be asked.
 
 mod agents;
 mod beads;
@@ -69,7 +70,8 @@ use crate::{client, command_line, complete, daemon, settings};
 pub(crate) struct App {
     pub(crate) out: Out,
     pub(crate) global: Global,
-    /// True if the command only reads. Such a command does not start a daemon that a person has stopped.
+    /// True if the command only reads. Such a command does not start a daemon that a person has
+    /// stopped.
     pub(crate) only_looks: bool,
 }
 
@@ -78,7 +80,10 @@ impl App {
     pub(crate) fn here(&self) -> Result<PathBuf, Failed> {
         let path = self.global.repo.clone().unwrap_or_else(|| PathBuf::from("."));
         path.canonicalize().map_err(|it| {
-            out::usage(format!("cannot open the directory {}: {it}", path.display()), "name an existing directory with --repo")
+            out::usage(
+                format!("cannot open the directory {}: {it}", path.display()),
+                "name an existing directory with --repo",
+            )
         })
     }
 
@@ -106,14 +111,16 @@ impl App {
         Ok(client.only_looking())
     }
 
-    /// Prints once that the settings file of this repository is broken. A command that only reads reports this where it
-    /// prints the settings.
+    /// Prints once that the settings file of this repository is broken. A command that only reads
+    /// reports this where it prints the settings.
     fn note_broken_settings(&self) {
         static SAID: std::sync::Once = std::sync::Once::new();
         let Ok(here) = self.here() else { return };
         if let Some(Err(error)) = settings::nearest(&here).map(|path| settings::read(&path)) {
-            let said =
-                format!("regatta.toml is ignored and the previous settings stay in force: {}", crate::project_files::in_one_line(&error.words()));
+            let said = format!(
+                "regatta.toml is ignored and the previous settings stay in force: {}",
+                crate::project_files::in_one_line(&error.words())
+            );
             SAID.call_once(|| self.out.note(&said));
         }
     }
@@ -123,13 +130,14 @@ impl App {
         self.client()?.call(call)
     }
 
-    /// Returns the project that the command is about: the named one, or the one whose repository contains the current
-    /// directory.
+    /// Returns the project that the command is about: the named one, or the one whose repository
+    /// contains the current directory.
     pub(crate) fn project(&self, client: &Client) -> Result<Option<ProjectName>, Failed> {
         if let Some(name) = &self.global.project {
             return Ok(Some(name.clone()));
         }
-        // Inside an attempt the environment names the project, because the workspace can be anywhere.
+        // Inside an attempt the environment names the project, because the workspace can be
+        // anywhere.
         if std::env::var_os("REGATTA_ATTEMPT").is_some()
             && let Some(name) = std::env::var("REGATTA_PROJECT").ok().and_then(|it| ProjectName::new(&it).ok())
         {
@@ -142,14 +150,16 @@ impl App {
         Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
     }
 
-    /// Returns the git repository that contains the current directory, if the daemon runs on this machine.
+    /// Returns the git repository that contains the current directory, if the daemon runs on this
+    /// machine.
     pub(crate) fn repository_here(&self) -> Result<Option<PathBuf>, Failed> {
         let here = self.here()?;
         let local = self.global.server.is_none() && self.global.project.is_none();
         Ok(local.then(|| top_of(&here)).filter(|top| top.join(".git").exists()))
     }
 
-    /// Returns true if the command may ask a person for confirmation. `--yes` is an answer in advance.
+    /// Returns true if the command may ask a person for confirmation. `--yes` is an answer in
+    /// advance.
     pub(crate) fn may_ask(&self) -> bool {
         !self.global.yes && self.may_ask_now()
     }
@@ -164,7 +174,8 @@ impl App {
     }
 }
 
-/// Returns the top directory of the repository that contains `here`, or `here` itself outside of a repository.
+/// Returns the top directory of the repository that contains `here`, or `here` itself outside of a
+/// repository.
 fn top_of(here: &Path) -> PathBuf {
     here.ancestors().find(|it| it.join(".git").exists()).unwrap_or(here).to_owned()
 }
@@ -191,7 +202,8 @@ fn repo_of(it: ProjectView) -> Option<Repo> {
 
 /// Parses the arguments and runs the command.
 pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
-    // One shim process runs per attempt. It skips the parser, whose tables would make each of them larger.
+    // One shim process runs per attempt. It skips the parser, whose tables would make each of them
+    // larger.
     if let [_, word, dir] = typed.as_slice()
         && word == "shim"
     {
@@ -229,7 +241,8 @@ fn eprint_all(text: &str) {
     let _gone = write!(std::io::stderr(), "{text}");
 }
 
-/// Decides how output looks: colours, Unicode and `next:` lines, from the options, the environment and the terminal.
+/// Decides how output looks: colours, Unicode and `next:` lines, from the options, the environment
+/// and the terminal.
 fn how_to_speak(global: &Global) -> Out {
     let set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
     let colour = match global.color {
@@ -260,7 +273,8 @@ fn log(verbose: u8, daemon: bool) {
         .with_writer(|| RedactedLog(std::io::stderr()))
         .with_ansi(false)
         .with_target(false)
-        // On a full disk a log line is lost. Reporting that error on the same disk would panic the thread.
+        // On a full disk a log line is lost. Reporting that error on the same disk would panic the
+        // thread.
         .log_internal_errors(false);
     let (filter, problem) = log_filter(&std::env::var("REGATTA_LOG").unwrap_or_default(), level);
     let log = tracing_subscriber::registry();
@@ -275,8 +289,8 @@ fn log(verbose: u8, daemon: bool) {
     }
 }
 
-/// Parses log levels such as `warn` or `warn,regatta_engine=debug`. If they are invalid, returns `level` and a description
-/// of the problem.
+/// Parses log levels such as `warn` or `warn,regatta_engine=debug`. If they are invalid, returns
+/// `level` and a description of the problem.
 fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
     let text = if directives.is_empty() { level } else { directives };
     match text.parse() {
@@ -438,7 +452,8 @@ mod tests {
         assert!(problem.unwrap().contains("regatta=loud"));
     }
 
-    /// S4: a line of the daemon's log is written without its secrets, and the write reports the full length.
+    /// S4: a line of the daemon's log is written without its secrets, and the write reports the
+    /// full length.
     #[test]
     fn s4_a_log_line_has_no_secret() {
         let mut log = RedactedLog(Vec::new());

@@ -60,7 +60,8 @@ fn patient(app: &App) -> Result<Client, Failed> {
     Client::connect(&app.data_dir()?, app.global.server.clone(), None)
 }
 
-/// Returns the absolute path of an attachment. The daemon finds a path inside an attempt's sandbox in its workspace.
+/// Returns the absolute path of an attachment. The daemon finds a path inside an attempt's sandbox
+/// in its workspace.
 fn whole(app: &App, path: PathBuf) -> Result<String, Failed> {
     let path = app.here()?.join(path);
     let found = path.canonicalize().map_err(|it| {
@@ -94,12 +95,14 @@ fn wait(it: &Filter, after: Option<MessageId>, timeout_ms: u64) -> Call {
     })
 }
 
-/// Prints messages as they arrive. Each call asks for messages after the last printed one, so none is printed twice.
+/// Prints messages as they arrive. Each call asks for messages after the last printed one, so none
+/// is printed twice.
 fn watch(app: &App, filter: Filter, after: Option<MessageId>) -> Said {
     let client = patient(app)?;
     let mut after = match after {
         Some(after) => after,
-        // Start after the newest message, so that a message that arrives before the first call waits is not missed.
+        // Start after the newest message, so that a message that arrives before the first call
+        // waits is not missed.
         None => {
             let newest = input::MsgHistory { limit: 1, ..input::MsgHistory::default() };
             let got: Got<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
@@ -134,7 +137,9 @@ fn attachment(app: &App, message: MessageId, nth: usize, out: Option<PathBuf>) -
     };
     let bytes = match (&it.text, &it.hex) {
         (Some(text), _) => text.clone().into_bytes(),
-        (None, Some(hex)) => from_hex(hex).ok_or_else(|| failed("bug", "the received file is damaged", "please report this"))?,
+        (None, Some(hex)) => {
+            from_hex(hex).ok_or_else(|| failed("bug", "the received file is damaged", "please report this"))?
+        }
         (None, None) => vec![],
     };
     let to = app.here()?.join(to);

@@ -31,7 +31,9 @@ fn check(app: &App, file: &Path) -> Said {
         }
         text + &match (found.problems.len(), found.warnings.len()) {
             (0, 0) => format!("{}: {}, no problems\n", found.file, super::preview::counted(found.tasks)),
-            (0, 1) => format!("{}: {}, 1 of them will not start yet\n", found.file, super::preview::counted(found.tasks)),
+            (0, 1) => {
+                format!("{}: {}, 1 of them will not start yet\n", found.file, super::preview::counted(found.tasks))
+            }
             (0, n) => {
                 format!("{}: {}, {n} of them will not start yet\n", found.file, super::preview::counted(found.tasks))
             }

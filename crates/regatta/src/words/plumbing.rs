@@ -1,4 +1,5 @@
-//! The commands `schema`, `completions`, `man`, `version`, `failpoints`, `backup`, `restore` and `help`.
+//! The commands `schema`, `completions`, `man`, `version`, `failpoints`, `backup`, `restore` and
+//! `help`.
 
 use std::path::{Path, PathBuf};
 
@@ -130,9 +131,9 @@ pub(super) fn help(app: &App, topic: &[String]) -> Said {
     command.build();
     let mut at = &mut command;
     for word in topic {
-        at = at
-            .find_subcommand_mut(word)
-            .ok_or_else(|| usage(format!("there is no command {:?}", topic.join(" ")), "list all commands: regatta --help"))?;
+        at = at.find_subcommand_mut(word).ok_or_else(|| {
+            usage(format!("there is no command {:?}", topic.join(" ")), "list all commands: regatta --help")
+        })?;
     }
     let text = at.render_long_help().to_string();
     app.out.print(&format!("{}\n", text.trim_end()))

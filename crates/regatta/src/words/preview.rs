@@ -1,4 +1,5 @@
-//! The preview of a run: its tasks in their order, and a table of the files with the tasks that own them.
+//! The preview of a run: its tasks in their order, and a table of the files with the tasks that own
+//! them.
 
 use regatta_api::view::TaskView;
 use regatta_core::graph::Step;
@@ -31,7 +32,8 @@ pub(super) struct Rules {
     pub(super) waves: bool,
     /// Each wave lands as one commit.
     pub(super) wave_commits: bool,
-    /// Tasks with overlapping manifests run at the same time, and the landing queue merges their work.
+    /// Tasks with overlapping manifests run at the same time, and the landing queue merges their
+    /// work.
     pub(super) isolate: bool,
     pub(super) run: regatta_core::project::Run,
     /// Patterns of packages whose tasks run one after the other.
@@ -107,7 +109,8 @@ impl Preview {
         text + &self.owners(rules, &ownership)
     }
 
-    /// Draws the ownership table. The first task that needs a file owns it; other tasks of the same wave conflict with it.
+    /// Draws the ownership table. The first task that needs a file owns it; other tasks of the same
+    /// wave conflict with it.
     fn owners(&self, rules: &Rules, ownership: &Ownership) -> String {
         let mut owned: Vec<(usize, &Owned)> =
             ownership.waves.iter().enumerate().flat_map(|(at, it)| it.owned.iter().map(move |it| (at, it))).collect();
@@ -125,7 +128,8 @@ impl Preview {
             if rules.waves { &["  file", "owner", "wave", "conflict"] } else { &["  file", "owner", "conflict"] };
         let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
         for (wave, it) in owned {
-            // The task in the first sub-wave owns the file, even if another task comes first in the plan.
+            // The task in the first sub-wave owns the file, even if another task comes first in the
+            // plan.
             let mut wants: Vec<(u32, usize)> = it.subs.iter().copied().zip(it.owners.iter().copied()).collect();
             wants.sort_unstable();
             let Some(((sub, owner), others)) = wants.split_first() else { continue };
@@ -197,7 +201,8 @@ mod tests {
         Rules { waves: true, ..Rules::default() }
     }
 
-    /// Tasks 1 and 3 both need settings.go, so task 1 owns it and task 3 moves to the second sub-wave.
+    /// Tasks 1 and 3 both need settings.go, so task 1 owns it and task 3 moves to the second
+    /// sub-wave.
     #[test]
     fn a_file_with_two_owners_is_a_conflict_and_moves_the_later_one() {
         let it = preview(&[

@@ -1,4 +1,5 @@
-//! The commands `scope`, `rule` and `logs --check`: scope escapes, standing rules and the output of checks.
+//! The commands `scope`, `rule` and `logs --check`: scope escapes, standing rules and the output of
+//! checks.
 
 use regatta_api::input;
 use regatta_api::view::{EscapeView, EvidenceView, MetView, RuleView, TaskView};
@@ -48,8 +49,8 @@ fn list(app: &App) -> Said {
     })
 }
 
-/// Prints the output of the checks of an attempt's work. For a task, prints the checks of its last checked attempt, and
-/// the queue's checks if they sent the work back.
+/// Prints the output of the checks of an attempt's work. For a task, prints the checks of its last
+/// checked attempt, and the queue's checks if they sent the work back.
 pub(super) fn checks(app: &App, id: &str) -> Said {
     let client = app.client()?;
     let named = super::logs::attempt_of(&client, id)?;
@@ -127,7 +128,8 @@ fn test(app: &App, ask: RuleTest) -> Said {
     })
 }
 
-/// Appends a `[[rule]]` to `regatta.toml` without changing the rest of the file, and sends the settings to the daemon.
+/// Appends a `[[rule]]` to `regatta.toml` without changing the rest of the file, and sends the
+/// settings to the daemon.
 fn add(app: &App, ask: &RuleAdd) -> Said {
     let rule = StandingRule {
         name: ask.name.clone(),

@@ -24,7 +24,8 @@ use super::App;
 /// How long a daemon may take to exit after it has released its data directory.
 const LAST_BREATH: Duration = Duration::from_secs(30);
 
-/// Runs `regatta` without a command: prints the status inside a managed repository, and the first steps elsewhere.
+/// Runs `regatta` without a command: prints the status inside a managed repository, and the first
+/// steps elsewhere.
 pub(super) fn alone(app: &App) -> Said {
     let data_dir = app.data_dir()?;
     if let Some(client) = Client::find(&data_dir, app.timeout())?
@@ -265,7 +266,11 @@ pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     }
     let client = app.client()?;
     let card = daemon::read_card(client.place()).ok_or_else(|| {
-        failed("unreachable", "the daemon is running, but the file with its address is missing", "try again: regatta up --restart")
+        failed(
+            "unreachable",
+            "the daemon is running, but the file with its address is missing",
+            "try again: regatta up --restart",
+        )
     })?;
     let bridges: Vec<BridgeView> = client.call(&Call::BridgeList(input::Nothing {}))?.data;
     let word = if before { "already up" } else { "up" };
@@ -276,14 +281,15 @@ pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     })
 }
 
-/// Lists the bridges that are configured but off. A bridge whose variables were only in the environment of an earlier
-/// daemon stays off until a daemon is started with them.
+/// Lists the bridges that are configured but off. A bridge whose variables were only in the
+/// environment of an earlier daemon stays off until a daemon is started with them.
 fn bridges_off(bridges: &[BridgeView]) -> String {
     let off = bridges.iter().filter_map(|bridge| Some((&bridge.name, bridge.off.as_ref()?)));
     off.map(|(name, why)| format!("  bridge {name} is off: {}\n", line(why))).collect()
 }
 
-/// Describes the running work that the new daemon took over, so that people see that nothing is lost.
+/// Describes the running work that the new daemon took over, so that people see that nothing is
+/// lost.
 fn recovered(found: &Takeover) -> String {
     let how = if found.unclean { "recovered after an unclean stop" } else { "took over from the previous daemon" };
     let count = |many: usize, one: &str, more: &str| format!("{many} {}", if many == 1 { one } else { more });
@@ -330,7 +336,8 @@ pub(super) fn down(app: &App, keep_agents: bool) -> Said {
     app.out.answer("down", &serde_json::json!({ "was_up": true }), &["regatta up".into()], |_| told.into())
 }
 
-/// Notes that a person has stopped the daemon. If that fails, for example on a full disk, the daemon stops all the same.
+/// Notes that a person has stopped the daemon. If that fails, for example on a full disk, the
+/// daemon stops all the same.
 fn note_stopped(app: &App, place: &daemon::Place) {
     if let Err(error) = place.note_stopped(true) {
         app.out.note(&format!(
@@ -342,12 +349,13 @@ fn note_stopped(app: &App, place: &daemon::Place) {
 /// Stops the daemon, and waits until it has released its data directory and its process has exited.
 fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Failed> {
     let place = client.place();
-    // The process handle is opened before the request. The answer carries the daemon's pid, and while the handle is open no
-    // other process gets this pid.
+    // The process handle is opened before the request. The answer carries the daemon's pid, and
+    // while the handle is open no other process gets this pid.
     let held = daemon::read_card(place).and_then(|it| Some((it.pid, daemon::hold(it.pid)?)));
     let pid: Option<Got<u32>> = client.call_while_up(&Call::Down(input::Down { keep_agents }))?;
     let patience = Instant::now() + client::LONGEST_END;
-    // The daemon removes its card last. A card that appears after that belongs to another daemon, which keeps running.
+    // The daemon removes its card last. A card that appears after that belongs to another daemon,
+    // which keeps running.
     let mut gone = false;
     while place.is_taken()? {
         let card = daemon::read_card(place);
@@ -360,7 +368,8 @@ fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Failed> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The daemon releases the lock just before it exits. After "down" its process must be gone too (P3).
+    // The daemon releases the lock just before it exits. After "down" its process must be gone too
+    // (P3).
     if let Some((_, process)) = held.filter(|it| pid.is_some_and(|got| got.data == it.0)) {
         daemon::see_off(&process, LAST_BREATH);
     }

@@ -1,4 +1,5 @@
-//! The summary at the end of `run --wait`: landed and failed tasks, time, tokens, and the exit code.
+//! The summary at the end of `run --wait`: landed and failed tasks, time, tokens, and the exit
+//! code.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -25,7 +26,8 @@ struct Summary {
     waiting: usize,
     /// The time from the start to the last change.
     wall_ms: u64,
-    /// The sum of the times of all attempts, which is how long the work would have taken one after the other.
+    /// The sum of the times of all attempts, which is how long the work would have taken one after
+    /// the other.
     work_ms: u64,
     tokens: u64,
     /// The cost in millionths of a US dollar, if a price is known.
@@ -109,8 +111,8 @@ impl Summary {
 }
 
 impl Ratcheted {
-    /// Lists the tasks with a ratchet command. Work is submitted only after its ratchet command has passed, so submitted
-    /// work has passed.
+    /// Lists the tasks with a ratchet command. Work is submitted only after its ratchet command has
+    /// passed, so submitted work has passed.
     fn of(tasks: &[TaskView]) -> Option<Ratcheted> {
         let name = |it: &&TaskView| it.task.alias.clone().unwrap_or_else(|| it.task.id.to_string());
         let (passed, not): (Vec<&TaskView>, Vec<&TaskView>) = tasks
@@ -124,7 +126,8 @@ impl Ratcheted {
     }
 }
 
-/// Returns the task rows of a finished run. The fifth column has the working time, as it has while the run is followed.
+/// Returns the task rows of a finished run. The fifth column has the working time, as it has while
+/// the run is followed.
 pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
     let mut rows = super::task::rows(out, tasks);
     for (row, task) in rows.iter_mut().zip(tasks) {

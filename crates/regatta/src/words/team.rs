@@ -95,8 +95,8 @@ fn read(path: Option<&Path>) -> Result<File, Failed> {
 /// The top-level keys of a `team.toml`.
 pub(crate) const FILE_FIELDS: [&str; 4] = ["name", "lead", "member", "environments"];
 
-/// Refuses a file with unknown keys. Stored teams keep unknown fields, because a newer version may have written them, but
-/// an unknown key in a file that a person writes is a mistake.
+/// Refuses a file with unknown keys. Stored teams keep unknown fields, because a newer version may
+/// have written them, but an unknown key in a file that a person writes is a mistake.
 fn check_keys(name: &str, text: &str) -> Said {
     let source = Source::new(name, text);
     let root = tree::toml(&source).map_err(|fault| source.refuse(&[fault]))?;
@@ -163,7 +163,10 @@ fn create(app: &App, ask: TeamCreate) -> Said {
     let name = name.or(file.name).ok_or_else(|| usage("the team has no name", "add it: regatta team create NAME"))?;
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
-        usage("it is not clear which project is meant", "run the command inside a managed repository, or add --project NAME")
+        usage(
+            "it is not clear which project is meant",
+            "run the command inside a managed repository, or add --project NAME",
+        )
     })?;
     let (members, environments) = (file.member, file.environments);
     let ask = Create { name: name.clone(), project, lead: file.lead, members, environments, extra: file.extra };
@@ -176,7 +179,9 @@ fn create(app: &App, ask: TeamCreate) -> Said {
 
 fn edit(app: &App, file: Option<&Path>, name: Option<TeamName>) -> Said {
     let file = read(file)?;
-    let team = name.or(file.name).ok_or_else(|| usage("the file does not name a team", "add the name: regatta team edit NAME"))?;
+    let team = name
+        .or(file.name)
+        .ok_or_else(|| usage("the file does not name a team", "add the name: regatta team edit NAME"))?;
     let edit = Edit {
         lead: Some(file.lead),
         members: Some(file.member),
@@ -282,8 +287,8 @@ fn details(entry: &Entry) -> String {
     notes.chain(cause).chain(seen).collect()
 }
 
-/// Sends a launch and prints its outcome. The command fails if a member failed to start, and times out if a member is
-/// still starting after `waited_ms`.
+/// Sends a launch and prints its outcome. The command fails if a member failed to start, and times
+/// out if a member is still starting after `waited_ms`.
 fn launched(app: &App, kind: &'static str, call: &Call, waited_ms: u64) -> Said {
     let got: Got<TeamView> = app.call(call)?;
     let name = got.data.summary.team.clone();
@@ -316,15 +321,17 @@ fn backup(app: &App, name: TeamName, file: &Path) -> Said {
         failed("not_written", format!("could not write {}: {error}", file.display()), "name a file that does not exist")
     })?;
     let next = [format!("regatta team restore {}", file.display())];
-    app.out.answer("team.backup", &file.display().to_string(), &next, |_| format!("saved {name} in {}\n", file.display()))
+    app.out
+        .answer("team.backup", &file.display().to_string(), &next, |_| format!("saved {name} in {}\n", file.display()))
 }
 
 fn restore(app: &App, file: &Path) -> Said {
     let hint = "name a file that regatta team backup wrote";
     let text = std::fs::read(file)
         .map_err(|error| failed("no_backup", format!("could not read {}: {error}", file.display()), hint))?;
-    let backup: Backup = serde_json::from_slice(&text)
-        .map_err(|error| failed("bad_backup", format!("{} is not the backup of a team: {error}", file.display()), hint))?;
+    let backup: Backup = serde_json::from_slice(&text).map_err(|error| {
+        failed("bad_backup", format!("{} is not the backup of a team: {error}", file.display()), hint)
+    })?;
     let name = backup.team.name.clone();
     let got: Got<TeamView> = app.call(&Call::TeamRestore(wire::Restore { backup }))?;
     let next = [format!("regatta team show {name}")];

@@ -1,7 +1,9 @@
-//! The command `agent test`: starts an agent's program like an attempt, waits for a short answer, and stops it.
+//! The command `agent test`: starts an agent's program like an attempt, waits for a short answer,
+//! and stops it.
 //!
-//! The test runs in this process and not in the daemon. It denies every permission request of the program. `trials` makes
-//! sure that a test that is killed leaves no program and no directory behind.
+//! The test runs in this process and not in the daemon. It denies every permission request of the
+//! program. `trials` makes sure that a test that is killed leaves no program and no directory
+//! behind.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -30,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// How often the test prints that it is still waiting.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Follows one turn of the program. It denies all permission requests, prints progress, and stops when a signal asks this
-/// process to end.
+/// Follows one turn of the program. It denies all permission requests, prints progress, and stops
+/// when a signal asks this process to end.
 struct Listener<'a> {
     out: &'a Out,
     signals: &'a EndSignals,
@@ -104,7 +106,11 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
     let got: Got<AgentView> = app.call(&Call::Show(input::Id { id: name.to_string() }))?;
     let agent = &got.data.agent;
     if agent.runtime == Runtime::Outside {
-        return Err(failed("outside", format!("Regatta does not start {name}, so it cannot test it"), "test it where it runs"));
+        return Err(failed(
+            "outside",
+            format!("Regatta does not start {name}, so it cannot test it"),
+            "test it where it runs",
+        ));
     }
     // In attempts the daemon starts the program, so the problems that the daemon found come first.
     if let Some(problem) = got.data.problems.first() {
@@ -127,7 +133,9 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
     let signals = EndSignals::listen()?;
     let trial = Trial::begin(&data_dir)?;
     let workspace = trial.place().join("workspace");
-    std::fs::create_dir(&workspace).map_err(|it| failed("io", format!("could not create a directory for the test: {it}"), "check the directory in TMPDIR"))?;
+    std::fs::create_dir(&workspace).map_err(|it| {
+        failed("io", format!("could not create a directory for the test: {it}"), "check the directory in TMPDIR")
+    })?;
     let agents = crate::wire::agents_on_leash(&trial.place().join("data"), trial.leash(), trials::LEASH)?;
     let attempt = AttemptId(1);
     let launch = Launch {

@@ -1,7 +1,8 @@
 //! `run --from-wave`: reads a wave of quests as a plan.
 //!
-//! Each bead of the wave ends with a run of the ratchet command. This module checks that the command's program exists before
-//! anything starts. It also shows the advice of the repository's own clustering program, if there is one.
+//! Each bead of the wave ends with a run of the ratchet command. This module checks that the
+//! command's program exists before anything starts. It also shows the advice of the repository's
+//! own clustering program, if there is one.
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
@@ -65,8 +66,8 @@ fn find(program: &str, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     std::env::split_paths(path?).filter(|it| it.is_absolute()).map(|it| it.join(program)).find(runs)
 }
 
-/// Returns a line with the advice of the repository's clustering program. The advice is shown but never applied, and a
-/// failure of the program does not stop the run.
+/// Returns a line with the advice of the repository's clustering program. The advice is shown but
+/// never applied, and a failure of the program does not stop the run.
 fn advice(top: &Path) -> Option<String> {
     let program = top.join(CLUSTER);
     if !program.is_file() {

@@ -47,9 +47,9 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
             let left = left_alone(&client, &names)?;
             let which = match names[..] {
                 [] => {
-                    return app
-                        .out
-                        .answer("stop", &got.data, &["regatta status".into()], |_| format!("no mission is running{left}\n"));
+                    return app.out.answer("stop", &got.data, &["regatta status".into()], |_| {
+                        format!("no mission is running{left}\n")
+                    });
                 }
                 [_] => "the only running mission",
                 _ => "all running missions",
@@ -60,7 +60,8 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
     app.out.answer("stop", &got.data, &[next], |_| format!("{said}\n"))
 }
 
-/// Returns a line about attempts that still run although every mission was stopped, because their tasks belong to none.
+/// Returns a line about attempts that still run although every mission was stopped, because their
+/// tasks belong to none.
 fn left_alone(client: &Client, stopped: &[&str]) -> Result<String, Failed> {
     let status: Got<regatta_api::view::StatusView> = client.call(&Call::Status(input::Scope { project: None }))?;
     let at_work = |it: &&TaskView| {

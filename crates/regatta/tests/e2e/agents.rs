@@ -336,10 +336,10 @@ fn a_run_whose_agents_cannot_start_is_refused() {
     add("here", "true");
     let ran = world.run(&["run", &plan, "--agents", "gone,here"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("cannot be started")).collect();
+    let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("cannot start")).collect();
     assert_eq!(warnings.len(), 1, "the one that cannot is named: {ran:?}");
     assert!(
-        warnings[0].contains("gone cannot be started") && warnings[0].contains("`no-such-program-here`"),
+        warnings[0].contains("gone cannot start") && warnings[0].contains("`no-such-program-here`"),
         "{ran:?}"
     );
 }

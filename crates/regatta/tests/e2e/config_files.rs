@@ -75,7 +75,7 @@ fn a_broken_settings_file_changes_nothing_and_is_named() {
     let before = checks(&world);
     save(&world, "[validation\ncommands = [\"false\"]\n");
     let status = world.run(&["status"]);
-    assert!(status.code == 0 && status.out.contains("! the settings of"), "{status:?}");
+    assert!(status.code == 0 && status.out.contains("! the new settings of"), "{status:?}");
     assert!(status.out.contains("regatta.toml"), "{status:?}");
     let faults = world.json(&["status"])["config_faults"].clone();
     assert_eq!(faults.as_array().map(Vec::len), Some(1), "{faults}");

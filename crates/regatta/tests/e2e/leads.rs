@@ -254,7 +254,7 @@ fn a_mission_by_hand_is_started_paused_and_cancelled() {
     assert!(first["lead"]["name"].as_str().unwrap().starts_with("shop-dev/lead-"), "{first}");
     world.json(&["mission", "start", "another"]);
     let list = world.ok(&["mission", "list"]);
-    assert!(list.contains("number 1 in line"), "{list}");
+    assert!(list.contains("queued, position 1"), "{list}");
     let status = world.ok(&["status"]);
     assert!(status.contains("in line for a lead, number 1"), "{status}");
     assert!(

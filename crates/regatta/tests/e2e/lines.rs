@@ -262,7 +262,7 @@ fn work_is_watched_landed_and_stopped() {
     assert_eq!(world.json(&["stop"]), json!([]), "nothing runs");
     // Without a plan, without a terminal and without --yes nothing is started that nobody named.
     let error = world.refused(&["run", "--agents", "scripted"], 2);
-    assert!(error["message"].as_str().unwrap().contains("1 task that nobody started yet: T1"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("1 task without a mission: T1"), "{error}");
     assert!(error["hint"].as_str().unwrap().contains("regatta run --yes"), "{error}");
     assert_eq!(world.json(&["show", "T1"])["mission"], json!(null));
     let plan = world.plan(

@@ -338,7 +338,7 @@ fn l6_a_lead_lands_its_workspace_under_its_own_claim() {
     let held = || world.ok(&["why", &other.task]).contains("workspace://shop/default is held by");
     assert!(until(LONG, held), "{}", world.ok(&["why", &other.task]));
     let why = world.ok(&["why", &other.task]);
-    assert!(why.contains("regatta claim list") && !why.contains("fewer files"), "fewer files free no trunk: {why}");
+    assert!(why.contains("regatta claim list") && !why.contains("list only files"), "fewer files free no trunk: {why}");
     let before = world.trunk();
     let error = world.refused(&["land", "--now", &hers.task, "--claim", &claim, "--token", "1"], 5);
     assert_eq!((error["code"].as_str().unwrap(), world.trunk()), ("stale_token", before), "{error}");

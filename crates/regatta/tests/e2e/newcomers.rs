@@ -101,8 +101,8 @@ fn no_program_names_the_installation_and_the_rehearsal() {
 
     let ran = machine.run(&["doctor"]);
     assert_eq!(ran.code, 0);
-    assert!(ran.out.contains("! providers  no program of an agent is installed"), "{}", ran.out);
-    assert!(!ran.out.contains("all is well"), "{}", ran.out);
+    assert!(ran.out.contains("! providers  no agent program is installed"), "{}", ran.out);
+    assert!(!ran.out.contains("no problems"), "{}", ran.out);
 }
 
 /// A plan without scripts is refused before it is shown, with a script that fits its first task and lands.
@@ -117,7 +117,7 @@ fn a_rehearsal_without_scripts_is_refused_at_once_with_a_script_that_lands() {
     let ran = machine.run(&["run", &plan, "--agents", "scripted", "--wait"]);
     assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{ran:?}");
     assert!(
-        ran.err.starts_with("error: \"Add a limiter\" has no script, and its agent is a scripted one\n"),
+        ran.err.starts_with("error: \"Add a limiter\" has no script, but its agent is a scripted agent\n"),
         "{}",
         ran.err
     );

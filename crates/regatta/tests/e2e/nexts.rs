@@ -175,7 +175,7 @@ fn finished_work_is_looked_at_and_sent_back() {
     let since = world.ok(&["diff", "T1", "--since-review", "--stat"]);
     assert_eq!(since, "b.txt  +1  -1\n", "only what is different since");
     let landed = world.ok(&["land", "T1", "--wait"]);
-    assert!(landed.contains(" on main · regatta undo T1 takes it back"), "{landed}");
+    assert!(landed.contains(" on main · to add a revert: regatta undo T1"), "{landed}");
 }
 
 /// J5: what landed can be listed and taken back by its task or its commit; what is asked twice is refused in words.
@@ -195,7 +195,7 @@ fn what_landed_is_taken_back_by_its_commit() {
     assert_eq!((&neither["code"], &neither["message"]), (&json!("no_such_commit"), &json!(message)));
     let undone = world.ok(&["undo", &commit[..8].to_uppercase(), "--wait"]);
     assert!(
-        undone.contains("took T1 back: T2 landed its revert as ") && !world.repo.join("b.txt").exists(),
+        undone.contains("reverted T1: T2 landed the revert as ") && !world.repo.join("b.txt").exists(),
         "{undone}"
     );
     let queue = world.json(&["queue"]);

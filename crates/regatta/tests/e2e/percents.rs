@@ -69,7 +69,7 @@ fn d11_a_row_that_cannot_be_read_is_named_and_the_rest_goes_on() {
     assert!(claimed(&world).iter().any(|uri| uri.ends_with("/kept")));
     assert!(!claimed(&world).iter().any(|uri| uri.ends_with("/lost")));
     let status = world.ok(&["status"]);
-    assert!(status.contains("the store cannot read row") && status.contains("of its table claims"), "{status}");
+    assert!(status.contains("! row ") && status.contains("of table claims in the store is unreadable"), "{status}");
     assert_eq!(world.json(&["status"])["unreadable"][0]["table"], "claims");
     let doctor = world.run(&["doctor"]);
     assert!(doctor.code == 1 && doctor.out.contains("of its table claims cannot be read"), "{doctor:?}");

@@ -1,9 +1,11 @@
-//! Draws a graph in a terminal: one line of text for each row of the layout, with edges from left to right.
+//! Draws a graph in a terminal: one line of text for each row of the layout, with edges from left
+//! to right.
 //!
-//! Between two columns of boxes is a gutter for the edges. Boxes on its left that lead to the same boxes on its right share
-//! one bus: their edges meet in one vertical line and leave it together. Two buses must not share a stretch of a line,
-//! because they would look like one. If that cannot be avoided, a bus uses a free line below its boxes, and then every row
-//! has two lines. Where two lines cross, the vertical one is on top.
+//! Between two columns of boxes is a gutter for the edges. Boxes on its left that lead to the same
+//! boxes on its right share one bus: their edges meet in one vertical line and leave it together.
+//! Two buses must not share a stretch of a line, because they would look like one. If that cannot
+//! be avoided, a bus uses a free line below its boxes, and then every row has two lines. Where two
+//! lines cross, the vertical one is on top.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,7 +87,8 @@ pub(super) fn picture(out: &Out, it: &GraphView, room: usize) -> Option<String> 
             of += 1;
             sheet.draw(bus, gutter, of);
             for row in &bus.from {
-                // The line starts after the box's text. An edge that only passes this column runs through the box's place.
+                // The line starts after the box's text. An edge that only passes this column runs
+                // through the box's place.
                 let text = at.get(&(column, *row)).map_or(0, |it| width(&cells[*it]) + 1);
                 sheet.across(row * step, start + text..gutter.0 + 1, bus.leaves_heavy(*row), of);
             }
@@ -117,7 +120,8 @@ pub(super) fn picture(out: &Out, it: &GraphView, room: usize) -> Option<String> 
     Some(text.trim_end().to_owned() + "\n")
 }
 
-/// Returns a box's sign and id, such as `✓ T1`, or only the sign if the box stands for several tasks.
+/// Returns a box's sign and id, such as `✓ T1`, or only the sign if the box stands for several
+/// tasks.
 fn name(out: &Out, it: &NodeView) -> String {
     match it.tasks[..] {
         [one] => format!("{} {one}", out.look(&it.word).0),
@@ -133,7 +137,8 @@ fn shown(it: &NodeView, (name, label): &(String, String), boxes: &[usize]) -> St
     format!("{name} {label}").trim_end().to_owned()
 }
 
-/// Returns the text of a box in colours: sign and id in the colour of the state, everything bold on the longest path.
+/// Returns the text of a box in colours: sign and id in the colour of the state, everything bold on
+/// the longest path.
 fn painted(out: &Out, it: &NodeView, text: &str, name: usize) -> String {
     let name = head(text, name);
     let (bold, rest) = (if it.critical { "1;" } else { "" }, &text[name.len()..]);
@@ -152,7 +157,8 @@ fn heads(out: &Out, starts: &[usize], boxes: &[usize]) -> String {
     out.paint(&text, "2") + "\n"
 }
 
-/// Returns the width of each column's boxes: their preferred widths, reduced until the picture fits.
+/// Returns the width of each column's boxes: their preferred widths, reduced until the picture
+/// fits.
 fn box_widths(it: &GraphView, texts: &[(String, String)], room: usize) -> Option<Vec<usize>> {
     let (mut least, mut like) = (vec![2; it.columns as usize], vec![2; it.columns as usize]);
     for (node, (name, label)) in it.nodes.iter().zip(texts) {
@@ -193,8 +199,9 @@ fn buses(it: &GraphView, right: u32) -> Vec<Bus> {
     all
 }
 
-/// Assigns each bus a track for its vertical line. A bus that leaves on a row on which another bus arrives must turn first.
-/// If that requirement is circular, one bus uses the free line below. Returns true if a bus uses the free line.
+/// Assigns each bus a track for its vertical line. A bus that leaves on a row on which another bus
+/// arrives must turn first. If that requirement is circular, one bus uses the free line below.
+/// Returns true if a bus uses the free line.
 fn lay(buses: &mut [Bus]) -> bool {
     let waits = |buses: &[Bus], at: usize, done: &[bool]| {
         (0..buses.len()).any(|other| other != at && !done[other] && before(&buses[other], &buses[at]))
@@ -226,12 +233,14 @@ fn lay(buses: &mut [Bus]) -> bool {
     buses.iter().any(|it| it.below)
 }
 
-/// Returns true if `one` must turn before `other`, because it leaves on a row on which the other one arrives.
+/// Returns true if `one` must turn before `other`, because it leaves on a row on which the other
+/// one arrives.
 fn before(one: &Bus, other: &Bus) -> bool {
     !one.below && !one.straight() && one.from.iter().any(|it| other.to.contains(it))
 }
 
-/// Returns a gutter's width: one space, two per track, an arrow and a space; or two spaces if it has no edges.
+/// Returns a gutter's width: one space, two per track, an arrow and a space; or two spaces if it
+/// has no edges.
 fn gutter_width(buses: &[Bus]) -> usize {
     let tracks = buses.iter().filter_map(|it| it.track).max().map_or(0, |it| it + 1);
     if buses.is_empty() { 2 } else { 4 + 2 * tracks }

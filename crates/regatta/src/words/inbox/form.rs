@@ -1,4 +1,5 @@
-//! Questions of agents that are forms. The terminal asks for each field, and shows the whole answer before sending it.
+//! Questions of agents that are forms. The terminal asks for each field, and shows the whole answer
+//! before sending it.
 
 use regatta_api::view::InboxView;
 use serde_json::{Map, Number, Value};
@@ -22,7 +23,9 @@ pub(super) fn fill(
         loop {
             match (ask(&prompt(name, field, needed))?, needed) {
                 (None, true) => {
-                    let Some(again) = ask("this field is required; press Enter to give up, or type anything to try again: ")? else {
+                    let Some(again) =
+                        ask("this field is required; press Enter to give up, or type anything to try again: ")?
+                    else {
                         return Ok(None);
                     };
                     drop(again);
