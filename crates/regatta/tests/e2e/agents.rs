@@ -338,10 +338,7 @@ fn a_run_whose_agents_cannot_start_is_refused() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("cannot start")).collect();
     assert_eq!(warnings.len(), 1, "the one that cannot is named: {ran:?}");
-    assert!(
-        warnings[0].contains("gone cannot start") && warnings[0].contains("`no-such-program-here`"),
-        "{ran:?}"
-    );
+    assert!(warnings[0].contains("gone cannot start") && warnings[0].contains("`no-such-program-here`"), "{ran:?}");
 }
 
 /// A task without a script is its own fault: the scripted agent goes on with the next one.

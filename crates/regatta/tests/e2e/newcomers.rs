@@ -79,8 +79,7 @@ fn no_program_names_the_installation_and_the_rehearsal() {
     assert!(!said.contains("router"), "{said}");
     assert!(said.contains("chat    regatta msg send shop '!help' lists what you can ask for"), "{said}");
     let said = machine.ok(&["provider"]);
-    let first =
-        "not installed; each can be installed with:\n  claude          npm install -g @agentclientprotocol/";
+    let first = "not installed; each can be installed with:\n  claude          npm install -g @agentclientprotocol/";
     assert!(said.starts_with(first), "{said}");
 
     let ran = machine.run(&["agent", "add", "claude-1", "--preset", "claude", "--max-tasks", "2"]);

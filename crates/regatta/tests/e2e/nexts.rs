@@ -194,10 +194,7 @@ fn what_landed_is_taken_back_by_its_commit() {
     let message = "there is no task T99887766, and no task landed as commit 99887766";
     assert_eq!((&neither["code"], &neither["message"]), (&json!("no_such_commit"), &json!(message)));
     let undone = world.ok(&["undo", &commit[..8].to_uppercase(), "--wait"]);
-    assert!(
-        undone.contains("reverted T1: T2 landed the revert as ") && !world.repo.join("b.txt").exists(),
-        "{undone}"
-    );
+    assert!(undone.contains("reverted T1: T2 landed the revert as ") && !world.repo.join("b.txt").exists(), "{undone}");
     let queue = world.json(&["queue"]);
     assert!(queue[0]["usual_ms"].is_u64(), "how long one takes: {queue}");
     assert_eq!(world.json(&["undo"])[0]["task"], json!("T2"));

@@ -97,7 +97,10 @@ fn stop_says_whom_it_leaves_at_work() {
     world.ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
     poll(&world, "zoe");
     let said = world.ok(&["stop"]);
-    assert!(said.starts_with("no mission is running\nstill running, because they belong to no mission: T1 (zoe)"), "{said}");
+    assert!(
+        said.starts_with("no mission is running\nstill running, because they belong to no mission: T1 (zoe)"),
+        "{said}"
+    );
     assert!(said.contains("regatta stop T1"), "{said}");
     assert_eq!(world.json(&["show", "T1"])["word"], "working");
 }

@@ -176,7 +176,9 @@ fn the_inbox_is_gone_through_by_key() {
     let walk = format!("{} inbox -i; echo before the screen", env!("CARGO_BIN_EXE_regatta"));
     tmux.enters(&walk);
     let card = tmux.waits_for("s skip   q quit");
-    for text in ["Q1 question  T1 scripted", "Keep the old flag?", "1 keep   2 remove   3 reply with a text   4 decline"] {
+    for text in
+        ["Q1 question  T1 scripted", "Keep the old flag?", "1 keep   2 remove   3 reply with a text   4 decline"]
+    {
         assert!(card.contains(text), "{text:?}:\n{card}");
     }
     tmux.presses("Enter");
