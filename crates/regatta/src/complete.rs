@@ -152,6 +152,7 @@ impl<'a> Position<'a> {
     }
 }
 
+/// Returns true if an option needs a value.
 fn takes_value(arg: &Arg) -> bool {
     arg.get_num_args().map_or(arg.get_action().takes_values(), |range| range.takes_values())
 }

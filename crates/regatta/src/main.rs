@@ -25,7 +25,7 @@ mod project_files; // applying regatta.toml whenever it is saved
 mod runner; // running attempts for a daemon on another machine
 mod schema; // JSON Schemas of inputs and answers
 mod secure; // TLS to a daemon on another machine
-mod settings; // flag > environment > regatta.toml > config.toml > default
+mod settings; // settings: flag > environment > regatta.toml > config.toml > default
 #[cfg(test)]
 mod settings_page; // the test that docs/settings.md is complete
 mod trials; // records of running `agent test` programs

@@ -16,6 +16,7 @@ use crate::out::{Failed, Said, fit, plain, table, usage};
 use super::App;
 use super::setup::words_of;
 
+/// Runs `regatta agent`.
 pub(super) fn agent(app: &App, word: AgentWord) -> Said {
     match word {
         AgentWord::Add(ask) => {
@@ -52,7 +53,9 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
             let ask = input::AgentClose { name: name.clone(), reason: because };
             let got: Got<AgentView> = app.call(&Call::AgentClose(ask))?;
             let next = [format!("regatta agent add {name} …")];
-            app.out.answer("agent.close", &got.data, &next, |_| format!("{name} is offline until it registers again\n"))
+            app.out.answer("agent.close", &got.data, &next, |_| {
+                format!("closed {name}: it gets no work until it registers again\n")
+            })
         }
         AgentWord::Rm { name } => {
             let _done: Got<String> = app.call(&Call::AgentRm(input::Name { name: name.clone() }))?;
@@ -153,6 +156,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
     })
 }
 
+/// Returns the runtime that a preset uses.
 fn drive(preset: &Preset) -> RuntimeArg {
     match preset.drive {
         Drive::Acp => RuntimeArg::Acp,
@@ -322,6 +326,7 @@ fn draw_providers(providers: &[ProviderLine], window: Option<usize>) -> String {
     text
 }
 
+/// Describes the sign-in of a program.
 fn signed_in(it: &Found) -> &'static str {
     match &it.sign_in {
         SignIn::Key(_) => "by key",

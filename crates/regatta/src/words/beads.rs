@@ -44,6 +44,7 @@ struct Board {
 }
 
 impl Board {
+    /// Reads all tasks of a project.
     fn read(client: &Client, project: Option<ProjectName>) -> Result<Board, Failed> {
         let call = Call::TaskList(input::TaskList { project, mission: None, status: vec![], all: true, limit: 0 });
         let got: Got<Vec<TaskView>> = client.call(&call)?;
@@ -63,10 +64,12 @@ impl Board {
     }
 }
 
+/// Returns a task's issue id: its alias, or its own id.
 fn name(it: &TaskView) -> String {
     it.task.alias.clone().unwrap_or_else(|| it.task.id.to_string())
 }
 
+/// Runs `regatta task import --beads`.
 pub(super) fn import(app: &App, file: &Path) -> Said {
     let source = load(file)?;
     let found = beads::read(&source).map_err(|it| source.refuse(&it))?;
@@ -154,6 +157,7 @@ fn in_order(found: &[Bead]) -> Vec<&Bead> {
     order.into_iter().map(|it| &found[it]).collect()
 }
 
+/// Adds a task for an issue.
 fn add(client: &Client, project: Option<ProjectName>, bead: &Bead, blocked_by: Vec<TaskId>) -> Result<TaskId, Failed> {
     let held = match &bead.stand {
         Stand::Held(reason) => Some(reason.clone()),
@@ -266,6 +270,7 @@ struct Exported {
     lines: usize,
 }
 
+/// Runs `regatta task export --beads`.
 pub(super) fn export(app: &App, all: bool, file: Option<&Path>) -> Said {
     let old = file.filter(|it| it.exists()).map(load).transpose()?;
     if let Some(source) = &old {

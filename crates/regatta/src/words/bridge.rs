@@ -10,6 +10,7 @@ use crate::out::{Said, ago, failed, fit, line, table, window_width};
 
 use super::App;
 
+/// Runs `regatta bridge`.
 pub(super) fn bridge(app: &App, word: BridgeWord) -> Said {
     let pause = |agent, service: Option<crate::args::ServiceName>, paused| {
         let ask = input::BridgePause { agent, service: service.map(Into::into), paused };
@@ -62,6 +63,7 @@ pub(crate) fn state(it: &BridgeView) -> String {
     }
 }
 
+/// Draws bridges as a table.
 pub(crate) fn draw(all: &[BridgeView]) -> String {
     if all.is_empty() {
         return "no bridges\n".into();
@@ -107,6 +109,7 @@ fn test(app: &App, agent: Option<&regatta_core::ids::AgentName>) -> Said {
     }
 }
 
+/// Draws conversations as a table.
 pub(crate) fn conversations(all: &[ConversationLineView], window: Option<usize>) -> String {
     if all.is_empty() {
         return "no conversations\n".into();
@@ -125,6 +128,7 @@ pub(crate) fn conversations(all: &[ConversationLineView], window: Option<usize>)
     fit(&rows.collect::<Vec<_>>(), window)
 }
 
+/// Sends a call about a conversation and prints the conversation.
 fn show(app: &App, call: Call) -> Said {
     let got: Got<Conversation> = app.call(&call)?;
     let it = &got.data;

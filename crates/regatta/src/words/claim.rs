@@ -12,6 +12,7 @@ use crate::out::{Failed, Said, ago, line, table};
 
 use super::App;
 
+/// Runs `regatta claim`.
 pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
     match word {
         ClaimWord::Acquire { uris, agent, ttl, shared, wait, memo } => {
@@ -67,6 +68,7 @@ pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
     }
 }
 
+/// Draws claims, the claims of running work, and waiting requests as a table.
 fn draw(claims: &ClaimsView) -> String {
     if claims.held.is_empty() && claims.by_work.is_empty() && claims.waiting.is_empty() {
         return "no claims\n".into();

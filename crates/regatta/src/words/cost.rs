@@ -14,6 +14,7 @@ use crate::out::{Said, fit, line, window_width};
 use super::App;
 use super::see::minute;
 
+/// Runs `regatta cost`.
 pub(super) fn cost(app: &App, by: CostBy, since: Option<u32>) -> Said {
     let client = app.client()?;
     let by = match by {
@@ -64,6 +65,7 @@ fn name(it: &CostRow) -> String {
     }
 }
 
+/// Returns a row of the table.
 fn cells(name: &str, sum: &Sum) -> Vec<String> {
     let usage = &sum.spent.usage;
     // Many programs report tokens only at the end of a turn, and some never. Without a report the

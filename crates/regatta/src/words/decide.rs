@@ -27,10 +27,12 @@ fn reach(it: ReachArg) -> Reach {
     }
 }
 
+/// Runs `regatta allow`.
 pub(super) fn allow(app: &App, ask: &Allow) -> Said {
     decide(app, "allow", (ask.id, ask.all), Answer::Allow, reach(ask.reach))
 }
 
+/// Runs `regatta deny`.
 pub(super) fn deny(app: &App, ask: &Deny) -> Said {
     decide(app, "deny", (ask.id, ask.all), Answer::Deny { words: ask.because.clone() }, reach(ask.reach))
 }
@@ -66,6 +68,7 @@ pub(super) fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), ans
     })
 }
 
+/// Runs `regatta tell`.
 pub(super) fn tell(app: &App, id: &str, words: &[String]) -> Said {
     let ask = input::Said { id: id.to_owned(), text: words.join(" ") };
     let got: Got<serde_json::Value> = app.call(&Call::Tell(ask))?;
@@ -81,6 +84,7 @@ pub(super) fn tell(app: &App, id: &str, words: &[String]) -> Said {
     )
 }
 
+/// Runs `regatta pause`.
 pub(super) fn pause(app: &App, id: &str, because: &str) -> Said {
     let got: Got<TaskView> = app.call(&Call::Pause(input::Said { id: id.to_owned(), text: because.to_owned() }))?;
     let task = got.data.task.id;
@@ -88,6 +92,7 @@ pub(super) fn pause(app: &App, id: &str, because: &str) -> Said {
     app.out.answer("pause", &got.data, &[format!("regatta resume {task}")], |_| format!("{task} is paused{why}\n"))
 }
 
+/// Runs `regatta resume`.
 pub(super) fn resume(app: &App, ids: &[String]) -> Said {
     let client = app.client()?;
     let mut resumed: Vec<serde_json::Value> = Vec::new();
@@ -102,6 +107,7 @@ pub(super) fn resume(app: &App, ids: &[String]) -> Said {
     }
 }
 
+/// Runs `regatta retry`.
 pub(super) fn retry(app: &App, task: TaskId) -> Said {
     let got: Got<TaskView> = app.call(&Call::Retry(input::Id { id: task.to_string() }))?;
     let again = got.data.task.id;
@@ -273,6 +279,7 @@ pub(crate) fn rules(all: &[Rule]) -> String {
     table(&all.iter().map(|it| vec![it.id.to_string(), plain(&it.describe())]).collect::<Vec<_>>())
 }
 
+/// Runs `regatta policy`.
 pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
     match word {
         PolicyWord::List => {
@@ -312,6 +319,7 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
     }
 }
 
+/// Runs `regatta budget`.
 pub(super) fn budget(app: &App, word: BudgetWord) -> Said {
     let (kind, got): (&str, Got<BudgetsView>) = match word {
         BudgetWord::List => ("budget.list", app.call(&Call::BudgetList(input::Spent { days: 0 }))?),
@@ -356,6 +364,7 @@ pub(super) fn spent(it: &Spend) -> String {
     format!("{money}{tokens} · {} turns · {} attempts · {}", it.turns, it.attempts, seconds(it.wall_ms))
 }
 
+/// Lists the limits of a budget in one line.
 fn ceiling(it: &Ceiling) -> String {
     let parts = [
         it.micro_usd.map(budget::dollars),

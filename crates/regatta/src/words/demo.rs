@@ -120,7 +120,7 @@ blocked_by = ["fallback"]
 script = [{ write = { path = "CHANGELOG.md", text = "# Changes\n\n- French and German\n- English as the fallback\n" } }]
 "##;
 
-/// What the demo did, for programs.
+/// The result of the demo, for `--json`.
 #[derive(Serialize)]
 struct Outcome {
     repo: String,
@@ -130,10 +130,11 @@ struct Outcome {
     seconds: f64,
     url: Option<String>,
     data_dir: String,
-    /// How much is left for a person to decide.
+    /// The number of decisions that wait for a person.
     needs_you: usize,
 }
 
+/// Runs `regatta demo`.
 pub(super) fn demo(app: &App, ask: &Demo) -> Said {
     let began = Instant::now();
     let place = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
@@ -349,6 +350,7 @@ impl Open {
     }
 }
 
+/// Returns the choices of a permission request.
 fn ask_permission() -> String {
     numbered(&["allow".to_owned(), "deny".to_owned()])
 }
@@ -409,6 +411,7 @@ struct Told {
     web: Option<String>,
 }
 
+/// Prints the result of the demo and the next steps.
 fn said_goodbye(app: &App, ask: &Demo, kept: Option<&Path>, told: &Told) -> Said {
     let it = &told.outcome;
     let shell = format!("export REGATTA_DATA_DIR={} && cd {}", it.data_dir, it.repo);

@@ -16,6 +16,7 @@ use crate::pager;
 
 use super::App;
 
+/// Runs `regatta diff`.
 pub(super) fn diff(app: &App, ask: &args::Diff) -> Said {
     let client = app.client()?;
     let got: Got<DiffView> =
@@ -206,6 +207,7 @@ fn put_down(
     Ok(Some(file))
 }
 
+/// Runs `regatta revise`.
 pub(super) fn revise(app: &App, ask: &args::Revise) -> Said {
     let id = ask.id;
     let client = app.client()?;

@@ -43,6 +43,7 @@ fn check(id: &str, level: Level, text: impl Into<String>, fix: impl Into<String>
     CheckLine { id: id.to_owned(), level, text: text.into(), fix: fix.into() }
 }
 
+/// Runs `regatta doctor`. It fails if a check is bad.
 pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
     let mut checks = vec![git_program()];
     let mut has_agents = false;
@@ -164,6 +165,7 @@ fn disk(dir: &Path) -> CheckLine {
     }
 }
 
+/// Checks a repository: it needs a commit, and uncommitted changes delay landings.
 fn repository(id: &str, path: &Path, data_dir: &Path) -> CheckLine {
     match wire::git(data_dir).inspect(path) {
         Err(error) => check(id, Level::Warn, error.what, error.hint),
@@ -433,6 +435,7 @@ fn providers(has_agents: bool) -> Vec<CheckLine> {
     checks
 }
 
+/// Checks an installed agent program of a provider.
 fn provided(provider: &str, found: &Found) -> CheckLine {
     let version = found.version.as_deref().unwrap_or("unknown version");
     let name = found.preset.name;

@@ -156,6 +156,7 @@ fn give_up(app: &App, client: &Client, (mission, project): (MissionId, &ProjectN
     Ok(())
 }
 
+/// Edits a task.
 fn set(client: &Client, task: TaskId, edit: Edit) -> Result<(), Failed> {
     let _set: Got<TaskView> = client.call(&Call::TaskSet(input::TaskSet { task, edit, script: None }))?;
     Ok(())

@@ -14,6 +14,7 @@ use super::App;
 /// The width of a picture if standard output is not a terminal.
 const PAGE: usize = 160;
 
+/// Runs `regatta graph`.
 pub(super) fn graph(app: &App, ask: &Graph) -> Said {
     let client = app.client()?;
     let project = if ask.id.is_none() { app.project(&client)? } else { None };

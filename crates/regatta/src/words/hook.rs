@@ -12,6 +12,7 @@ use crate::out::{Said, ago, line, plain, table, usage};
 
 use super::App;
 
+/// Runs `regatta hook`.
 pub(super) fn hook(app: &App, word: HookWord) -> Said {
     match word {
         HookWord::Add(ask) => add(app, *ask),
@@ -50,6 +51,7 @@ pub(super) fn hook(app: &App, word: HookWord) -> Said {
     }
 }
 
+/// Runs `regatta hook add`.
 fn add(app: &App, ask: HookAdd) -> Said {
     let trigger = match (ask.event, ask.on_free) {
         (Some(kind), _) => Trigger::Event { kind },

@@ -19,6 +19,7 @@ use super::App;
 use super::decide::decide;
 use super::see::hour;
 
+/// Runs `regatta inbox`.
 pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
     match &ask.word {
         Some(InboxWord::Snooze { id, time }) => return snooze(app, id, Some(*time)),
@@ -74,6 +75,7 @@ pub(super) fn steps(it: &InboxView, same: bool) -> Vec<String> {
     }
 }
 
+/// Snoozes an item for `ms`, or wakes it without a time.
 fn snooze(app: &App, id: &Item, ms: Option<u64>) -> Said {
     let got: Got<Option<InboxView>> = app.call(&Call::InboxSnooze(input::Snooze { id: id.clone(), ms }))?;
     let until = got.data.as_ref().and_then(|it| it.snoozed_until_wall);
@@ -217,6 +219,7 @@ fn numbered(it: &InboxView, text: &str) -> String {
     nth.and_then(|nth| it.choices.get(nth)).cloned().unwrap_or_else(|| text.to_owned())
 }
 
+/// Returns the first word of an item's first choice, for an example.
 fn first_word(it: &InboxView) -> String {
     it.ways.first().map_or(String::new(), |it| it.choice.split(' ').next().unwrap_or_default().to_owned())
 }

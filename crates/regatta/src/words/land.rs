@@ -14,6 +14,7 @@ use crate::client::{Client, Got};
 use crate::follow;
 use crate::out::{Failed, Said, ago, line, span, table, usage};
 
+/// Runs `regatta land`.
 pub(super) fn land(app: &App, id: TaskId, wait: bool, first: bool) -> Said {
     let client = app.client()?;
     let got: Got<TaskView> =
@@ -98,6 +99,7 @@ fn left(queue: &QueueView, it: &LandingView) -> Option<String> {
     (due > now).then(|| format!("lands in about {}", span((due - now).max(1_000))))
 }
 
+/// Runs `regatta queue`.
 pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
     if let Some(QueueWord::Hold { unexpected, .. }) = &word
         && let Some(first) = unexpected.first()
@@ -182,6 +184,7 @@ impl Merge {
         }
     }
 
+    /// Draws the merge status table.
     pub(super) fn table(merges: &[Merge]) -> String {
         let head = ["BRANCH", "STATUS", "CONFLICTS", "FIX-UPS"].map(str::to_owned).to_vec();
         let rows = merges
@@ -268,6 +271,7 @@ fn drawn(it: &QueueView, unicode: bool) -> String {
     text + &table(&waiting.chain(recent).collect::<Vec<_>>())
 }
 
+/// Runs `regatta drop`.
 pub(super) fn drop_work(app: &App, id: TaskId, because: String) -> Said {
     let got: Got<TaskView> = app.call(&Call::Drop(input::Said { id: id.to_string(), text: because }))?;
     let kept = got.data.task.submission.as_ref().map(|it| it.commit.as_str()[..10].to_owned());

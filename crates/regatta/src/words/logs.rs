@@ -47,14 +47,16 @@ pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Failed>
     }
 }
 
+/// Returns a task's last attempt.
 fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, Failed> {
     let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
     let last = got.data.attempts.last().map(|attempt| attempt.id);
     last.ok_or_else(|| {
-        failed("no_such_attempt", format!("{task} has had no attempt yet"), format!("see why: regatta why {task}"))
+        failed("no_such_attempt", format!("{task} has no attempt yet"), format!("see why: regatta why {task}"))
     })
 }
 
+/// Runs `regatta logs`.
 pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
     let client = app.client()?;
     let attempt = attempt_of(&client, id)?;

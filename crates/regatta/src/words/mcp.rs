@@ -20,6 +20,7 @@ const AT_ONCE: usize = 32;
 /// The maximum length of a line in bytes.
 const LONGEST: u64 = 8 * 1024 * 1024;
 
+/// Runs `regatta mcp` until standard input ends.
 pub(super) fn mcp(app: &App) -> Said {
     let client = app.client()?;
     let client = Arc::new(match std::env::var("REGATTA_TOKEN") {

@@ -55,6 +55,7 @@ struct Swap {
     new: Option<HookId>,
 }
 
+/// Runs `regatta migrate`.
 pub(super) fn migrate(app: &App, ask: &Migrate) -> Said {
     let client = app.client()?;
     let project = app
@@ -181,6 +182,7 @@ fn record(app: &App, project: &ProjectName) -> Result<PathBuf, Failed> {
     Ok(app.data_dir()?.join("migrations").join(format!("{project}.json")))
 }
 
+/// Makes the changes of a migration, and records each step for `--undo`.
 fn apply(app: &App, client: &Client, project: &ProjectName, change: &mut Change) -> Result<(), Failed> {
     let file = record(app, project)?;
     keep(&file, change)?; // first, so that the old state can be restored even after a crash
@@ -200,6 +202,7 @@ fn apply(app: &App, client: &Client, project: &ProjectName, change: &mut Change)
     Ok(())
 }
 
+/// Runs `regatta migrate --undo`.
 fn undo(app: &App, client: &Client, project: &ProjectName) -> Said {
     let file = record(app, project)?;
     let text = match fs::read_to_string(&file) {
@@ -286,6 +289,7 @@ pub(super) fn router(project: &ProjectName, old: Option<&Hook>) -> Result<input:
     })
 }
 
+/// Writes the record of a migration. A rename replaces the old record completely or not at all.
 fn keep(file: &Path, change: &Change) -> Result<(), Failed> {
     let text =
         serde_json::to_string_pretty(change).map_err(|it| failed("bug", it.to_string(), "please report this"))?;

@@ -11,12 +11,13 @@ use crate::out::{Failed, Out, Said, line, plain, table, usage};
 
 use super::App;
 
+/// Runs `regatta mission`.
 pub(super) fn mission(app: &App, word: MissionWord) -> Said {
     match word {
         MissionWord::Start { goal, agent, task } => {
             let client = app.client()?;
             let project = app.project(&client)?;
-            let goal = goal.or_else(|| task.map(|it| format!("See to {it}"))).unwrap_or_default();
+            let goal = goal.or_else(|| task.map(|it| format!("Work on {it}"))).unwrap_or_default();
             let got: Got<MissionView> =
                 client.call(&Call::MissionAsk(input::MissionAsk { project, goal, agent, task }))?;
             let it = &got.data.mission;
@@ -141,6 +142,7 @@ fn show(app: &App, view: &MissionView) -> Said {
     app.out.answer("mission.show", view, &next, |out| picture(out, view))
 }
 
+/// Draws a mission with its goal, lead, spending and tasks.
 fn picture(out: &Out, view: &MissionView) -> String {
     let it = &view.mission;
     let mut text = format!("{}  {}\n", it.id, line(&it.title));
@@ -169,6 +171,7 @@ fn picture(out: &Out, view: &MissionView) -> String {
     text + &table(&super::task_rows(out, &view.tasks))
 }
 
+/// Runs `regatta guide`.
 pub(super) fn guide(app: &App, name: Option<&str>) -> Said {
     let view = |it: &guide::Guide| GuideView { name: it.name.into(), title: it.title.into(), text: it.text.into() };
     let Some(name) = name else {

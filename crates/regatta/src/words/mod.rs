@@ -87,10 +87,12 @@ impl App {
         })
     }
 
+    /// Returns the data directory of the fleet.
     pub(crate) fn data_dir(&self) -> Result<PathBuf, Failed> {
         Ok(settings::data_dir()?.0)
     }
 
+    /// Returns the value of `--timeout`.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.global.timeout.map(Duration::from_millis)
     }

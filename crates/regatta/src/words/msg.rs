@@ -16,6 +16,7 @@ use super::App;
 /// How long one call of `msg watch` waits for a message before the next call.
 const WATCH_MS: u64 = 60_000;
 
+/// Runs `regatta msg`.
 pub(super) fn msg(app: &App, word: MsgWord) -> Said {
     match word {
         MsgWord::Send { channel, text, labels, agent, reply_to, attach } => {
@@ -126,6 +127,7 @@ fn watch(app: &App, filter: Filter, after: Option<MessageId>) -> Said {
     }
 }
 
+/// Runs `regatta msg attachment`.
 fn attachment(app: &App, message: MessageId, nth: usize, out: Option<PathBuf>) -> Said {
     let got: Got<AttachmentView> = app.call(&Call::MsgAttachment(input::MsgAttachment { message, nth }))?;
     let it = &got.data;
@@ -155,6 +157,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     pairs.map(|it| u8::try_from(digit(it[0])? * 16 + digit(*it.get(1)?)?).ok()).collect()
 }
 
+/// Formats messages with their labels and attachments.
 fn draw(messages: &[MessageView]) -> String {
     messages
         .iter()

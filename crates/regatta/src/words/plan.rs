@@ -8,6 +8,7 @@ use crate::plan;
 
 use super::App;
 
+/// Runs `regatta plan`.
 pub(super) fn plan(app: &App, word: &PlanWord) -> Said {
     match word {
         PlanWord::Check { file } => check(app, file),

@@ -13,6 +13,7 @@ use crate::{command_line, complete, wire};
 
 use super::App;
 
+/// Runs `regatta schema`.
 pub(super) fn schema(app: &App, kind: Option<&str>) -> Said {
     let Some(kind) = kind else {
         let kinds = crate::schema::kinds();
@@ -28,6 +29,7 @@ pub(super) fn schema(app: &App, kind: Option<&str>) -> Said {
     app.out.print(&format!("{text}\n"))
 }
 
+/// Runs `regatta completions`.
 pub(super) fn completions(app: &App, shell: clap_complete::Shell) -> Said {
     if let Some(script) = complete::script(shell) {
         return app.out.print(script);
@@ -52,6 +54,7 @@ fn page(name: &str, command: clap::Command) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
+/// Runs `regatta man`.
 pub(super) fn man(app: &App, out: Option<PathBuf>) -> Said {
     let io = |it: std::io::Error| {
         failed("io", format!("could not write the manual: {it}"), "name a writable directory with --out")
@@ -76,6 +79,7 @@ pub(super) fn man(app: &App, out: Option<PathBuf>) -> Said {
     app.out.answer("man", &wrote, &[], |_| format!("wrote {} pages to {}\n", wrote.len(), dir.display()))
 }
 
+/// Runs `regatta version`.
 pub(super) fn version(app: &App) -> Said {
     let version = env!("CARGO_PKG_VERSION");
     app.out.answer("version", &serde_json::json!({ "version": version, "api": 1 }), &[], |_| {
@@ -83,11 +87,13 @@ pub(super) fn version(app: &App) -> Said {
     })
 }
 
+/// Runs `regatta failpoints`, which tests use.
 pub(super) fn failpoints(app: &App) -> Said {
     let points = regatta_engine::failpoint::POINTS;
     app.out.answer("failpoints", &points, &[], |_| points.iter().map(|it| format!("{it}\n")).collect())
 }
 
+/// Runs `regatta backup`. The daemon writes the file.
 pub(super) fn backup(app: &App, file: &Path) -> Said {
     let file = std::path::absolute(file).map_err(|it| usage(it.to_string(), "name a new file"))?;
     let path =
@@ -97,6 +103,7 @@ pub(super) fn backup(app: &App, file: &Path) -> Said {
     app.out.answer("backup", &data, &[], |_| format!("wrote {} at revision {}\n", got.data, got.revision))
 }
 
+/// Runs `regatta restore`. This process writes the store, so the daemon must be down.
 pub(super) fn restore(app: &App, file: &Path) -> Said {
     let data_dir = app.data_dir()?;
     if Client::find(&data_dir, app.timeout())?.is_some() {
@@ -123,6 +130,7 @@ pub(super) fn restore(app: &App, file: &Path) -> Said {
     })
 }
 
+/// Runs `regatta help`.
 pub(super) fn help(app: &App, topic: &[String]) -> Said {
     if topic == ["exit-codes"] {
         return app.out.print(EXIT_CODES);

@@ -41,6 +41,7 @@ pub(super) struct Rules {
 }
 
 impl Preview {
+    /// Returns the preview of a plan.
     pub(super) fn of_plan(plan: &Plan) -> Preview {
         let item = |(it, name): (&regatta_api::input::PlannedTask, &String)| Item {
             name: name.clone(),
@@ -51,6 +52,7 @@ impl Preview {
         Preview { title: plan.title.clone(), tasks: plan.tasks.iter().zip(&plan.names).map(item).collect() }
     }
 
+    /// Returns the preview of existing tasks.
     pub(super) fn of_board(tasks: &[&TaskView]) -> Preview {
         let place = |id| tasks.iter().position(|it| it.task.id == id);
         let item = |it: &&TaskView| Item {
@@ -62,6 +64,7 @@ impl Preview {
         Preview { title: "tasks on the board".into(), tasks: tasks.iter().map(item).collect() }
     }
 
+    /// Replaces the title.
     pub(super) fn titled(self, title: &str) -> Preview {
         Preview { title: title.to_owned(), ..self }
     }
@@ -145,7 +148,7 @@ impl Preview {
             };
             let why = match it.because {
                 Because::Manifest => "",
-                Because::Derived => "  (follows from its files)",
+                Because::Derived => "  (derived from its files)",
                 Because::Serial => "  (one task of a package at a time)",
             };
             let mut row = vec![format!("  {}", it.pattern), name(owner)];
@@ -251,7 +254,7 @@ mod tests {
             regatta_core::project::Derived { file: pattern("Cargo.lock"), from: vec![pattern("**/Cargo.toml")] };
         let run = regatta_core::project::Run { derived: vec![derived], ..Default::default() };
         let text = it.draw(&Rules { run, serial: vec![pattern("pkg/*")], ..waves() }, &[]);
-        assert!(text.contains("Cargo.lock    a      1     b in wave 1.2  (follows from its files)\n"), "{text}");
+        assert!(text.contains("Cargo.lock    a      1     b in wave 1.2  (derived from its files)\n"), "{text}");
         assert!(text.contains("pkg/*         c      1     -  (one task of a package at a time)\n"), "{text}");
     }
 

@@ -16,6 +16,7 @@ use crate::out::{Failed, Out, Said, exact, line, table, usage};
 use super::App;
 use super::see::hour;
 
+/// Runs `regatta replay`.
 pub(super) fn replay(app: &App, ask: &Replay) -> Said {
     let client = app.client()?;
     let look = |at| read(&client, ask.mission, at);
@@ -90,6 +91,7 @@ fn step(app: &App, client: &Client, id: MissionId) -> Said {
     Ok(())
 }
 
+/// Draws a mission at one revision.
 fn draw(out: &Out, it: &ReplayView) -> String {
     let mut text = format!("at {} {}  {}\n", it.at, hour(it.wall), line(&it.event));
     let row = |row: &regatta_api::page::RowView| {
@@ -104,6 +106,7 @@ fn draw(out: &Out, it: &ReplayView) -> String {
     text
 }
 
+/// Runs `regatta compare`.
 pub(super) fn compare(app: &App, ids: &[MissionId]) -> Said {
     if let [only] = ids {
         let hint = format!("add another mission: regatta compare {only} M2");

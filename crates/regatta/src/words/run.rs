@@ -50,6 +50,7 @@ pub(super) struct Work {
     pub(super) notes: Vec<String>,
 }
 
+/// Runs `regatta run`.
 pub(super) fn run(app: &App, ask: &Run) -> Said {
     if let Some(mission) = &ask.resume {
         return resume(app, ask, mission);
@@ -460,6 +461,7 @@ fn started(app: &App, client: &Client, ask: &Run, got: Got<MissionView>, after: 
     summary::finish(app, client, id, ending)
 }
 
+/// Runs `regatta run --resume`.
 fn resume(app: &App, ask: &Run, mission: &str) -> Said {
     let client = app.client()?;
     let id: MissionId = if mission.is_empty() {

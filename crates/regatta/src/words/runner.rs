@@ -14,6 +14,7 @@ use crate::client::Got;
 use crate::out::{Failed, Said, ago, failed, table, usage};
 use crate::runner::{self, Settings};
 
+/// Runs `regatta runner`.
 pub(super) fn runner(app: &App, it: RunnerArgs) -> Said {
     match it.word {
         Some(RunnerWord::List) => list(app),
@@ -63,6 +64,7 @@ fn list(app: &App) -> Said {
     })
 }
 
+/// Runs attempts for a daemon until the process is stopped.
 fn work(app: &App, it: RunnerArgs) -> Said {
     let server = app.global.server.clone().ok_or_else(|| {
         usage(

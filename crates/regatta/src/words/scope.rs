@@ -14,6 +14,7 @@ use crate::plan;
 
 use super::App;
 
+/// Runs `regatta scope`.
 pub(super) fn scope(app: &App, word: Option<ScopeWord>) -> Said {
     match word {
         None | Some(ScopeWord::List) => list(app),
@@ -83,6 +84,7 @@ pub(super) fn checks(app: &App, id: &str) -> Said {
     })
 }
 
+/// Runs `regatta rule`.
 pub(super) fn rule(app: &App, word: RuleWord) -> Said {
     match word {
         RuleWord::List => {

@@ -34,6 +34,7 @@ pub(super) fn open(app: &App) -> Said {
     app.out.answer("open", &it, &[], |_| format!("{}\n", it.url))
 }
 
+/// Runs `regatta status`.
 pub(super) fn status(app: &App) -> Said {
     let client = app.client()?;
     let project = app.project(&client)?;
@@ -84,7 +85,7 @@ pub(super) fn status(app: &App) -> Said {
         );
         if let Some(repository) = &elsewhere {
             text += &format!(
-                "! {} is not under management; this is every project: regatta init adds it\n",
+                "! {} is not under management, so this shows all projects; to add it: regatta init\n",
                 line(&repository.display().to_string())
             );
         }
@@ -216,6 +217,7 @@ fn asks(it: &InboxView) -> String {
     }
 }
 
+/// Runs `regatta show`.
 pub(super) fn show(app: &App, id: &str) -> Said {
     let got: Got<serde_json::Value> = app.call(&Call::Show(input::Id { id: id.into() }))?;
     let data = got.data;
@@ -352,7 +354,7 @@ fn answer_words(answer: &Answer) -> String {
         Answer::Deny { words: None } => "denied".into(),
         Answer::Deny { words: Some(words) } => format!("denied ({})", line(words)),
         Answer::Text { text } => format!("answered: {}", line(text)),
-        Answer::Cancelled => "taken back".into(),
+        Answer::Cancelled => "withdrawn".into(),
     }
 }
 
@@ -373,6 +375,7 @@ pub(crate) fn draw_mission(out: &Out, it: &MissionView) -> String {
     format!("{} {}   {ended}\n{serial}{}", it.mission.id, line(&it.mission.title), table(&rows(out, &it.tasks)))
 }
 
+/// Runs `regatta why`.
 pub(super) fn why(app: &App, id: &str) -> Said {
     let got: Got<serde_json::Value> = app.call(&Call::Why(input::Id { id: id.into() }))?;
     if got.data.get("capacity").is_some() {
@@ -617,6 +620,7 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
     ways
 }
 
+/// Runs `regatta events`.
 pub(super) fn events(app: &App, ask: &Events) -> Said {
     let client = app.client()?;
     let out = &app.out;
@@ -648,6 +652,7 @@ fn draw_event(it: &EventView) -> String {
     format!("{:>7} {time} {:<18} {:<10} {}\n", it.revision, it.kind, it.subject, plain(&data))
 }
 
+/// Returns the fleet's present revision.
 pub(super) fn got_revision(client: &crate::client::Client) -> Result<u64, Failed> {
     let got: Got<serde_json::Value> = client.call(&Call::AgentList(input::Nothing {}))?;
     Ok(got.revision)

@@ -37,6 +37,7 @@ pub(crate) fn words_of(line: &str) -> Result<Vec<String>, Failed> {
     Ok(words)
 }
 
+/// Runs `regatta config`.
 pub(super) fn config(app: &App, word: ConfigWord) -> Said {
     match word {
         ConfigWord::Show { origin } => {
@@ -102,6 +103,7 @@ fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
     })
 }
 
+/// Runs `regatta project`.
 pub(super) fn project(app: &App, word: &ProjectWord) -> Said {
     if let ProjectWord::Rm { name } = word {
         let _done: Got<String> = app.call(&Call::ProjectRm(input::ProjectRm { name: name.clone() }))?;

@@ -70,7 +70,7 @@ struct Prepared {
 /// Inspects the repository and its settings, without changing anything.
 fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
     let here = app.here()?;
-    // A linked worktree belongs to the repository it was made from: that one is the project.
+    // A linked worktree belongs to its main repository, and that is the project.
     let here = match super::main_worktree(&here) {
         Some(main) => {
             app.out.note(&format!("this is a worktree of {}, so the project is that repository", main.display()));
@@ -151,6 +151,7 @@ pub(super) fn refresh(app: &App, project: &ProjectName) -> Result<(), Failed> {
     app.call::<ProjectView>(&Call::ProjectAdd(add)).map(|_| ())
 }
 
+/// Runs `regatta init`.
 pub(super) fn init(app: &App, ask: &Init) -> Said {
     let Prepared { add, file, writes, text, notes } = prepare(app, ask)?;
     if ask.print {
@@ -247,6 +248,7 @@ fn detect_tests(top: &Path) -> Option<String> {
     Some(found.into())
 }
 
+/// Runs `regatta up`.
 pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     let data_dir = app.data_dir()?;
     if restart && let Some(client) = Client::find(&data_dir, app.timeout())? {
@@ -316,6 +318,7 @@ fn named(all: &[String]) -> String {
     if all.is_empty() { String::new() } else { format!(" ({first}{more})") }
 }
 
+/// Runs `regatta down`.
 pub(super) fn down(app: &App, keep_agents: bool) -> Said {
     let place = daemon::Place::new(&app.data_dir()?);
     let Some(client) = Client::find(&place.dir, app.timeout())? else {

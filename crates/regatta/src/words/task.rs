@@ -39,6 +39,7 @@ fn manifest(files: &[String]) -> Result<Vec<regatta_core::pattern::PathPattern>,
     plan::expand(files).map_err(|it| usage(it, "write files relative to the top of the repository: src/a.rs,web/**"))
 }
 
+/// Runs `regatta add`.
 pub(super) fn add(app: &App, ask: TaskAdd) -> Said {
     let script: Option<serde_json::Value> = match &ask.script {
         None => None,
@@ -86,6 +87,7 @@ fn said(app: &App, kind: &str, task: &TaskView, verb: &str) -> Said {
     })
 }
 
+/// Runs `regatta edit`.
 pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
     let blocked_by = match ask.blocked_by.as_deref() {
         None => None,
@@ -130,6 +132,7 @@ pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
     said(app, "task.set", &got.data, "changed")
 }
 
+/// Runs `regatta assign`.
 pub(super) fn assign(app: &App, ask: Assign) -> Said {
     let verb = if ask.agent.is_some() { "assigned" } else { "unassigned" };
     let got: Got<TaskView> =
@@ -137,6 +140,7 @@ pub(super) fn assign(app: &App, ask: Assign) -> Said {
     said(app, "task.assign", &got.data, verb)
 }
 
+/// Runs `regatta task`.
 pub(super) fn task(app: &App, word: TaskWord) -> Said {
     match word {
         TaskWord::Add(it) => add(app, *it),
@@ -335,6 +339,7 @@ struct Exported {
     ratchet: Option<Vec<String>>,
 }
 
+/// Runs `regatta task export`.
 fn export(app: &App, all: bool) -> Said {
     let client = app.client()?;
     let call = Call::TaskList(input::TaskList {

@@ -22,6 +22,7 @@ use crate::plan::tree::{self, Node};
 /// The exit code of a wait that timed out.
 const TIMED_OUT: u8 = 124;
 
+/// Runs `regatta team`.
 pub(super) fn team(app: &App, word: TeamWord) -> Said {
     match word {
         TeamWord::Create(ask) => create(app, ask),
@@ -76,6 +77,7 @@ struct File {
     extra: Extra,
 }
 
+/// Reads and checks a `team.toml`.
 fn read(path: Option<&Path>) -> Result<File, Failed> {
     let path = path.unwrap_or(Path::new("team.toml"));
     let text = std::fs::read_to_string(path).map_err(|error| {
@@ -265,6 +267,7 @@ fn resolved(entry: &Entry) -> String {
     words(&it.provider, [&it.backend, &it.model, &it.effort], (it.fast_mode, &it.cwd))
 }
 
+/// Describes a member's settings in one line.
 fn words(provider: &str, more: [&Option<String>; 3], (fast, cwd): (Option<bool>, &Option<String>)) -> String {
     let mut all: Vec<&str> = vec![provider];
     all.extend(more.into_iter().flatten().map(String::as_str));
@@ -279,6 +282,7 @@ fn lives(it: &LiveView) -> String {
     if tasks.is_empty() { word.to_owned() } else { format!("{word} on {}", tasks.join(", ")) }
 }
 
+/// Returns the notes and the latest problems of a member, one line each.
 fn details(entry: &Entry) -> String {
     let notes = entry.notes.iter().map(|it| format!("  {}: {}\n", entry.name, line(it)));
     // The table cuts long texts, and the fix stands at their end.

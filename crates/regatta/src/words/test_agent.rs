@@ -102,6 +102,7 @@ impl Desk for Listener<'_> {
     }
 }
 
+/// Runs `regatta agent test`.
 pub(super) fn test(app: &App, name: &AgentName) -> Said {
     let got: Got<AgentView> = app.call(&Call::Show(input::Id { id: name.to_string() }))?;
     let agent = &got.data.agent;

@@ -10,6 +10,7 @@ use crate::args::{Audit, ScopeArg, TokenWord};
 use crate::client::Got;
 use crate::out::{Said, ago, plain, table};
 
+/// Runs `regatta token`.
 pub(super) fn token(app: &App, word: TokenWord) -> Said {
     match word {
         TokenWord::Add { name, scope, expires } => {
@@ -47,6 +48,7 @@ pub(super) fn token(app: &App, word: TokenWord) -> Said {
     }
 }
 
+/// Runs `regatta audit`.
 pub(super) fn audit(app: &App, ask: Audit) -> Said {
     let Audit { after, limit, by, verb, about } = ask;
     let got: Got<Vec<AuditView>> = app.call(&Call::Audit(input::Audit { after, limit, by, verb, about }))?;
@@ -55,7 +57,7 @@ pub(super) fn audit(app: &App, ask: Audit) -> Said {
             let came = match (it.revision, &it.refused) {
                 (Some(revision), _) => format!("done at {revision}"),
                 (None, Some(code)) => format!("refused: {code}"),
-                (None, None) => "hung up".into(),
+                (None, None) => "client disconnected".into(),
             };
             let about = plain(it.about.as_deref().unwrap_or_default());
             let who =

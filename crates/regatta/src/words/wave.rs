@@ -36,7 +36,7 @@ pub(super) fn read(app: &App, ask: &Run, file: &Path) -> Result<Work, Failed> {
             return Err(failed(
                 "no_such_program",
                 format!("--from-wave needs the program {program}, which is not on the PATH; nothing was started"),
-                format!("install {program}, name another with --ratchet, or run the tasks as a plan"),
+                format!("install {program}, choose another with --ratchet, or run the tasks as a plan"),
             ));
         }
     };
@@ -49,7 +49,7 @@ pub(super) fn read(app: &App, ask: &Run, file: &Path) -> Result<Work, Failed> {
         notes.push(format!("later  [{}] {}{needs}", plain(&it.id), plain(&it.title)));
     }
     if found.completed > 0 {
-        notes.push(format!("{} completed before", found.completed));
+        notes.push(format!("{} already completed", found.completed));
     }
     notes.extend(advice(&top));
     let mut work = of_plan(ask, found.plan);

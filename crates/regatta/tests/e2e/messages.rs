@@ -69,7 +69,7 @@ fn status_says_that_a_repository_is_not_managed() {
     let world = World::set_up();
     let other = world.root.join("other");
     world.git_in(&world.root, &["init", "-q", "-b", "main", "other"]);
-    let note = "other is not under management; this is every project: regatta init adds it";
+    let note = "other is not under management, so this shows all projects; to add it: regatta init";
     let status = world.ok(&["-C", other.to_str().unwrap(), "status"]);
     assert!(status.contains(note), "{status}");
     assert!(!world.ok(&["status"]).contains("not under management"));

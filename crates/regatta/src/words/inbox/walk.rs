@@ -152,6 +152,7 @@ fn card(it: &InboxView, alike: usize, left: usize) -> String {
     text + &format!("  {diff}w why   z in an hour   s skip   q quit\n")
 }
 
+/// Makes the choice that belongs to a digit, after asking for a text or a form if it needs one.
 fn pick(app: &App, client: &Client, it: &InboxView, (nth, alike): (usize, bool)) -> Said {
     let Some((_, pick)) = picks(it).into_iter().nth(nth) else {
         return app.out.print("there is no choice with this number\n");
