@@ -633,7 +633,7 @@ pub(crate) struct TaskAdd {
     /// Offer the task to the agent, which may decline it
     #[arg(long, requires = "assign", conflicts_with = "queue")]
     pub(crate) offer: bool,
-    /// Queue the task for the agent, even if the agent is busy
+    /// Add the task to the agent's queue, even if the queue is full
     #[arg(long, requires = "assign")]
     pub(crate) queue: bool,
 }
@@ -683,7 +683,7 @@ pub(crate) struct Assign {
     /// Offer the task to the agent, which may decline it
     #[arg(long, requires = "agent", conflicts_with = "queue")]
     pub(crate) offer: bool,
-    /// Queue the task for the agent, even if the agent is busy
+    /// Add the task to the agent's queue, even if the queue is full
     #[arg(long, requires = "agent")]
     pub(crate) queue: bool,
 }

@@ -15,7 +15,7 @@ use crate::client::{Client, Got};
 use crate::command_line::{self, INTERNAL};
 use crate::out::line;
 
-/// How long completion waits for the daemon before it gives up on ids.
+/// Time that completion waits for the daemon before it gives up on ids.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A kind of thing whose ids can be completed.

@@ -48,7 +48,7 @@ pub(crate) struct AgentAdd {
     /// Use the settings of a known program; regatta agent presets lists them
     #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
     pub(crate) preset: Option<String>,
-    /// How Regatta runs the agent's program
+    /// Way in which Regatta runs the agent's program
     #[arg(long, value_enum)]
     pub(crate) runtime: Option<RuntimeArg>,
     /// Number of tasks the agent may work on at once, 1 to 20
@@ -60,7 +60,7 @@ pub(crate) struct AgentAdd {
     /// Provider of the program, such as anthropic
     #[arg(long)]
     pub(crate) provider: Option<String>,
-    /// What the agent is for
+    /// Purpose of the agent
     #[arg(long, default_value = "")]
     pub(crate) description: String,
     /// Let the agent lead missions: a lead breaks a goal into tasks
@@ -204,7 +204,7 @@ pub(crate) enum InboxWord {
     Snooze {
         /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
         id: Item,
-        /// How long to hide it: 30m, 2h, 1d
+        /// Time for which to hide it: 30m, 2h, 1d
         #[arg(value_parser = duration_ms)]
         time: u64,
     },
@@ -248,7 +248,7 @@ pub(crate) enum PolicyWord {
     List,
     /// Add a policy rule
     Add {
-        /// What the rule does with a matching request; ask passes it to a person
+        /// Effect on a matching request; ask passes it to a person
         #[arg(value_enum)]
         effect: EffectArg,
         /// Match this kind of tool: read, edit, delete, move, search, execute, think, fetch, switch_mode, other
@@ -287,7 +287,7 @@ pub(crate) enum BudgetWord {
     List,
     /// Set a budget; omitted limits are unlimited
     Set {
-        /// What the budget limits: each attempt, each task, T7, agent:NAME, M3 or day
+        /// Scope of the budget: each attempt, each task, T7, agent:NAME, M3 or day
         #[arg(value_parser = scope)]
         scope: budget::Scope,
         /// Maximum number of tokens

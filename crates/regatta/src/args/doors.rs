@@ -14,7 +14,7 @@ pub(crate) enum TokenWord {
     Add {
         /// Name of the token; changes made with it are recorded under this name
         name: String,
-        /// What the token allows: admin includes operator, operator includes viewer; runner takes tasks
+        /// Rights of the token: admin includes operator, operator includes viewer; runner takes tasks
         #[arg(long, value_enum)]
         scope: ScopeArg,
         /// Lifetime, such as 30d; without it the token is valid until it is removed

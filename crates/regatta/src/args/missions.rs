@@ -60,7 +60,7 @@ pub(crate) enum MissionWord {
     },
     /// As a lead: finish your mission with a report
     Finish {
-        /// What the mission achieved, and what it did not
+        /// Report about achieved and missed goals
         report: String,
     },
     /// Route a message that the router missed; a routed message is ignored

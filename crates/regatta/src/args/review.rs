@@ -27,10 +27,10 @@ pub(crate) struct Diff {
 pub(crate) struct Revise {
     /// Task to send back
     pub(crate) id: TaskId,
-    /// What to change
+    /// Instructions for the agent
     #[arg(value_name = "TEXT", required_unless_present_any = ["message", "comment"])]
     pub(crate) words: Vec<String>,
-    /// What to change; may be repeated, one paragraph each
+    /// Instructions, one paragraph each; may be repeated
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Vec<String>,
     /// Comment on a line of the finished work, PATH:LINE:TEXT; may be repeated

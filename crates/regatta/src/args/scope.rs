@@ -57,7 +57,7 @@ pub(crate) struct RuleAdd {
     /// Match only changes that add a line with this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) pattern: Option<String>,
-    /// What to do with a match: refuse the work, warn about it, or ignore it
+    /// Effect of a match: block refuses the work, warn reports it, leave ignores it
     #[arg(long, value_enum, default_value_t = Action::Warn)]
     pub(crate) action: Action,
 }

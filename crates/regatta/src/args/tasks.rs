@@ -158,7 +158,7 @@ pub(crate) enum ClaimWord {
         /// Wait up to this long if a URI is claimed
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
         wait: u64,
-        /// What the claim is for
+        /// Note about the purpose of the claim
         #[arg(short = 'm', long, default_value = "")]
         memo: String,
     },

@@ -59,7 +59,7 @@ pub(crate) enum TeamWord {
         /// Reason to show to others
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
-        /// How long to wait until all its programs have ended
+        /// Wait up to this long until all its programs have ended
         #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "60s")]
         wait: u64,
     },
@@ -98,7 +98,7 @@ pub(crate) enum TeamWord {
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// How long to wait until every lane is up or has failed
+    /// Wait up to this long until every lane is up or has failed
     #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "2m")]
     pub(crate) wait: u64,
 }

@@ -13,7 +13,7 @@ use crate::out::{Failed, Said, failed, plain, table};
 
 use super::App;
 
-/// How long one call of `msg watch` waits for a message before the next call.
+/// Time that one call of `msg watch` waits for a message before the next call.
 const WATCH_MS: u64 = 60_000;
 
 /// Runs `regatta msg`.

@@ -36,7 +36,7 @@ use super::preview::{Preview, Rules, counted};
 use super::summary;
 use super::wave;
 
-/// How long to wait for the launch of a team.
+/// Time to wait for the launch of a team.
 const LAUNCH_MS: u64 = 120_000;
 
 /// The tasks of a run, before it starts: new tasks of a plan, or existing tasks of the board.

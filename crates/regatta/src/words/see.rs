@@ -475,7 +475,7 @@ pub(crate) fn minute(wall: u64) -> String {
     hour(wall).chars().take(5).collect()
 }
 
-/// How many of a task's latest periods `why` prints.
+/// The number of past periods of a task that `why` prints.
 const LAST: usize = 12;
 
 /// Returns the rows about a task's past: each period with its times and its duration.

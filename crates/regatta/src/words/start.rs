@@ -21,7 +21,7 @@ use crate::wire;
 
 use super::App;
 
-/// How long a daemon may take to exit after it has released its data directory.
+/// Time that a daemon gets to exit after it has released its data directory.
 const LAST_BREATH: Duration = Duration::from_secs(30);
 
 /// Runs `regatta` without a command: prints the status inside a managed repository, and the first

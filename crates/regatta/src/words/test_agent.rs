@@ -29,7 +29,7 @@ const PROMPT: &str =
 /// The time limit of a test without `--timeout`.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How often the test prints that it is still waiting.
+/// Time between two lines that say that the test is still waiting.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Follows one turn of the program. It denies all permission requests, prints progress, and stops

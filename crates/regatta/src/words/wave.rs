@@ -20,7 +20,7 @@ use super::setup::words_of;
 
 /// A program that some repositories have. It advises which beads belong together.
 const CLUSTER: &str = "scripts/bd-cluster.sh";
-/// How long to wait for the advice.
+/// Time limit of the clustering program.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads a wave. Fails before anything starts if the wave or its ratchet command cannot be used.

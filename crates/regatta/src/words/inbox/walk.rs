@@ -21,7 +21,7 @@ use super::super::App;
 use super::super::decide::decide;
 use super::{choose, form, items};
 
-/// How long `z` snoozes an item.
+/// Time for which `z` snoozes an item.
 const LATER_MS: u64 = 3_600_000;
 
 /// The effect of a digit.
