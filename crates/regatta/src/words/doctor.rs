@@ -307,7 +307,7 @@ fn strays(own: &Path, end_strays: bool) -> Vec<CheckLine> {
     for (data_dir, shims) in unwatched {
         let dir = data_dir.display();
         let pids: Vec<String> = shims.iter().map(|shim| shim.pid().to_string()).collect();
-        let what = format!("{} agents of {dir} run without a daemon (pid {})", shims.len(), pids.join(", "));
+        let what = format!("attempts of {dir} run without a daemon: {} (pid {})", shims.len(), pids.join(", "));
         if !end_strays {
             let fix = format!(
                 "to start their daemon: REGATTA_DATA_DIR={dir} regatta up; to end them: regatta doctor --end-strays"

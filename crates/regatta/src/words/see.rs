@@ -572,7 +572,7 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
                 Some(work) if work.reverts => {
                     let commit = &work.commit.as_str()[..10];
                     ways.push((format!("git revert {commit}"), "revert it in your checkout, and resolve the conflict"));
-                    ways.push((format!("regatta drop {}", it.id), "keep the landed work"));
+                    ways.push((format!("regatta drop {}", it.id), "cancel the undo, and keep the landed work"));
                 }
                 _ => {
                     ways.push((format!("regatta takeover {}", it.id), "resolve the conflict by hand in a workspace"));

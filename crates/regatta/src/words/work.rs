@@ -35,7 +35,7 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
             (format!("{verb} {id}: the hook's command has ended"), "regatta hook log".into())
         }
         (Some(id), _) if got.data.get("status").and_then(|status| status.as_str()) == Some("completed") => {
-            (format!("{verb} the commands that ran after the landing of {id}"), format!("regatta show {id}"))
+            (format!("{verb} the commands that ran after {id} landed"), format!("regatta show {id}"))
         }
         // The answer is a task if a task or an attempt was named, and a list of missions otherwise.
         (Some(id), _) if got.data.get("id").is_some() => {

@@ -148,7 +148,7 @@ fn finished_work_is_looked_at_and_sent_back() {
     let opened = world.ok(&["diff", "T1", "--tool=diff -u"]);
     assert!(opened.contains("+two") && opened.contains("opened 2 files of T1 in diff -u"), "{opened}");
     let missing = world.run(&["diff", "T1", "--tool=no-such-program"]);
-    assert!(missing.code == 1 && missing.err.contains("no-such-program cannot be started"), "{missing:?}");
+    assert!(missing.code == 1 && missing.err.contains("could not start no-such-program"), "{missing:?}");
     assert_eq!(world.run(&["diff", "T1", "--tool", "--stat"]).code, 2);
 
     let bad = world.run(&["revise", "T1", "--comment", "b.txt: shorter"]);
