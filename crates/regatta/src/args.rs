@@ -50,19 +50,19 @@ Work      run        run a plan: agents do its tasks, validated commits land
           assign     give a task to an agent
           tell       send a message to the agent that works on a task
           mission    give a goal to a lead, an agent that breaks it into tasks
-See       status     what every agent is doing
-          show       a task, an attempt, an agent or a mission
-          why        why a task waits now, what comes next, why it waited before
-          watch      a live view in this terminal; answer the inbox by key
-          graph      which task waits for which; cost: what was spent
-          replay     a mission as it was at any revision; compare missions
-          open       the web page: print an address that signs a browser in
-          events     every event since a revision
-          logs       the output of an attempt's program
-Decide    inbox      everything that needs a person
+See       status     show what every agent is doing
+          show       show a task, an attempt, an agent or a mission
+          why        explain why a task waits now, what comes next, why it waited before
+          watch      open a live view in this terminal; answer the inbox by key
+          graph      show which task waits for which; cost: what was spent
+          replay     show a mission as it was at any revision; compare missions
+          open       print an address that opens the web page, signed in
+          events     print every event since a revision
+          logs       print the output of an attempt's program
+Decide    inbox      list everything that needs a person
           answer     answer a question; allow or deny a request
 Land      land       land a task's finished work; diff, revise, drop it
-          queue      the landing queue; hold it, release it
+          queue      show the landing queue; hold it, release it
           undo       revert a task that has landed
 Control   stop       stop a task, a mission or everything; the work is kept
           pause      pause a task; resume continues it, retry tries it again
@@ -70,20 +70,20 @@ Control   stop       stop a task, a mission or everything; the work is kept
 Set up    agent      manage agents; provider finds their programs
           team       manage teams of agents that start and stop together
           bridge     talk to agents in Slack, GitHub, Linear and Telegram
-          policy     what agents may do without asking
-          budget     what may be spent
-          config     the settings, and where they come from
+          policy     set what agents may do without asking
+          budget     set what may be spent
+          config     show the settings, and where they come from
 
 Plumbing  serve project plan task scope rule claim msg hook token audit runner mcp name schema
           completions man version backup restore migrate guide help
 
 Options:
   -C, --repo PATH     act as if started in PATH
-      --project NAME  the project, if the directory does not tell
+      --project NAME  choose the project (default: that of the directory)
       --json          print one JSON object on standard output
   -q, --quiet         print only errors and requested data; -qq prints nothing
   -v, --verbose       print more; -vv prints everything
-      --color WHEN    auto, always or never
+      --color WHEN    use colours: auto, always or never
       --no-input      never ask a question
   -y, --yes           answer yes to every question
       --timeout 10m   give up after this long (exit code 124)

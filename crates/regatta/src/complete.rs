@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Every row of [`ARGUMENTS`] names an existing argument.
+    /// Every row of the table names an existing argument.
     #[test]
     fn every_row_of_the_argument_table_names_an_existing_argument() {
         fn has(command: &Command, id: &str) -> bool {

@@ -72,7 +72,7 @@ pub(crate) enum MsgWord {
     History {
         #[command(flatten)]
         filter: Filter,
-        /// Only messages that contain these words; put a phrase in \"quotes\"
+        /// Only messages that contain these words; put a phrase in "quotes"
         #[arg(short = 's', long, value_name = "TEXT")]
         search: Option<String>,
         /// Only messages since this time: 10m (ago), or a date

@@ -1,8 +1,7 @@
 //! The command `doctor`: checks the machine, the daemon and the agents, and prints a fix for each
 //! problem.
 //!
-//! A check is a [`CheckLine`] with a level, a text and a fix. The web page shows the checks of
-//! [`of_daemon`].
+//! A check has a level, a text and a fix. The daemon runs a part of the checks for the web page.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 //! programs that start their tool servers themselves.
 //!
 //! The command does not know the tools. It passes each line to the daemon unchanged and prints the
-//! answer as a line. A call can take long, so each call has its own thread; [`AT_ONCE`] limits
-//! their number.
+//! answer as a line. A call can take long, so each call has its own thread. The
+//! number of calls at once is limited.
 
 use std::io::{BufRead, Read, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -64,7 +64,7 @@ pub(super) fn mcp(app: &App) -> Said {
     Ok(())
 }
 
-/// Waits until fewer than [`AT_ONCE`] calls are running.
+/// Waits until another call may start.
 fn take_place(places: &SyncSender<()>) -> Said {
     places.send(()).map_err(|_| failed("bug", "the counter of calls is gone", "please report this"))
 }
