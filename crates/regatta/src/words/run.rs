@@ -449,7 +449,7 @@ fn lacking_note(ask: &Run, names: &[String]) -> Vec<String> {
     )]
 }
 
-/// Follows a mission that has started, or prints its state if nobody watches.
+/// Follows a mission that has started, or prints its state if there is no terminal and no `--wait`.
 fn started(app: &App, client: &Client, ask: &Run, got: Got<MissionView>, after: u64) -> Said {
     let id = got.data.mission.id;
     if !ask.wait && !ask.events && !out::watched() {
