@@ -1,4 +1,8 @@
-//! The command line as a whole: what `args` declares, with an example for every command.
+//! Builds and parses the command line.
+//!
+//! `args` declares the commands and `examples` has their examples; this module puts them together.
+//! It also improves the parser's error for an unknown command by suggesting the one command that
+//! was probably meant.
 
 use std::ffi::OsString;
 
@@ -9,7 +13,7 @@ use regatta_core::spelling::nearest;
 use crate::args::Cli;
 use crate::examples::EXAMPLES;
 
-/// Commands that Regatta runs itself. No help, manual or completion names them.
+/// Commands that only Regatta itself runs. The help, the manual and the completion omit them.
 pub(crate) const INTERNAL: [&str; 5] = ["failpoints", "scripted-agent", "gc-worker", "shim", "complete"];
 
 /// Returns the command line with its examples.
@@ -17,29 +21,31 @@ pub(crate) fn command() -> Command {
     with_examples(Cli::command(), "")
 }
 
-/// Words that people type for a command of another name, and what to type instead.
+/// Names that other programs use for a command of ours, with the suggestion that replaces the
+/// parser's own.
 const OTHER_WORDS: [(&[&str], &str); 8] = [
     (
         &["cancel", "abort", "kill"],
-        "stop it, its work is kept: 'regatta stop T5'; give it up: 'regatta task cancel T5'",
+        "to stop a task and keep its work: 'regatta stop T5'; to cancel it: 'regatta task cancel T5'",
     ),
     (&["delete", "remove", "rm"], "'regatta task cancel T5', 'regatta agent rm NAME' or 'regatta project rm NAME'"),
-    (&["list", "ls", "ps", "tasks"], "'regatta status' shows what is open, 'regatta task list --all' every task"),
+    (&["list", "ls", "ps", "tasks"], "'regatta status' shows open tasks, 'regatta task list --all' shows all"),
     (&["agents"], "'regatta agent list'"),
     (&["projects"], "'regatta project list'"),
-    (&["missions"], "'regatta status' shows those that run"),
-    (&["log", "history"], "'regatta logs T5' is what an agent said, 'regatta events' what happened"),
-    (&["start"], "'regatta up' starts the daemon, 'regatta run PLAN' a plan"),
+    (&["missions"], "'regatta status' shows running missions, 'regatta mission list' shows all"),
+    (&["log", "history"], "'regatta logs T5' prints an agent's output, 'regatta events' prints all events"),
+    (&["start"], "'regatta up' starts the daemon, 'regatta run PLAN' starts a plan"),
 ];
 
-/// Parses what was typed.
+/// Parses the program's arguments, of which the first is the program's name.
 pub(crate) fn parse(typed: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(typed).map_err(|error| suggest_one(error, &command, typed))?;
     Cli::from_arg_matches(&matches)
 }
 
-/// Suggests the one command that was most likely meant; the parser would list all that are vaguely similar.
+/// Reduces the suggestions for an unknown command to the most likely one. The parser lists every
+/// similar command.
 fn suggest_one(mut error: clap::Error, command: &Command, typed: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand).cloned() else { return error };
     let mut before = typed.iter().take_while(|arg| arg.as_os_str() != word.as_str());
@@ -70,8 +76,10 @@ pub(crate) fn public() -> Command {
         .subcommands(commands)
 }
 
+/// Adds the examples to a command and to the commands below it.
 fn with_examples(command: Command, path: &str) -> Command {
-    // `--priority -1` is a wrong number, not an unknown option.
+    // Without this the parser reports `--priority -1` as an unknown option `-1` instead of a wrong
+    // number.
     let mut command = command.mut_args(|arg| {
         let takes_value = arg.get_action().takes_values() && !arg.is_positional();
         if takes_value { arg.allow_negative_numbers(true) } else { arg }
@@ -92,7 +100,8 @@ mod tests {
     use super::*;
     use crate::args::HELP;
 
-    /// Returns the paths of all commands that do something, without internal ones.
+    /// Collects the paths of all commands that can run, without internal commands and mere groups
+    /// of commands.
     fn paths(command: &Command, path: &str, found: &mut Vec<String>) {
         for below in command.get_subcommands().filter(|below| !INTERNAL.contains(&below.get_name())) {
             let name = below.get_name();
@@ -105,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_an_example_and_no_example_is_left_over() {
+    fn every_command_has_an_example_and_every_example_has_a_command() {
         let mut commands = Vec::new();
         paths(&Cli::command(), "", &mut commands);
         for path in &commands {
@@ -116,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Every example is one that this version can read, and one of the command that prints it.
+    /// Every example can be parsed, and is an example of the command that prints it.
     #[test]
     fn every_example_can_be_parsed() {
         for (path, examples) in EXAMPLES {
@@ -124,7 +133,7 @@ mod tests {
             for example in *examples {
                 let typed = example.split(" | ").next().and_then(|line| line.split(" > ").next()).unwrap();
                 let words = crate::words::words_of(typed).unwrap();
-                assert!(typed.starts_with(&format!("regatta {path}")), "{example} is no example of {path}");
+                assert!(typed.starts_with(&format!("regatta {path}")), "{example} is not an example of {path}");
                 let parsed = parse(&words.into_iter().map(OsString::from).collect::<Vec<_>>());
                 assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
             }
@@ -140,16 +149,16 @@ mod tests {
         let error = error_of("regatta stauts");
         assert!(error.contains("a similar subcommand exists: 'status'"), "{error}");
         let error = error_of("regatta -C x cancel T5");
-        assert!(error.contains("tip: stop it, its work is kept: 'regatta stop T5'"), "{error}");
+        assert!(error.contains("tip: to stop a task and keep its work: 'regatta stop T5'"), "{error}");
         let error = error_of("regatta project lst");
         assert!(error.contains("a similar subcommand exists: 'list'"), "{error}");
         let error = error_of("regatta xyzzy");
         assert!(!error.contains("tip"), "{error}");
     }
 
-    /// Every command line that another word is answered with is one that this version can read.
+    /// Every command line in a suggestion for another program's name can be parsed.
     #[test]
-    fn what_is_suggested_for_another_word_can_be_typed() {
+    fn suggestions_for_names_of_other_programs_can_be_parsed() {
         for (words, instead) in OTHER_WORDS {
             for word in words {
                 assert!(Cli::command().find_subcommand(word).is_none(), "{word} is a command");
@@ -162,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_number_is_a_wrong_number() {
+    fn a_negative_number_is_reported_as_an_invalid_value() {
         for line in ["regatta add x --priority -1", "regatta budget set day --usd -5", "regatta run p --budget -1"] {
             let error = error_of(line);
             assert!(error.contains("invalid value '-"), "{error}");
@@ -176,7 +185,7 @@ mod tests {
         assert!(help.contains("Examples:\n  regatta land T7 --wait\n"), "{help}");
     }
 
-    /// `regatta --help` names every command that a person may type, and no internal one.
+    /// `regatta --help` names every command that people can use, and no internal command.
     #[test]
     fn the_help_names_every_command() {
         let words: Vec<&str> = HELP.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();

@@ -1,7 +1,8 @@
-//! Completion of what is being typed, with the ids that exist.
+//! Completion of a command line for a shell, including ids of tasks, agents and so on.
 //!
-//! The scripts of `regatta completions` call `regatta complete -- WORDS`, which prints one candidate per line with its
-//! description behind a tab. Completion only looks: it starts no daemon, and without one it offers no ids.
+//! The scripts that `regatta completions` prints call `regatta complete -- ARGUMENTS`. That command
+//! prints one candidate per line, then a tab and the candidate's description. Completion only
+//! reads: it never starts a daemon, and without a running daemon it offers no ids.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::client::{Client, Got};
 use crate::command_line::{self, INTERNAL};
 use crate::out::line;
 
-/// How long a shell waits for the daemon's answer.
+/// Time that completion waits for the daemon before it gives up on ids.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Something that has ids.
+/// A kind of thing whose ids can be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ids {
     Tasks,
@@ -34,14 +35,15 @@ pub(crate) enum Ids {
     Rules,
 }
 
-/// A word that may come next, and what it means.
+/// One possible completion and its description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) word: String,
     pub(crate) help: String,
 }
 
-/// The ids that an argument takes, by the command's path and the argument. An empty path stands for every command.
+/// Which ids an argument accepts: the command's path, the argument, and the kinds of ids. An empty
+/// path matches every command. The first matching row applies.
 const ARGUMENTS: &[(&str, &str, &[Ids])] = &[
     ("show", "id", &[Ids::Tasks, Ids::Attempts, Ids::Missions, Ids::Agents]),
     ("why", "id", &[Ids::Tasks, Ids::Inbox, Ids::Agents]),
@@ -83,7 +85,8 @@ const ARGUMENTS: &[(&str, &str, &[Ids])] = &[
     ("", "project", &[Ids::Projects]),
 ];
 
-/// Returns what may stand in place of the last of `words`, which are typed behind `regatta`.
+/// Returns the completions of the last of `words`, the arguments of `regatta` up to the cursor.
+/// `list` returns the ids of a kind.
 pub(crate) fn candidates(
     command: &Command,
     words: &[String],
@@ -101,19 +104,20 @@ pub(crate) fn candidates(
     found
 }
 
-/// How far a line has been read.
+/// The state while reading a line from the left.
 struct Position<'a> {
     command: &'a Command,
     path: String,
-    /// How many positional arguments of the command are given.
+    /// The number of positional arguments already given to `command`.
     positionals: usize,
-    /// The option whose value comes next.
+    /// The option whose value is the next word.
     value_of: Option<&'a Arg>,
-    /// Behind `--` there are no options.
+    /// True after `--`, which ends the options.
     only_positionals: bool,
 }
 
 impl<'a> Position<'a> {
+    /// Advances the state by one complete word.
     fn step(&mut self, root: &'a Command, word: &str) {
         if self.value_of.take().is_some() {
             return;
@@ -131,7 +135,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Returns the commands and the values of the positional argument that may come next.
+    /// Returns the subcommands and the values of the next positional argument.
     fn next_words(&self, current: &str, list: &mut dyn FnMut(Ids) -> Vec<Candidate>) -> Vec<Candidate> {
         let mut found = Vec::new();
         if self.positionals == 0 && !self.only_positionals {
@@ -148,10 +152,13 @@ impl<'a> Position<'a> {
     }
 }
 
+/// Returns true if an option needs a value.
 fn takes_value(arg: &Arg) -> bool {
     arg.get_num_args().map_or(arg.get_action().takes_values(), |range| range.takes_values())
 }
 
+/// Returns the option that `word` names: `--long`, `--long=value`, or a group of short options of
+/// which the last counts.
 fn option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     match word.strip_prefix("--") {
         Some(long) => {
@@ -165,6 +172,7 @@ fn option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     }
 }
 
+/// Returns the long options of the present command, followed by the global options.
 fn options(at: &Position<'_>, root: &Command) -> Vec<Candidate> {
     let own = at.command.get_arguments();
     let global = root.get_arguments().filter(|arg| arg.is_global_set());
@@ -178,7 +186,8 @@ fn options(at: &Position<'_>, root: &Command) -> Vec<Candidate> {
     found
 }
 
-/// Returns the values of an argument: its own words, or ids. Behind a comma the next of a list is completed.
+/// Returns the values of an argument: its possible values if it has a fixed list, otherwise ids.
+/// After a comma the next item of a list is completed.
 fn values(arg: &Arg, path: &str, current: &str, list: &mut dyn FnMut(Ids) -> Vec<Candidate>) -> Vec<Candidate> {
     let own = arg.get_possible_values();
     let mut found: Vec<Candidate> = own.iter().map(|value| candidate(value.get_name(), value.get_help())).collect();
@@ -202,7 +211,7 @@ fn candidate(word: &str, help: Option<&clap::builder::StyledStr>) -> Candidate {
     Candidate { word: word.to_owned(), help: line(help.lines().next().unwrap_or_default()) }
 }
 
-/// Returns the completion of a line as `regatta complete` prints it.
+/// Returns the output of `regatta complete` for a line.
 pub(crate) fn print(data_dir: &Path, words: &[String]) -> String {
     let client = Client::find(data_dir, Some(PATIENCE)).ok().flatten().map(Client::only_looking);
     let mut list = |kind: Ids| client.as_ref().map(|client| ids(client, kind)).unwrap_or_default();
@@ -210,11 +219,12 @@ pub(crate) fn print(data_dir: &Path, words: &[String]) -> String {
     found.iter().map(|candidate| format!("{}\t{}\n", candidate.word, candidate.help)).collect()
 }
 
-/// Asks the daemon for ids. A daemon that does not answer has none.
+/// Asks the daemon for ids. Returns an empty list if the daemon does not answer.
 fn ids(client: &Client, kind: Ids) -> Vec<Candidate> {
     let all = |call: Call| -> Vec<Value> {
         let got: Result<Got<Value>, _> = client.call(&call);
-        // Claims are listed beside those who wait for one.
+        // The list of claims is an object: `held` has the claims, another field has the waiting
+        // requests.
         let rows = |data: &Value| data.as_array().or_else(|| data["held"].as_array()).cloned();
         got.ok().and_then(|got| rows(&got.data)).unwrap_or_default()
     };
@@ -244,14 +254,15 @@ fn ids(client: &Client, kind: Ids) -> Vec<Candidate> {
     rows.filter(|candidate| !candidate.word.is_empty()).collect()
 }
 
-/// Returns a text field of a row, or of the first object in it that has the field.
+/// Returns a text field of a row. Some rows wrap their record in an object, so the field is
+/// searched one level down too.
 fn field(row: &Value, name: &str) -> Option<String> {
     let own = row[name].as_str().map(str::to_owned);
     let inner = || row.as_object()?.values().filter(|value| value.is_object()).find_map(|value| value[name].as_str());
     own.or_else(|| inner().map(str::to_owned))
 }
 
-/// Returns the script of a shell that asks `regatta complete`, if there is one for it.
+/// Returns the completion script that calls `regatta complete`, for the shells that have one.
 pub(crate) fn script(shell: clap_complete::Shell) -> Option<&'static str> {
     match shell {
         clap_complete::Shell::Bash => Some(BASH),
@@ -346,9 +357,9 @@ mod tests {
         }
     }
 
-    /// Every row of the table names an argument that exists.
+    /// Every row of the table names an existing argument.
     #[test]
-    fn the_table_of_arguments_names_arguments_that_exist() {
+    fn every_row_of_the_argument_table_names_an_existing_argument() {
         fn has(command: &Command, id: &str) -> bool {
             command.get_arguments().any(|arg| arg.get_id() == id)
                 || command.get_subcommands().any(|below| has(below, id))

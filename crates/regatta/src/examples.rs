@@ -1,8 +1,9 @@
 //! The examples that `regatta COMMAND --help` and the manual print.
 //!
-//! A test keeps the table complete: every command has an example, and every example can be parsed.
+//! Tests in `command_line` keep the table complete: every command has an example, and every example
+//! can be parsed.
 
-/// Each command, by its path, and its examples.
+/// The path of each command, such as `queue hold`, and the examples that its help prints.
 pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
     ("init", &["regatta init", "regatta init --trunk main --validate 'cargo test'"]),
     ("demo", &["regatta demo", "regatta demo --size 30 --serve"]),

@@ -1,4 +1,4 @@
-//! What may be typed about the doors: tokens, and who came in.
+//! The arguments of `token`, `serve`, `audit` and `runner`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,54 +10,54 @@ use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenWord {
-    /// Make a token; it is shown this once
+    /// Create an access token; it is shown only once
     Add {
-        /// Who it is for; what is done with it carries this name
+        /// Name of the token; changes made with it are recorded under this name
         name: String,
-        /// What it opens: admin includes operator, operator includes viewer; runner takes tasks
+        /// Rights of the token: admin includes operator, operator includes viewer; runner takes tasks
         #[arg(long, value_enum)]
         scope: ScopeArg,
-        /// How long it lasts, such as 30d; until it is taken away if not given
+        /// Lifetime, such as 30d; without it the token is valid until it is removed
         #[arg(long, value_name = "TIME", value_parser = duration_ms)]
         expires: Option<u64>,
     },
-    /// List the tokens
+    /// List access tokens
     List,
-    /// Take a token away, at once
+    /// Remove an access token; it stops working at once
     Rm {
-        /// Its name
+        /// Name of the token
         name: String,
     },
 }
 
-/// Where the daemon listens.
+/// The options that set where the daemon listens.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Listen {
-    /// Listen on this address; port 0 takes a free one, and beyond this machine it needs TLS
+    /// Listen on this address; port 0 picks a free port, and addresses beyond this machine need TLS
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
-    /// Speak TLS there with this certificate (PEM, with its chain)
+    /// Serve TLS with this certificate (PEM, with its chain)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The certificate's key (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Answer to this name too; may be given again
+    /// Accept requests for this host name too; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// Listen beyond this machine without TLS
+    /// Allow addresses beyond this machine without TLS
     #[arg(long)]
     pub(crate) insecure_listen: bool,
-    /// Serve the web page from this directory instead, while working on it
+    /// Serve the web page from this directory, for working on the page
     #[arg(long, value_name = "DIR", env = "REGATTA_WEB_DIR", hide_env = true)]
     pub(crate) web_dir: Option<PathBuf>,
 }
 
 impl Listen {
-    /// As they are typed again for the daemon.
+    /// Returns the options as arguments for the daemon that `up` starts.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let mut flags: Vec<OsString> = Vec::new();
-        // The daemon does not run where this was typed.
+        // The daemon runs in another directory, so relative paths become absolute.
         let whole = |it: &PathBuf| std::path::absolute(it).unwrap_or_else(|_| it.clone()).into_os_string();
         let mut pair = |name: &str, value: OsString| flags.extend([name.into(), value]);
         self.listen.iter().for_each(|it| pair("--listen", it.into()));
@@ -74,19 +74,19 @@ impl Listen {
 
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Start after this line; the newest ones if not given
+    /// Start after this line number; without it the newest lines are printed
     #[arg(long, value_name = "N")]
     pub(crate) after: Option<u64>,
-    /// Print at most so many
+    /// Maximum number of lines
     #[arg(long, default_value_t = 50, value_name = "N")]
     pub(crate) limit: usize,
-    /// Only in this name, or with this token
+    /// Only requests of this person or agent, or with this token
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
-    /// Only this verb, such as task.add
+    /// Only requests with this API verb, such as task.add
     #[arg(long)]
     pub(crate) verb: Option<String>,
-    /// Only what is about this: T7, A5, an agent's name
+    /// Only requests about this: T7, A5, an agent's name
     #[arg(long, value_name = "ID")]
     pub(crate) about: Option<String>,
 }
@@ -104,38 +104,38 @@ pub(crate) enum ScopeArg {
 pub(crate) struct RunnerArgs {
     #[command(subcommand)]
     pub(crate) word: Option<RunnerWord>,
-    /// The file that holds its token: regatta token add NAME --scope runner
+    /// File with the runner's token, made by regatta token add NAME --scope runner
     #[arg(long, value_name = "FILE", required = true)]
     pub(crate) token_file: Option<PathBuf>,
-    /// What it is called; this machine's name if not given
+    /// Name of the runner (default: this machine's name)
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<RunnerName>,
-    /// How many tasks it takes at once, 1 to 20
+    /// Number of tasks to run at once, 1 to 20
     #[arg(long, value_name = "N", env = "MAX_CONCURRENT_TASKS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) max_tasks: u32,
-    /// Whom it works for; everybody if nobody is named
+    /// Run attempts of these agents only (default: all agents)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) agents: Vec<AgentName>,
-    /// What it has: agents that ask for labels run only where all of them are
+    /// Labels of this runner; an agent with labels runs only on a runner that has all of them
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     pub(crate) labels: Vec<String>,
-    /// How long what runs may go on once it is told to end, in milliseconds
+    /// Time that running attempts get to finish when the runner is stopped, in milliseconds
     #[arg(long, value_name = "MS", env = "SHUTDOWN_TIMEOUT", default_value_t = 30_000)]
     pub(crate) shutdown_timeout: u64,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunnerWord {
-    /// List the runners
+    /// List runners
     List,
-    /// Let a runner take nothing new; it leaves when it is through
+    /// Give a runner no new tasks; it exits when its attempts have ended
     Drain {
-        /// Its name
+        /// Name of the runner
         name: RunnerName,
     },
-    /// Forget a runner that is not there
+    /// Remove a runner that is not connected
     Rm {
-        /// Its name
+        /// Name of the runner
         name: RunnerName,
     },
 }

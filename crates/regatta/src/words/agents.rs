@@ -1,4 +1,4 @@
-//! Set up: `agent` and `provider`.
+//! The commands `agent` and `provider`.
 
 use regatta_agents::discover::{self, Found, Machine, SignIn};
 use regatta_agents::presets::{self, Drive, Preset};
@@ -16,6 +16,7 @@ use crate::out::{Failed, Said, fit, plain, table, usage};
 use super::App;
 use super::setup::words_of;
 
+/// Runs `regatta agent`.
 pub(super) fn agent(app: &App, word: AgentWord) -> Said {
     match word {
         AgentWord::Add(ask) => {
@@ -52,7 +53,9 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
             let ask = input::AgentClose { name: name.clone(), reason: because };
             let got: Got<AgentView> = app.call(&Call::AgentClose(ask))?;
             let next = [format!("regatta agent add {name} …")];
-            app.out.answer("agent.close", &got.data, &next, |_| format!("{name} is offline until it registers again\n"))
+            app.out.answer("agent.close", &got.data, &next, |_| {
+                format!("closed {name}: it gets no work until it registers again\n")
+            })
         }
         AgentWord::Rm { name } => {
             let _done: Got<String> = app.call(&Call::AgentRm(input::Name { name: name.clone() }))?;
@@ -62,36 +65,41 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
     }
 }
 
-/// What is registered for what was typed.
+/// Turns the arguments of `agent add` into a request. Settings of a preset fill the gaps.
 fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
     let command = ask.command.as_deref().map(words_of).transpose()?;
     let preset = match (&ask.preset, &command) {
         (Some(name), _) => {
             let found = presets::find(name).ok_or_else(|| {
                 let known: Vec<&str> = presets::PRESETS.iter().map(|it| it.name).collect();
-                usage(format!("there is no preset {name}"), format!("one of: {}", known.join(", ")))
+                usage(format!("there is no preset {name}"), format!("use one of: {}", known.join(", ")))
             })?;
             Some(found.0)
         }
-        // A known program gets what it needs of the user's home, whoever names it.
+        // A known program needs certain files of the user's home, even if the person gave only its
+        // command.
         (None, Some(command)) => command.first().and_then(|program| presets::of_program(program)),
         (None, None) => None,
     };
     let chosen = ask.preset.is_some();
     if chosen && preset.is_some_and(|preset| preset.name == "gc") && ask.args.is_empty() {
-        let hint = format!("name the worker of the pool: regatta agent add {} --preset gc --arg=ALIAS", ask.name);
+        let hint =
+            format!("add the alias of a worker of the pool: regatta agent add {} --preset gc --arg=ALIAS", ask.name);
         return Err(usage("the preset gc needs the alias of a worker", hint));
     }
     let runtime = match (ask.runtime, preset.filter(|_| chosen)) {
         (Some(it), _) => it,
         (None, Some(preset)) => drive(preset),
         (None, None) => {
-            return Err(usage("an agent needs a preset or a runtime", "see regatta agent presets, or give --runtime"));
+            return Err(usage(
+                "an agent needs a preset or a runtime",
+                "list presets with regatta agent presets, or add --runtime",
+            ));
         }
     };
     let command = match (command, preset.filter(|_| chosen), runtime) {
         (Some(_), _, RuntimeArg::Scripted | RuntimeArg::Outside) => {
-            return Err(usage("that runtime takes no command", "leave --command out, or choose another --runtime"));
+            return Err(usage("this runtime takes no command", "omit --command, or choose another --runtime"));
         }
         (Some(command), _, _) => command,
         (None, Some(preset), _) => preset.runtime(None).argv().unwrap_or_default().to_vec(),
@@ -99,7 +107,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
         (None, None, RuntimeArg::Claude) => vec!["claude".into()],
         (None, None, RuntimeArg::Codex | RuntimeArg::CodexServer) => vec!["codex".into()],
         (None, None, RuntimeArg::Command | RuntimeArg::Acp) => {
-            return Err(usage("that runtime needs a command", "give one: --command 'my-agent --print {prompt}'"));
+            return Err(usage("this runtime needs a command", "add one: --command 'my-agent --print {prompt}'"));
         }
     };
     let mut profile = Profile {
@@ -148,6 +156,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
     })
 }
 
+/// Returns the runtime that a preset uses.
 fn drive(preset: &Preset) -> RuntimeArg {
     match preset.drive {
         Drive::Acp => RuntimeArg::Acp,
@@ -158,19 +167,20 @@ fn drive(preset: &Preset) -> RuntimeArg {
     }
 }
 
-/// Says what keeps the daemon from starting an agent, and what to do about it.
+/// Draws the problems that keep the daemon from starting an agent, and their fixes.
 fn problems(it: &AgentView) -> String {
     let hint = |problem: &AgentProblem| plain(&problem.hint).replace('\n', "\n        ");
     let line = |problem: &AgentProblem| format!("! {}\n  hint: {}\n", plain(&problem.what), hint(problem));
     it.problems.iter().map(line).collect()
 }
 
-/// Says that an agent's program would find no sign-in. The program may know better, so nothing is refused.
+/// Returns a warning if an agent's program seems to have no sign-in. It is only a warning, because
+/// the program may have a sign-in that Regatta does not know.
 fn no_sign_in(it: &AgentView) -> String {
     let (agent, machine) = (&it.agent, Machine::here());
     let Some((preset, _)) = agent.profile.preset.as_deref().and_then(presets::find) else { return String::new() };
     let is_elsewhere = !agent.profile.labels.is_empty() || !it.problems.is_empty();
-    // A key of another name may be that of a model the preset does not know.
+    // A key with another name may belong to a model that the preset does not know.
     if is_elsewhere
         || !agent.profile.keys.is_empty()
         || sign_in::available(&agent.profile, preset, &machine) != SignIn::None
@@ -184,9 +194,9 @@ fn no_sign_in(it: &AgentView) -> String {
     }
     if let Some(key) = preset.keys.first() {
         let again = format!("regatta agent add {name} --preset {}", preset.name);
-        hints.push(format!("or give it a key: export {key}=…; {again}; regatta up --restart"));
+        hints.push(format!("or add an API key: export {key}=…; {again}; regatta up --restart"));
     }
-    format!("! {name} has no sign of a sign-in\n  hint: {}\n", hints.join("\n        "))
+    format!("! {name} does not seem to be signed in\n  hint: {}\n", hints.join("\n        "))
 }
 
 /// Draws agents as a table.
@@ -211,7 +221,7 @@ pub(super) fn draw(out: &crate::out::Out, agents: &[AgentView]) -> String {
     table(&rows)
 }
 
-/// How an agent is set up. Where a key comes from is shown, never what it is.
+/// Draws an agent's settings. The source of a key is shown, never the key.
 fn details(it: &AgentView) -> String {
     let profile = &it.agent.profile;
     let mut rows: Vec<Vec<String>> = Vec::new();
@@ -229,15 +239,15 @@ fn details(it: &AgentView) -> String {
     row(
         "sandbox",
         match profile.confine {
-            None => "workspace, where it can be had".into(),
+            None => "workspace, if this machine supports it".into(),
             Some(Level::Strict) => "strict".into(),
             Some(Level::Workspace) => "workspace".into(),
-            Some(Level::Off) => "off: it can do whatever you can".into(),
+            Some(Level::Off) => "off: the program may do everything that you may do".into(),
         },
     );
     row("network", profile.network.map_or(String::new(), |it| if it { "yes" } else { "no" }.into()));
-    row("reaches", profile.egress.join(" "));
-    row("runs where", profile.labels.join(" and "));
+    row("hosts", profile.egress.join(" "));
+    row("labels", profile.labels.join(" and "));
     row("reads", profile.read.join(" "));
     row("writes", profile.write.join(" "));
     let keys = profile.keys.iter().map(|it| match &it.from {
@@ -249,7 +259,7 @@ fn details(it: &AgentView) -> String {
     table(&rows)
 }
 
-/// The known programs, and what there is of them on this machine.
+/// Returns the known agent programs and their state on this machine.
 pub(super) fn providers() -> Vec<ProviderLine> {
     found_presets().iter().map(line_of).collect()
 }
@@ -269,7 +279,7 @@ fn line_of(it: &Found) -> ProviderLine {
     }
 }
 
-/// What of the known programs is on this machine.
+/// Runs `provider`: lists the known agent programs and whether they are installed.
 pub(super) fn provider(app: &App) -> Said {
     let found = found_presets();
     let data: Vec<ProviderLine> = found.iter().map(line_of).collect();
@@ -279,8 +289,8 @@ pub(super) fn provider(app: &App) -> Said {
     app.out.answer("provider", &data, &next, |_| draw_providers(&data, crate::out::window_width()))
 }
 
-/// Draws what is installed as a table, and below it the command that installs each of the others. A command to type is
-/// never cut.
+/// Draws the installed programs as a table, and below it the command that installs each of the
+/// others. Commands are never shortened, because people copy them.
 fn draw_providers(providers: &[ProviderLine], window: Option<usize>) -> String {
     let (installed, missing): (Vec<&ProviderLine>, Vec<&ProviderLine>) =
         providers.iter().partition(|line| line.program.is_some());
@@ -306,7 +316,7 @@ fn draw_providers(providers: &[ProviderLine], window: Option<usize>) -> String {
         }
     }
     if !missing.is_empty() {
-        text += "not installed, and the command that installs it:\n";
+        text += "not installed; each can be installed with:\n";
         let width = missing.iter().map(|line| line.preset.len()).max().unwrap_or(0);
         for line in missing {
             let fix = line.fix.as_deref().map(plain).unwrap_or_default();
@@ -316,12 +326,13 @@ fn draw_providers(providers: &[ProviderLine], window: Option<usize>) -> String {
     text
 }
 
+/// Describes the sign-in of a program.
 fn signed_in(it: &Found) -> &'static str {
     match &it.sign_in {
         SignIn::Key(_) => "by key",
         SignIn::File(_) => "yes",
         SignIn::NotNeeded => "not needed",
-        SignIn::None => "no sign of it",
+        SignIn::None => "not found",
     }
 }
 
@@ -329,7 +340,7 @@ fn signed_in(it: &Found) -> &'static str {
 mod tests {
     use super::*;
 
-    /// In a narrow window every command that installs something, and every fix, is there to the last character.
+    /// In a narrow window every install command and every fix is printed in full.
     #[test]
     fn commands_to_type_are_never_cut() {
         let machine = Machine { path: "/nowhere".into(), home: "/nowhere".into(), variables: Vec::new() };
@@ -337,7 +348,7 @@ mod tests {
             presets::PRESETS.iter().map(|preset| line_of(&discover::find(preset, &machine))).collect();
         let all = lines.clone();
         let text = draw_providers(&all, Some(80));
-        assert!(text.starts_with("not installed, and the command that installs it:\n  claude  "), "{text}");
+        assert!(text.starts_with("not installed; each can be installed with:\n  claude  "), "{text}");
         assert!(all.iter().all(|line| text.contains(line.fix.as_deref().unwrap())), "{text}");
         assert!(!text.contains('…'), "{text}");
 
@@ -345,7 +356,7 @@ mod tests {
         for line in &mut lines[..2] {
             line.program = Some("/bin/claude".into());
             line.version = Some("2.1.325".into());
-            line.signed_in = "no sign of it".into();
+            line.signed_in = "not found".into();
             line.fix = Some(fix.into());
         }
         let text = draw_providers(&lines, Some(80));
@@ -353,7 +364,7 @@ mod tests {
             text.starts_with("PRESET         PROVIDER   VERSION  SIGNED IN\nclaude         anthropic  2.1.325"),
             "{text}"
         );
-        assert_eq!(text.matches(fix).count(), 1, "a fix of two presets is told once: {text}");
+        assert_eq!(text.matches(fix).count(), 1, "a fix of two presets is printed once: {text}");
         assert!(text.contains(&format!("! claude, claude-native: {fix}\n")), "{text}");
     }
 }

@@ -1,7 +1,9 @@
-//! Issues of beads: `task import --beads`, `task export --beads`.
+//! The commands `task import --beads` and `task export --beads`, which exchange tasks with the
+//! issue tracker beads.
 //!
-//! An issue's id is its task's alias. Importing again changes what changed in the file and adds what is new; exporting
-//! into the file it came from changes what changed on the board and keeps every other field as it is.
+//! An issue's id is its task's alias. A repeated import updates tasks whose issue has changed and
+//! adds new ones. An export into an existing file updates the fields that Regatta knows and keeps
+//! all other fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,34 +22,35 @@ use crate::plan::fault::Source;
 
 use super::App;
 
-/// What an import did, by the names of both sides.
+/// The result of an import.
 #[derive(Default, Serialize)]
 struct Imported {
     added: Vec<TaskId>,
     changed: Vec<TaskId>,
     cancelled: Vec<TaskId>,
-    /// As they were already.
+    /// Tasks that already agree with the file.
     there: Vec<TaskId>,
-    /// What the file says otherwise and could not be changed, and why.
+    /// Differences that could not be applied, each with the reason.
     left: Vec<String>,
-    /// Closed or deleted in the file, and not on the board.
+    /// The number of issues that are closed or deleted in the file and not on the board.
     closed: usize,
-    /// Lines that are no work.
+    /// The number of lines that are not issues to work on.
     others: usize,
 }
 
-/// The board's tasks under the names that beads have for them.
+/// The board's tasks by their issue ids.
 struct Board {
     tasks: BTreeMap<String, TaskView>,
 }
 
 impl Board {
+    /// Reads all tasks of a project.
     fn read(client: &Client, project: Option<ProjectName>) -> Result<Board, Failed> {
         let call = Call::TaskList(input::TaskList { project, mission: None, status: vec![], all: true, limit: 0 });
         let got: Got<Vec<TaskView>> = client.call(&call)?;
         let mut tasks: BTreeMap<String, TaskView> = BTreeMap::new();
         for it in got.data {
-            // Of two with one name the open one counts, then the newer.
+            // If two tasks have the same name, an open task takes precedence, then the newer one.
             let name = name(&it);
             if tasks.get(&name).is_none_or(|old| old.task.status.is_terminal() || !it.task.status.is_terminal()) {
                 tasks.insert(name, it);
@@ -61,10 +64,12 @@ impl Board {
     }
 }
 
+/// Returns a task's issue id: its alias, or its own id.
 fn name(it: &TaskView) -> String {
     it.task.alias.clone().unwrap_or_else(|| it.task.id.to_string())
 }
 
+/// Runs `regatta task import --beads`.
 pub(super) fn import(app: &App, file: &Path) -> Said {
     let source = load(file)?;
     let found = beads::read(&source).map_err(|it| source.refuse(&it))?;
@@ -76,7 +81,7 @@ pub(super) fn import(app: &App, file: &Path) -> Said {
     let mut ids: BTreeMap<&str, TaskId> = BTreeMap::new();
     let closed: Vec<&str> =
         found.beads.iter().filter(|it| it.stand == Stand::Closed).map(|it| it.id.as_str()).collect();
-    // What is waited for comes first, so that its number is known.
+    // Blockers come first, so that their ids are known.
     for bead in in_order(&found.beads) {
         let open = bead.after.iter().filter(|it| !closed.contains(&it.0.as_str()) || board.id(&it.0).is_some());
         let blockers: Vec<TaskId> =
@@ -96,20 +101,20 @@ pub(super) fn import(app: &App, file: &Path) -> Said {
     }
     app.out.answer("task.import", &done, &["regatta task list".into(), "regatta run".into()], |_| {
         let mut text = format!(
-            "added {}, changed {}, cancelled {}, {} were there already",
+            "added {}, changed {}, cancelled {}, unchanged {}",
             done.added.len(),
             done.changed.len(),
             done.cancelled.len(),
             done.there.len()
         );
         if done.closed > 0 {
-            text += &format!(", {} are closed", done.closed);
+            text += &format!(", skipped {} closed", done.closed);
         }
         if done.others > 0 {
-            text += &format!(", {} lines are no work", done.others);
+            text += &format!(", skipped {} lines without work", done.others);
         }
         text.push('\n');
-        done.left.iter().for_each(|it| text += &format!("left  {it}\n"));
+        done.left.iter().for_each(|it| text += &format!("not changed: {it}\n"));
         text
     })
 }
@@ -118,22 +123,24 @@ fn load(file: &Path) -> Result<Source, Failed> {
     crate::plan::load(file).map(|it| it.0)
 }
 
-/// A dependency on what is neither in the file nor on the board is a mistake of the file.
+/// Refuses a file in which an issue depends on an issue that is neither in the file nor on the
+/// board.
 fn refuse_unknown(source: &Source, found: &Beads, board: &Board) -> Result<(), Failed> {
     let known = |id: &str| found.beads.iter().any(|it| it.id == id) || board.id(id).is_some();
-    // What is done waits for nothing any more.
+    // Closed issues no longer depend on anything.
     let open = found.beads.iter().filter(|it| it.stand != Stand::Closed);
     let faults: Vec<_> = open
         .flat_map(|it| it.after.iter().map(move |on| (it, on)))
         .filter(|(_, on)| !known(&on.0))
         .map(|(it, on)| {
-            let what = format!("{:?} depends on {:?}, which is neither here nor on the board", it.id, on.0);
-            source.fault(on.1, what, "add its line, or take the dependency out")
+            let what = format!("{:?} depends on {:?}, which is neither in this file nor on the board", it.id, on.0);
+            source.fault(on.1, what, "add that issue, or remove the dependency")
         })
         .collect();
     if faults.is_empty() { Ok(()) } else { Err(source.refuse(&faults)) }
 }
 
+/// Returns the issues in an order in which each comes after its blockers.
 fn in_order(found: &[Bead]) -> Vec<&Bead> {
     let place = |id: &str| found.iter().position(|it| it.id == id);
     let edges: Vec<Vec<usize>> = found
@@ -150,6 +157,7 @@ fn in_order(found: &[Bead]) -> Vec<&Bead> {
     order.into_iter().map(|it| &found[it]).collect()
 }
 
+/// Adds a task for an issue.
 fn add(client: &Client, project: Option<ProjectName>, bead: &Bead, blocked_by: Vec<TaskId>) -> Result<TaskId, Failed> {
     let held = match &bead.stand {
         Stand::Held(reason) => Some(reason.clone()),
@@ -170,7 +178,7 @@ fn add(client: &Client, project: Option<ProjectName>, bead: &Bead, blocked_by: V
         script: bead.work.script.clone(),
         ratchet: bead.work.ratchet.clone(),
         alias: Some(bead.id.clone()),
-        // One that is held is paused before anybody can take it.
+        // A held issue starts in the backlog, so that no agent takes the task before it is paused.
         backlog: bead.stand == Stand::Backlog || held.is_some(),
         assign: None,
         how: How::Queue,
@@ -184,7 +192,8 @@ fn add(client: &Client, project: Option<ProjectName>, bead: &Bead, blocked_by: V
     Ok(id)
 }
 
-/// Changes what the file says otherwise. Its status counts where it is closed, and where an import had paused it.
+/// Updates a task from its issue. A closed issue cancels the task. An issue that is no longer held
+/// resumes the task only if an import paused it.
 fn update(
     client: &Client,
     bead: &Bead,
@@ -204,12 +213,12 @@ fn update(
                 let _gone: Got<TaskView> = client.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
                 done.cancelled.push(id);
             }
-            (false, false) => done.left.push(format!("{} is closed in beads, and {id} is {}", bead.id, view.word)),
+            (false, false) => done.left.push(format!("{} is closed in beads, but {id} is {}", bead.id, view.word)),
         }
         return Ok(());
     }
     if task.status.is_terminal() {
-        done.there.push(id); // an export writes back how it ended
+        done.there.push(id); // an export writes the outcome back
         return Ok(());
     }
     let differs = |new: bool, edit: &mut Edit, set: &dyn Fn(&mut Edit)| {
@@ -245,14 +254,14 @@ fn update(
     match client.call::<TaskView>(&Call::TaskSet(input::TaskSet { task: id, edit, script: None })) {
         Ok(_) => done.changed.push(id),
         Err(Failed::Problem(it)) if it.code == "in_use" => {
-            done.left.push(format!("{} has changed, and {id} is being worked on", bead.id));
+            done.left.push(format!("{} has changed, but an agent is working on {id}", bead.id));
         }
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// What an export wrote.
+/// The result of an export.
 #[derive(Serialize)]
 struct Exported {
     file: String,
@@ -261,6 +270,7 @@ struct Exported {
     lines: usize,
 }
 
+/// Runs `regatta task export --beads`.
 pub(super) fn export(app: &App, all: bool, file: Option<&Path>) -> Said {
     let old = file.filter(|it| it.exists()).map(load).transpose()?;
     if let Some(source) = &old {
@@ -297,14 +307,14 @@ pub(super) fn export(app: &App, all: bool, file: Option<&Path>) -> Said {
     }
     let done = Exported { file: file.display().to_string(), changed, added, lines: lines.len() };
     app.out.answer("task.export", &done, &[], |_| {
-        format!("{}: {changed} lines changed, {added} added, {} in all\n", done.file, done.lines)
+        format!("{}: {changed} lines changed, {added} added, {} in total\n", done.file, done.lines)
     })
 }
 
-/// Writes a file whole or not at all.
+/// Replaces a file completely or not at all.
 fn write(file: &Path, text: &str) -> Said {
     let broken = |it: std::io::Error| {
-        failed("io", format!("{} cannot be written: {it}", file.display()), "look at the directory's permissions")
+        failed("io", format!("could not write {}: {it}", file.display()), "check the permissions of the directory")
     };
     let dir = file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = tempfile::NamedTempFile::new_in(dir).map_err(broken)?;
@@ -317,7 +327,7 @@ fn write(file: &Path, text: &str) -> Said {
     Ok(())
 }
 
-/// A task in the words of beads.
+/// Converts a task to an issue of beads.
 fn told(board: &Board, view: &TaskView) -> Told {
     let task = &view.task;
     let by_id = |id: &TaskId| board.tasks.iter().find(|it| it.1.task.id == *id).map(|it| it.0.clone());

@@ -1,4 +1,4 @@
-//! `bridge list`, `test`, `pause`, `resume`, and conversations.
+//! The command `bridge`: the bridges of agents to chat and issue services, and their conversations.
 
 use regatta_api::view::{BridgeView, ConversationLineView};
 use regatta_api::{Call, input};
@@ -10,6 +10,7 @@ use crate::out::{Said, ago, failed, fit, line, table, window_width};
 
 use super::App;
 
+/// Runs `regatta bridge`.
 pub(super) fn bridge(app: &App, word: BridgeWord) -> Said {
     let pause = |agent, service: Option<crate::args::ServiceName>, paused| {
         let ask = input::BridgePause { agent, service: service.map(Into::into), paused };
@@ -20,7 +21,7 @@ pub(super) fn bridge(app: &App, word: BridgeWord) -> Said {
         BridgeWord::List => {
             let all = list(app)?;
             let none =
-                ["see .env.example and docs/bridges.md for the variables that switch them on, and regatta inbox"
+                ["see docs/bridges.md and .env.example for the variables that enable a bridge, and regatta inbox"
                     .to_owned()];
             app.out.answer("bridge.list", &all, if all.is_empty() { &none } else { &[] }, |_| draw(&all))
         }
@@ -45,16 +46,16 @@ fn list(app: &App) -> Result<Vec<BridgeView>, crate::out::Failed> {
     Ok(got.data)
 }
 
-/// How a bridge is, in a few words.
+/// Describes the state of a bridge.
 pub(crate) fn state(it: &BridgeView) -> String {
     match it {
         it if it.off.is_some() => format!("off: {}", it.off.as_deref().unwrap_or_default()),
         it if it.health.paused => "paused".into(),
         it => {
             let heard = match (&it.health.connected, &it.health.trouble) {
-                (Some(since), None) => format!("hears, since {}", ago(*since)),
-                (Some(_), Some(trouble)) => format!("hears; last trouble: {trouble}"),
-                (None, Some(trouble)) => format!("does not hear: {trouble}"),
+                (Some(since), None) => format!("connected since {}", ago(*since)),
+                (Some(_), Some(trouble)) => format!("connected; last problem: {trouble}"),
+                (None, Some(trouble)) => format!("not connected: {trouble}"),
                 (None, None) => "connecting".into(),
             };
             it.warning.as_ref().map_or(heard.clone(), |it| format!("{heard}; {it}"))
@@ -62,9 +63,10 @@ pub(crate) fn state(it: &BridgeView) -> String {
     }
 }
 
+/// Draws bridges as a table.
 pub(crate) fn draw(all: &[BridgeView]) -> String {
     if all.is_empty() {
-        return "No agent is at any outside service.\n".into();
+        return "no bridges\n".into();
     }
     let rows = all.iter().map(|it| {
         let known = it.health.known_as.clone().unwrap_or_default();
@@ -75,6 +77,7 @@ pub(crate) fn draw(all: &[BridgeView]) -> String {
     table(&rows.collect::<Vec<_>>())
 }
 
+/// Waits up to ten seconds until every bridge is connected or has failed, and prints the states.
 fn test(app: &App, agent: Option<&regatta_core::ids::AgentName>) -> Said {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     let all = loop {
@@ -94,17 +97,22 @@ fn test(app: &App, agent: Option<&regatta_core::ids::AgentName>) -> Said {
         .collect();
     app.out.answer("bridge.list", &all, &[], |_| draw(&all))?;
     match bad.as_slice() {
-        [] if all.is_empty() => Err(failed("no_bridge", "there is no bridge to test", "see docs/bridges.md")),
-        [] => Ok(()),
-        bad => {
-            Err(failed("bridge_down", format!("not whole: {}", bad.join("; ")), "mend that and start the daemon again"))
+        [] if all.is_empty() => {
+            Err(failed("no_bridge", "there is no bridge to test", "set one up as docs/bridges.md describes"))
         }
+        [] => Ok(()),
+        bad => Err(failed(
+            "bridge_down",
+            format!("some bridges do not work: {}", bad.join("; ")),
+            "fix the cause, then run regatta up --restart",
+        )),
     }
 }
 
+/// Draws conversations as a table.
 pub(crate) fn conversations(all: &[ConversationLineView], window: Option<usize>) -> String {
     if all.is_empty() {
-        return "Nobody has talked to an agent in an outside service.\n".into();
+        return "no conversations\n".into();
     }
     let rows = all.iter().map(|it| {
         vec![
@@ -120,6 +128,7 @@ pub(crate) fn conversations(all: &[ConversationLineView], window: Option<usize>)
     fit(&rows.collect::<Vec<_>>(), window)
 }
 
+/// Sends a call about a conversation and prints the conversation.
 fn show(app: &App, call: Call) -> Said {
     let got: Got<Conversation> = app.call(&call)?;
     let it = &got.data;
@@ -152,14 +161,17 @@ fn show(app: &App, call: Call) -> Said {
         }
         for post in it.posts.iter().filter(|it| it.is_due() || it.dead.is_some()) {
             let what = match &post.what {
-                What::Seen { .. } => "a sign of life".to_owned(),
+                What::Seen { .. } => "the first reaction".to_owned(),
                 What::Turn { turn } => format!("turn {turn}"),
-                What::Queued { turn, .. } => format!("that turn {turn} waits"),
+                What::Queued { turn, .. } => format!("the note that turn {turn} waits"),
                 What::Ask { approval } => approval.to_string(),
                 What::Note { text, .. } => line(text),
                 What::Pull => "a pull request".into(),
             };
-            let how = post.dead.as_ref().map_or("not shown yet".to_owned(), |it| format!("never shown: {}", line(it)));
+            let how = post
+                .dead
+                .as_ref()
+                .map_or("not posted yet".to_owned(), |it| format!("could not be posted: {}", line(it)));
             text += &format!("  post {}: {what}, {how}\n", post.n);
         }
         text

@@ -1,4 +1,4 @@
-//! Claims: `claim acquire`, `renew`, `release`, `list`, `check`.
+//! The command `claim`, with `acquire`, `renew`, `release`, `list` and `check`.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -12,6 +12,7 @@ use crate::out::{Failed, Said, ago, line, table};
 
 use super::App;
 
+/// Runs `regatta claim`.
 pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
     match word {
         ClaimWord::Acquire { uris, agent, ttl, shared, wait, memo } => {
@@ -35,8 +36,9 @@ pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
         }
         ClaimWord::Renew { claim, token } => {
             let got: Got<GrantedClaim> = app.call(&Call::ClaimRenew(input::ClaimHeld { claim, token }))?;
-            app.out
-                .answer("claim.renew", &got.data, &[], |_| format!("{claim} for {} more\n", seconds(got.data.ttl_ms)))
+            app.out.answer("claim.renew", &got.data, &[], |_| {
+                format!("renewed {claim} for {}\n", seconds(got.data.ttl_ms))
+            })
         }
         ClaimWord::Release { claim, token } => {
             let _done: Got<String> = app.call(&Call::ClaimRelease(input::ClaimHeld { claim, token }))?;
@@ -66,9 +68,10 @@ pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
     }
 }
 
+/// Draws claims, the claims of running work, and waiting requests as a table.
 fn draw(claims: &ClaimsView) -> String {
     if claims.held.is_empty() && claims.by_work.is_empty() && claims.waiting.is_empty() {
-        return "nothing is claimed\n".into();
+        return "no claims\n".into();
     }
     let uris = |uris: &[regatta_core::pattern::Uri]| uris.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let held = claims.held.iter().map(|it| {

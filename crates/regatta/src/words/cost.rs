@@ -1,4 +1,5 @@
-//! `cost`: what was spent since a day, on what, what came of it, and when the cap is reached.
+//! The command `cost`: spending since a day, the landed work, and when the daily cap will be
+//! reached.
 
 use regatta_api::view::{CostRow, CostView, forecast_words, price_words};
 use regatta_api::{Call, input};
@@ -13,6 +14,7 @@ use crate::out::{Said, fit, line, window_width};
 use super::App;
 use super::see::minute;
 
+/// Runs `regatta cost`.
 pub(super) fn cost(app: &App, by: CostBy, since: Option<u32>) -> Said {
     let client = app.client()?;
     let by = match by {
@@ -31,7 +33,7 @@ pub(super) fn cost(app: &App, by: CostBy, since: Option<u32>) -> Said {
     app.out.answer("cost", it, &[next.into()], |_| draw(it, window_width(), minute))
 }
 
-/// The whole answer, for a window of that width; `clock` says a moment as this machine's clock does.
+/// Draws the answer for a window of this width. `clock` formats a time in this machine's time zone.
 pub(crate) fn draw(it: &CostView, window: Option<usize>, clock: impl Fn(u64) -> String) -> String {
     let day = i64::try_from(it.since_wall).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
     let day = day.map_or_else(|| "?".into(), |it| it.to_zoned(jiff::tz::TimeZone::UTC).date().to_string());
@@ -63,9 +65,11 @@ fn name(it: &CostRow) -> String {
     }
 }
 
+/// Returns a row of the table.
 fn cells(name: &str, sum: &Sum) -> Vec<String> {
     let usage = &sum.spent.usage;
-    // Many programs tell their tokens only at the end of a turn, and some never: that is not known, and not none.
+    // Many programs report tokens only at the end of a turn, and some never. Without a report the
+    // count is unknown, not zero.
     let known = |many: u64| if usage.tokens() == 0 { "-".to_owned() } else { tokens(many) };
     vec![
         name.to_owned(),
@@ -78,7 +82,7 @@ fn cells(name: &str, sum: &Sum) -> Vec<String> {
     ]
 }
 
-/// The last line: everything together, against the cap.
+/// Returns the last row: the totals, compared with the cap.
 fn total(it: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<String> {
     let mut row = cells(&format!("total {since}"), &it.total);
     if let (Some(cap), Some(cost)) = (it.cap, row.get_mut(5)) {
@@ -93,7 +97,7 @@ fn total(it: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<Strin
     row
 }
 
-/// Numbers stand under each other by their last digit.
+/// Aligns some columns to the right, for numbers.
 fn right(mut rows: Vec<Vec<String>>, columns: std::ops::Range<usize>) -> Vec<Vec<String>> {
     for at in columns {
         let width = rows.iter().filter_map(|it| it.get(at)).map(|it| it.chars().count()).max().unwrap_or(0);
@@ -119,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_nobody_reported_are_not_none() {
+    fn unreported_tokens_are_shown_as_unknown() {
         let row = cells("opencode-2", &sum(2, (0, 0, 0), Some(220_000), None));
         assert_eq!(row[1..4], ["2", "-", "-"]);
         assert_eq!(cells("a", &sum(1, (1_000, 0, 0), None, None))[2..4], ["1.0k", "0"]);
     }
 
     #[test]
-    fn a_day_against_its_cap() {
+    fn the_total_is_compared_with_the_cap() {
         let row = |name: &str, sum| CostRow { name: name.into(), about: String::new(), sum };
         let claude = sum(14, (1_200_000, 2_900_000, 212_000), Some(2_840_000), Some(1_100_000));
         let codex = sum(9, (1_900_000, 0, 140_000), None, None);

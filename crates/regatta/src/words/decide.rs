@@ -1,5 +1,5 @@
-//! Decide and steer: `allow`, `deny`, `tell`, `pause`, `resume`, `retry`, `takeover`, `policy`,
-//! `budget`.
+//! The commands that decide and control work: `allow`, `deny`, `tell`, `pause`, `resume`, `retry`,
+//! `takeover`, `policy` and `budget`.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -27,14 +27,17 @@ fn reach(it: ReachArg) -> Reach {
     }
 }
 
+/// Runs `regatta allow`.
 pub(super) fn allow(app: &App, ask: &Allow) -> Said {
     decide(app, "allow", (ask.id, ask.all), Answer::Allow, reach(ask.reach))
 }
 
+/// Runs `regatta deny`.
 pub(super) fn deny(app: &App, ask: &Deny) -> Said {
     decide(app, "deny", (ask.id, ask.all), Answer::Deny { words: ask.because.clone() }, reach(ask.reach))
 }
 
+/// Sends an answer to a request and prints the result.
 pub(super) fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), answer: Answer, reach: Reach) -> Said {
     let verb = match &answer {
         Answer::Allow => "allowed",
@@ -49,7 +52,7 @@ pub(super) fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), ans
     let got: Got<serde_json::Value> = client.call(&Call::InboxAnswer(input::Decide { id, answer, reach, alike }))?;
     let it = &got.data;
     let text = |name: &str| it[name].as_str().map(plain).unwrap_or_default();
-    // The daemon counts what needs a person anywhere; `regatta inbox` lists what does here.
+    // The daemon counts items of all projects, but `regatta inbox` lists those of this project.
     let left = super::inbox::items(app, &client)?.iter().filter(|item| item.is_awake()).count();
     let next = [if left > 0 { "regatta inbox" } else { "regatta status" }.to_owned()];
     app.out.answer(kind, it, &next, |_| {
@@ -65,6 +68,7 @@ pub(super) fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), ans
     })
 }
 
+/// Runs `regatta tell`.
 pub(super) fn tell(app: &App, id: &str, words: &[String]) -> Said {
     let ask = input::Said { id: id.to_owned(), text: words.join(" ") };
     let got: Got<serde_json::Value> = app.call(&Call::Tell(ask))?;
@@ -74,12 +78,13 @@ pub(super) fn tell(app: &App, id: &str, words: &[String]) -> Said {
         &got.data,
         &attempt.map(|it| format!("regatta logs -f {it}")).into_iter().collect::<Vec<_>>(),
         |_| match attempt {
-            Some(attempt) => format!("{attempt} hears it when its turn has ended\n"),
-            None => format!("nobody works on {task} that can be told now; the next attempt is told\n"),
+            Some(attempt) => format!("{attempt} receives the message when its turn has ended\n"),
+            None => format!("no running attempt of {task} can receive a message; the next attempt will receive it\n"),
         },
     )
 }
 
+/// Runs `regatta pause`.
 pub(super) fn pause(app: &App, id: &str, because: &str) -> Said {
     let got: Got<TaskView> = app.call(&Call::Pause(input::Said { id: id.to_owned(), text: because.to_owned() }))?;
     let task = got.data.task.id;
@@ -87,6 +92,7 @@ pub(super) fn pause(app: &App, id: &str, because: &str) -> Said {
     app.out.answer("pause", &got.data, &[format!("regatta resume {task}")], |_| format!("{task} is paused{why}\n"))
 }
 
+/// Runs `regatta resume`.
 pub(super) fn resume(app: &App, ids: &[String]) -> Said {
     let client = app.client()?;
     let mut resumed: Vec<serde_json::Value> = Vec::new();
@@ -94,45 +100,48 @@ pub(super) fn resume(app: &App, ids: &[String]) -> Said {
         let got: Got<serde_json::Value> = client.call(&Call::Resume(input::Id { id: id.clone() }))?;
         resumed.push(got.data);
     }
-    let text = |_: &crate::out::Out| ids.iter().map(|id| format!("{id} goes on\n")).collect::<String>();
+    let text = |_: &crate::out::Out| ids.iter().map(|id| format!("{id} is resumed\n")).collect::<String>();
     match (ids, &resumed[..]) {
         ([id], [one]) => app.out.answer("resume", one, &[format!("regatta why {id}"), "regatta status".into()], text),
         _ => app.out.answer("resume", &resumed, &["regatta status".into()], text),
     }
 }
 
+/// Runs `regatta retry`.
 pub(super) fn retry(app: &App, task: TaskId) -> Said {
     let got: Got<TaskView> = app.call(&Call::Retry(input::Id { id: task.to_string() }))?;
     let again = got.data.task.id;
-    // Of no mission: nobody takes it up by himself.
+    // A task without a mission does not start by itself.
     let next =
         if got.data.task.mission.is_some() { format!("regatta why {again}") } else { "regatta run --yes".into() };
     app.out.answer("retry", &got.data, &[next], |_| {
         if again == task {
-            format!("{task} is tried again\n")
+            format!("{task} will be tried again\n")
         } else {
             let waits = got.data.task.mission.is_none() && got.data.task.assignee.is_none();
-            let start = format!(", and starts with regatta run --yes, or regatta assign {again} NAME");
+            let start = format!(", and starts after regatta run --yes or regatta assign {again} NAME");
             format!(
-                "{task} stays as it ended; {again} asks for the same work again{}\n",
+                "{task} stays as it is, because it has ended; the new task {again} asks for the same work{}\n",
                 if waits { &start } else { "" }
             )
         }
     })
 }
 
-/// A shell in the workspace, or the agent's own program in its session. The agent is held, and goes on afterwards.
+/// Opens a shell in the task's workspace, or the agent's own program in its session. The agent is
+/// paused meanwhile.
 pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::ffi::OsString]) -> Said {
     let client = app.client()?;
     let mut got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
-    // Work that waits for a person may have no workspace any more; it is made again, with a conflict in it.
+    // A task that needs a person may have lost its workspace. The daemon then creates it again,
+    // including the conflict.
     if got.data.task.status == Status::NeedsHuman {
         let _begun: Got<TaskView> = client.call(&Call::Takeover(input::Id { id: task.to_string() }))?;
         got = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
     }
     let Some(workspace) = got.data.workspace.clone() else {
-        let hint = format!("see where it is: regatta why {task}");
-        return Err(failed("no_workspace", format!("{task} has no workspace now"), hint));
+        let hint = format!("see the state of the task: regatta why {task}");
+        return Err(failed("no_workspace", format!("{task} has no workspace at the moment"), hint));
     };
     let by_hand = super::see::by_hand(&got.data);
     let own = if session { Some(own_program(app, &client, &got.data)?) } else { None };
@@ -144,7 +153,7 @@ pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::f
     let fixup = got.data.task.fixup.as_ref().filter(|_| by_hand);
     let conflicts = fixup.map(|fixup| fixup.paths.join(" ")).filter(|paths| !paths.is_empty());
     let conflicts = conflicts.map_or(String::new(), |paths| format!("conflicts in: {}\n", line(&paths)));
-    app.out.note(&format!("in {workspace}; exit to give it back\n{conflicts}"));
+    app.out.note(&format!("in {workspace}; exit the program to give the workspace back\n{conflicts}"));
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let (program, arguments) = command.split_first().map_or((&shell, &[][..]), |(program, rest)| (program, rest));
     let ended = std::process::Command::new(program)
@@ -157,7 +166,7 @@ pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::f
         let _goes_on: Got<serde_json::Value> = client.call(&Call::Resume(input::Id { id: task.to_string() }))?;
     }
     let ended = ended.map_err(|it| {
-        failed("io", format!("{} cannot be started: {it}", program.to_string_lossy()), "name another after --")
+        failed("io", format!("could not start {}: {it}", program.to_string_lossy()), "name another program after --")
     })?;
     let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": ended.code() });
     let next = if by_hand {
@@ -167,10 +176,10 @@ pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::f
     };
     app.out.answer("takeover", &data, &next, |_| {
         if live {
-            format!("{task} goes on\n")
+            format!("{task} is resumed\n")
         } else if by_hand {
             format!(
-                "{task} is yours: regatta land {task} checks and lands it, regatta retry {task} gives it to an agent\n"
+                "{task} is in your hands: regatta land {task} checks and lands it, regatta retry {task} gives it to an agent\n"
             )
         } else {
             String::new()
@@ -178,45 +187,46 @@ pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::f
     })
 }
 
-/// How the program of an agent is started in a terminal.
+/// The command line and the environment with which an agent's program continues its session in a
+/// terminal.
 struct Own {
     line: Vec<std::ffi::OsString>,
     env: Vec<(String, std::ffi::OsString)>,
 }
 
-/// The program that was last at a task, in its session and with the home in which that is.
+/// Returns how to start the program that last worked on a task, so that it continues its session.
 fn own_program(app: &App, client: &crate::client::Client, view: &TaskView) -> Result<Own, Failed> {
     let task = view.task.id;
     let hint = format!("work in its workspace with a shell: regatta takeover {task}");
     let last = view.attempts.iter().rev().find_map(|it| Some((it, it.talk.session.clone()?)));
     let Some((attempt, session)) = last else {
-        return Err(failed("no_session", format!("no program at {task} has told of a session"), hint));
+        return Err(failed("no_session", format!("no program has reported a session for {task}"), hint));
     };
     let agents: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
     let agent = agents.data.iter().map(|it| &it.agent).find(|it| it.name == attempt.agent);
     let line = agent.and_then(|it| crate::wire::takes_up(it, &session));
     let (Some(agent), Some(line)) = (agent, line) else {
-        let what = format!("the program of {} takes up no session in a terminal, as far as is known", attempt.agent);
+        let what = format!("the program of {} cannot continue a session in a terminal", attempt.agent);
         return Err(failed("no_session", what, hint));
     };
     let mut env: Vec<(String, std::ffi::OsString)> =
         agent.profile.env.iter().map(|(name, value)| (name.clone(), value.into())).collect();
-    // Who is shut in has a home of its own, and its sessions there.
+    // A sandboxed program keeps its sessions in a home directory of its own.
     if attempt.sandbox.is_some() {
         env.push(("HOME".into(), crate::wire::home_of(&app.data_dir()?, &agent.name).into()));
     }
     Ok(Own { line: line.into_iter().map(Into::into).collect(), env })
 }
 
-/// Lets the agent at a task wait, and waits until it does.
+/// Pauses the agent that works on a task, and waits until it has stopped its turn.
 fn hold(client: &crate::client::Client, view: &TaskView) -> Said {
     let task = view.task.id;
     let can_wait = view.attempts.iter().any(|it| Some(it.id) == view.task.attempt && it.takes_words());
     if !can_wait {
         return Err(failed(
             "cannot_wait",
-            format!("the program at {task} cannot be made to wait"),
-            format!("stop it first (regatta stop {task}), or wait until it has ended"),
+            format!("the program that works on {task} cannot be paused"),
+            format!("wait until it has ended, or stop it: regatta stop {task}"),
         ));
     }
     let ask = input::Said { id: task.to_string(), text: "a person works in its workspace".into() };
@@ -234,16 +244,21 @@ fn hold(client: &crate::client::Client, view: &TaskView) -> Said {
                 let _goes_on: Got<serde_json::Value> =
                     client.call(&Call::Resume(input::Id { id: task.to_string() }))?;
                 let hint = format!("stop it instead: regatta stop {task}");
-                return Err(failed("cannot_wait", format!("the agent at {task} does not stop its turn"), hint));
+                return Err(failed(
+                    "cannot_wait",
+                    format!("the agent that works on {task} did not stop its turn within 15 s"),
+                    hint,
+                ));
             }
         }
     }
 }
 
+/// Parses the value of `policy add --for`.
 fn policy_scope(text: &str) -> Result<policy::Scope, Failed> {
     use regatta_core::agent::Role;
     let bad =
-        || usage(format!("{text:?} is nobody a rule can be for"), "write T7, M3, agent:NAME, leads, workers or all");
+        || usage(format!("{text:?} is not a valid value of --for"), "write T7, M3, agent:NAME, leads, workers or all");
     Ok(match text {
         "all" => policy::Scope::All,
         "leads" => policy::Scope::Role(Role::Lead),
@@ -256,14 +271,15 @@ fn policy_scope(text: &str) -> Result<policy::Scope, Failed> {
     })
 }
 
-/// The rules in a line each.
+/// Returns a table with one line per policy rule.
 pub(crate) fn rules(all: &[Rule]) -> String {
     if all.is_empty() {
-        return "no rules: what a sandbox contains is allowed, the rest is asked\n".into();
+        return "no rules: requests inside the sandbox are allowed, all others go to the inbox\n".into();
     }
     table(&all.iter().map(|it| vec![it.id.to_string(), plain(&it.describe())]).collect::<Vec<_>>())
 }
 
+/// Runs `regatta policy`.
 pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
     match word {
         PolicyWord::List => {
@@ -275,8 +291,8 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
                 .map(|it| {
                     serde_json::from_value(serde_json::Value::String(it.clone())).map_err(|_| {
                         usage(
-                            format!("{it:?} is no kind of tool"),
-                            "read, edit, delete, move, search, execute, think, fetch, switch_mode or other",
+                            format!("{it:?} is not a kind of tool"),
+                            "write read, edit, delete, move, search, execute, think, fetch, switch_mode or other",
                         )
                     })
                 })
@@ -298,18 +314,22 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
         }
         PolicyWord::Rm { rule } => {
             let _done: Got<String> = app.call(&Call::PolicyRm(input::Rule { rule }))?;
-            app.out.answer("policy.rm", &rule, &["regatta policy list".into()], |_| format!("took {rule} away\n"))
+            app.out.answer("policy.rm", &rule, &["regatta policy list".into()], |_| format!("removed {rule}\n"))
         }
     }
 }
 
+/// Runs `regatta budget`.
 pub(super) fn budget(app: &App, word: BudgetWord) -> Said {
     let (kind, got): (&str, Got<BudgetsView>) = match word {
         BudgetWord::List => ("budget.list", app.call(&Call::BudgetList(input::Spent { days: 0 }))?),
         BudgetWord::Set { scope, tokens, usd, turns, attempts, time } => {
             let ceiling = Ceiling { tokens, micro_usd: usd, turns, attempts, wall_ms: time };
             if ceiling == Ceiling::default() {
-                return Err(usage("a budget needs a ceiling", "give one: --usd 5, --tokens 1000000, --turns 20"));
+                return Err(usage(
+                    "a budget needs at least one limit",
+                    "add a limit: --usd 5, --tokens 1000000 or --turns 20",
+                ));
             }
             ("budget.set", app.call(&Call::BudgetSet(input::BudgetSet { scope, ceiling }))?)
         }
@@ -334,7 +354,7 @@ fn draw_budgets(it: &BudgetsView) -> String {
     text
 }
 
-/// What was spent; money that is not known is not shown as none.
+/// Describes spending in one line. Unknown money is left out, because $0.00 would be wrong.
 pub(super) fn spent(it: &Spend) -> String {
     let money = it.usage.micro_usd.map_or(String::new(), |it| format!("{} · ", budget::dollars(it)));
     let tokens = match it.usage.tokens() {
@@ -344,6 +364,7 @@ pub(super) fn spent(it: &Spend) -> String {
     format!("{money}{tokens} · {} turns · {} attempts · {}", it.turns, it.attempts, seconds(it.wall_ms))
 }
 
+/// Lists the limits of a budget in one line.
 fn ceiling(it: &Ceiling) -> String {
     let parts = [
         it.micro_usd.map(budget::dollars),

@@ -1,7 +1,10 @@
-//! `demo`: a small real repository, seven tasks, three scripted agents at once, everything landed and checked.
+//! The command `demo`: a small real repository, seven tasks and three scripted agents. Everything
+//! is checked and lands.
 //!
-//! One of them asks, and one's work is looked at before it lands, so that there is something to decide: in the terminal,
-//! on the page, or by itself where nobody is there to be asked. With `--serve` it leaves both to whoever comes.
+//! One task asks a question, and another one's work needs a review before it lands, so the demo
+//! shows decisions too. A person decides in the terminal or on the page. Without a terminal the
+//! demo takes the first choice by itself. With `--serve` it leaves both decisions open for the web
+//! page.
 
 use std::path::Path;
 use std::time::Instant;
@@ -28,7 +31,7 @@ use crate::plan;
 use super::App;
 use super::start::{start_for, stop_for};
 
-/// The repository the demo works on: greetings in a few languages, with a test.
+/// The files of the demo's repository: a program that greets in several languages, with a test.
 const FILES: &[(&str, &str)] = &[
     ("README.md", "# Greet\n\nSays hello. `./greet.sh LANGUAGE`\n"),
     ("greet.sh", GREET),
@@ -54,7 +57,7 @@ done
 echo "all languages pass"
 "#;
 
-/// Seven tasks: two layers of dependencies, and two tasks that want `greet.sh`.
+/// Seven tasks in three layers of dependencies. Two of them change `greet.sh`.
 const PLAN: &str = r##"
 title = "Greet in three languages"
 
@@ -117,7 +120,7 @@ blocked_by = ["fallback"]
 script = [{ write = { path = "CHANGELOG.md", text = "# Changes\n\n- French and German\n- English as the fallback\n" } }]
 "##;
 
-/// What the demo did, for programs.
+/// The result of the demo, for `--json`.
 #[derive(Serialize)]
 struct Outcome {
     repo: String,
@@ -127,10 +130,11 @@ struct Outcome {
     seconds: f64,
     url: Option<String>,
     data_dir: String,
-    /// How much is left for a person to decide.
+    /// The number of decisions that wait for a person.
     needs_you: usize,
 }
 
+/// Runs `regatta demo`.
 pub(super) fn demo(app: &App, ask: &Demo) -> Said {
     let began = Instant::now();
     let place = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
@@ -162,7 +166,8 @@ pub(super) fn demo(app: &App, ask: &Demo) -> Said {
     if landed_all { Ok(()) } else { Err(Failed::Code(8)) }
 }
 
-/// Runs the demo's mission to its end.
+/// Runs the demo's mission until it ends. Also returns whether everything landed or waits for a
+/// person.
 fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> Result<(Told, bool), Failed> {
     let add = input::ProjectAdd {
         path: repo.to_string_lossy().into_owned(),
@@ -234,7 +239,7 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
     match ending {
         Ending::TimedOut => Err(Failed::Code(124)),
         Ending::Detached => Err(Failed::Code(130)),
-        // What is left to a person is not failed.
+        // Tasks that wait for a person do not count as failures.
         Ending::Settled | Ending::Needed => {
             let good = landed == last.data.tasks.len() || !told.open.is_empty();
             Ok((told, good))
@@ -242,13 +247,14 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
     }
 }
 
-/// How many of that many agents work at once: each is two processes and a checkout, and a laptop has a few cores.
+/// Returns how many of `size` agents work at once. Each needs two processes and a checkout, so a
+/// laptop gets fewer.
 fn live(size: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     size.min(u32::try_from(cores.saturating_mul(12)).unwrap_or(24).max(8))
 }
 
-/// The README is what strangers read first, so somebody looks at what changes it.
+/// Returns the project settings of the demo: a change of the README needs a review.
 fn settings() -> Result<regatta_core::project::Settings, Failed> {
     let mut settings = regatta_core::project::Settings::default();
     let readme = PathPattern::new("README.md").map_err(|it| failed("bug", it.to_string(), "please report this"))?;
@@ -256,14 +262,14 @@ fn settings() -> Result<regatta_core::project::Settings, Failed> {
     Ok(settings)
 }
 
-/// Something that waits for a person.
+/// Something that waits for a decision of a person.
 enum Open {
     Asked(Box<InboxView>),
     Review(Box<TaskView>),
 }
 
 impl Open {
-    /// Who wants what, and the choices.
+    /// Describes the item and its choices in one line.
     fn words(&self) -> String {
         match self {
             Open::Asked(it) => {
@@ -278,12 +284,12 @@ impl Open {
             }
             Open::Review(it) => {
                 let id = it.task.id;
-                format!("{id} \"{}\" is done and waits for you   1 land it", plain(&it.task.subject))
+                format!("{id} \"{}\" is done and waits for your review   1 land it", plain(&it.task.subject))
             }
         }
     }
 
-    /// The same from a shell.
+    /// Returns the shell command that decides the item.
     fn line(&self) -> String {
         match self {
             Open::Asked(it) if it.kind == "permission" => format!("regatta allow {}", it.id),
@@ -295,11 +301,12 @@ impl Open {
         }
     }
 
-    /// Returns what may be typed, if `said` is not one of the choices. Enter takes the first.
+    /// Returns an error message if `said` is not one of the choices. An empty line is the first
+    /// choice.
     fn misread(&self, said: &str) -> Option<String> {
         let choices: Vec<String> = match self {
             Open::Asked(item) if item.kind == "permission" => vec!["allow".into(), "deny".into()],
-            // An open question takes any words.
+            // A question without choices accepts any text.
             Open::Asked(item) if item.choices.is_empty() => return None,
             Open::Asked(item) => item.choices.clone(),
             Open::Review(_) => vec!["land".into()],
@@ -307,14 +314,16 @@ impl Open {
         let is_choice = said.parse::<usize>().is_ok_and(|nth| (1..=choices.len()).contains(&nth))
             || choices.iter().any(|choice| choice == said);
         let wanted = if choices.len() == 1 { "1".to_owned() } else { format!("a number from 1 to {}", choices.len()) };
-        (!said.is_empty() && !is_choice).then(|| format!("{said:?} is none of the choices; type {wanted}"))
+        (!said.is_empty() && !is_choice).then(|| format!("{said:?} is not one of the choices; type {wanted}"))
     }
 
-    /// Decides it: the first choice, unless another is named by its number or its words.
+    /// Sends the decision: the choice with this number or text, or the first choice for an empty
+    /// line.
     fn decide(&self, client: &Client, said: &str) -> Result<(), Failed> {
         let call = match self {
             Open::Asked(it) => {
-                let id = it.id.parse().map_err(|_| failed("bug", "an item has no number", "please report this"))?;
+                let id =
+                    it.id.parse().map_err(|_| failed("bug", "an inbox item has no number", "please report this"))?;
                 let answer = match (it.kind.as_str(), said) {
                     ("permission", "2" | "deny") => Answer::Deny { words: None },
                     ("permission", _) => Answer::Allow,
@@ -334,13 +343,14 @@ impl Open {
         };
         match client.call::<serde_json::Value>(&call) {
             Ok(_) => Ok(()),
-            // Somebody was faster, on the page.
+            // A person has already decided on the page.
             Err(Failed::Problem(it)) if matches!(it.code.as_str(), "already_answered" | "nothing_to_land") => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
+/// Returns the choices of a permission request.
 fn ask_permission() -> String {
     numbered(&["allow".to_owned(), "deny".to_owned()])
 }
@@ -349,7 +359,7 @@ fn numbered(choices: &[String]) -> String {
     (1..).zip(choices).map(|(nth, it)| format!("{nth} {}", plain(it))).collect::<Vec<_>>().join("   ")
 }
 
-/// What waits for a person.
+/// Returns everything that waits for a decision of a person.
 fn open(client: &Client, mission: MissionId) -> Result<Vec<Open>, Failed> {
     let asks: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project: None }))?;
     let all: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: mission.to_string() }))?;
@@ -358,8 +368,8 @@ fn open(client: &Client, mission: MissionId) -> Result<Vec<Open>, Failed> {
     Ok(asked.chain(review).collect())
 }
 
-/// Follows the mission, and has what comes up decided: by whoever is at the terminal, or by itself where nobody is. What
-/// is left to people who come later is given back.
+/// Follows the mission and decides each item that comes up: it asks the person at the terminal, or
+/// takes the first choice without one. Returns the items that stay open for people who come later.
 fn attend(app: &App, ask: &Demo, client: &Client, first: Got<MissionView>) -> Result<(Ending, Vec<Open>), Failed> {
     let (id, asks) = (first.data.mission.id, app.may_ask_now());
     let left = ask.serve && !app.global.no_input;
@@ -387,7 +397,7 @@ fn attend(app: &App, ask: &Demo, client: &Client, first: Got<MissionView>) -> Re
             };
             it.decide(client, said.trim())?;
         }
-        // What happened while we asked is told too.
+        // Start from the present state, so that changes during the question are printed too.
         got = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
     }
 }
@@ -397,10 +407,11 @@ struct Told {
     graph: String,
     outcome: Outcome,
     open: Vec<Open>,
-    /// Another way in for a browser, since each works once.
+    /// A fresh sign-in address for a browser, because each address works once.
     web: Option<String>,
 }
 
+/// Prints the result of the demo and the next steps.
 fn said_goodbye(app: &App, ask: &Demo, kept: Option<&Path>, told: &Told) -> Said {
     let it = &told.outcome;
     let shell = format!("export REGATTA_DATA_DIR={} && cd {}", it.data_dir, it.repo);
@@ -423,23 +434,24 @@ fn said_goodbye(app: &App, ask: &Demo, kept: Option<&Path>, told: &Told) -> Said
         }
         match kept {
             Some(_) => text += &format!("look   git -C {} log --graph --stat\n", it.repo),
-            None => text += "look   regatta demo --keep   keeps the repository to look at\n",
+            None => text += "look   regatta demo --keep   keeps the repository for a closer look\n",
         }
         if ask.serve {
             text += &format!("web    {}\n", told.web.as_deref().unwrap_or("regatta open"));
             text += &format!("shell  {shell}\n       regatta status · regatta down\n");
         }
-        text += "yours  cd your-repo && regatta init && regatta provider   shows which agents you can add\n";
+        text += "yours  cd your-repo && regatta init && regatta provider   shows the agents that you can add\n";
         text
     })
 }
 
-/// The plan for that many agents: the seven tasks, and for more agents two more tasks each.
+/// Returns the plan for `size` agents: seven tasks, and two more for each agent after the third.
 fn plan_for(size: u32) -> String {
     let mut text = PLAN.to_owned();
     for nth in 3..size {
         let (word, pause) = (format!("x{nth}"), f64::from(nth % 5) / 10.0);
-        // A few ask the same, so that they can be answered together: fewer than work at once, whose places they hold.
+        // A few tasks make the same request, to show that one answer can cover several. They are
+        // fewer than the attempts that run at once, because each waiting attempt occupies a slot.
         let ask = if nth % 10 == 5 && nth < 70 { "{ permission = \"npm install languages@4\" }, " } else { "" };
         text += &format!(
             "\n[[task]]\nid = \"{word}\"\nsubject = \"Greet in language {nth}\"\nfiles = [\"words/{word}.txt\"]\n\
@@ -456,7 +468,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_demo_has_two_tasks_more_than_twice_its_agents() {
+    fn the_demo_plan_grows_by_two_tasks_per_agent() {
         for size in [1, 3, 4, 300] {
             let plan = plan::parse(&plan_for(size), false, "demo.toml").unwrap();
             assert_eq!(plan.tasks.len(), 7.max(2 * size as usize + 1), "{size}");

@@ -1,5 +1,5 @@
-//! Review: `diff` and `revise`. What finished work changes, in pages or in a program of the reader's, and what is said
-//! to it.
+//! The commands `diff` and `revise`: show the changes of finished work, in a pager or a diff
+//! program, and send work back.
 
 use std::path::{Component, Path};
 
@@ -16,6 +16,7 @@ use crate::pager;
 
 use super::App;
 
+/// Runs `regatta diff`.
 pub(super) fn diff(app: &App, ask: &args::Diff) -> Said {
     let client = app.client()?;
     let got: Got<DiffView> =
@@ -33,11 +34,12 @@ pub(super) fn diff(app: &App, ask: &args::Diff) -> Said {
     })
 }
 
-/// Says what a diff is of, where it is not the work that lands, and what was left out of that work.
+/// Returns remarks below a diff: that it shows an attempt instead of the work that lands, and files
+/// that were left out.
 fn remarks(it: &DiffView, view: &TaskView) -> String {
     let mut text = String::new();
     if let Some(attempt) = it.attempt {
-        text += &format!("this is what {attempt} left; {} {}\n", it.task, view.task.status.phrase());
+        text += &format!("these are the changes of {attempt}; {} {}\n", it.task, view.task.status.phrase());
     }
     let by = it.attempt.or_else(|| view.task.submission.as_ref().map(|work| work.attempt));
     if let Some(note) = by.and_then(|attempt| scope::left_out_note(&view.task, attempt)) {
@@ -46,27 +48,28 @@ fn remarks(it: &DiffView, view: &TaskView) -> String {
     text
 }
 
-/// What makes sense after a look, by where the task is.
+/// Returns the commands that make sense after a review, by the state of the task.
 fn next(it: &TaskView) -> Vec<String> {
     let id = it.task.id;
     match it.word.as_str() {
         "landed" => vec![format!("regatta undo {id}")],
         "done" => vec!["regatta status".into()],
         "failed" | "cancelled" => vec![format!("regatta retry {id}"), format!("regatta why {id}")],
-        "landing" => vec!["regatta queue".into(), format!("regatta revise {id} -m WORDS")],
-        // An attempt that changed nothing left nothing to land.
+        "landing" => vec!["regatta queue".into(), format!("regatta revise {id} -m TEXT")],
+        // Without a submission there is no work to land.
         "needs you" if it.task.submission.is_none() => vec![format!("regatta why {id}"), format!("regatta retry {id}")],
         "review" | "needs you" => {
-            vec![format!("regatta land {id}"), format!("regatta revise {id} -m WORDS"), format!("regatta drop {id}")]
+            vec![format!("regatta land {id}"), format!("regatta revise {id} -m TEXT"), format!("regatta drop {id}")]
         }
         _ => vec![format!("regatta why {id}")],
     }
 }
 
-/// A patch as a person reads it. An agent's text: nothing in it may steer the terminal. Tabs are part of what is shown.
+/// Formats a patch for people. Agents wrote the text, so control characters are removed; only tabs
+/// are kept.
 fn patch(out: &Out, it: &DiffView) -> String {
     if it.patch.is_empty() {
-        return "nothing is different\n".into();
+        return "no changes\n".into();
     }
     let mut inside = false;
     let mut text = String::with_capacity(it.patch.len());
@@ -89,7 +92,7 @@ fn patch(out: &Out, it: &DiffView) -> String {
     text
 }
 
-/// How much of each file came and went, and of all.
+/// Draws the numbers of added and removed lines, per file and in total.
 pub(super) fn stat(patch: &str) -> String {
     let files = counted(patch);
     let row =
@@ -102,22 +105,24 @@ pub(super) fn stat(patch: &str) -> String {
     table(&rows)
 }
 
-/// Each file of a patch: its path, harmless, and how many lines came and went.
+/// Returns each file of a patch: its path without control characters, and the numbers of added and
+/// removed lines.
 fn counted(patch: &str) -> Vec<(String, usize, usize)> {
     regatta_api::patch::files(patch).into_iter().map(|it| (plain(&it.path), it.added, it.gone)).collect()
 }
 
-/// Programs that show two files side by side, where none was named.
+/// Programs that show two files side by side, tried if the person chose none.
 const TOOLS: [&str; 3] = ["nvim -d", "vimdiff", "vim -d"];
 
-/// The command line that is shown two files: what was typed, what the environment says, or an editor that is here.
+/// Returns the diff program's command line: from the option, from `REGATTA_DIFF_TOOL`, or an
+/// installed editor.
 fn tool(typed: Option<&str>, set: Option<String>, is_here: impl Fn(&str) -> bool) -> Option<String> {
     let named = typed.map(str::to_owned).or(set).map(|it| it.trim().to_owned()).filter(|it| !it.is_empty());
     let known = || TOOLS.iter().find(|it| it.split(' ').next().is_some_and(&is_here)).map(|it| (*it).to_owned());
     named.or_else(known)
 }
 
-/// Opens each file before and after in a program, one after the other; what was done, in words.
+/// Opens each changed file in a diff program, one after the other. Returns a sentence about it.
 fn open_in(
     app: &App,
     client: &Client,
@@ -128,27 +133,33 @@ fn open_in(
     let Some(tool) = tool(typed, std::env::var("REGATTA_DIFF_TOOL").ok(), pager::is_here) else {
         return Err(failed(
             "no_tool",
-            "no program that shows two files is known here",
-            format!("name one: regatta diff {id} --tool='meld', or set REGATTA_DIFF_TOOL"),
+            "no diff program was found",
+            format!("choose one: regatta diff {id} --tool='meld', or set REGATTA_DIFF_TOOL"),
         ));
     };
     if app.global.server.is_some() {
         return Err(failed(
             "elsewhere",
-            "the files are on the machine of the daemon, and not here",
-            format!("see the change: regatta diff {id}; or open it on that machine"),
+            "the files are on the daemon's machine, so a diff program on this one cannot open them",
+            format!("print the changes: regatta diff {id}; or run this command on that machine"),
         ));
     }
     let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
     let repo = projects.data.into_iter().find(|it| it.name == task.task.project).and_then(super::repo_of);
     let Some(repo) = repo else {
-        return Err(failed("no_project", format!("the project of {id} is gone"), format!("regatta diff {id}")));
+        return Err(failed(
+            "no_project",
+            format!("the project of {id} no longer exists"),
+            format!("print the changes: regatta diff {id}"),
+        ));
     };
-    let broken = |it: std::io::Error| failed("io", format!("files cannot be put down: {it}"), "look at TMPDIR");
+    let broken = |it: std::io::Error| {
+        failed("io", format!("could not write temporary files: {it}"), "check the directory in TMPDIR")
+    };
     let place = tempfile::Builder::new().prefix(&format!("regatta-{id}-")).tempdir().map_err(broken)?;
     let git = crate::wire::git(&app.data_dir()?);
     let mut opened = Vec::new();
-    // What was taken back since the last review is in the patch alone.
+    // A file whose changes were reverted since the last review is only in the patch.
     let more = counted(&it.patch).into_iter().map(|it| it.0).filter(|path| !it.files.contains(path));
     for path in it.files.iter().cloned().chain(more) {
         let sides = [("before", &it.base), ("after", &it.commit)];
@@ -156,15 +167,18 @@ fn open_in(
             sides.map(|(name, commit)| put_down(&git, &repo, commit, &place.path().join(name), &path));
         let (Some(before), Some(after)) = (before?, after?) else { continue };
         if std::fs::read(&before).ok() == std::fs::read(&after).ok() {
-            continue; // since the last review nothing happened to it
+            continue; // unchanged since the last review
         }
-        // The tool may come with arguments of its own, so the shell starts it; the files are no part of the line.
+        // The tool may have arguments, so a shell starts it. The files are passed as `$1` and `$2`,
+        // so that the shell does not interpret their names.
         let line = format!("{tool} \"$1\" \"$2\"");
         let ended = std::process::Command::new("sh").args(["-c", &line, "sh"]).arg(&before).arg(&after).status();
-        let ended = ended.map_err(|it| failed("io", format!("{tool} cannot be started: {it}"), "name another"))?;
+        let ended = ended.map_err(|it| {
+            failed("io", format!("could not start {tool}: {it}"), "choose another program with --tool")
+        })?;
         if matches!(ended.code(), Some(126 | 127)) {
-            let hint = format!("name another: regatta diff {id} --tool='COMMAND'");
-            return Err(failed("no_tool", format!("{tool} cannot be started"), hint));
+            let hint = format!("choose another program: regatta diff {id} --tool='COMMAND'");
+            return Err(failed("no_tool", format!("could not start {tool}"), hint));
         }
         opened.push(path);
     }
@@ -172,7 +186,8 @@ fn open_in(
     Ok(format!("opened {many} of {id} in {}", line(&tool)))
 }
 
-/// Writes a file as a commit has it; an empty one where it has none. Nothing for a path that leads out of the place (S6).
+/// Writes a file of a commit below `place`, or an empty file if the commit has none. Returns `None`
+/// for a path that would leave `place` (S6).
 fn put_down(
     git: &impl Git,
     repo: &Repo,
@@ -186,10 +201,13 @@ fn put_down(
     let bytes = git.file_at(repo, commit, path).map_err(|it| failed(it.code, it.what, it.hint))?.unwrap_or_default();
     let file = place.join(path);
     let written = file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&file, bytes));
-    written.map_err(|it| failed("io", format!("{} cannot be written: {it}", file.display()), "look at TMPDIR"))?;
+    written.map_err(|it| {
+        failed("io", format!("could not write {}: {it}", file.display()), "check the directory in TMPDIR")
+    })?;
     Ok(Some(file))
 }
 
+/// Runs `regatta revise`.
 pub(super) fn revise(app: &App, ask: &args::Revise) -> Said {
     let id = ask.id;
     let client = app.client()?;
@@ -198,31 +216,33 @@ pub(super) fn revise(app: &App, ask: &args::Revise) -> Said {
     let (who, many) = (got.data.task.agent.as_ref().or(got.data.task.assignee.as_ref()), ask.comment.len());
     app.out.answer("revise", &got.data, &[format!("regatta why {id}"), "regatta watch".into()], |_| {
         let with = match many {
-            0 => "your words".to_owned(),
+            0 => "your message".to_owned(),
             1 => "your comment".to_owned(),
             many => format!("your {many} comments"),
         };
         let to = who.map_or(String::new(), |it| format!(" to {it}"));
-        format!("{id} goes back{to} with {with}; what was done is kept\n")
+        format!("{id} goes back{to} with {with}; its work is kept\n")
     })
 }
 
-/// The words, then a line for each comment, as the page sends them.
+/// Returns the message to the agent: the text, then a line per comment. The web page sends the same
+/// format.
 fn said(ask: &args::Revise) -> String {
     let words = Some(ask.words.join(" ")).filter(|it| !it.is_empty());
     let comments = ask.comment.iter().map(ToString::to_string);
     words.into_iter().chain(ask.message.iter().cloned()).chain(comments).collect::<Vec<_>>().join("\n")
 }
 
-/// Says which comments are about files that the work does not touch: that may be meant, or mistyped.
+/// Prints a note for each comment on a file that the work does not change, because the path may be
+/// mistyped.
 fn warn_of_strangers(app: &App, client: &Client, id: TaskId, comments: &[args::Comment]) -> Said {
     if comments.is_empty() {
         return Ok(());
     }
     let task: Got<TaskView> = client.call(&Call::Show(input::Id { id: id.to_string() }))?;
-    let Some(work) = &task.data.task.submission else { return Ok(()) }; // it is refused in a moment, with a reason
+    let Some(work) = &task.data.task.submission else { return Ok(()) }; // the daemon refuses the request with a reason
     for it in comments.iter().filter(|it| !work.changed.contains(&it.path)) {
-        app.out.note(&format!("note: {id} does not change {}; it is told all the same", line(&it.path)));
+        app.out.note(&format!("note: {id} does not change {}; the comment is sent anyway", line(&it.path)));
     }
     Ok(())
 }
@@ -235,13 +255,13 @@ mod tests {
         diff --git a/y.rs b/y.rs\nnew file mode 100644\n--- /dev/null\n+++ b/y.rs\n@@ -0,0 +1 @@\n+++ more\n";
 
     #[test]
-    fn a_patch_is_counted_and_its_heads_are_not() {
+    fn stat_counts_changed_lines_without_patch_headers() {
         assert_eq!(counted(PATCH), [("x.rs".to_owned(), 1, 1), ("y.rs".to_owned(), 1, 0)]);
         assert_eq!(stat(PATCH), "x.rs     +1  -1\ny.rs     +1  -0\n2 files  +2  -1\n");
     }
 
     #[test]
-    fn a_patch_has_colours_where_they_are_wanted_and_obeys_nothing() {
+    fn a_patch_is_coloured_on_request_and_has_no_control_characters() {
         let mut out = Out { json: false, quiet: 0, colour: false, hints: false, unicode: true, pager: None };
         let commit = CommitId::new(&"0".repeat(40)).unwrap();
         let view = DiffView {
@@ -262,11 +282,14 @@ mod tests {
         {
             assert!(text.contains(wanted), "{wanted:?} in {text:?}");
         }
-        assert!(text.contains("\x1b[32m+++ more\x1b[0m"), "a line that looks like a head is none: {text:?}");
+        assert!(
+            text.contains("\x1b[32m+++ more\x1b[0m"),
+            "an added line that looks like a header is coloured as added: {text:?}"
+        );
     }
 
     #[test]
-    fn the_tool_is_the_one_that_was_named() {
+    fn the_option_and_the_environment_choose_the_diff_tool_before_editors() {
         let none = |_: &str| false;
         assert_eq!(tool(Some("meld"), Some("kdiff3".into()), none).as_deref(), Some("meld"));
         assert_eq!(tool(None, Some("kdiff3".into()), none).as_deref(), Some("kdiff3"));

@@ -1,4 +1,7 @@
-//! `doctor`: what is wrong, and the exact fix. Checks are data.
+//! The command `doctor`: checks the machine, the daemon and the agents, and prints a fix for each
+//! problem.
+//!
+//! A check has a level, a text and a fix. The daemon runs a part of the checks for the web page.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +24,8 @@ use crate::{daemon, settings, wire};
 
 use super::App;
 
-/// Looks at the daemon's machine for whoever asks over a door: what needs no working directory.
+/// Returns the checks that the daemon runs on its own machine for API clients. They need no working
+/// directory.
 pub(crate) fn of_daemon(dir: PathBuf) -> regatta_server::Doctor {
     Arc::new(move |patient| {
         let mut checks = vec![git_program(), disk(&dir)];
@@ -38,6 +42,7 @@ fn check(id: &str, level: Level, text: impl Into<String>, fix: impl Into<String>
     CheckLine { id: id.to_owned(), level, text: text.into(), fix: fix.into() }
 }
 
+/// Runs `regatta doctor`. It fails if a check is bad.
 pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
     let mut checks = vec![git_program()];
     let mut has_agents = false;
@@ -76,18 +81,18 @@ pub(super) fn doctor(app: &App, end_strays: bool) -> Said {
     let count = |level| checks.iter().filter(|it| it.level == level).count();
     let (bad, warnings) = (count(Level::Bad), count(Level::Warn));
     let summary = match (bad, warnings) {
-        (0, 0) => "all is well\n".to_owned(),
+        (0, 0) => "no problems\n".to_owned(),
         (0, 1) => "1 warning\n".to_owned(),
         (0, _) => format!("{warnings} warnings\n"),
         (_, 0) => format!("{bad} to fix\n"),
-        _ => format!("{bad} to fix, {warnings} more to look at\n"),
+        _ => format!("{bad} to fix, {warnings} more to check\n"),
     };
     app.out.answer("doctor", &checks, &[], |out| draw(out, &checks, crate::out::window_width()) + &summary)?;
     if bad == 0 { Ok(()) } else { Err(Failed::Code(1)) }
 }
 
-/// Draws checks as a table. Where a row does not fit into the window, its text is wrapped and its fix stands below it,
-/// because a fix that is cut cannot be typed.
+/// Draws checks as a table. In a narrow window the text is wrapped and the fix is printed below it,
+/// because people copy the fix and it must be complete.
 fn draw(out: &Out, checks: &[CheckLine], window: Option<usize>) -> String {
     let head = |it: &CheckLine| {
         let (glyph, style) = match it.level {
@@ -119,13 +124,13 @@ fn draw(out: &Out, checks: &[CheckLine], window: Option<usize>) -> String {
     text
 }
 
-/// How many lines of a text are shown in a narrow window.
+/// The maximum number of lines per text in a narrow window.
 const MAX_LINES: usize = 6;
 
 fn from_failed(id: &str, error: &Failed) -> CheckLine {
     match error {
         Failed::Problem(it) => check(id, Level::Bad, crate::project_files::in_one_line(&it.message), it.hint.clone()),
-        Failed::Code(code) => check(id, Level::Bad, format!("failed with {code}"), ""),
+        Failed::Code(code) => check(id, Level::Bad, format!("failed with exit code {code}"), ""),
     }
 }
 
@@ -148,14 +153,18 @@ fn disk(dir: &Path) -> CheckLine {
             } else {
                 Level::Ok
             };
-            let fix =
-                if level == Level::Ok { "" } else { "free some space: each workspace is a copy of the repository" };
+            let fix = if level == Level::Ok {
+                ""
+            } else {
+                "free some space, because each workspace is a copy of the repository"
+            };
             check("disk", level, format!("{free} MB free"), fix)
         }
-        Err(error) => check("disk", Level::Warn, format!("free space cannot be read: {error}"), ""),
+        Err(error) => check("disk", Level::Warn, format!("could not read the free space: {error}"), ""),
     }
 }
 
+/// Checks a repository: it needs a commit, and uncommitted changes delay landings.
 fn repository(id: &str, path: &Path, data_dir: &Path) -> CheckLine {
     match wire::git(data_dir).inspect(path) {
         Err(error) => check(id, Level::Warn, error.what, error.hint),
@@ -165,13 +174,13 @@ fn repository(id: &str, path: &Path, data_dir: &Path) -> CheckLine {
                 id,
                 Level::Warn,
                 format!("in the middle of {what}"),
-                "finish or abort it: landing waits until then",
+                "finish or abort it, because landings wait until then",
             ),
             (None, false) => check(
                 id,
                 Level::Warn,
                 format!("changes in {}", facts.dirty.join(", ")),
-                "commit or stash them: work on these files lands after that",
+                "commit or stash them, because work on these files lands only after that",
             ),
             (None, true) => check(
                 id,
@@ -183,7 +192,7 @@ fn repository(id: &str, path: &Path, data_dir: &Path) -> CheckLine {
     }
 }
 
-/// Says what becomes of the content that a plain clone of the repository does not have.
+/// Checks submodules and LFS content, which a plain clone of the repository does not contain.
 pub(super) fn beside_the_files(facts: &RepoFacts) -> Vec<CheckLine> {
     let mut found = Vec::new();
     let named = |is_checked_out: bool| {
@@ -192,21 +201,21 @@ pub(super) fn beside_the_files(facts: &RepoFacts) -> Vec<CheckLine> {
     };
     let (along, empty) = (named(true), named(false));
     if !along.is_empty() {
-        let text = format!("brought into workspaces and validation, from your copies: {along}");
+        let text = format!("copied into workspaces and validation from your checkout: {along}");
         found.push(check("submodules", Level::Ok, text, ""));
     }
     if !empty.is_empty() {
-        let text = format!("not checked out here, so they are empty in workspaces and validation: {empty}");
+        let text = format!("not checked out here, so empty in workspaces and validation: {empty}");
         found.push(check("submodules", Level::Warn, text, "git submodule update --init --recursive"));
     }
     if facts.has_lfs {
-        let text = "LFS content is not brought along: workspaces have the pointer files";
-        found.push(check("lfs", Level::Warn, text, "name what you need in [workspace] copy"));
+        let text = "LFS content is not copied: workspaces contain only the pointer files";
+        found.push(check("lfs", Level::Warn, text, "list the files you need in [workspace] copy in regatta.toml"));
     }
     found
 }
 
-/// Whether the data directory can be used. It is not made for the sake of the answer.
+/// Checks that the data directory can be used, without creating it.
 fn data(dir: &Path) -> CheckLine {
     let path = existing(dir);
     let shown = dir.display();
@@ -217,38 +226,39 @@ fn data(dir: &Path) -> CheckLine {
             check("data", Level::Bad, what, "move it away, or set REGATTA_DATA_DIR to another directory")
         }
         Ok(()) if path == dir => check("data", Level::Ok, shown.to_string(), ""),
-        Ok(()) => check("data", Level::Ok, format!("{shown}, which the first start makes"), ""),
+        Ok(()) => check("data", Level::Ok, format!("{shown}, created at the first start"), ""),
         Err(error) => {
-            let what = format!("{} cannot be written to: {error}", path.display());
-            check("data", Level::Bad, what, "give yourself the right to, or set REGATTA_DATA_DIR to another directory")
+            let what = format!("cannot write to {}: {error}", path.display());
+            check("data", Level::Bad, what, "change its permissions, or set REGATTA_DATA_DIR to another directory")
         }
     }
 }
 
-/// The directory itself, or the nearest one above that is there.
+/// Returns the directory itself, or its nearest parent that exists.
 fn existing(dir: &Path) -> &Path {
     dir.ancestors().find(|it| it.exists()).unwrap_or(dir)
 }
 
-/// Checks that need no daemon. None is started.
+/// Checks the store without a daemon, and does not start one.
 fn without_daemon(dir: &Path) -> Vec<CheckLine> {
     let mut checks = vec![check("daemon", Level::Ok, "not running", "regatta up")];
     let store = dir.join(wire::STORE);
     checks.push(match regatta_store::examine(&store) {
-        Ok(()) if store.exists() => check("store", Level::Ok, "whole; its rows were not looked at", ""),
+        Ok(()) if store.exists() => check("store", Level::Ok, "intact; its rows were not checked", ""),
         Ok(()) => check("store", Level::Ok, "none yet", ""),
         Err(error) => check("store", Level::Bad, error.what, error.hint),
     });
     checks
 }
 
-/// Checks the daemon's store, agents and bridges. Also returns whether there is an agent that follows no script.
+/// Checks the daemon's store, agents and bridges. Also returns whether an agent exists that is not
+/// a scripted agent.
 fn store_and_agents(client: &Client) -> (Vec<CheckLine>, bool) {
     let url = daemon::read_card(client.place())
         .map_or("up".into(), |it| format!("{} (pid {}, {})", it.url, it.pid, it.version));
     let mut checks = vec![check("daemon", Level::Ok, url, "")];
     checks.push(match client.call::<String>(&Call::Check(input::Nothing {})) {
-        Ok(_) => check("store", Level::Ok, "whole", ""),
+        Ok(_) => check("store", Level::Ok, "intact", ""),
         Err(error) => from_failed("store", &error),
     });
     let agents: Result<Got<Vec<AgentView>>, Failed> = client.call(&Call::AgentList(input::Nothing {}));
@@ -268,7 +278,7 @@ fn store_and_agents(client: &Client) -> (Vec<CheckLine>, bool) {
         Err(error) => checks.push(from_failed("bridges", &error)),
         Ok(got) => checks.extend(got.data.iter().map(of_bridge)),
     }
-    // Settings that cannot be understood belong to no pair of agent and service, so only the inbox has them.
+    // An invalid setting belongs to no bridge, so only the inbox has it.
     match client.call::<Vec<InboxView>>(&Call::InboxList(input::Scope { project: None })) {
         Err(error) => checks.push(from_failed("bridges", &error)),
         Ok(got) => {
@@ -279,11 +289,12 @@ fn store_and_agents(client: &Client) -> (Vec<CheckLine>, bool) {
     (checks, has_agents)
 }
 
-/// Ends and removes what nobody looks after. Agents whose daemon is down go on by design, and a person decides about them.
+/// Ends abandoned processes and removes their files. Agents whose daemon is down keep running by
+/// design, so a person decides about them.
 fn strays(own: &Path, end_strays: bool) -> Vec<CheckLine> {
     let mut checks = match wire::sweep_strays(own) {
         Ok(done) => done.into_iter().map(|what| check("strays", Level::Ok, what, "")).collect(),
-        Err(error) => vec![check("strays", Level::Warn, format!("could not look for strays: {error}"), "")],
+        Err(error) => vec![check("strays", Level::Warn, format!("could not search for stray processes: {error}"), "")],
     };
     let mut unwatched: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
     for shim in wire::running_shims().unwrap_or_default() {
@@ -295,9 +306,11 @@ fn strays(own: &Path, end_strays: bool) -> Vec<CheckLine> {
     for (data_dir, shims) in unwatched {
         let dir = data_dir.display();
         let pids: Vec<String> = shims.iter().map(|shim| shim.pid().to_string()).collect();
-        let what = format!("{} of {dir} run without a daemon (pid {})", shims.len(), pids.join(", "));
+        let what = format!("attempts of {dir} run without a daemon: {} (pid {})", shims.len(), pids.join(", "));
         if !end_strays {
-            let fix = format!("watch them: REGATTA_DATA_DIR={dir} regatta up; end them: regatta doctor --end-strays");
+            let fix = format!(
+                "to start their daemon: REGATTA_DATA_DIR={dir} regatta up; to end them: regatta doctor --end-strays"
+            );
             checks.push(check("strays", Level::Warn, what, fix));
             continue;
         }
@@ -310,28 +323,28 @@ fn strays(own: &Path, end_strays: bool) -> Vec<CheckLine> {
     checks
 }
 
-/// How an agent is at an outside service.
+/// Checks a bridge.
 fn of_bridge(it: &BridgeView) -> CheckLine {
     let whole = it.off.is_none() && it.warning.is_none() && it.health.connected.is_some();
     let level = if whole { Level::Ok } else { Level::Warn };
-    let fix = if whole { "" } else { "see docs/bridges.md and .env.example, then regatta down and up" };
+    let fix = if whole { "" } else { "fix its settings (docs/bridges.md, .env.example), then: regatta up --restart" };
     check(&format!("bridge {}", it.name), level, super::bridge::state(it), fix)
 }
 
-/// What is to be said of an agent.
+/// Checks an agent's program and sandbox.
 fn of_agent(it: &AgentView) -> Vec<CheckLine> {
     let mut checks = Vec::new();
     if let Some(argv) = it.agent.runtime.argv().filter(|_| it.parked.is_none()) {
         checks.push(program_of(it, argv.first().map(String::as_str).unwrap_or_default()));
     }
     if it.agent.profile.confine == Some(Confined::Off) {
-        let text = format!("{} has no sandbox: it can do whatever you can", it.agent.name);
+        let text = format!("{} has no sandbox, so its program may do everything that you may do", it.agent.name);
         checks.push(check("sandbox", Level::Warn, text, "regatta agent add … --confine workspace"));
     }
     checks
 }
 
-/// The agents that take no work for now, one line for each cause.
+/// Returns one check for each reason why agents are parked.
 fn of_parked(agents: &[AgentView]) -> Vec<CheckLine> {
     let mut causes: Vec<(String, Vec<&str>, &str)> = Vec::new();
     for agent in agents {
@@ -344,7 +357,7 @@ fn of_parked(agents: &[AgentView]) -> Vec<CheckLine> {
         }
     }
     let line = |(_, names, why): (String, Vec<&str>, &str)| {
-        // What follows is how to go on, which is the fix.
+        // The text after that is the fix.
         let what = why.split_once("; fix that").map_or(why, |(what, _)| what);
         let text = if names.len() == 1 { what.to_owned() } else { format!("{} agents: {what}", names.len()) };
         check("agent", Level::Warn, text, format!("fix that, then: regatta resume {}", names.join(" ")))
@@ -352,7 +365,7 @@ fn of_parked(agents: &[AgentView]) -> Vec<CheckLine> {
     causes.into_iter().map(line).collect()
 }
 
-/// Whether an agent's program is there and somebody is signed in to it.
+/// Checks that an agent's program is installed and signed in.
 fn program_of(it: &AgentView, program: &str) -> CheckLine {
     let preset = it.agent.profile.preset.as_deref().and_then(presets::find).map(|it| it.0);
     let machine = Machine::here();
@@ -361,16 +374,16 @@ fn program_of(it: &AgentView, program: &str) -> CheckLine {
     match (&seen, found(program)) {
         (_, false) => {
             let fix = preset.map_or_else(
-                || format!("install it, or: regatta agent rm {}", it.agent.name),
+                || format!("install it, or remove the agent: regatta agent rm {}", it.agent.name),
                 |it| it.install.to_owned(),
             );
             check("agent", Level::Bad, format!("{}: {program} is not installed", it.agent.name), fix)
         }
-        // The user may be signed in and the agent still get nothing of it.
+        // The user may be signed in while the sandboxed agent has no access to that sign-in.
         (Some(seen), true)
             if it.agent.profile.keys.is_empty() && available(&it.agent.profile, seen.preset) == SignIn::None =>
         {
-            let text = format!("{}: {program} gets no sign-in", it.agent.name);
+            let text = format!("{}: {program} is not signed in", it.agent.name);
             let again =
                 || format!("add the agent again: regatta agent add {} --preset {}", it.agent.name, seen.preset.name);
             check("agent", Level::Warn, text, seen.fix.clone().unwrap_or_else(again))
@@ -383,8 +396,9 @@ fn program_of(it: &AgentView, program: &str) -> CheckLine {
     }
 }
 
-/// What is here of each provider that a team can be made of: installed, signed in, which version. What is not installed
-/// is nobody's fault, so it is one line for all; without any agent that works otherwise it is a warning.
+/// Checks the agent programs of each provider: installed, version, signed in. Programs that are not
+/// installed share one line. That line is a warning only if nothing is installed and no agent
+/// exists that works without them.
 fn providers(has_agents: bool) -> Vec<CheckLine> {
     let machine = Machine::here();
     let mut of: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
@@ -404,35 +418,38 @@ fn providers(has_agents: bool) -> Vec<CheckLine> {
     }
     let found = discover::find_all(&installed, &machine);
     let mut checks: Vec<CheckLine> = found.iter().map(|found| provided(found.preset.provider, found)).collect();
-    let how = "regatta provider says how to install each";
+    let how = "regatta provider lists how to install each";
     match (checks.is_empty(), missing.is_empty()) {
         (_, true) => {}
         (false, _) => checks.push(check("providers", Level::Ok, format!("not installed: {}", missing.join(", ")), how)),
-        (true, _) if has_agents => checks.push(check("providers", Level::Ok, "no known program is installed", how)),
+        (true, _) if has_agents => {
+            checks.push(check("providers", Level::Ok, "no known agent program is installed", how))
+        }
         (true, _) => {
-            let text = "no program of an agent is installed";
-            let fix = format!("{how}; without one: regatta demo");
+            let text = "no agent program is installed";
+            let fix = format!("{how}; to try Regatta without one: regatta demo");
             checks.push(check("providers", Level::Warn, text, fix));
         }
     }
     checks
 }
 
+/// Checks an installed agent program of a provider.
 fn provided(provider: &str, found: &Found) -> CheckLine {
-    let version = found.version.as_deref().unwrap_or("of unknown version");
+    let version = found.version.as_deref().unwrap_or("unknown version");
     let name = found.preset.name;
     let signed = match &found.sign_in {
-        SignIn::Key(key) => format!("signed in by {key}"),
+        SignIn::Key(key) => format!("signed in with {key}"),
         SignIn::File(_) => "signed in".to_owned(),
-        SignIn::NotNeeded => "no sign-in is needed".to_owned(),
-        SignIn::None => "no sign of a sign-in".to_owned(),
+        SignIn::NotNeeded => "no sign-in needed".to_owned(),
+        SignIn::None => "not signed in".to_owned(),
     };
     let level = if found.fix.is_some() { Level::Warn } else { Level::Ok };
     let text = format!("{provider}: {name} {version}, {signed}");
     check("provider", level, text, found.fix.clone().unwrap_or_default())
 }
 
-/// How agents are shut in on this machine.
+/// Checks which sandbox this machine supports.
 fn sandbox() -> CheckLine {
     let found = wire::sandboxes();
     match found.iter().find(|it| it.1.is_none()) {
@@ -440,8 +457,13 @@ fn sandbox() -> CheckLine {
         None => {
             let why: Vec<String> =
                 found.iter().map(|(name, why)| format!("{name}: {}", why.clone().unwrap_or_default())).collect();
-            let text = format!("agents run without a sandbox, because nothing here can make one ({})", why.join("; "));
-            check("sandbox", Level::Warn, text, "apt-get install bubblewrap, or a kernel with Landlock (6.2)")
+            let text = format!("agents run without a sandbox, because this machine supports none ({})", why.join("; "));
+            check(
+                "sandbox",
+                Level::Warn,
+                text,
+                "install bubblewrap (apt-get install bubblewrap), or use a kernel with Landlock (6.2)",
+            )
         }
     }
 }
@@ -458,13 +480,13 @@ fn found(program: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// In a narrow window a fix is there to the last word, below the text that it is for.
+    /// In a narrow window a fix is printed in full below its text.
     #[test]
-    fn a_fix_is_never_cut() {
+    fn a_fix_is_printed_in_full_in_a_narrow_window() {
         let fix = "sign in with `claude /login`, or give the agent a key in ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN";
         let checks = [
             check("git", Level::Ok, "2.47.3", ""),
-            check("provider", Level::Warn, "anthropic: claude-native 2.1.325, no sign of a sign-in", fix),
+            check("provider", Level::Warn, "anthropic: claude-native 2.1.325, not signed in", fix),
         ];
         let out = Out { json: false, quiet: 0, colour: true, hints: false, unicode: true, pager: None };
         let text = draw(&out, &checks, Some(60));
@@ -472,7 +494,7 @@ mod tests {
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(words.join(" ").contains(fix), "{text}");
         let text = draw(&Out { colour: false, ..out }, &checks, Some(300));
-        assert_eq!(text.lines().next(), Some("✓ git       2.47.3"), "one line for each where there is room: {text}");
+        assert_eq!(text.lines().next(), Some("✓ git       2.47.3"), "one line per check in a wide window: {text}");
         assert_eq!(text.lines().count(), 2, "{text}");
     }
 }

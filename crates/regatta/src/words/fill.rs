@@ -1,6 +1,8 @@
-//! `run --fill-manifests`: before anything starts, agents find out which files the tasks touch that name none.
+//! `run --fill-manifests`: agents find the files of tasks that list none, before the run starts.
 //!
-//! The tasks wait in the backlog meanwhile, where nobody takes them.
+//! The tasks wait in the backlog meanwhile, so that no agent starts them. One exploring task per
+//! incomplete task reports the files. A task whose files are still unknown afterwards stays open
+//! for a person.
 
 use regatta_api::Call;
 use regatta_api::input::{self, PlannedTask};
@@ -18,7 +20,8 @@ use super::App;
 use super::preview::{Preview, counted};
 use super::run::{Work, open_tasks};
 
-/// Has the files found that are missing, and shows them; gives the same work, all of it on the board.
+/// Adds missing manifests to the tasks of a run and prints them. Returns the same work, with all
+/// its tasks on the board.
 pub(super) fn fill(
     app: &App,
     client: &Client,
@@ -37,7 +40,7 @@ pub(super) fn fill(
         .map(|it| it.task.id)
         .collect();
     if !lacking.is_empty() {
-        app.out.note(&format!("looking for the files of {} first", counted(lacking.len())));
+        app.out.note(&format!("finding the files of {} first", counted(lacking.len())));
         explore(app, client, (&lacking, project), start, events)?;
     }
     if planned {
@@ -59,7 +62,8 @@ pub(super) fn fill(
     Ok(Work { tasks: vec![], adopt: ids, preview, ..work })
 }
 
-/// Puts a plan's tasks into the backlog, each behind what it waits for; gives their ids in the plan's order.
+/// Adds a plan's tasks to the backlog, each after its blockers. Returns their ids in the plan's
+/// order.
 fn put_by(client: &Client, tasks: &[PlannedTask], start: &input::MissionStart) -> Result<Vec<TaskId>, Failed> {
     let after: Vec<Vec<usize>> = tasks.iter().map(|it| it.after.clone()).collect();
     let layers = regatta_core::graph::layers(tasks.len(), &after, |_, _| false)
@@ -94,7 +98,7 @@ fn put_by(client: &Client, tasks: &[PlannedTask], start: &input::MissionStart) -
     Ok(ids.into_iter().flatten().collect())
 }
 
-/// Has the files of each found by a task of its own, and waits for all of them.
+/// Starts a mission with one exploring task per incomplete task, and waits until the mission ends.
 fn explore(
     app: &App,
     client: &Client,
@@ -105,7 +109,7 @@ fn explore(
     let mut explorers = Vec::new();
     for id in lacking {
         let got: Got<TaskView> = client.call(&Call::TaskExplore(input::Id { id: id.to_string() }))?;
-        // One that somebody asked for before is in a mission of its own already.
+        // An exploring task that was requested earlier may already belong to another mission.
         if got.data.task.mission.is_none() {
             explorers.push(got.data.task.id);
         }
@@ -130,13 +134,14 @@ fn explore(
         Ending::Settled | Ending::Needed => give_up(app, client, (id, project)),
         Ending::TimedOut => Err(Failed::Code(124)),
         Ending::Detached => {
-            app.out.note("nothing else was started: its tasks are in the backlog (regatta task list)");
+            app.out.note("nothing else was started; the tasks are in the backlog (regatta task list)");
             Err(Failed::Code(130))
         }
     }
 }
 
-/// Says which files were not found; those tasks wait for a person from here on, and for nobody's report.
+/// Reports the tasks whose files were not found. They no longer wait for the exploring task but for
+/// a person.
 fn give_up(app: &App, client: &Client, (mission, project): (MissionId, &ProjectName)) -> Result<(), Failed> {
     let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: mission.to_string() }))?;
     let open = open_tasks(client, project)?.data;
@@ -145,12 +150,13 @@ fn give_up(app: &App, client: &Client, (mission, project): (MissionId, &ProjectN
         let of = explored.task.id;
         let blocked_by = explored.task.blocked_by.iter().copied().filter(|on| *on != it.task.id).collect();
         set(client, of, Edit { blocked_by: Some(blocked_by), ..Edit::default() })?;
-        let why = it.task.reason.as_deref().unwrap_or("nobody looked");
-        app.out.note(&format!("{of} has no files yet: {}; name them: regatta edit {of} --files …", line(why)));
+        let why = it.task.reason.as_deref().unwrap_or("no agent looked for them");
+        app.out.note(&format!("{of} has no files yet: {}; add them: regatta edit {of} --files …", line(why)));
     }
     Ok(())
 }
 
+/// Edits a task.
 fn set(client: &Client, task: TaskId, edit: Edit) -> Result<(), Failed> {
     let _set: Got<TaskView> = client.call(&Call::TaskSet(input::TaskSet { task, edit, script: None }))?;
     Ok(())

@@ -1,7 +1,8 @@
-//! `run "words"`: a planning agent makes tasks of a goal; the plan is checked as any other, shown, and started on yes.
+//! `run "a goal in words"`: an agent turns the goal into a plan, which a person confirms before it
+//! starts.
 //!
-//! Planning is a task like any other, that reports and changes nothing: one agent looks around in the repository and
-//! answers with a plan file. What is wrong with it goes back to it, twice at most.
+//! Planning is a task whose result is a report. The planning agent reads the repository and answers
+//! with a plan file. If the plan has errors, the agent gets them and tries again, at most twice.
 
 use std::path::{Path, PathBuf};
 
@@ -20,23 +21,24 @@ use crate::plan::{self, Plan};
 
 use super::App;
 
-/// How often a plan that cannot be read goes back to whoever made it.
+/// The maximum number of attempts of the planning agent.
 const ROUNDS: usize = 3;
 
-/// The words of a goal, if that is what was typed where a plan file may stand: several words, and no such file.
+/// Returns the goal if the argument of `run` is one: it has several words, and no file has this
+/// name.
 pub(super) fn of(typed: Option<&Path>) -> Option<String> {
     let text = typed?.to_str()?.trim();
     let words = text.split_whitespace().count() > 1 && !typed?.exists();
     (words && text != "-").then(|| text.to_owned())
 }
 
-/// A plan that was made of words, and the file it is in.
+/// A plan made from a goal, and the file that contains it.
 pub(super) struct Made {
     pub(super) plan: Plan,
     pub(super) file: PathBuf,
 }
 
-/// Has a plan made.
+/// Lets the planning agent make a plan for a goal.
 pub(super) fn plan(
     app: &App,
     client: &Client,
@@ -45,7 +47,11 @@ pub(super) fn plan(
     agents: &[AgentName],
 ) -> Result<Made, Failed> {
     let planner = ask.planner.clone().or_else(|| agents.first().cloned()).ok_or_else(|| {
-        failed("no_provider", "there is no agent to make a plan", "add one: regatta provider; or regatta agent add")
+        failed(
+            "no_provider",
+            "no agent can make a plan",
+            "find an agent program: regatta provider; then add the agent: regatta agent add NAME --preset PRESET",
+        )
     })?;
     let script = ask.planner_script.as_deref().map(script_of).transpose()?;
     let mut wrong = String::new();
@@ -66,20 +72,20 @@ pub(super) fn plan(
     }
     Err(failed(
         "bad_plan",
-        format!("{planner} made no plan that can be read in {ROUNDS} rounds; the last one: {wrong}"),
-        "write it yourself: regatta run PLAN.toml; or name another planner: --planner NAME",
+        format!("{planner} made no valid plan in {ROUNDS} rounds; the last problem: {wrong}"),
+        "write the plan by hand: regatta run PLAN.toml; or choose another planner: --planner NAME",
     ))
 }
 
-/// The steps of a scripted planner, as the daemon takes them.
+/// Reads the steps of a scripted planner.
 fn script_of(file: &Path) -> Result<serde_json::Value, Failed> {
-    let unread =
-        |it: String| usage(format!("{} cannot be read: {it}", file.display()), "name a file of steps, as JSON");
+    let unread = |it: String| usage(format!("could not read {}: {it}", file.display()), "name a JSON file with steps");
     let text = std::fs::read_to_string(file).map_err(|it| unread(it.to_string()))?;
     serde_json::from_str(&text).map_err(|it| unread(it.to_string()))
 }
 
-/// One round: a mission of one report, watched to its end. Gives what was reported.
+/// Runs one round of planning: starts a mission with one reporting task, follows it and returns the
+/// report.
 fn think(
     app: &App,
     client: &Client,
@@ -105,7 +111,7 @@ fn think(
         Ending::Settled | Ending::Needed => {}
         Ending::TimedOut => return Err(Failed::Code(124)),
         Ending::Detached => {
-            app.out.note(&format!("the planning goes on · watch it: regatta run --resume {id}"));
+            app.out.note(&format!("the planning continues · follow it: regatta run --resume {id}"));
             return Err(Failed::Code(130));
         }
     }
@@ -113,17 +119,17 @@ fn think(
     let detail = got.data.attempts.iter().rev().find_map(|it| it.result.as_ref()).map(|it| it.detail.clone());
     let said = detail.filter(|it| !it.trim().is_empty()).or(got.data.task.output.clone()).unwrap_or_default();
     if got.data.word != "done" || said.trim().is_empty() {
-        let why = got.data.task.reason.clone().unwrap_or_else(|| "it said nothing".into());
+        let why = got.data.task.reason.clone().unwrap_or_else(|| "its report is empty".into());
         return Err(failed(
             "no_plan",
             format!("{planner} made no plan: {}", line(&why)),
-            format!("see what it said: regatta logs {task}"),
+            format!("see its output: regatta logs {task}"),
         ));
     }
     Ok(said)
 }
 
-/// Reads the plan in what a planner said.
+/// Parses the plan in a planner's report.
 pub(crate) fn read(said: &str) -> Result<PlanRead, String> {
     let (text, json) = block(said);
     let plan = plan::parse(&text, json, "the plan").map_err(|it| it.words())?;
@@ -131,10 +137,10 @@ pub(crate) fn read(said: &str) -> Result<PlanRead, String> {
     Ok(PlanRead { tasks: plan.tasks, warnings })
 }
 
-/// Keeps a plan in a file, to be edited and run again.
+/// Writes a plan to a file, so that it can be edited and run again.
 fn keep(app: &App, text: &str, json: bool) -> Result<PathBuf, Failed> {
     let dir = app.data_dir()?.join("plans");
-    let broken = |it: std::io::Error| failed("io", format!("the plan cannot be kept: {it}"), "see regatta doctor");
+    let broken = |it: std::io::Error| failed("io", format!("could not save the plan: {it}"), "see regatta doctor");
     std::fs::create_dir_all(&dir).map_err(broken)?;
     let name = crate::daemon::random_hex(4).map_err(broken)?;
     let file = dir.join(format!("plan-{name}.{}", if json { "json" } else { "toml" }));
@@ -142,18 +148,18 @@ fn keep(app: &App, text: &str, json: bool) -> Result<PathBuf, Failed> {
     Ok(file)
 }
 
-/// Opens a plan in the person's editor, until it can be read or they leave it.
+/// Opens a plan in the person's editor, until the plan is valid or the person gives up.
 pub(super) fn edit(app: &App, file: &Path) -> Result<Plan, Failed> {
     let editor = ["VISUAL", "EDITOR"].iter().find_map(|it| std::env::var(it).ok().filter(|it| !it.trim().is_empty()));
     let editor = editor.unwrap_or_else(|| "vi".into());
     loop {
-        // An editor may come with arguments of its own, so the shell starts it; the file is an argument, not a part of
-        // the line.
+        // EDITOR may contain arguments, so a shell starts it. The file is passed as `$1`, because
+        // its name may contain characters that the shell would interpret.
         let ended = std::process::Command::new("sh")
             .args(["-c", &format!("{editor} \"$1\""), "sh"])
             .arg(file)
             .status()
-            .map_err(|it| failed("io", format!("{editor} cannot be started: {it}"), "set EDITOR to your editor"))?;
+            .map_err(|it| failed("io", format!("could not start {editor}: {it}"), "set EDITOR to your editor"))?;
         if !ended.success() {
             return Err(failed("editor", format!("{editor} ended with {ended}"), "nothing was started"));
         }
@@ -161,7 +167,7 @@ pub(super) fn edit(app: &App, file: &Path) -> Result<Plan, Failed> {
             Ok(plan) => return Ok(plan),
             Err(problem) => {
                 app.out.note(&problem.words());
-                if !super::run::confirmed("mend it?")? {
+                if !super::run::confirmed("fix it?")? {
                     return Err(problem);
                 }
             }
@@ -169,7 +175,7 @@ pub(super) fn edit(app: &App, file: &Path) -> Result<Plan, Failed> {
     }
 }
 
-/// What such work took here before, in words.
+/// Returns an estimate of a plan's time and cost, from similar work in this project.
 pub(super) fn estimate(client: &Client, project: &ProjectName, tasks: &[PlannedTask]) -> Result<String, Failed> {
     let ask =
         input::PlanDraw { project: Some(project.clone()), title: String::new(), tasks: tasks.to_vec(), agents: vec![] };
@@ -182,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_a_goal_and_files_are_plans() {
+    fn several_words_are_a_goal_and_file_names_are_plans() {
         let typed = |text: &str| of(Some(Path::new(text)));
         assert_eq!(typed("Add login with rate limits").as_deref(), Some("Add login with rate limits"));
         for file in ["plan.toml", "-", "no-such-file", "Cargo.toml", ""] {
@@ -191,18 +197,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("my plan.toml");
         std::fs::write(&file, "").unwrap();
-        assert_eq!(of(Some(&file)), None, "a file that is there is a file, whatever its name");
+        assert_eq!(of(Some(&file)), None, "the name of an existing file is never a goal");
     }
 
     #[test]
-    fn what_is_wrong_goes_back_to_whoever_made_it() {
+    fn the_planner_gets_the_problems_of_its_last_plan() {
         let facts = regatta_api::plan::PlanningFacts { checks: vec!["make test".into()], workers: 3 };
         let brief = |goal: &str, wrong: &str| regatta_api::plan::brief(goal, wrong, &facts);
         assert!(!brief("a goal", "").contains("could not be used"));
         let text = brief("a goal", "line 3: no such field");
         assert!(text.contains("line 3: no such field") && text.contains("# The goal\na goal"), "{text}");
         assert!(text.contains("runs `make test` on everything") && text.contains("Up to 3 tasks"), "{text}");
-        // The format that is shown can be read.
+        // The example plan in the brief is valid.
         let plan = read(&text).unwrap_or_else(|it| panic!("{it}"));
         assert_eq!(plan.tasks.len(), 2);
         assert_eq!(plan.tasks[1].after, [0]);

@@ -1,4 +1,4 @@
-//! `graph`: what waits for what, drawn as the daemon lays it out.
+//! The command `graph`: draws which task waits for which, in the layout that the daemon computed.
 
 mod picture; // boxes and lines
 
@@ -11,9 +11,10 @@ use crate::out::{Out, Said, line, table, window_width};
 
 use super::App;
 
-/// How wide a picture is at most where nobody watches, and at least where somebody does.
+/// The width of a picture if standard output is not a terminal.
 const PAGE: usize = 160;
 
+/// Runs `regatta graph`.
 pub(super) fn graph(app: &App, ask: &Graph) -> Said {
     let client = app.client()?;
     let project = if ask.id.is_none() { app.project(&client)? } else { None };
@@ -23,7 +24,7 @@ pub(super) fn graph(app: &App, ask: &Graph) -> Said {
     app.out.answer("graph", &it, &next, |out| draw(out, &it, window_width()))
 }
 
-/// A picture if it fits, else a list of the same.
+/// Draws the graph as a picture if it fits the window, and as a list otherwise.
 fn draw(out: &Out, it: &GraphView, window: Option<usize>) -> String {
     let mut text = format!("{}   {}\n", line(&it.title), line(&it.text));
     if it.nodes.is_empty() {
@@ -39,12 +40,12 @@ fn draw(out: &Out, it: &GraphView, window: Option<usize>) -> String {
     if !it.critical.is_empty() {
         let arrow = if out.unicode { " → " } else { " -> " };
         let way: Vec<String> = it.critical.iter().map(ToString::to_string).collect();
-        text += &format!("{} {}\n", out.paint("longest way through what is left:", "1"), shortened(&way).join(arrow));
+        text += &format!("{} {}\n", out.paint("longest path of open tasks:", "1"), shortened(&way).join(arrow));
     }
     text
 }
 
-/// A way of so many steps that nobody reads them all has its ends.
+/// Shortens a path of more than twelve steps to its start and its end.
 fn shortened(way: &[String]) -> Vec<String> {
     match way {
         [first @ .., last] if way.len() > 12 => {
@@ -55,7 +56,7 @@ fn shortened(way: &[String]) -> Vec<String> {
     }
 }
 
-/// What the signs mean that are in the picture.
+/// Returns the legend: the signs of the states in the picture.
 fn legend(out: &Out, it: &GraphView) -> String {
     let mut words: Vec<&str> = Vec::new();
     for node in &it.nodes {
@@ -66,7 +67,7 @@ fn legend(out: &Out, it: &GraphView) -> String {
     words.into_iter().map(|it| out.state(it)).collect::<Vec<_>>().join("  ")
 }
 
-/// The same where a picture would be wider than the window: a line for each, wave by wave.
+/// Draws the graph as a list, one line per task, wave by wave.
 fn list(out: &Out, it: &GraphView) -> String {
     let arrow = if out.unicode { "←" } else { "<-" };
     let mut last = None;
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_is_a_picture_where_that_fits() {
+    fn a_graph_is_drawn_as_a_picture_if_it_fits() {
         let expected = "\
 M1 Greet   7 tasks in 4 waves
 wave 1              wave 2             wave 3                  wave 4
@@ -134,11 +135,12 @@ wave 1              wave 2             wave 3                  wave 4
                 └─→ ▶ T3 german ─┘ ┌───────────────────────└─→ ‖ T7 docs
 ▶ T5 old flag ─────────────────────┘
 ✓ landed  ▶ working  ‖ waiting
-longest way through what is left: T2 → T4 → T6
+longest path of open tasks: T2 → T4 → T6
 ";
         assert_eq!(draw(&out(true), &greeting(), Some(100)), expected);
-        assert_eq!(draw(&out(true), &greeting(), None), expected, "where nobody watches");
-        // Narrower: less of the subjects, then only the numbers, then a list.
+        assert_eq!(draw(&out(true), &greeting(), None), expected, "without a terminal");
+        // In narrower windows the subjects are cut, then only ids are left, then the graph becomes
+        // a list.
         for (room, shown) in [(72, "T4 greeting me…"), (60, "✓ T1 word…"), (45, "✓ T1 ")] {
             let drawn = draw(&out(true), &greeting(), Some(room));
             assert!(drawn.contains(shown) && drawn.contains("wave 1"), "{drawn}");
@@ -153,7 +155,7 @@ longest way through what is left: T2 → T4 → T6
         assert_eq!(draw(&out(true), &none, None), "all tasks   0 tasks in 0 waves\n");
     }
 
-    /// Of two that lead to the same, and two that lead to others as well: no line seems to lead where it does not.
+    /// Lines of different edges never touch in a way that suggests an edge that does not exist.
     #[test]
     fn lines_do_not_run_into_each_other() {
         let all = |rows: &[(RowView, Status)]| draw(&out(true), &GraphView::of("x".into(), rows, None), None);
@@ -168,7 +170,8 @@ longest way through what is left: T2 → T4 → T6
 ✓ T2 b ─┴─→ ✓ T4 d
 ";
         assert!(all(&both).contains(bus), "{}", all(&both));
-        // T5 needs T1 alone, which therefore leaves by the line below: on its own, T2's line comes in.
+        // Only T1 leads to T5. The line to T5 leaves T1 on the free line below, because T2's line
+        // enters T1's own line.
         let round = [
             row(1, &[], "landed", "a"),
             row(2, &[], "landed", "b"),
@@ -186,9 +189,9 @@ longest way through what is left: T2 → T4 → T6
         assert!(all(&round).contains(below), "{}", all(&round));
     }
 
-    /// A way that nobody reads whole has its ends.
+    /// A long path is shortened to its ends.
     #[test]
-    fn a_long_way_is_cut() {
+    fn a_long_path_keeps_only_its_ends() {
         let way: Vec<String> = (1..=30).map(|it| TaskId(it).to_string()).collect();
         let cut = shortened(&way);
         assert_eq!((cut.len(), cut[9].as_str(), cut[10].as_str()), (11, "… 20 more …", "T30"));

@@ -1,4 +1,4 @@
-//! Hooks: `hook add`, `list`, `test`, `pause`, `resume`, `rm`, `log`.
+//! The command `hook`, with `add`, `list`, `test`, `pause`, `resume`, `rm` and `log`.
 
 use regatta_api::view::{HookTestView, HookView};
 use regatta_api::{Call, input};
@@ -12,6 +12,7 @@ use crate::out::{Said, ago, line, plain, table, usage};
 
 use super::App;
 
+/// Runs `regatta hook`.
 pub(super) fn hook(app: &App, word: HookWord) -> Said {
     match word {
         HookWord::Add(ask) => add(app, *ask),
@@ -37,11 +38,11 @@ pub(super) fn hook(app: &App, word: HookWord) -> Said {
         }
         HookWord::Resume { id } => {
             let got: Got<HookView> = app.call(&Call::HookResume(input::Hook { hook: id }))?;
-            app.out.answer("hook.resume", &got.data, &[], |_| format!("{id} fires again\n"))
+            app.out.answer("hook.resume", &got.data, &[], |_| format!("{id} is resumed\n"))
         }
         HookWord::Rm { id } => {
             let _done: Got<String> = app.call(&Call::HookRm(input::Hook { hook: id }))?;
-            app.out.answer("hook.rm", &serde_json::json!({ "hook": id }), &[], |_| format!("{id} is gone\n"))
+            app.out.answer("hook.rm", &serde_json::json!({ "hook": id }), &[], |_| format!("removed {id}\n"))
         }
         HookWord::Log { id, before, limit } => {
             let got: Got<Vec<Firing>> = app.call(&Call::HookLog(input::HookLog { hook: id, before, limit }))?;
@@ -50,6 +51,7 @@ pub(super) fn hook(app: &App, word: HookWord) -> Said {
     }
 }
 
+/// Runs `regatta hook add`.
 fn add(app: &App, ask: HookAdd) -> Said {
     let trigger = match (ask.event, ask.on_free) {
         (Some(kind), _) => Trigger::Event { kind },
@@ -63,9 +65,9 @@ fn add(app: &App, ask: HookAdd) -> Said {
     } else {
         let here = app.here()?;
         let cwd = ask.cwd.map_or_else(|| here.clone(), |it| here.join(it));
-        let whole = cwd
-            .canonicalize()
-            .map_err(|it| usage(format!("{} is no directory: {it}", cwd.display()), "name one with --cwd"))?;
+        let whole = cwd.canonicalize().map_err(|it| {
+            usage(format!("cannot open the directory {}: {it}", cwd.display()), "name an existing directory with --cwd")
+        })?;
         Action::Run { argv: ask.command, cwd: whole.to_string_lossy().into_owned() }
     };
     let when =
@@ -86,6 +88,7 @@ fn add(app: &App, ask: HookAdd) -> Said {
     app.out.answer("hook.add", &got.data, &next, |_| draw(std::slice::from_ref(&got.data)))
 }
 
+/// Draws hooks as a table.
 fn draw(hooks: &[HookView]) -> String {
     let row = |it: &HookView| {
         let hook = &it.hook;
@@ -107,13 +110,14 @@ fn draw(hooks: &[HookView]) -> String {
     table(&hooks.iter().map(row).collect::<Vec<_>>())
 }
 
+/// Describes when a hook fires.
 fn when(trigger: &Trigger, conditions: &Conditions) -> String {
     let mut words: Vec<String> = match trigger {
         Trigger::Message { channel, label, mention, prefix } => [
             channel.as_ref().map(|it| format!("in {it}")),
             label.as_ref().map(|it| format!("with {it}")),
-            mention.as_ref().map(|it| format!("at @{it}")),
-            prefix.as_ref().map(|it| format!("beginning {}", line(it))),
+            mention.as_ref().map(|it| format!("mentioning @{it}")),
+            prefix.as_ref().map(|it| format!("starting with {}", line(it))),
         ]
         .into_iter()
         .flatten()
@@ -122,18 +126,19 @@ fn when(trigger: &Trigger, conditions: &Conditions) -> String {
         Trigger::Free { uri } => vec![format!("when {uri} is free")],
     };
     words.extend(conditions.claim.as_ref().map(|it| format!("if {it} is free")));
-    words.extend(conditions.require_label.as_ref().map(|it| format!("if it has {it}")));
+    words.extend(conditions.require_label.as_ref().map(|it| format!("if labelled {it}")));
     words.extend(conditions.cooldown_ms.map(|it| format!("at most every {}", seconds(it))));
     words.join(", ")
 }
 
+/// Describes the action of a hook.
 fn what(it: &HookView) -> String {
     match &it.hook.action {
         Action::Run { argv, .. } => {
             let shut_in = match it.hook.sandbox {
-                Level::Off => "not shut in",
-                Level::Workspace => "shut in: workspace",
-                Level::Strict => "shut in: strict",
+                Level::Off => "no sandbox",
+                Level::Workspace => "sandbox: workspace",
+                Level::Strict => "sandbox: strict",
             };
             format!("{} ({shut_in}, {} at most)", line(&argv.join(" ")), seconds(it.hook.timeout_ms))
         }
@@ -141,6 +146,7 @@ fn what(it: &HookView) -> String {
     }
 }
 
+/// Describes a firing, with the command's output.
 fn tell(it: &Firing) -> String {
     let ended = it.ended.as_ref().map_or("running".to_owned(), ToString::to_string);
     let took = it.ended_wall.map(|at| format!(" after {}", seconds(at.saturating_sub(it.fired_wall))));

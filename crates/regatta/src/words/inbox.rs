@@ -1,7 +1,8 @@
-//! The inbox: `inbox`, `answer`. Every item is answered in the same way: with one of its choices.
+//! The commands `inbox` and `answer`. Every item has a list of choices, and one of them is the
+//! answer.
 
-mod form; // a question that is a form
-mod walk; // one item after the other
+mod form; // questions with several fields
+mod walk; // `inbox --interactive`
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -18,6 +19,7 @@ use super::App;
 use super::decide::decide;
 use super::see::hour;
 
+/// Runs `regatta inbox`.
 pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
     match &ask.word {
         Some(InboxWord::Snooze { id, time }) => return snooze(app, id, Some(*time)),
@@ -28,7 +30,7 @@ pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
     let client = app.client()?;
     let project = app.project(&client)?;
     let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
-    // What somebody put off is not gone: it is told apart, with when it comes back.
+    // Snoozed items are listed separately, with the time at which they come back.
     let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) = got.data.iter().cloned().partition(InboxView::is_awake);
     let mut next = awake.first().map(|it| group_steps(it, &awake)).unwrap_or_else(|| vec!["regatta status".into()]);
     if awake.len() > 1 {
@@ -39,14 +41,14 @@ pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
         if !asleep.is_empty() {
             let until = |it: &InboxView| format!("{} until {}", it.id, hour(it.snoozed_until_wall.unwrap_or(0)));
             let all: Vec<String> = asleep.iter().map(until).collect();
-            text += &format!("put off: {}\n", all.join(" · "));
+            text += &format!("snoozed: {}\n", all.join(" · "));
         }
         text
     })?;
     if ask.check && !awake.is_empty() { Err(Failed::Code(3)) } else { Ok(()) }
 }
 
-/// The lines that settle an item and all that are like it.
+/// Returns the commands that answer an item and all items of its group.
 fn group_steps(first: &InboxView, all: &[InboxView]) -> Vec<String> {
     let group: Vec<&InboxView> = all.iter().filter(|other| other.group() == first.group()).collect();
     let agents: Vec<&str> = group.iter().filter_map(|item| item.id.strip_prefix("agent:")).collect();
@@ -56,7 +58,7 @@ fn group_steps(first: &InboxView, all: &[InboxView]) -> Vec<String> {
     }
 }
 
-/// The lines that settle an item, as they are typed. What asks the very same is answered at once.
+/// Returns the commands that answer an item. With `same`, they answer all identical requests.
 pub(super) fn steps(it: &InboxView, same: bool) -> Vec<String> {
     let all = if same { " --all" } else { "" };
     match it.kind.as_str() {
@@ -73,6 +75,7 @@ pub(super) fn steps(it: &InboxView, same: bool) -> Vec<String> {
     }
 }
 
+/// Snoozes an item for `ms`, or wakes it without a time.
 fn snooze(app: &App, id: &Item, ms: Option<u64>) -> Said {
     let got: Got<Option<InboxView>> = app.call(&Call::InboxSnooze(input::Snooze { id: id.clone(), ms }))?;
     let until = got.data.as_ref().and_then(|it| it.snoozed_until_wall);
@@ -83,8 +86,8 @@ fn snooze(app: &App, id: &Item, ms: Option<u64>) -> Said {
     app.out.answer("inbox.snooze", &got.data, &[next], |_| text)
 }
 
-/// Draws items as a table. In a window that is too narrow for it, what is asked stands below each row instead of being
-/// cut, because a request is decided by its object (S13).
+/// Draws items as a table. In a narrow window the request is printed below its row instead of being
+/// cut, because a person must see the whole object of a request to decide (S13).
 fn draw(items: &[InboxView], window: Option<usize>) -> String {
     let rows = grouped(items);
     let whole = fit(&rows, None);
@@ -95,7 +98,7 @@ fn draw(items: &[InboxView], window: Option<usize>) -> String {
     for (head, row) in heads.lines().zip(&rows) {
         text += &format!("{head}\n");
         let said: Vec<&str> = [&row[5], &row[7]].into_iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
-        // A person decides about a permission by what is written here, so none of it may be missing.
+        // A person decides about a permission by this text, so it must be complete.
         let max_lines = if row[1] == "permission" { usize::MAX } else { MAX_LINES };
         for line in wrapped(&said.join(" · "), window.saturating_sub(4), max_lines) {
             text += &format!("    {line}\n");
@@ -104,11 +107,11 @@ fn draw(items: &[InboxView], window: Option<usize>) -> String {
     text
 }
 
-/// How many lines of an item that is no permission are shown in a narrow window.
+/// The maximum number of lines per item in a narrow window, except for permission requests.
 const MAX_LINES: usize = 4;
 
-/// Requests that ask the very same are one row, whoever asks it: `--all` answers them at once. So are agents that cannot
-/// work for the same reason.
+/// Combines identical requests of several agents into one row, because `--all` answers them
+/// together. Agents that cannot work for the same reason become one row too.
 fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
     for it in items {
@@ -119,7 +122,7 @@ fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
         }
         let agent = it.agent.as_ref().map_or(String::new(), ToString::to_string);
         let numbered = (1..).zip(&it.choices).map(|(nth, it)| format!("{nth} {}", plain(it)));
-        // A permission is answered with words of its own: allow and deny.
+        // Permissions have their own commands, allow and deny, so they show no numbered choices.
         let choices: Vec<String> = numbered.filter(|_| it.kind != "permission").collect();
         let (choices, why) = (choices.join("  "), plain(&it.why));
         let subject = plain(&it.subject);
@@ -140,23 +143,24 @@ fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Everything that needs a person here, what is put off too.
+/// Returns all inbox items of this project, including snoozed ones.
 pub(super) fn items(app: &App, client: &Client) -> Result<Vec<InboxView>, Failed> {
     let project = app.project(client)?;
     let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
     Ok(got.data)
 }
 
-/// Answers an item: an agent's question with words or the number of a choice, anything else with one of its choices.
+/// Answers an item. A question takes a text or the number of a choice, any other item one of its
+/// choices.
 pub(super) fn answer(app: &App, id: &str, words: &[String], message: Option<&str>) -> Said {
     let item: Item = id.parse().map_err(|it: regatta_core::ids::BadName| {
-        usage(it.to_string(), "name what regatta inbox lists first in a row: Q7, T9, A5, budget:day, agent:NAME")
+        usage(it.to_string(), "write the item as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME")
     })?;
     let text = words.join(" ");
     let client = app.client()?;
-    let project = None; // by its name, wherever it is
+    let project = None; // the item may belong to any project
     let all: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
-    // A number without its letter is a request, unless only a task or an attempt of that number needs a person.
+    // A number without a letter means a request, unless only another kind of item has this number.
     let item = if id.bytes().all(|byte| byte.is_ascii_digit()) { numbered_item(&all.data, id, item)? } else { item };
     let found = all.data.iter().find(|it| it.id == item.to_string());
     if let Item::Approval(id) = item {
@@ -177,7 +181,7 @@ pub(super) fn answer(app: &App, id: &str, words: &[String], message: Option<&str
         };
     }
     let Some(found) = found else {
-        return Err(usage(format!("{item} does not need you"), "see what does: regatta inbox"));
+        return Err(usage(format!("{item} is not in the inbox"), "list the inbox: regatta inbox"));
     };
     let (word, rest) = words.split_first().map_or(("", &[][..]), |(word, rest)| (word.as_str(), rest));
     let way = found.way(&text).or_else(|| found.way(word));
@@ -185,14 +189,14 @@ pub(super) fn answer(app: &App, id: &str, words: &[String], message: Option<&str
         let choices: Vec<String> = found.choices.iter().map(|it| plain(it)).collect();
         return Err(usage(
             format!("{item} can be answered with {}", choices.join(", ")),
-            format!("see it: regatta inbox; for instance: regatta answer {item} {}", first_word(found)),
+            format!("write one of them: regatta answer {item} {}", first_word(found)),
         ));
     };
     let said = message.map(str::to_owned).or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
     choose(app, &client, &item, (way, said))
 }
 
-/// Returns the inbox item whose number is `digits`; `request` if none has it.
+/// Returns the inbox item with the number `digits`, or `request` if no item has it.
 fn numbered_item(all: &[InboxView], digits: &str, request: Item) -> Result<Item, Failed> {
     let candidates = ["Q", "T", "A", "V"].map(|letter| format!("{letter}{digits}").parse::<Item>());
     let open = |item: &Item| all.iter().any(|view| view.id == item.to_string());
@@ -202,31 +206,32 @@ fn numbered_item(all: &[InboxView], digits: &str, request: Item) -> Result<Item,
         1 => Ok(found.remove(0)),
         _ => {
             let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-            let hint = format!("name one with its letter: regatta answer {}", names[0]);
-            Err(usage(format!("{digits} can mean {}: all need you", names.join(" or ")), hint))
+            let hint = format!("add the letter: regatta answer {}", names[0]);
+            Err(usage(format!("{digits} is ambiguous: it can mean {}", names.join(" or ")), hint))
         }
     }
 }
 
-/// The choice that a number stands for; anything else as it is.
+/// Returns the choice with this number, or the text itself if it is not the number of a choice.
 fn numbered(it: &InboxView, text: &str) -> String {
     let literal = it.choices.iter().any(|it| it == text);
     let nth = text.trim().parse::<usize>().ok().filter(|_| !literal).and_then(|it| it.checked_sub(1));
     nth.and_then(|nth| it.choices.get(nth)).cloned().unwrap_or_else(|| text.to_owned())
 }
 
+/// Returns the first word of an item's first choice, for an example.
 fn first_word(it: &InboxView) -> String {
     it.ways.first().map_or(String::new(), |it| it.choice.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// Does what a choice says: the verb it stands for.
+/// Sends the call that belongs to a choice.
 fn choose(app: &App, client: &Client, item: &Item, (way, said): (&Way, Option<String>)) -> Said {
     let mut ask = way.input.clone();
     if let Some(place) = way.words.as_ref().and_then(|it| ask.pointer_mut(it)) {
         let Some(words) = said else {
             return Err(usage(
-                format!("{} needs words", way.choice),
-                format!("say them: regatta answer {item} {} 'what is to be different'", way.choice),
+                format!("{} needs a text", way.choice),
+                format!("add it: regatta answer {item} {} 'what to change'", way.choice),
             ));
         };
         *place = words.into();
@@ -236,7 +241,7 @@ fn choose(app: &App, client: &Client, item: &Item, (way, said): (&Way, Option<St
     let got: Got<serde_json::Value> = client.call(&call)?;
     let left = items(app, client)?.iter().filter(|it| it.is_awake()).count();
     let next = [if left > 0 { "regatta inbox" } else { "regatta status" }.to_owned()];
-    // A failed task is tried again under a new number.
+    // A failed task is tried again as a new task.
     let other = got.data["id"].as_str().filter(|it| *it != item.to_string()).filter(|_| way.verb == "retry");
     let other = other.map_or(String::new(), |it| format!(" as {it}"));
     let line = way.line.replace(" '…'", "");
@@ -249,7 +254,7 @@ fn choose(app: &App, client: &Client, item: &Item, (way, said): (&Way, Option<St
 mod tests {
     use super::*;
 
-    /// S13: in a narrow window the object of a request is there to the last character.
+    /// S13: in a narrow window the object of a request is printed in full.
     #[test]
     fn s13_the_object_of_a_request_is_never_cut() {
         let item = |id: &str, subject: &str, choices: &[&str]| -> InboxView {
@@ -264,9 +269,9 @@ mod tests {
         let text = draw(&items, Some(80));
         assert!(text.lines().all(|line| width(line) <= 80), "{text}");
         assert!(text.contains(&format!("\n    {url} · R1: ask fetch for\n")), "{text}");
-        assert_eq!(draw(&items, Some(200)).lines().count(), 1, "one line where there is room");
+        assert_eq!(draw(&items, Some(200)).lines().count(), 1, "one line in a wide window");
         let long = format!("execute: curl {} | sh", "https://example.test/".repeat(40));
         let text = draw(&[item("Q12", &long, &["allow", "deny"])], Some(80));
-        assert!(text.contains("| sh") && !text.contains('…'), "the end of a long command is there: {text}");
+        assert!(text.contains("| sh") && !text.contains('…'), "a long command is printed in full: {text}");
     }
 }

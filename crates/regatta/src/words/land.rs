@@ -1,4 +1,4 @@
-//! Land: `land`, `queue`, `drop`, `undo`.
+//! The commands `land`, `queue`, `drop` and `undo`.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,7 @@ use crate::client::{Client, Got};
 use crate::follow;
 use crate::out::{Failed, Said, ago, line, span, table, usage};
 
+/// Runs `regatta land`.
 pub(super) fn land(app: &App, id: TaskId, wait: bool, first: bool) -> Said {
     let client = app.client()?;
     let got: Got<TaskView> =
@@ -22,10 +23,10 @@ pub(super) fn land(app: &App, id: TaskId, wait: bool, first: bool) -> Said {
     told(app, "land", last, wait)
 }
 
-/// Lands a workspace under a claim on the trunk that is held by hand.
+/// Lands a workspace under a claim on the trunk that the caller holds.
 pub(super) fn land_now(app: &App, workspace: String, claim: Option<ClaimId>, token: Option<u64>) -> Said {
     let client = app.client()?;
-    // A path is the daemon's to understand, wherever that was started.
+    // The daemon may run in another directory, so a path is made absolute.
     let there = std::path::Path::new(&workspace).canonicalize().ok().filter(|it| it.is_dir());
     let id = there.map_or(workspace, |it| it.to_string_lossy().into_owned());
     let got: Got<TaskView> = client.call(&Call::Land(input::Land { id, first: true, claim, token }))?;
@@ -33,7 +34,7 @@ pub(super) fn land_now(app: &App, workspace: String, claim: Option<ClaimId>, tok
     told(app, "land", last, true)
 }
 
-/// Says where a task is on its way, and ends with the code that a script tests.
+/// Prints the state of a landing. The exit code tells scripts whether the task has landed.
 fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
     let Some(task) = task else { return Err(Failed::Code(124)) };
     let id = task.task.id;
@@ -50,7 +51,7 @@ fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
             let undone = task.task.submission.as_ref().and_then(|work| work.undoes);
             let undone = undone.map_or(String::new(), |undone| undone.to_string());
             let short = &commit.as_str()[..10];
-            format!("took {undone} back: {id} landed its revert as {short} · regatta undo {id} brings {undone} back\n")
+            format!("reverted {undone}: {id} landed the revert as {short} · regatta undo {id} restores {undone}\n")
         }
         Some(commit) => {
             let trunk = queues.data.first().map_or("the trunk", |it| it.trunk.as_str());
@@ -58,7 +59,7 @@ fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
             let by = task.task.submission.as_ref().map(|work| work.attempt);
             let note = by.and_then(|attempt| scope::left_out_note(&task.task, attempt));
             let note = note.map_or(String::new(), |note| format!("{}\n", line(&note)));
-            format!("landed {id} as {short} on {trunk} · regatta undo {id} takes it back: it adds a revert\n{note}")
+            format!("landed {id} as {short} on {trunk} · to add a revert: regatta undo {id}\n{note}")
         }
         None => {
             let queued = queues.data.iter().find_map(|it| place(it, id));
@@ -77,7 +78,8 @@ fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
     }
 }
 
-/// Where a task stands in the line: its place, what is directly ahead of it, and when it would land at the usual pace.
+/// Describes a task's place in the queue: its position, the landing before it, and the estimated
+/// time until it lands.
 fn place(queue: &QueueView, id: TaskId) -> Option<String> {
     let at = queue.queue.iter().position(|it| it.task == id)?;
     let it = &queue.queue[at];
@@ -88,7 +90,8 @@ fn place(queue: &QueueView, id: TaskId) -> Option<String> {
     Some(format!("{} {id} at {} of {}{ahead}{detail}{when}\n", it.state, at + 1, queue.queue.len()))
 }
 
-/// In how long one would land if it took as long as others did; nothing where that is over or nobody knows.
+/// Estimates when a landing will be done, from the usual time. Returns `None` if that time is
+/// unknown or already over.
 fn left(queue: &QueueView, it: &LandingView) -> Option<String> {
     let usual = queue.usual_ms.filter(|_| queue.held.is_none() && it.state != "held")?;
     let due = it.queued_wall + usual;
@@ -96,6 +99,7 @@ fn left(queue: &QueueView, it: &LandingView) -> Option<String> {
     (due > now).then(|| format!("lands in about {}", span((due - now).max(1_000))))
 }
 
+/// Runs `regatta queue`.
 pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
     if let Some(QueueWord::Hold { unexpected, .. }) = &word
         && let Some(first) = unexpected.first()
@@ -112,8 +116,7 @@ pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
             let ask = input::QueueHold { project, reason: because };
             let got: Got<serde_json::Value> = client.call(&Call::QueueHold(ask))?;
             app.out.answer("queue", &got.data, &["regatta queue release".into()], |_| {
-                "the queue is held: what is being tried is tried to its end, and nothing more is begun or moved\n"
-                    .into()
+                "the queue is held: running trials finish, and nothing new starts or lands\n".into()
             })
         }
         Some(QueueWord::Accept) => {
@@ -122,7 +125,7 @@ pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
         }
         Some(QueueWord::Release) => {
             let got: Got<serde_json::Value> = client.call(&Call::QueueRelease(input::Scope { project }))?;
-            app.out.answer("queue", &got.data, &["regatta queue".into()], |_| "the queue goes on\n".into())
+            app.out.answer("queue", &got.data, &["regatta queue".into()], |_| "the queue is released\n".into())
         }
         None => {
             let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;
@@ -143,7 +146,7 @@ pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
     }
 }
 
-/// The merge status of a project's branches: each once, as it is or as it last ended.
+/// Draws the merge status of a project's branches, each branch once with its latest landing.
 fn merges(it: &QueueView) -> String {
     let mut seen = BTreeSet::new();
     let latest = it.queue.iter().chain(&it.recent).filter(|it| seen.insert(it.task));
@@ -162,13 +165,14 @@ pub(super) struct Merge {
     pub(super) branch: String,
     pub(super) status: String,
     pub(super) conflicts: usize,
-    /// How many of the conflicts were settled by ownership.
+    /// The number of conflicts that were resolved by file ownership.
     pub(super) settled: usize,
     pub(super) fixups: u32,
 }
 
 impl Merge {
-    /// Returns how many files conflicted, and how that was settled: by ownership (auto), or by a fix-up.
+    /// Returns the number of conflicting files, and how they were resolved: by ownership (auto) or
+    /// by a fix-up.
     fn conflict_column(&self) -> String {
         let mended = if self.fixups > 0 { self.conflicts - self.settled.min(self.conflicts) } else { 0 };
         match (self.conflicts, self.settled, mended) {
@@ -180,6 +184,7 @@ impl Merge {
         }
     }
 
+    /// Draws the merge status table.
     pub(super) fn table(merges: &[Merge]) -> String {
         let head = ["BRANCH", "STATUS", "CONFLICTS", "FIX-UPS"].map(str::to_owned).to_vec();
         let rows = merges
@@ -189,19 +194,20 @@ impl Merge {
     }
 }
 
-/// What could not be pushed, in a line.
+/// Returns a line about a commit that could not be pushed.
 pub(super) fn unpushed(it: Option<&Unpushed>) -> String {
     let Some(it) = it else { return String::new() };
     let commit = &it.commit.as_str()[..10];
     format!("! {commit} is not on {} for {}: {}\n", line(&it.remote), ago(it.since_wall), line(&it.reason))
 }
 
-/// Says in a line how the trunk differs from the board.
+/// Returns a line that tells how the trunk differs from the board.
 pub(super) fn trunk_differs(sentence: Option<&str>) -> String {
     sentence.map_or_else(String::new, |sentence| format!("! {}\n", line(sentence)))
 }
 
-/// The sign before each landing of a queue: those of one train stand together, and one that failed is parted there.
+/// Returns the sign before each landing of a queue. Brackets connect the landings of one batch; a
+/// cross marks a failed batch.
 pub(crate) fn couplings(it: &QueueView, unicode: bool) -> Vec<&'static str> {
     let sign = |batch: &BatchView, nth: usize| match (batch.cars.len(), nth + 1, unicode) {
         _ if batch.failed.is_some() => {
@@ -222,6 +228,7 @@ pub(crate) fn couplings(it: &QueueView, unicode: bool) -> Vec<&'static str> {
     it.batches.iter().flat_map(|batch| (0..batch.cars.len()).map(move |nth| sign(batch, nth))).collect()
 }
 
+/// Draws a project's queue and its latest landings.
 fn drawn(it: &QueueView, unicode: bool) -> String {
     let slots = if it.slots == 1 { "one tree at a time".into() } else { format!("up to {} trees at once", it.slots) };
     let tip = it.recent.iter().find_map(|it| it.commit.as_ref());
@@ -233,7 +240,7 @@ fn drawn(it: &QueueView, unicode: bool) -> String {
     text += &unpushed(it.unpushed.as_ref());
     text += &trunk_differs(it.trunk_differs.as_deref());
     if it.queue.is_empty() {
-        text += "nothing waits to land\n";
+        text += "the queue is empty\n";
     }
     let signs = couplings(it, unicode);
     let waiting = it.queue.iter().enumerate().map(|(nth, car)| {
@@ -264,29 +271,30 @@ fn drawn(it: &QueueView, unicode: bool) -> String {
     text + &table(&waiting.chain(recent).collect::<Vec<_>>())
 }
 
+/// Runs `regatta drop`.
 pub(super) fn drop_work(app: &App, id: TaskId, because: String) -> Said {
     let got: Got<TaskView> = app.call(&Call::Drop(input::Said { id: id.to_string(), text: because }))?;
     let kept = got.data.task.submission.as_ref().map(|it| it.commit.as_str()[..10].to_owned());
     app.out.answer("drop", &got.data, &[format!("regatta retry {id}"), "regatta status".into()], |_| match kept {
         Some(kept) => format!("dropped {id}; its work is kept for thirty days as {kept}\n"),
-        None => format!("dropped {id}; it is out of the inbox\n"),
+        None => format!("dropped {id}; it is no longer in the inbox\n"),
     })
 }
 
-/// Takes back what landed; without a name, what could be.
+/// Reverts a landed task. Without a task, lists the work that can be reverted.
 pub(super) fn undo(app: &App, id: Option<&str>, wait: bool) -> Said {
     let client = app.client()?;
     let Some(id) = id else { return undoable(app, &client) };
     let got: Got<TaskView> = client.call(&Call::Undo(input::Id { id: id.to_owned() }))?;
     let undoing = got.data.task.id;
     if !wait {
-        app.out.note(&format!("{undoing} takes {id} back: a revert, through the same queue"));
+        app.out.note(&format!("{undoing} reverts {id} through the same queue"));
     }
     let last = if wait { follow::until_landed(&client, undoing, got.revision, app.timeout())? } else { Some(got.data) };
     told(app, "undo", last, wait)
 }
 
-/// What landed here, the last first: each can be taken back.
+/// Lists the landed work that can be reverted, the latest first.
 fn undoable(app: &App, client: &Client) -> Said {
     let project = app.project(client)?;
     let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;

@@ -1,4 +1,4 @@
-//! `logs`: what an attempt's program said, as people read it; or its journal as it is.
+//! The command `logs`: prints the transcript of an attempt, or its unprocessed journal.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -15,15 +15,16 @@ use crate::out::{Failed, Out, Said, failed, plain, usage};
 use super::App;
 use super::see::got_revision;
 
-/// Returns the attempt that `id` names: itself, or its task's last.
+/// Returns the attempt that `id` names. For a task, that is the task's last attempt.
 pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Failed> {
     const KINDS: &[Kind] = &[Kind::Attempt, Kind::Task];
     let found = reference::readings(id, KINDS, KINDS)
-        .map_err(|error| usage(error.to_string(), "name an attempt: A5, or its task: T21"))?;
+        .map_err(|error| usage(error.to_string(), "write the id of an attempt (A5) or of its task (T21)"))?;
     match &found[..] {
         [Reference::Attempt(attempt)] => Ok(*attempt),
         [Reference::Task(task)] => last_attempt(client, *task),
-        // A number without its letter. Attempts are more numerous than tasks, so usually only one of the two exists.
+        // The id is a number without a letter. Attempts outnumber tasks, so usually only one of the
+        // two exists.
         _ => {
             let shown = |id: String| client.call_aside::<serde_json::Value>(Call::Show(input::Id { id })).is_ok();
             let exists = |reading: &Reference| match reading {
@@ -38,7 +39,7 @@ pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Failed>
                     let names: Vec<String> = found.iter().map(ToString::to_string).collect();
                     Err(usage(
                         format!("{id} can mean {}", names.join(" or ")),
-                        format!("name one: regatta logs A{id}, or regatta logs T{id}"),
+                        format!("add the letter: regatta logs A{id}, or regatta logs T{id}"),
                     ))
                 }
             }
@@ -46,14 +47,16 @@ pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Failed>
     }
 }
 
+/// Returns a task's last attempt.
 fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, Failed> {
     let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
     let last = got.data.attempts.last().map(|attempt| attempt.id);
     last.ok_or_else(|| {
-        failed("no_such_attempt", format!("{task} has had no attempt yet"), format!("see why: regatta why {task}"))
+        failed("no_such_attempt", format!("{task} has no attempt yet"), format!("see why: regatta why {task}"))
     })
 }
 
+/// Runs `regatta logs`.
 pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
     let client = app.client()?;
     let attempt = attempt_of(&client, id)?;
@@ -64,7 +67,7 @@ pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
     let agents = crate::wire::agents(&client.place().dir)?;
     let mut at = 1;
     let mut pen = Pen { raw, verbose: app.global.verbose > 0, ..Pen::default() };
-    // A part at a time: a journal may be long, and whoever reads it may leave.
+    // The journal is printed in parts, because it may be long and the reader may stop early.
     let mut copy = |at: &mut u64| -> Said {
         loop {
             let lines = agents.transcript(attempt, *at, 500).map_err(|it| failed("io", it.what, it.hint))?;
@@ -89,12 +92,13 @@ pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
     app.out.print(if pen.open { "\n" } else { "" })
 }
 
-/// Draws a transcript line by line, and remembers what was drawn.
+/// Formats a transcript line by line. It remembers whether the last line is complete and which tool
+/// calls were shown.
 #[derive(Default)]
 struct Pen {
     raw: bool,
     verbose: bool,
-    /// Text was printed that does not end a line.
+    /// True if the last printed text did not end with a newline.
     open: bool,
     calls: ShownCalls,
 }
@@ -130,7 +134,7 @@ impl Pen {
         text
     }
 
-    /// A line of its own.
+    /// Returns a text on a line of its own.
     fn whole(&mut self, line: &str) -> String {
         let begin = if std::mem::take(&mut self.open) { "\n" } else { "" };
         format!("{begin}{line}\n")

@@ -1,7 +1,9 @@
-//! `regatta mcp`: the tools on standard input and output, for programs that start their tool servers themselves.
+//! The command `mcp`: Regatta's tools on standard input and output (Model Context Protocol), for
+//! programs that start their tool servers themselves.
 //!
-//! It knows nothing of the tools: each line goes to the daemon as it is, and the answer comes back as a line. Calls may
-//! wait for long, so each has a thread of its own; they are few.
+//! The command does not know the tools. It passes each line to the daemon unchanged and prints the
+//! answer as a line. A call can take long, so each call has its own thread. The
+//! number of calls at once is limited.
 
 use std::io::{BufRead, Read, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -13,15 +15,16 @@ use super::App;
 use crate::client::Client;
 use crate::out::{Failed, Said, failed};
 
-/// How many calls may be under way at once; who sends more waits.
+/// The maximum number of calls at once. Reading stops until a call ends.
 const AT_ONCE: usize = 32;
-/// The longest line that is taken.
+/// The maximum length of a line in bytes.
 const LONGEST: u64 = 8 * 1024 * 1024;
 
+/// Runs `regatta mcp` until standard input ends.
 pub(super) fn mcp(app: &App) -> Said {
     let client = app.client()?;
     let client = Arc::new(match std::env::var("REGATTA_TOKEN") {
-        // Whoever configured a program with a token of its own meant it, also on this machine.
+        // A token in the environment takes precedence over this machine's own token.
         Ok(token) if !token.is_empty() => client.speaking_with(token),
         _ => client,
     });
@@ -35,12 +38,12 @@ pub(super) fn mcp(app: &App) -> Said {
         match read {
             Ok(0) => break,
             Ok(_) if line.len() as u64 > LONGEST => {
-                return Err(failed("too_long", "a message is longer than 8 MiB", "send less at once"));
+                return Err(failed("too_long", "a message is longer than 8 MiB", "send shorter messages"));
             }
             Ok(_) if line.trim_ascii().is_empty() => continue,
             Ok(_) => {}
             Err(error) => {
-                return Err(failed("io", format!("standard input cannot be read: {error}"), "start it again"));
+                return Err(failed("io", format!("could not read standard input: {error}"), "start the program again"));
             }
         }
         let client = client.clone();
@@ -55,17 +58,18 @@ pub(super) fn mcp(app: &App) -> Said {
         }));
     }
     for call in calls {
-        // One that broke down has said so on standard error.
+        // A thread that panicked has already printed its error.
         let _ended = call.join();
     }
     Ok(())
 }
 
+/// Waits until another call may start.
 fn take_place(places: &SyncSender<()>) -> Said {
-    places.send(()).map_err(|_| failed("bug", "nobody counts the calls", "please report this"))
+    places.send(()).map_err(|_| failed("bug", "the counter of calls is gone", "please report this"))
 }
 
-/// Gives a place back when its call is over, however that ended.
+/// Frees the slot of a call when the call ends, even by a panic.
 struct Done {
     free: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
 }
@@ -76,18 +80,19 @@ impl Drop for Done {
     }
 }
 
+/// Prints one line of the protocol.
 fn say(line: &[u8]) {
     let mut out = std::io::stdout().lock();
-    // Whoever listened has gone: there is nobody to tell.
+    // If the reader has gone, there is no place to report the error.
     let _gone = out.write_all(line.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
 }
 
-/// Carries one message to the daemon; gives the answer, if there is one.
+/// Sends one message to the daemon and returns its answer, if the message has one.
 fn pass_on(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
     let message: Value = serde_json::from_slice(line).unwrap_or_default();
     let params = &message["params"];
     let mut headers = vec![("accept", "application/json, text/event-stream".to_owned())];
-    // Over HTTP a request says in its headers what it says in its body.
+    // MCP over HTTP requires some fields of the body in the headers too.
     if let Some(version) = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str() {
         headers.push(("mcp-protocol-version", version.to_owned()));
         headers.extend(message["method"].as_str().map(|it| ("mcp-method", it.to_owned())));

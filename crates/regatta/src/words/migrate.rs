@@ -1,7 +1,9 @@
-//! `migrate`: brings older configuration and hooks up to date. It shows the change first, and can be undone.
+//! The command `migrate`: updates older configuration and hooks. It shows the change first, and can
+//! be undone.
 //!
-//! What it knows: the JSON configuration of an older tool (`.botbox.json`: `agents.dev.multiLead`), and a router hook
-//! that is kept waiting by its agent's own `agent://` claim instead of `respond://`.
+//! It handles two cases: the JSON configuration of an older tool (`.botbox.json` with
+//! `agents.dev.multiLead`), and a router hook that uses its agent's own `agent://` claim instead of
+//! `respond://` and therefore waits for its own agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,21 +21,21 @@ use crate::out::{Failed, Said, failed, usage};
 
 use super::App;
 
-/// Configuration files of older tools, the first that is there counts.
+/// Configuration files of older tools. The first existing file is used.
 const OLDER: [&str; 2] = [".botbox.json", ".edict.json"];
 
-/// How long the router holds its claim at most.
+/// The TTL of the router's claim.
 const TTL_MS: u64 = 60_000;
 
-/// What would change, or did.
+/// A planned or completed migration, as it is stored for `migrate --undo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Change {
-    /// In words, one line each.
+    /// Descriptions of the changes, one line each.
     lines: Vec<String>,
-    /// The settings file as it would be.
+    /// The new text of the settings file.
     #[serde(default)]
     settings: Option<Rewrite>,
-    /// Hooks that go, as they were, and those that come in their place.
+    /// Hooks that are replaced, and their replacements.
     #[serde(default)]
     hooks: Vec<Swap>,
 }
@@ -48,16 +50,17 @@ struct Rewrite {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Swap {
     old: Hook,
-    /// Its number, once it is there.
+    /// The new hook's id, once it exists.
     #[serde(default)]
     new: Option<HookId>,
 }
 
+/// Runs `regatta migrate`.
 pub(super) fn migrate(app: &App, ask: &Migrate) -> Said {
     let client = app.client()?;
     let project = app
         .project(&client)?
-        .ok_or_else(|| usage("this directory is of no project", "put it under management first: regatta init"))?;
+        .ok_or_else(|| usage("this directory belongs to no project", "put it under management first: regatta init"))?;
     if ask.undo {
         return undo(app, &client, &project);
     }
@@ -73,8 +76,8 @@ pub(super) fn migrate(app: &App, ask: &Migrate) -> Said {
             return app.out.answer("migrate.plan", &change, &next, |_| format!("would change:\n{shown}"));
         }
         app.out.note(&format!("would change:\n{shown}"));
-        if !super::run::confirmed("change it?")? {
-            return app.out.answer("migrate.plan", &change, &[], |_| "nothing is changed\n".into());
+        if !super::run::confirmed("apply these changes?")? {
+            return app.out.answer("migrate.plan", &change, &[], |_| "nothing was changed\n".into());
         }
     }
     apply(app, &client, &project, &mut change)?;
@@ -82,7 +85,7 @@ pub(super) fn migrate(app: &App, ask: &Migrate) -> Said {
     app.out.answer("migrate", &change, &next, |_| format!("changed:\n{shown}"))
 }
 
-/// Finds out what is older than this program.
+/// Finds configuration and hooks that need a migration.
 fn plan(client: &Client, top: &Path, project: &ProjectName) -> Result<Change, Failed> {
     let mut change = Change { lines: vec![], settings: None, hooks: vec![] };
     if let Some((file, found)) = older(top)? {
@@ -115,20 +118,20 @@ fn plan(client: &Client, top: &Path, project: &ProjectName) -> Result<Change, Fa
     Ok(change)
 }
 
-/// One setting.
+/// A setting for `regatta.toml`.
 struct Setting {
     table: &'static str,
     name: &'static str,
     value: String,
 }
 
-/// What an older tool's file says of things that Regatta has, too.
+/// Reads an older tool's file and returns its settings that exist in Regatta too.
 fn older(top: &Path) -> Result<Option<(&'static str, Vec<Setting>)>, Failed> {
     let Some(name) = OLDER.into_iter().find(|it| top.join(it).is_file()) else { return Ok(None) };
     let file = top.join(name);
     let text = fs::read_to_string(&file).map_err(|it| io(&file, &it))?;
     let root: serde_json::Value = serde_json::from_str(&text).map_err(|it| {
-        failed("bad_config", format!("{} is no JSON: {it}", file.display()), "mend it, or move it away")
+        failed("bad_config", format!("{} is not valid JSON: {it}", file.display()), "fix the file, or move it away")
     })?;
     let multi = &root["agents"]["dev"]["multiLead"];
     let mut found = Vec::new();
@@ -136,12 +139,12 @@ fn older(top: &Path) -> Result<Option<(&'static str, Vec<Setting>)>, Failed> {
         serde_json::Value::Null => Ok(None),
         it => it.as_u64().filter(|it| (1..=most).contains(it)).map(Some).ok_or_else(|| {
             let what = format!("{}: agents.dev.multiLead.{name} is {it}", file.display());
-            failed("bad_config", what, format!("it is a number from 1 to {most}"))
+            failed("bad_config", what, format!("use a number from 1 to {most}"))
         }),
     };
     let (leads, wait) = (number("maxLeads", 100)?, number("mergeTimeoutSec", 86_400)?);
     match multi["enabled"].as_bool() {
-        // One lead, and the second request waits: that is what it meant.
+        // In the older tool this meant one lead, and a second request had to wait.
         Some(false) => found.push(Setting { table: "leads", name: "max_leads", value: "1".into() }),
         _ => found.extend(leads.map(|it| Setting { table: "leads", name: "max_leads", value: it.to_string() })),
     }
@@ -149,7 +152,8 @@ fn older(top: &Path) -> Result<Option<(&'static str, Vec<Setting>)>, Failed> {
     Ok((!found.is_empty()).then_some((name, found)))
 }
 
-/// The settings file with one setting more, or another value; all else stays as it is written.
+/// Returns the text of a settings file with one setting added or changed. All other text stays as
+/// it is.
 fn with(text: &str, it: &Setting) -> String {
     let heading = format!("[{}]", it.table);
     let entry = format!("{} = {}", it.name, it.value);
@@ -173,14 +177,15 @@ fn with(text: &str, it: &Setting) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Where what was changed last is kept, to be undone.
+/// Returns the path of the file that records the last migration of a project.
 fn record(app: &App, project: &ProjectName) -> Result<PathBuf, Failed> {
     Ok(app.data_dir()?.join("migrations").join(format!("{project}.json")))
 }
 
+/// Makes the changes of a migration, and records each step for `--undo`.
 fn apply(app: &App, client: &Client, project: &ProjectName, change: &mut Change) -> Result<(), Failed> {
     let file = record(app, project)?;
-    keep(&file, change)?; // before anything changes: what was can always be found again
+    keep(&file, change)?; // first, so that the old state can be restored even after a crash
     if let Some(it) = &change.settings {
         fs::write(&it.file, &it.after).map_err(|error| io(&it.file, &error))?;
     }
@@ -197,6 +202,7 @@ fn apply(app: &App, client: &Client, project: &ProjectName, change: &mut Change)
     Ok(())
 }
 
+/// Runs `regatta migrate --undo`.
 fn undo(app: &App, client: &Client, project: &ProjectName) -> Said {
     let file = record(app, project)?;
     let text = match fs::read_to_string(&file) {
@@ -204,21 +210,21 @@ fn undo(app: &App, client: &Client, project: &ProjectName) -> Said {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(failed(
                 "nothing_to_undo",
-                format!("nothing of {project} was migrated"),
-                "see: regatta migrate",
+                format!("{project} has no migration to undo"),
+                "see pending changes: regatta migrate",
             ));
         }
         Err(error) => return Err(io(&file, &error)),
     };
     let change: Change = serde_json::from_str(&text)
-        .map_err(|it| failed("io", format!("{} cannot be read: {it}", file.display()), "look at the file"))?;
+        .map_err(|it| failed("io", format!("could not read {}: {it}", file.display()), "check the file"))?;
     if let Some(it) = &change.settings {
         let now = fs::read_to_string(&it.file).unwrap_or_default();
         if now != it.after {
             return Err(failed(
                 "changed_since",
                 format!("{} was changed since it was migrated", it.file.display()),
-                "take the lines back by hand; nothing is undone",
+                "nothing was undone; remove the migrated lines by hand",
             ));
         }
         let undone = match &it.before {
@@ -240,7 +246,7 @@ fn undo(app: &App, client: &Client, project: &ProjectName) -> Said {
     app.out.answer("migrate.undo", &change, &[], |_| change.lines.iter().map(|it| format!("undone: {it}\n")).collect())
 }
 
-/// A hook as it was.
+/// Returns the request that adds a removed hook again.
 fn again(old: &Hook) -> input::HookAdd {
     input::HookAdd {
         project: old.project.clone(),
@@ -254,7 +260,8 @@ fn again(old: &Hook) -> input::HookAdd {
     }
 }
 
-/// The router's hook on a project's channel; in the place of an older one, with what that one ran.
+/// Returns the request that adds the router's hook to a project's channel. A replacement keeps the
+/// old hook's action.
 pub(super) fn router(project: &ProjectName, old: Option<&Hook>) -> Result<input::HookAdd, Failed> {
     let bug = |it: &dyn std::fmt::Display| failed("bug", it.to_string(), "please report this");
     let claim = Uri::new(&format!("respond://{project}-dev")).map_err(|it| bug(&it))?;
@@ -282,6 +289,7 @@ pub(super) fn router(project: &ProjectName, old: Option<&Hook>) -> Result<input:
     })
 }
 
+/// Writes the record of a migration. A rename replaces the old record completely or not at all.
 fn keep(file: &Path, change: &Change) -> Result<(), Failed> {
     let text =
         serde_json::to_string_pretty(change).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
@@ -295,7 +303,7 @@ fn keep(file: &Path, change: &Change) -> Result<(), Failed> {
 }
 
 fn io(file: &Path, error: &std::io::Error) -> Failed {
-    failed("io", format!("{}: {error}", file.display()), "look at the file and its directory")
+    failed("io", format!("{}: {error}", file.display()), "check the file and its directory")
 }
 
 #[cfg(test)]
@@ -303,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_is_put_where_it_belongs_and_all_else_stays() {
+    fn a_setting_is_added_to_its_table_and_other_text_stays() {
         let leads = |value: &str| Setting { table: "leads", name: "max_leads", value: value.into() };
         assert_eq!(with("", &leads("1")), "[leads]\nmax_leads = 1\n");
         let text = "# mine\n[project]\nname = \"shop\"\n";
@@ -318,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_file_says_is_taken_over_and_what_it_says_wrongly_is_said() {
+    fn settings_of_an_older_file_are_read_and_invalid_ones_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let says = |text: &str| {
             fs::write(dir.path().join(".botbox.json"), text).unwrap();

@@ -1,4 +1,4 @@
-//! Missions with a lead: `mission`, and how an agent's day goes: `guide`.
+//! The commands `mission` and `guide`: missions with a lead, and the guides for agents.
 
 use regatta_api::guide::{self, GUIDES};
 use regatta_api::view::{GuideView, MissionLineView, MissionView};
@@ -11,12 +11,13 @@ use crate::out::{Failed, Out, Said, line, plain, table, usage};
 
 use super::App;
 
+/// Runs `regatta mission`.
 pub(super) fn mission(app: &App, word: MissionWord) -> Said {
     match word {
         MissionWord::Start { goal, agent, task } => {
             let client = app.client()?;
             let project = app.project(&client)?;
-            let goal = goal.or_else(|| task.map(|it| format!("See to {it}"))).unwrap_or_default();
+            let goal = goal.or_else(|| task.map(|it| format!("Work on {it}"))).unwrap_or_default();
             let got: Got<MissionView> =
                 client.call(&Call::MissionAsk(input::MissionAsk { project, goal, agent, task }))?;
             let it = &got.data.mission;
@@ -24,7 +25,7 @@ pub(super) fn mission(app: &App, word: MissionWord) -> Said {
             app.out.answer("mission.start", &got.data, &next, |_| {
                 match it.lead.as_ref().and_then(|it| it.name.as_ref()) {
                     Some(name) => format!("{} is led by {name}\n", it.id),
-                    None => format!("{} waits for a lead: as many as may are at work\n", it.id),
+                    None => format!("{} waits for a lead, because the maximum number of leads is working\n", it.id),
                 }
             })
         }
@@ -45,20 +46,21 @@ pub(super) fn mission(app: &App, word: MissionWord) -> Said {
                 app.call(&Call::Stop(input::Stop { id: Some(id.clone()), drain: true, again: false }))?;
             let next = [format!("regatta mission resume {id}")];
             app.out.answer("mission.pause", &serde_json::json!({ "mission": id }), &next, |_| {
-                format!("{id} starts nothing new; what runs goes on\n")
+                format!("{id} is paused: running attempts continue, nothing new starts\n")
             })
         }
         MissionWord::Resume { id } => {
             let _done: Got<serde_json::Value> = app.call(&Call::Resume(input::Id { id: id.clone() }))?;
             let next = [format!("regatta mission show {id}")];
-            app.out
-                .answer("mission.resume", &serde_json::json!({ "mission": id }), &next, |_| format!("{id} goes on\n"))
+            app.out.answer("mission.resume", &serde_json::json!({ "mission": id }), &next, |_| {
+                format!("{id} is resumed\n")
+            })
         }
         MissionWord::Cancel { id, because } => {
             let ask = input::Said { id: id.clone(), text: because };
             let got: Got<MissionView> = app.call(&Call::MissionCancel(ask))?;
             app.out.answer("mission.cancel", &got.data, &[], |_| {
-                format!("{} is cancelled; what was done is kept\n", got.data.mission.id)
+                format!("{} is cancelled; its work is kept\n", got.data.mission.id)
             })
         }
         MissionWord::Handover { id, to } => {
@@ -67,15 +69,15 @@ pub(super) fn mission(app: &App, word: MissionWord) -> Said {
             let next = [format!("regatta mission show {}", it.id)];
             app.out.answer("mission.handover", &got.data, &next, |_| {
                 match it.lead.as_ref().and_then(|it| it.name.as_ref()) {
-                    Some(name) => format!("{} is led by {name} now\n", it.id),
-                    None => format!("{} stands in line for its next lead\n", it.id),
+                    Some(name) => format!("{} is now led by {name}\n", it.id),
+                    None => format!("{} waits for its next lead\n", it.id),
                 }
             })
         }
         MissionWord::Adopt { task, mission } => {
             let _task: Got<serde_json::Value> = app.call(&Call::MissionAdopt(input::MissionAdopt { task, mission }))?;
             app.out.answer("mission.adopt", &serde_json::json!({ "task": task }), &[], |_| {
-                format!("{task} is of the mission now\n")
+                format!("{task} now belongs to the mission\n")
             })
         }
         MissionWord::Finish { report } => {
@@ -83,25 +85,25 @@ pub(super) fn mission(app: &App, word: MissionWord) -> Said {
             let _done: Got<serde_json::Value> =
                 app.call(&Call::MissionFinish(input::MissionFinish { task, attempt, token, report }))?;
             app.out.answer("mission.finish", &serde_json::json!({ "task": task }), &[], |_| {
-                "noted: the mission ends with your turn\n".into()
+                "the mission will end when your turn ends\n".into()
             })
         }
         MissionWord::Route { message } => {
             let project = app.global.project.clone();
             let _done: Got<serde_json::Value> = app.call(&Call::Route(input::Route { message, project }))?;
             app.out.answer("mission.route", &serde_json::json!({ "message": message }), &[], |_| {
-                format!("{message} is taken in\n")
+                format!("{message} is routed\n")
             })
         }
     }
 }
 
-/// What an attempt knows of itself.
+/// Reads a variable that Regatta sets for the program of an attempt.
 fn own<T: std::str::FromStr>(name: &str) -> Result<T, Failed> {
     std::env::var(name).ok().and_then(|it| it.parse().ok()).ok_or_else(|| {
         usage(
-            format!("{name} is not set: this is for a lead, in its own turn"),
-            "a person ends one: regatta mission cancel M3",
+            format!("{name} is not set, because only a lead's program can run this command"),
+            "to end a mission as a person: regatta mission cancel M3",
         )
     })
 }
@@ -109,18 +111,18 @@ fn own<T: std::str::FromStr>(name: &str) -> Result<T, Failed> {
 fn state(it: &MissionLineView) -> String {
     match (it.state, &it.lost, it.place) {
         (_, Some(_), _) => "without a lead".into(),
-        (State::Queued, _, Some(place)) => format!("number {place} in line"),
-        (State::Queued, ..) => "in line".into(),
-        (State::Active, ..) => "at work".into(),
+        (State::Queued, _, Some(place)) => format!("queued, position {place}"),
+        (State::Queued, ..) => "queued".into(),
+        (State::Active, ..) => "active".into(),
         (State::Draining, ..) => "paused".into(),
     }
 }
 
 fn draw(missions: &[MissionLineView]) -> String {
     if missions.is_empty() {
-        return "no mission is open\n".into();
+        return "no open missions\n".into();
     }
-    let mut rows = vec![["MISSION", "STATE", "LEAD", "HOW IT STANDS"].map(String::from).to_vec()];
+    let mut rows = vec![["MISSION", "STATE", "LEAD", "SUMMARY"].map(String::from).to_vec()];
     for it in missions {
         let lead = it.lead.as_ref().map_or("-".to_owned(), ToString::to_string);
         rows.push(vec![it.id.to_string(), state(it), lead, line(&it.summary)]);
@@ -140,6 +142,7 @@ fn show(app: &App, view: &MissionView) -> Said {
     app.out.answer("mission.show", view, &next, |out| picture(out, view))
 }
 
+/// Draws a mission with its goal, lead, spending and tasks.
 fn picture(out: &Out, view: &MissionView) -> String {
     let it = &view.mission;
     let mut text = format!("{}  {}\n", it.id, line(&it.title));
@@ -153,9 +156,9 @@ fn picture(out: &Out, view: &MissionView) -> String {
         }
         (Some(lead), None) => {
             let who = match (&lead.lost, &lead.name) {
-                (Some(why), _) => format!("nobody any more: {}", line(why)),
+                (Some(why), _) => format!("none, because the last one was lost: {}", line(why)),
                 (None, Some(name)) => name.to_string(),
-                (None, None) => "nobody yet: it stands in line".into(),
+                (None, None) => "none yet, the mission is queued".into(),
             };
             text += &format!("lead    {who}\n");
         }
@@ -168,6 +171,7 @@ fn picture(out: &Out, view: &MissionView) -> String {
     text + &table(&super::task_rows(out, &view.tasks))
 }
 
+/// Runs `regatta guide`.
 pub(super) fn guide(app: &App, name: Option<&str>) -> Said {
     let view = |it: &guide::Guide| GuideView { name: it.name.into(), title: it.title.into(), text: it.text.into() };
     let Some(name) = name else {
@@ -179,6 +183,6 @@ pub(super) fn guide(app: &App, name: Option<&str>) -> Said {
     };
     let names: Vec<&str> = GUIDES.iter().map(|it| it.name).collect();
     let found = guide::find(name)
-        .ok_or_else(|| usage(format!("there is no guide {name:?}"), format!("there are: {}", names.join(", "))))?;
+        .ok_or_else(|| usage(format!("there is no guide {name:?}"), format!("use one of: {}", names.join(", "))))?;
     app.out.answer("guide", &view(found), &[], |_| found.text.to_owned())
 }

@@ -1,4 +1,9 @@
-//! The words, one file per group of the help: each turns what was typed into calls and draws the answer.
+//! The commands of the command line, one file per group.
+//!
+//! A command turns its arguments into calls of the API, sends them to the daemon and prints the
+//! answer as text or JSON. This module parses the arguments, sets up output and logging, and
+//! dispatches to the right command. [`App`] has the helpers that every command needs: the client,
+//! the project and whether a person can be asked.
 
 mod agents;
 mod beads;
@@ -61,32 +66,38 @@ use crate::client::{Client, Got};
 use crate::out::{self, Failed, Out, Said, failed};
 use crate::{client, command_line, complete, daemon, settings};
 
-/// What every word has at hand.
+/// The context of a command: its output, the global options and the connection to the daemon.
 pub(crate) struct App {
     pub(crate) out: Out,
     pub(crate) global: Global,
-    /// The command only looks, so it starts no daemon that a person has stopped.
+    /// True if the command only reads. Such a command does not start a daemon that a person has
+    /// stopped.
     pub(crate) only_looks: bool,
 }
 
 impl App {
-    /// Where the user is.
+    /// Returns the directory in which the command acts.
     pub(crate) fn here(&self) -> Result<PathBuf, Failed> {
         let path = self.global.repo.clone().unwrap_or_else(|| PathBuf::from("."));
         path.canonicalize().map_err(|it| {
-            out::usage(format!("{} cannot be entered: {it}", path.display()), "name a directory that exists")
+            out::usage(
+                format!("cannot open the directory {}: {it}", path.display()),
+                "name an existing directory with --repo",
+            )
         })
     }
 
+    /// Returns the data directory of the fleet.
     pub(crate) fn data_dir(&self) -> Result<PathBuf, Failed> {
         Ok(settings::data_dir()?.0)
     }
 
+    /// Returns the value of `--timeout`.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.global.timeout.map(Duration::from_millis)
     }
 
-    /// The daemon, started if need be.
+    /// Connects to the daemon and starts it if necessary.
     pub(crate) fn client(&self) -> Result<Client, Failed> {
         let data_dir = self.data_dir()?;
         let connect = || Client::connect(&data_dir, self.global.server.clone(), self.timeout());
@@ -102,29 +113,33 @@ impl App {
         Ok(client.only_looking())
     }
 
-    /// Says once that the settings file of the user's repository cannot be used. A command that only looks says it where
-    /// it shows the settings.
+    /// Prints once that the settings file of this repository is broken. A command that only reads
+    /// reports this where it prints the settings.
     fn note_broken_settings(&self) {
         static SAID: std::sync::Once = std::sync::Once::new();
         let Ok(here) = self.here() else { return };
         if let Some(Err(error)) = settings::nearest(&here).map(|path| settings::read(&path)) {
-            let said =
-                format!("the settings before it stay in force: {}", crate::project_files::in_one_line(&error.words()));
+            let said = format!(
+                "regatta.toml is ignored and the previous settings stay in force: {}",
+                crate::project_files::in_one_line(&error.words())
+            );
             SAID.call_once(|| self.out.note(&said));
         }
     }
 
-    /// Carries out one call.
+    /// Sends one call to the daemon.
     pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<Got<T>, Failed> {
         self.client()?.call(call)
     }
 
-    /// The project that is meant: named, or the one whose repository the user is in. `None` when neither.
+    /// Returns the project that the command is about: the named one, or the one whose repository
+    /// contains the current directory.
     pub(crate) fn project(&self, client: &Client) -> Result<Option<ProjectName>, Failed> {
         if let Some(name) = &self.global.project {
             return Ok(Some(name.clone()));
         }
-        // Whoever works for Regatta works on one project, wherever it is.
+        // Inside an attempt the environment names the project, because the workspace can be
+        // anywhere.
         if std::env::var_os("REGATTA_ATTEMPT").is_some()
             && let Some(name) = std::env::var("REGATTA_PROJECT").ok().and_then(|it| ProjectName::new(&it).ok())
         {
@@ -137,19 +152,21 @@ impl App {
         Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
     }
 
-    /// Returns the git repository that the user is in, if there is one on the daemon's machine.
+    /// Returns the git repository that contains the current directory, if the daemon runs on this
+    /// machine.
     pub(crate) fn repository_here(&self) -> Result<Option<PathBuf>, Failed> {
         let here = self.here()?;
         let local = self.global.server.is_none() && self.global.project.is_none();
         Ok(local.then(|| top_of(&here)).filter(|top| top.join(".git").exists()))
     }
 
-    /// Whether a person can be asked whether to go on; `--yes` has answered that.
+    /// Returns true if the command may ask a person for confirmation. `--yes` is an answer in
+    /// advance.
     pub(crate) fn may_ask(&self) -> bool {
         !self.global.yes && self.may_ask_now()
     }
 
-    /// Whether a person is there to be asked at all.
+    /// Returns true if a person can answer questions in this terminal.
     pub(crate) fn may_ask_now(&self) -> bool {
         !self.global.no_input
             && !self.out.json
@@ -159,34 +176,36 @@ impl App {
     }
 }
 
-/// The top of the repository that a directory is in; the directory itself where it is in none.
+/// Returns the top directory of the repository that contains `here`, or `here` itself outside of a
+/// repository.
 fn top_of(here: &Path) -> PathBuf {
     here.ancestors().find(|it| it.join(".git").exists()).unwrap_or(here).to_owned()
 }
 
-/// The repository that a linked worktree belongs to: it is the same project.
+/// Returns the main repository of a linked worktree, because both are the same project.
 fn main_worktree(here: &Path) -> Option<PathBuf> {
     let link = here.ancestors().map(|it| it.join(".git")).find(|it| it.exists())?;
-    let text = std::fs::read_to_string(&link).ok()?; // a directory where this is the repository itself
+    let text = std::fs::read_to_string(&link).ok()?; // fails for the main repository, where `.git` is a directory
     let git_dir = link.parent()?.join(text.strip_prefix("gitdir: ")?.trim_end());
     let (worktrees, git_dir) = (git_dir.parent()?, git_dir.parent()?.parent()?);
     if worktrees.file_name()? != "worktrees" {
         return None; // a submodule
     }
-    // A bare repository is its own directory.
+    // A bare repository has no directory around its git directory.
     let main = if git_dir.file_name()? == ".git" { git_dir.parent()? } else { git_dir };
     main.canonicalize().ok()
 }
 
-/// A project's repository, to look at from here.
+/// Returns a project's repository for reading it directly from this process.
 fn repo_of(it: ProjectView) -> Option<Repo> {
     let trunk = BranchName::new(&it.trunk).ok()?;
     Some(Repo { project: it.name, path: it.path.into(), trunk, update_checkout: false, workspace: Default::default() })
 }
 
-/// Reads what was typed and does it.
+/// Parses the arguments and runs the command.
 pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
-    // There is one supervisor for every agent: it does without the command line's tables, to stay small.
+    // One shim process runs per attempt. It skips the parser, whose tables would make each of them
+    // larger.
     if let [_, word, dir] = typed.as_slice()
         && word == "shim"
     {
@@ -206,7 +225,7 @@ pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
         }
         Err(error) => {
             let code = error.exit_code();
-            // Help that nobody reads is not an error.
+            // A reader that closes the pipe early is not an error.
             let _gone = error.print();
             return ExitCode::from(u8::try_from(code).unwrap_or(2));
         }
@@ -224,6 +243,8 @@ fn eprint_all(text: &str) {
     let _gone = write!(std::io::stderr(), "{text}");
 }
 
+/// Decides how output looks: colours, Unicode and `next:` lines, from the options, the environment
+/// and the terminal.
 fn how_to_speak(global: &Global) -> Out {
     let set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
     let colour = match global.color {
@@ -242,6 +263,7 @@ fn how_to_speak(global: &Global) -> Out {
     Out { json: global.json, quiet: global.quiet, colour, hints, unicode: !plain, pager: None }
 }
 
+/// Starts logging on standard error. The daemon logs more than a command does.
 fn log(verbose: u8, daemon: bool) {
     let level = match (verbose, daemon) {
         (0, false) => "error",
@@ -253,7 +275,8 @@ fn log(verbose: u8, daemon: bool) {
         .with_writer(|| RedactedLog(std::io::stderr()))
         .with_ansi(false)
         .with_target(false)
-        // A log on a full disk is a lost line. Complaining about it on the same disk would panic the thread.
+        // On a full disk a log line is lost. Reporting that error on the same disk would panic the
+        // thread.
         .log_internal_errors(false);
     let (filter, problem) = log_filter(&std::env::var("REGATTA_LOG").unwrap_or_default(), level);
     let log = tracing_subscriber::registry();
@@ -268,8 +291,8 @@ fn log(verbose: u8, daemon: bool) {
     }
 }
 
-/// Reads levels for all modules or for some, such as `warn` or `warn,regatta_engine=debug`. Also returns what is wrong
-/// with text that cannot be read; `level` counts then.
+/// Parses log levels such as `warn` or `warn,regatta_engine=debug`. If they are invalid, returns
+/// `level` and a description of the problem.
 fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
     let text = if directives.is_empty() { level } else { directives };
     match text.parse() {
@@ -285,7 +308,7 @@ fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
 struct RedactedLog<W>(W);
 
 impl<W: std::io::Write> std::io::Write for RedactedLog<W> {
-    /// Each call is one whole event.
+    /// Redacts and writes one log line. The subscriber passes one whole event per call.
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let cleaned = crate::wire::redact(&String::from_utf8_lossy(event));
         self.0.write_all(cleaned.as_bytes())?;
@@ -297,6 +320,7 @@ impl<W: std::io::Write> std::io::Write for RedactedLog<W> {
     }
 }
 
+/// Runs the function that implements a command.
 fn dispatch(app: &App, word: Option<Word>) -> Said {
     match word {
         None => start::alone(app),
@@ -325,7 +349,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Rule(it)) => scope::rule(app, it),
         Some(Word::Land { now: Some(workspace), claim, token, .. }) => land::land_now(app, workspace, claim, token),
         Some(Word::Land { id: Some(id), wait, first, .. }) => land::land(app, id, wait, first),
-        Some(Word::Land { .. }) => Err(Failed::Code(2)), // it has either
+        Some(Word::Land { .. }) => Err(Failed::Code(2)), // the parser requires one of the two
         Some(Word::Queue { word, all }) => land::queue(app, word, all),
         Some(Word::Diff(it)) => diff::diff(app, &it),
         Some(Word::Revise(it)) => diff::revise(app, &it),
@@ -385,12 +409,12 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         }
         Some(Word::Shim { args }) => match args.first() {
             Some(dir) => ended(regatta_agents::shim::main(std::path::Path::new(dir))),
-            None => Err(failed("usage", "shim needs a directory", "this word is for Regatta itself")),
+            None => Err(failed("usage", "shim needs a directory", "only Regatta itself runs this command")),
         },
     }
 }
 
-/// Passes an exit code on; all was said by whoever made it.
+/// Passes on the exit code of an internal command, which has already printed its errors.
 fn ended(code: ExitCode) -> Said {
     if code == ExitCode::SUCCESS { Ok(()) } else { Err(Failed::Code(if code == ExitCode::from(2) { 2 } else { 1 })) }
 }
@@ -405,7 +429,7 @@ pub(crate) use setup::words_of;
 pub(crate) use team::FILE_FIELDS as TEAM_FILE_FIELDS;
 pub(crate) use team::draw as team_text;
 
-/// Tasks as rows of a table.
+/// Returns tasks as rows of a table.
 pub(crate) fn task_rows(out: &Out, tasks: &[regatta_api::view::TaskView]) -> Vec<Vec<String>> {
     task::rows(out, tasks)
 }
@@ -417,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_levels_are_read_for_all_modules_and_for_some() {
+    fn log_levels_apply_to_all_modules_or_to_named_ones() {
         let is_on =
             |directives: &str, target: &str, level| log_filter(directives, "error").0.would_enable(target, &level);
         assert!(is_on("", "regatta", tracing::Level::ERROR) && !is_on("", "regatta", tracing::Level::WARN));
@@ -426,11 +450,12 @@ mod tests {
         assert!(is_on(some, "hyper", tracing::Level::WARN) && !is_on(some, "hyper", tracing::Level::INFO));
         assert_eq!(log_filter(some, "error").1, None);
         let (filter, problem) = log_filter("regatta=loud", "info");
-        assert!(filter.would_enable("regatta", &tracing::Level::INFO), "the default counts");
+        assert!(filter.would_enable("regatta", &tracing::Level::INFO), "the default level applies");
         assert!(problem.unwrap().contains("regatta=loud"));
     }
 
-    /// S4: a line of the daemon's log is written without its secrets, and counts as written whole.
+    /// S4: a line of the daemon's log is written without its secrets, and the write reports the
+    /// full length.
     #[test]
     fn s4_a_log_line_has_no_secret() {
         let mut log = RedactedLog(Vec::new());

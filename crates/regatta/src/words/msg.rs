@@ -1,4 +1,4 @@
-//! Messages: `msg send`, `history`, `wait`, `watch`, `read`, `inbox`, `attachment`.
+//! The command `msg`, with `send`, `history`, `wait`, `watch`, `read`, `inbox` and `attachment`.
 
 use std::path::PathBuf;
 
@@ -13,9 +13,10 @@ use crate::out::{Failed, Said, failed, plain, table};
 
 use super::App;
 
-/// How long a watcher's call waits before it asks again.
+/// Time that one call of `msg watch` waits for a message before the next call.
 const WATCH_MS: u64 = 60_000;
 
+/// Runs `regatta msg`.
 pub(super) fn msg(app: &App, word: MsgWord) -> Said {
     match word {
         MsgWord::Send { channel, text, labels, agent, reply_to, attach } => {
@@ -55,16 +56,17 @@ pub(super) fn msg(app: &App, word: MsgWord) -> Said {
     }
 }
 
-/// A connection that does not give up before the daemon does, which keeps the time here.
+/// Connects without a timeout of its own, because the daemon times the call out.
 fn patient(app: &App) -> Result<Client, Failed> {
     Client::connect(&app.data_dir()?, app.global.server.clone(), None)
 }
 
-/// A path as the daemon reads it. An attempt's is looked for in its workspace, wherever that is seen to be here.
+/// Returns the absolute path of an attachment. The daemon finds a path inside an attempt's sandbox
+/// in its workspace.
 fn whole(app: &App, path: PathBuf) -> Result<String, Failed> {
     let path = app.here()?.join(path);
     let found = path.canonicalize().map_err(|it| {
-        failed("bad_attachment", format!("{} cannot be attached: {it}", path.display()), "name a file that is there")
+        failed("bad_attachment", format!("cannot attach {}: {it}", path.display()), "name an existing file")
     })?;
     Ok(found.to_string_lossy().into_owned())
 }
@@ -94,12 +96,14 @@ fn wait(it: &Filter, after: Option<MessageId>, timeout_ms: u64) -> Call {
     })
 }
 
-/// Prints messages as they come. Each is printed once: the next call asks for what came after the last.
+/// Prints messages as they arrive. Each call asks for messages after the last printed one, so none
+/// is printed twice.
 fn watch(app: &App, filter: Filter, after: Option<MessageId>) -> Said {
     let client = patient(app)?;
     let mut after = match after {
         Some(after) => after,
-        // From here on, also if one comes before the first call waits.
+        // Start after the newest message, so that a message that arrives before the first call
+        // waits is not missed.
         None => {
             let newest = input::MsgHistory { limit: 1, ..input::MsgHistory::default() };
             let got: Got<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
@@ -123,25 +127,28 @@ fn watch(app: &App, filter: Filter, after: Option<MessageId>) -> Said {
     }
 }
 
+/// Runs `regatta msg attachment`.
 fn attachment(app: &App, message: MessageId, nth: usize, out: Option<PathBuf>) -> Said {
     let got: Got<AttachmentView> = app.call(&Call::MsgAttachment(input::MsgAttachment { message, nth }))?;
     let it = &got.data;
     let Some(to) = out else {
         return app.out.answer("msg.attachment", it, &[], |_| match &it.text {
             Some(text) => text.clone(),
-            None => format!("{} is no text: save it with -o FILE\n", plain(&it.name)),
+            None => format!("{} is not text; save it with -o FILE\n", plain(&it.name)),
         });
     };
     let bytes = match (&it.text, &it.hex) {
         (Some(text), _) => text.clone().into_bytes(),
-        (None, Some(hex)) => from_hex(hex).ok_or_else(|| failed("bug", "the file came torn", "please report this"))?,
+        (None, Some(hex)) => {
+            from_hex(hex).ok_or_else(|| failed("bug", "the received file is damaged", "please report this"))?
+        }
         (None, None) => vec![],
     };
     let to = app.here()?.join(to);
     std::fs::write(&to, bytes)
-        .map_err(|error| failed("io", format!("{} cannot be written: {error}", to.display()), "name another file"))?;
+        .map_err(|error| failed("io", format!("could not write {}: {error}", to.display()), "choose another file"))?;
     let wrote = serde_json::json!({ "file": to, "bytes": it.bytes, "sha256": it.sha256 });
-    app.out.answer("msg.attachment", &wrote, &[], |_| format!("{} bytes in {}\n", it.bytes, to.display()))
+    app.out.answer("msg.attachment", &wrote, &[], |_| format!("wrote {} bytes to {}\n", it.bytes, to.display()))
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -150,6 +157,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     pairs.map(|it| u8::try_from(digit(it[0])? * 16 + digit(*it.get(1)?)?).ok()).collect()
 }
 
+/// Formats messages with their labels and attachments.
 fn draw(messages: &[MessageView]) -> String {
     messages
         .iter()

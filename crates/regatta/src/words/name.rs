@@ -1,4 +1,4 @@
-//! Names: `name`.
+//! The command `name`: prints readable names that are not in use.
 
 use regatta_api::{Call, input};
 
@@ -8,7 +8,7 @@ use crate::out::Said;
 
 use super::App;
 
-/// One name is printed as it is; several as a list.
+/// Prints names. In JSON, the answer is a string without a count, and a list with a count.
 pub(super) fn name(app: &App, ask: NameArgs) -> Said {
     let call = Call::Name(input::NameAsk { count: ask.count, prefix: ask.prefix });
     if ask.count.is_none() {

@@ -1,4 +1,4 @@
-//! Plan files: `plan check`.
+//! The command `plan check`.
 
 use std::path::Path;
 
@@ -8,13 +8,14 @@ use crate::plan;
 
 use super::App;
 
+/// Runs `regatta plan`.
 pub(super) fn plan(app: &App, word: &PlanWord) -> Said {
     match word {
         PlanWord::Check { file } => check(app, file),
     }
 }
 
-/// Says all that is wrong with a plan. It needs no daemon and no repository, and what is found is the answer.
+/// Checks a plan and prints all problems. This needs no daemon and no repository.
 fn check(app: &App, file: &Path) -> Said {
     let (source, found) = plan::check(file)?;
     let next = match found.problems.is_empty() {
@@ -30,13 +31,15 @@ fn check(app: &App, file: &Path) -> Said {
             text += &format!("{} {}\n", out.paint("warning:", "33"), source.told(it));
         }
         text + &match (found.problems.len(), found.warnings.len()) {
-            (0, 0) => format!("{}: {}, nothing to mend\n", found.file, super::preview::counted(found.tasks)),
-            (0, 1) => format!("{}: {}, 1 will not start as it is\n", found.file, super::preview::counted(found.tasks)),
-            (0, n) => {
-                format!("{}: {}, {n} will not start as they are\n", found.file, super::preview::counted(found.tasks))
+            (0, 0) => format!("{}: {}, no problems\n", found.file, super::preview::counted(found.tasks)),
+            (0, 1) => {
+                format!("{}: {}, 1 of them will not start yet\n", found.file, super::preview::counted(found.tasks))
             }
-            (1, _) => format!("{}: 1 mistake; nothing was created\n", found.file),
-            (n, _) => format!("{}: {n} mistakes; nothing was created\n", found.file),
+            (0, n) => {
+                format!("{}: {}, {n} of them will not start yet\n", found.file, super::preview::counted(found.tasks))
+            }
+            (1, _) => format!("{}: 1 error; nothing was created\n", found.file),
+            (n, _) => format!("{}: {n} errors; nothing was created\n", found.file),
         }
     })?;
     if found.problems.is_empty() { Ok(()) } else { Err(Failed::Code(2)) }

@@ -1,4 +1,5 @@
-//! Plumbing: `schema`, `completions`, `man`, `version`, `backup`, `restore`, `help`.
+//! The commands `schema`, `completions`, `man`, `version`, `failpoints`, `backup`, `restore` and
+//! `help`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use crate::{command_line, complete, wire};
 
 use super::App;
 
+/// Runs `regatta schema`.
 pub(super) fn schema(app: &App, kind: Option<&str>) -> Said {
     let Some(kind) = kind else {
         let kinds = crate::schema::kinds();
@@ -20,13 +22,14 @@ pub(super) fn schema(app: &App, kind: Option<&str>) -> Said {
         return app.out.answer("schema", &kinds, &["regatta schema task.add".into()], |_| table(&rows));
     };
     let Some(found) = crate::schema::of(kind) else {
-        return Err(usage(format!("there is no schema for {kind:?}"), "see them all: regatta schema"));
+        return Err(usage(format!("there is no schema for {kind:?}"), "list all schemas: regatta schema"));
     };
     let text =
         serde_json::to_string_pretty(&found).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
     app.out.print(&format!("{text}\n"))
 }
 
+/// Runs `regatta completions`.
 pub(super) fn completions(app: &App, shell: clap_complete::Shell) -> Said {
     if let Some(script) = complete::script(shell) {
         return app.out.print(script);
@@ -51,9 +54,10 @@ fn page(name: &str, command: clap::Command) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
+/// Runs `regatta man`.
 pub(super) fn man(app: &App, out: Option<PathBuf>) -> Said {
     let io = |it: std::io::Error| {
-        failed("io", format!("the manual cannot be written: {it}"), "name a directory that can be written")
+        failed("io", format!("could not write the manual: {it}"), "name a writable directory with --out")
     };
     let mut command = command_line::public();
     command.build();
@@ -75,6 +79,7 @@ pub(super) fn man(app: &App, out: Option<PathBuf>) -> Said {
     app.out.answer("man", &wrote, &[], |_| format!("wrote {} pages to {}\n", wrote.len(), dir.display()))
 }
 
+/// Runs `regatta version`.
 pub(super) fn version(app: &App) -> Said {
     let version = env!("CARGO_PKG_VERSION");
     app.out.answer("version", &serde_json::json!({ "version": version, "api": 1 }), &[], |_| {
@@ -82,26 +87,29 @@ pub(super) fn version(app: &App) -> Said {
     })
 }
 
+/// Runs `regatta failpoints`, which tests use.
 pub(super) fn failpoints(app: &App) -> Said {
     let points = regatta_engine::failpoint::POINTS;
     app.out.answer("failpoints", &points, &[], |_| points.iter().map(|it| format!("{it}\n")).collect())
 }
 
+/// Runs `regatta backup`. The daemon writes the file.
 pub(super) fn backup(app: &App, file: &Path) -> Said {
     let file = std::path::absolute(file).map_err(|it| usage(it.to_string(), "name a new file"))?;
     let path =
-        file.to_str().ok_or_else(|| usage("the file's name is not valid UTF-8", "choose another one"))?.to_owned();
+        file.to_str().ok_or_else(|| usage("the file's name is not valid UTF-8", "choose another name"))?.to_owned();
     let got: Got<String> = app.call(&Call::Backup(input::File { path }))?;
     let data = serde_json::json!({ "file": got.data, "revision": got.revision });
     app.out.answer("backup", &data, &[], |_| format!("wrote {} at revision {}\n", got.data, got.revision))
 }
 
+/// Runs `regatta restore`. This process writes the store, so the daemon must be down.
 pub(super) fn restore(app: &App, file: &Path) -> Said {
     let data_dir = app.data_dir()?;
     if Client::find(&data_dir, app.timeout())?.is_some() {
         return Err(failed(
             "in_use",
-            "the daemon is running on the store that would be replaced",
+            "the daemon is running and uses the store that would be replaced",
             "stop it first: regatta down",
         ));
     }
@@ -114,14 +122,15 @@ pub(super) fn restore(app: &App, file: &Path) -> Said {
     });
     app.out.answer("restore", &data, &["regatta up".into()], |_| {
         let backups = data_dir.join("backups");
-        let mut text = format!("restored {}; what was there is in {}\n", file.display(), backups.display());
+        let mut text = format!("restored {}; the previous store is in {}\n", file.display(), backups.display());
         for row in &unreadable {
-            text += &format!("! the backup has a row that cannot be read, and the fleet goes on without it: {row}\n");
+            text += &format!("! the backup has an unreadable row, which was left out: {row}\n");
         }
         text
     })
 }
 
+/// Runs `regatta help`.
 pub(super) fn help(app: &App, topic: &[String]) -> Said {
     if topic == ["exit-codes"] {
         return app.out.print(EXIT_CODES);
@@ -130,9 +139,9 @@ pub(super) fn help(app: &App, topic: &[String]) -> Said {
     command.build();
     let mut at = &mut command;
     for word in topic {
-        at = at
-            .find_subcommand_mut(word)
-            .ok_or_else(|| usage(format!("there is no word {:?}", topic.join(" ")), "see them all: regatta --help"))?;
+        at = at.find_subcommand_mut(word).ok_or_else(|| {
+            usage(format!("there is no command {:?}", topic.join(" ")), "list all commands: regatta --help")
+        })?;
     }
     let text = at.render_long_help().to_string();
     app.out.print(&format!("{}\n", text.trim_end()))

@@ -1,4 +1,5 @@
-//! What a run is going to do, before it does it: the tasks in their order, and who owns which file.
+//! The preview of a run: its tasks in their order, and a table of the files with the tasks that own
+//! them.
 
 use regatta_api::view::TaskView;
 use regatta_core::graph::Step;
@@ -9,10 +10,10 @@ use regatta_core::pattern::PathPattern;
 use crate::out::{line, table};
 use crate::plan::Plan;
 
-/// The most rows of the ownership table; conflicts are always among them.
+/// The maximum number of rows of the ownership table, except that all conflicts are shown.
 const MOST_FILES: usize = 40;
 
-/// A run, drawn.
+/// The tasks of a run that has not started.
 pub(super) struct Preview {
     title: String,
     tasks: Vec<Item>,
@@ -25,20 +26,22 @@ struct Item {
     after: Vec<usize>,
 }
 
-/// What a run is laid out by.
+/// The settings that decide the order of the tasks.
 #[derive(Default)]
 pub(super) struct Rules {
     pub(super) waves: bool,
-    /// What a wave made lands as one commit.
+    /// Each wave lands as one commit.
     pub(super) wave_commits: bool,
-    /// Overlapping manifests run at once, and the landing queue merges.
+    /// Tasks with overlapping manifests run at the same time, and the landing queue merges their
+    /// work.
     pub(super) isolate: bool,
     pub(super) run: regatta_core::project::Run,
-    /// Packages whose tasks run one after the other.
+    /// Patterns of packages whose tasks run one after the other.
     pub(super) serial: Vec<PathPattern>,
 }
 
 impl Preview {
+    /// Returns the preview of a plan.
     pub(super) fn of_plan(plan: &Plan) -> Preview {
         let item = |(it, name): (&regatta_api::input::PlannedTask, &String)| Item {
             name: name.clone(),
@@ -49,6 +52,7 @@ impl Preview {
         Preview { title: plan.title.clone(), tasks: plan.tasks.iter().zip(&plan.names).map(item).collect() }
     }
 
+    /// Returns the preview of existing tasks.
     pub(super) fn of_board(tasks: &[&TaskView]) -> Preview {
         let place = |id| tasks.iter().position(|it| it.task.id == id);
         let item = |it: &&TaskView| Item {
@@ -60,6 +64,7 @@ impl Preview {
         Preview { title: "tasks on the board".into(), tasks: tasks.iter().map(item).collect() }
     }
 
+    /// Replaces the title.
     pub(super) fn titled(self, title: &str) -> Preview {
         Preview { title: title.to_owned(), ..self }
     }
@@ -68,11 +73,11 @@ impl Preview {
         let parts: Vec<Part> =
             self.tasks.iter().map(|it| Part { files: it.files.clone(), after: it.after.clone() }).collect();
         let by = manifest::Rules { run: &rules.run, serial: &rules.serial, isolate: rules.isolate };
-        // A cycle was refused when the plan was read; the board has none.
+        // The error is a cycle. Plans with a cycle were refused, and the board cannot have one.
         manifest::ownership(&parts, by).unwrap_or_default()
     }
 
-    /// The run as it will be worked off, and the ownership table.
+    /// Draws the tasks in the order in which they will run, and the ownership table.
     pub(super) fn draw(&self, rules: &Rules, agents: &[AgentName]) -> String {
         let ownership = self.ownership(rules);
         let step = |at: usize| ownership.steps.get(at).copied().unwrap_or_default();
@@ -107,7 +112,8 @@ impl Preview {
         text + &self.owners(rules, &ownership)
     }
 
-    /// Who owns each file: who comes first. Who else of the same wave wants it is in conflict.
+    /// Draws the ownership table. The first task that needs a file owns it; other tasks of the same
+    /// wave conflict with it.
     fn owners(&self, rules: &Rules, ownership: &Ownership) -> String {
         let mut owned: Vec<(usize, &Owned)> =
             ownership.waves.iter().enumerate().flat_map(|(at, it)| it.owned.iter().map(move |it| (at, it))).collect();
@@ -125,7 +131,8 @@ impl Preview {
             if rules.waves { &["  file", "owner", "wave", "conflict"] } else { &["  file", "owner", "conflict"] };
         let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
         for (wave, it) in owned {
-            // The first sub-wave's task owns it, whoever of them is first in the plan.
+            // The task in the first sub-wave owns the file, even if another task comes first in the
+            // plan.
             let mut wants: Vec<(u32, usize)> = it.subs.iter().copied().zip(it.owners.iter().copied()).collect();
             wants.sort_unstable();
             let Some(((sub, owner), others)) = wants.split_first() else { continue };
@@ -141,7 +148,7 @@ impl Preview {
             };
             let why = match it.because {
                 Because::Manifest => "",
-                Because::Derived => "  (follows from its files)",
+                Because::Derived => "  (derived from its files)",
                 Because::Serial => "  (one task of a package at a time)",
             };
             let mut row = vec![format!("  {}", it.pattern), name(owner)];
@@ -174,7 +181,7 @@ fn wave_name(wave: usize, sub: u32) -> String {
     if sub == 0 { (wave + 1).to_string() } else { format!("{}.{}", wave + 1, sub + 1) }
 }
 
-/// How many tasks, in words.
+/// Returns a number of tasks in words.
 pub(super) fn counted(tasks: usize) -> String {
     if tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") }
 }
@@ -197,7 +204,8 @@ mod tests {
         Rules { waves: true, ..Rules::default() }
     }
 
-    /// The seed's map: settings.go is task 1's, and task 3 goes to the second sub-wave.
+    /// Tasks 1 and 3 both need settings.go, so task 1 owns it and task 3 moves to the second
+    /// sub-wave.
     #[test]
     fn a_file_with_two_owners_is_a_conflict_and_moves_the_later_one() {
         let it = preview(&[
@@ -216,9 +224,9 @@ mod tests {
         assert!(!isolated.contains("wave 1.2"), "{isolated}");
     }
 
-    /// Tasks that come one after the other anyway are not in each other's way.
+    /// Tasks that depend on each other do not conflict.
     #[test]
-    fn what_is_ordered_is_no_conflict() {
+    fn tasks_that_depend_on_each_other_do_not_conflict() {
         let it = preview(&[("a", &["src/**"], &[]), ("b", &["src/x.rs"], &[0]), ("c", &["doc.md"], &[1])]);
         let text = it.draw(&waves(), &[]);
         assert!(text.contains("3 waves with a barrier"), "{text}");
@@ -226,9 +234,9 @@ mod tests {
         assert!(text.contains("src/x.rs  b      2     -\n") && text.ends_with("\nno conflicts\n"), "{text}");
     }
 
-    /// Tasks of one package take turns, and yet each owns its own files.
+    /// Tasks of one serial package run in turn, and each still owns its own files.
     #[test]
-    fn a_package_of_one_task_at_a_time_takes_no_file_from_its_owner() {
+    fn tasks_of_a_serial_package_still_own_their_files() {
         let plan = preview(&[("x", &["pkg/x.go"], &[]), ("y", &["pkg/y.go"], &[])]);
         let rules = Rules { serial: vec![PathPattern::new("pkg/*").unwrap()], ..waves() };
         let text = plan.draw(&rules, &[]);
@@ -237,21 +245,21 @@ mod tests {
         assert!(text.ends_with("\n1 conflict, resolved by sub-waves\n"), "{text}");
     }
 
-    /// A lock file follows from what it locks, and a package's tasks may have to run one by one: both are owned too.
+    /// Derived files such as a lock file have an owner too, and so do serial packages.
     #[test]
-    fn what_follows_from_a_manifest_is_owned_too() {
+    fn derived_files_and_serial_packages_have_owners() {
         let it = preview(&[("a", &["x/Cargo.toml"], &[]), ("b", &["y/Cargo.toml"], &[]), ("c", &["pkg/c.go"], &[])]);
         let pattern = |it: &str| PathPattern::new(it).unwrap();
         let derived =
             regatta_core::project::Derived { file: pattern("Cargo.lock"), from: vec![pattern("**/Cargo.toml")] };
         let run = regatta_core::project::Run { derived: vec![derived], ..Default::default() };
         let text = it.draw(&Rules { run, serial: vec![pattern("pkg/*")], ..waves() }, &[]);
-        assert!(text.contains("Cargo.lock    a      1     b in wave 1.2  (follows from its files)\n"), "{text}");
+        assert!(text.contains("Cargo.lock    a      1     b in wave 1.2  (derived from its files)\n"), "{text}");
         assert!(text.contains("pkg/*         c      1     -  (one task of a package at a time)\n"), "{text}");
     }
 
     #[test]
-    fn many_files_are_cut_but_no_conflict_is() {
+    fn a_long_table_is_cut_but_keeps_every_conflict() {
         let files: Vec<String> = (0..60).map(|it| format!("f{it:02}")).collect();
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let text = preview(&[("a", &files, &[]), ("b", &["f59"], &[])]).draw(&Rules::default(), &[]);

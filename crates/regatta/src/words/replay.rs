@@ -1,4 +1,5 @@
-//! `replay` and `compare`: missions looked back at.
+//! The commands `replay` and `compare`: the history of a mission, and the figures of several
+//! missions.
 
 use std::io::BufRead;
 
@@ -15,6 +16,7 @@ use crate::out::{Failed, Out, Said, exact, line, table, usage};
 use super::App;
 use super::see::hour;
 
+/// Runs `regatta replay`.
 pub(super) fn replay(app: &App, ask: &Replay) -> Said {
     let client = app.client()?;
     let look = |at| read(&client, ask.mission, at);
@@ -59,7 +61,8 @@ fn read(client: &Client, id: MissionId, at: Option<u64>) -> Result<ReplayView, F
     Ok(got.data)
 }
 
-/// One moment after the other. Where somebody watches, Enter goes on, b back, q leaves.
+/// Shows a mission at each of its events. In a terminal, Enter continues, `b` goes back and `q`
+/// quits.
 fn step(app: &App, client: &Client, id: MissionId) -> Said {
     let whole = read(client, id, None)?;
     let asks = app.may_ask_now();
@@ -76,7 +79,7 @@ fn step(app: &App, client: &Client, id: MissionId) -> Said {
         if !asks || at == whole.marks.len() {
             continue;
         }
-        app.out.note("Enter goes on, b back, q leaves");
+        app.out.note("Enter: next, b: back, q: quit");
         line_in.clear();
         let read = std::io::stdin().lock().read_line(&mut line_in);
         match (read, line_in.trim()) {
@@ -88,6 +91,7 @@ fn step(app: &App, client: &Client, id: MissionId) -> Said {
     Ok(())
 }
 
+/// Draws a mission at one revision.
 fn draw(out: &Out, it: &ReplayView) -> String {
     let mut text = format!("at {} {}  {}\n", it.at, hour(it.wall), line(&it.event));
     let row = |row: &regatta_api::page::RowView| {
@@ -102,10 +106,11 @@ fn draw(out: &Out, it: &ReplayView) -> String {
     text
 }
 
+/// Runs `regatta compare`.
 pub(super) fn compare(app: &App, ids: &[MissionId]) -> Said {
     if let [only] = ids {
-        let hint = format!("name the other, too: regatta compare {only} M2");
-        return Err(usage("compare takes two missions or more", hint));
+        let hint = format!("add another mission: regatta compare {only} M2");
+        return Err(usage("compare needs at least two missions", hint));
     }
     let got: Got<Vec<FiguresView>> = app.call(&Call::MissionCompare(input::MissionCompare { ids: ids.to_vec() }))?;
     let all = got.data;
@@ -113,7 +118,7 @@ pub(super) fn compare(app: &App, ids: &[MissionId]) -> Said {
     app.out.answer("mission.compare", &all, &next, |_| side_by_side(&all))
 }
 
-/// A column for each mission, a row for each figure.
+/// Draws a table with a column per mission and a row per figure.
 fn side_by_side(all: &[FiguresView]) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut row = |name: &str, of: &dyn Fn(&FiguresView) -> String| {
@@ -130,7 +135,7 @@ fn side_by_side(all: &[FiguresView]) -> String {
     row("fix-ups", &|it| it.fixups.to_string());
     row("conflicts", &|it| it.conflicts.to_string());
     row("tokens", &|it| tokens(it.spent.usage.tokens()));
-    // What is not known is not called nothing.
+    // An unknown cost is not shown as zero.
     row("cost", &|it| match it.spent.usage.micro_usd {
         Some(micro) => format!("${:.2}", micro as f64 / 1e6),
         None => "no price reported".into(),

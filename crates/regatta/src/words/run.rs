@@ -1,4 +1,9 @@
-//! `run`: tasks in, validated commits out. A plan file, a wave of quests, or what waits on the board.
+//! The command `run`: starts a mission from a plan file, a goal in words, a wave of quests, or the
+//! waiting tasks.
+//!
+//! The command reads and checks everything first, shows a preview, asks a person to confirm, and
+//! only then starts the mission. With `--wait`, or in a terminal, it follows the mission to its
+//! end.
 
 use std::io::Write;
 
@@ -31,25 +36,26 @@ use super::preview::{Preview, Rules, counted};
 use super::summary;
 use super::wave;
 
-/// How long a team's launch is waited for.
+/// Time to wait for the launch of a team.
 const LAUNCH_MS: u64 = 120_000;
 
-/// What is to be worked on.
+/// The tasks of a run, before it starts: new tasks of a plan, or existing tasks of the board.
 pub(super) struct Work {
     pub(super) title: String,
     pub(super) commits: Option<Commits>,
     pub(super) tasks: Vec<PlannedTask>,
     pub(super) adopt: Vec<TaskId>,
     pub(super) preview: Preview,
-    /// What else is worth knowing before it starts.
+    /// Remarks to print before the start.
     pub(super) notes: Vec<String>,
 }
 
+/// Runs `regatta run`.
 pub(super) fn run(app: &App, ask: &Run) -> Said {
     if let Some(mission) = &ask.resume {
         return resume(app, ask, mission);
     }
-    // What is wrong with a file is said before anything is started, the daemon too.
+    // Errors in a file are reported before anything starts, including the daemon.
     let words = goal::of(ask.plan.as_deref());
     let named = ask.from.as_ref().or(ask.plan.as_ref());
     let mut file = named.cloned().filter(|it| words.is_none() && it != std::path::Path::new("-"));
@@ -69,8 +75,8 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     let mode = match (ask.mode, set.mode) {
         (Some(Mode::Flow), _) if wave_commits => {
             return Err(usage(
-                "one commit per wave needs waves, and --mode flow has none",
-                "leave --mode flow out, or say --per-task-commits",
+                "one commit per wave needs waves, but --mode flow has none",
+                "omit --mode flow, or add --per-task-commits",
             ));
         }
         (None, _) if wave_commits => mission::Mode::Waves,
@@ -80,7 +86,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     let waves = mode == mission::Mode::Waves;
     let mut rules = Rules { waves, wave_commits, isolate: ask.isolate, run: set, serial: vec![] };
     if let (Some(work), true) = (&given, ask.plan_only) {
-        // What the daemon knows is asked only if one runs: to look at a plan starts nothing.
+        // --plan-only starts no daemon. It asks the daemon only if one is running.
         if let Some(client) = Client::find(&app.data_dir()?, app.timeout())? {
             check_agents(&client, ask, work)?;
             if let Some(project) = app.project(&client)? {
@@ -94,7 +100,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     }
     let client = app.client()?;
     let Some(project) = app.project(&client)? else {
-        // Say what is wrong with the place before saying that it is not set up.
+        // If the directory is no usable git repository, that error is more helpful.
         let git = crate::wire::git(&app.data_dir()?);
         regatta_engine::ports::git::Git::inspect(&git, &app.here()?).map_err(|it| failed(it.code, it.what, it.hint))?;
         return Err(failed("no_project", "this repository is not under management yet", "set it up: regatta init"));
@@ -105,7 +111,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         Some(it) => it,
         None => value(&settings, "run.max_workers")
             .parse()
-            .map_err(|_| failed("bad_config", "run.max_workers is not a number", "mend it in regatta.toml"))?,
+            .map_err(|_| failed("bad_config", "run.max_workers is not a number", "fix it in regatta.toml"))?,
     };
     let open = open_tasks(&client, &project)?;
     let work = match given {
@@ -143,11 +149,11 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
             return Ok(());
         }
         if words.is_some() {
-            let project = start.project.clone().unwrap_or_else(|| unreachable!("it was found above"));
+            let project = start.project.clone().unwrap_or_else(|| unreachable!("the project was found above"));
             app.out.note(&goal::estimate(&client, &project, &work.tasks)?);
         }
         warn_if_dirty(app);
-        // What is on the board already is changed there, not in a file.
+        // Only a plan file can be edited here. Tasks on the board are changed with `regatta edit`.
         let editable = file.as_ref().filter(|_| !work.tasks.is_empty());
         match decision(app, editable.is_some())? {
             Decision::Start => break,
@@ -171,7 +177,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     started(app, &client, ask, got, open.revision)
 }
 
-/// Refuses agents that do not exist, as the start of the plan would.
+/// Refuses agents that do not exist, like the daemon at the start of the mission.
 fn check_agents(client: &Client, ask: &Run, work: &Work) -> Said {
     let known: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
     let exists = |name: &AgentName| name.as_str() == "scripted" || known.data.iter().any(|it| it.agent.name == *name);
@@ -182,7 +188,8 @@ fn check_agents(client: &Client, ask: &Run, work: &Work) -> Said {
     }
 }
 
-/// Refuses what the daemon would refuse, before the plan is shown and a person is asked whether to start it.
+/// Refuses tasks without a script for scripted agents. The daemon would refuse them too, but only
+/// after the person has confirmed the plan.
 fn check_start(client: &Client, agents: &[AgentName], work: &Work) -> Said {
     let known: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
     let runtime_of = |name: &AgentName| known.data.iter().find(|it| it.agent.name == *name).map(|it| &it.agent.runtime);
@@ -198,8 +205,10 @@ fn check_start(client: &Client, agents: &[AgentName], work: &Work) -> Said {
     let Some(first) = lacking.first() else { return Ok(()) };
     let subject = line(&first.task.subject);
     let what = match lacking.len() {
-        1 => format!("\"{subject}\" has no script, and its agent is a scripted one"),
-        many => format!("{many} tasks have no script, and their agents are scripted ones; the first is \"{subject}\""),
+        1 => format!("\"{subject}\" has no script, but its agent is a scripted agent"),
+        many => {
+            format!("{many} tasks have no script, but their agents are scripted agents; the first is \"{subject}\"")
+        }
     };
     let is_plain = |path: &String| !path.contains(['*', '?', '[', '"', '\\']);
     let file = first.task.files.iter().map(ToString::to_string).find(is_plain);
@@ -213,7 +222,8 @@ fn check_start(client: &Client, agents: &[AgentName], work: &Work) -> Said {
     Err(failed("no_provider", what, hint))
 }
 
-/// Has a plan made of words. Whoever makes it works on this repository, so that must be set up first.
+/// Lets an agent turn a goal into a plan. The agent reads this repository, so the repository must
+/// be managed already.
 fn goal_plan(app: &App, ask: &Run, words: &str) -> Result<goal::Made, Failed> {
     let client = app.client()?;
     let project = app.project(&client)?;
@@ -225,29 +235,29 @@ fn goal_plan(app: &App, ask: &Run, words: &str) -> Result<goal::Made, Failed> {
     goal::plan(app, &client, ask, (words, &project), &agents)
 }
 
-/// Launches the team that is to do it, if nothing of it lives. Whoever of it does not come up is said, and the others
-/// do the work.
+/// Launches the team of `--team` if it does not run. A member that fails to start is reported, and
+/// the others do the work.
 fn launch(app: &App, client: &Client, ask: &Run) -> Said {
     let Some(team) = &ask.team else { return Ok(()) };
     let known: Got<TeamView> = client.call(&Call::TeamShow(wire::Named { team: team.clone() }))?;
     if known.data.up {
         return Ok(());
     }
-    app.out.note(&format!("the team {team} is launched"));
+    app.out.note(&format!("launching the team {team}"));
     let start = wire::Start { team: team.clone(), left_out: vec![], wait_ms: LAUNCH_MS };
     let got: Got<TeamView> = client.call(&Call::TeamLaunch(start))?;
     app.out.note(&format!("{team}: {}", out::line(&got.data.summary.said)));
     Ok(())
 }
 
-/// What a person says to a plan.
+/// A person's decision about a plan.
 enum Decision {
     Start,
     Edit,
     Leave,
 }
 
-/// Asks whether to start, where somebody is there to be asked.
+/// Asks whether to start the plan. Without a terminal the answer is yes.
 fn decision(app: &App, editable: bool) -> Result<Decision, Failed> {
     if !app.may_ask() {
         return Ok(Decision::Start);
@@ -259,7 +269,9 @@ fn decision(app: &App, editable: bool) -> Result<Decision, Failed> {
     let _gone = write!(stderr, "start it? [Y] yes  [e] edit the plan  [n] no ");
     let _gone = stderr.flush();
     let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer).map_err(|it| failed("io", it.to_string(), "say --yes"))?;
+    let read = std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|it| failed("io", it.to_string(), "answer in advance with --yes"))?;
     Ok(match answer.trim().to_ascii_lowercase().as_str() {
         "" if read > 0 => Decision::Start,
         "y" | "yes" => Decision::Start,
@@ -268,7 +280,7 @@ fn decision(app: &App, editable: bool) -> Result<Decision, Failed> {
     })
 }
 
-/// The line that starts a plan as it was asked for.
+/// Returns the command that starts this plan with the same options.
 fn again(ask: &Run, file: &std::path::Path) -> String {
     let mut line = format!("regatta run {}", quoted(&file.display().to_string()));
     if !ask.agents.is_empty() {
@@ -295,7 +307,8 @@ fn again(ask: &Run, file: &std::path::Path) -> String {
     line
 }
 
-/// Whether each wave is one commit: what was typed counts first, then the plan, then the settings.
+/// Returns true if each wave lands as one commit. Options take precedence over the plan, and the
+/// plan over the settings.
 fn wave_commits(ask: &Run, plan: Option<Commits>, set: Option<Commits>) -> bool {
     match (ask.wave_commits, ask.per_task_commits) {
         (true, _) => true,
@@ -304,6 +317,7 @@ fn wave_commits(ask: &Run, plan: Option<Commits>, set: Option<Commits>) -> bool 
     }
 }
 
+/// Returns the work of a plan, with a warning about tasks without files.
 pub(super) fn of_plan(ask: &Run, plan: plan::Plan) -> Work {
     let preview = Preview::of_plan(&plan);
     let lacks = |it: &PlannedTask| lacks_manifest(it.task.issue_type, it.task.expects, &it.task.files);
@@ -313,13 +327,15 @@ pub(super) fn of_plan(ask: &Run, plan: plan::Plan) -> Work {
     Work { title: plan.title, commits: plan.commits, tasks: plan.tasks, adopt: vec![], preview, notes }
 }
 
+/// Returns the project's tasks that have not ended.
 pub(super) fn open_tasks(client: &Client, project: &ProjectName) -> Result<Got<Vec<TaskView>>, Failed> {
     let filter =
         input::TaskList { project: Some(project.clone()), mission: None, status: vec![], all: false, limit: 0 };
     client.call(&Call::TaskList(filter))
 }
 
-/// The packages that the daemon will find to be worked on by one task at a time, for the picture before the start.
+/// Returns the packages on which only one task works at a time. The daemon finds the same ones; the
+/// preview needs them too.
 fn serial_packages(
     app: &App,
     client: &Client,
@@ -329,18 +345,19 @@ fn serial_packages(
     let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
     let Some(it) = projects.data.into_iter().find(|it| it.name == *project) else { return Ok(vec![]) };
     let Some(repo) = super::repo_of(it) else { return Ok(vec![]) };
-    // Where the repository is another machine's, the daemon there finds them by itself.
+    // A repository on another machine cannot be read here, so the preview does without them.
     let Ok(paths) = crate::wire::git(&app.data_dir()?).paths_at_tip(&repo) else { return Ok(vec![]) };
     let found = manifest::serial_packages(paths.iter().map(String::as_str), &rules.run.serial_packages);
-    found.map_err(|it| failed("bad_config", it.to_string(), "mend serial_packages under [run] in regatta.toml"))
+    found.map_err(|it| failed("bad_config", it.to_string(), "fix serial_packages under [run] in regatta.toml"))
 }
 
-/// Says before the start that the trunk lacks commits of the branch it follows.
+/// Warns if the trunk lacks commits of the remote branch that it follows.
 fn warn_if_behind(app: &App, client: &Client, project: &ProjectName) -> Said {
     let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
     let view = projects.data.into_iter().find(|view| view.name == *project);
     let Some(repo) = view.and_then(super::repo_of) else { return Ok(()) };
-    // A repository on another machine is looked at there, before each task starts.
+    // A repository on another machine cannot be read here. The daemon checks it before each task
+    // starts.
     let Ok(facts) = crate::wire::git(&app.data_dir()?).trunk(&repo) else { return Ok(()) };
     if let Some(warning) = gates::base_warning(facts.upstream.as_deref(), facts.behind) {
         app.out.note(&format!("warning: {warning}"));
@@ -348,33 +365,34 @@ fn warn_if_behind(app: &App, client: &Client, project: &ProjectName) -> Said {
     Ok(())
 }
 
-/// Names the agents that cannot be started. The daemon refuses the run if that is all of them; otherwise the others do
-/// the work.
+/// Warns about agents that cannot start. The daemon refuses the run if that is all of them;
+/// otherwise the others do the work.
 fn warn_of_agents(app: &App, client: &Client, agents: &[AgentName]) -> Said {
     let known: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
-    // An agent with labels works at runners, whose programs the daemon does not see.
+    // An agent with labels runs on runners, whose programs the daemon cannot see.
     let is_local = |view: &&AgentView| agents.contains(&view.agent.name) && view.agent.profile.labels.is_empty();
     for view in known.data.iter().filter(is_local) {
         let name = &view.agent.name;
         let shown: Got<AgentView> = client.call(&Call::Show(input::Id { id: name.to_string() }))?;
         if let Some(problem) = shown.data.problems.first() {
             let ways = problem.hint.replace('\n', "\n  ");
-            app.out.note(&format!("warning: {name} cannot be started: {}\n  {ways}", problem.what));
+            app.out.note(&format!("warning: {name} cannot start: {}\n  {ways}", problem.what));
         }
     }
     Ok(())
 }
 
-/// Refuses a wave of which something is being worked on already: it would be done twice.
+/// Refuses a wave if one of its beads is already an open task, because the work would be done
+/// twice.
 fn not_there_yet(work: Work, open: &[TaskView]) -> Result<Work, Failed> {
     let alias = |it: &PlannedTask| it.task.alias.clone();
     let there = work.tasks.iter().find_map(|it| open.iter().find(|open| open.task.alias == alias(it)));
     match there {
         Some(it) => Err(failed(
             "already_exists",
-            format!("{} is on the board already, as {}", it.task.alias.as_deref().unwrap_or_default(), it.task.id),
+            format!("{} is already on the board as {}", it.task.alias.as_deref().unwrap_or_default(), it.task.id),
             format!(
-                "see it: regatta show {}; go on with it: regatta run --resume; give it up: regatta task cancel {}",
+                "to see it: regatta show {}; to continue: regatta run --resume; to cancel it: regatta task cancel {}",
                 it.task.id, it.task.id
             ),
         )),
@@ -382,23 +400,23 @@ fn not_there_yet(work: Work, open: &[TaskView]) -> Result<Work, Failed> {
     }
 }
 
-/// What waits on the board and belongs to no mission yet.
+/// Returns the waiting tasks of the board that belong to no mission.
 fn of_board(app: &App, ask: &Run, open: &[TaskView]) -> Result<Work, Failed> {
     let free: Vec<&TaskView> =
         open.iter().filter(|it| it.task.mission.is_none() && it.task.status.is_waiting()).collect();
     if free.is_empty() {
         return Err(usage(
-            "there is no plan, and no task on the board waits",
+            "no plan was given, and no task waits on the board",
             "name a plan, or add a task: regatta add SUBJECT --files src/**",
         ));
     }
     let named: Vec<String> = free.iter().take(20).map(|it| it.task.id.to_string()).collect();
     let more = if free.len() > named.len() { " …" } else { "" };
-    let which = format!("{} that nobody started yet: {}{more}", counted(free.len()), named.join(" "));
+    let which = format!("{} without a mission: {}{more}", counted(free.len()), named.join(" "));
     if !ask.plan_only && !app.global.yes && !app.may_ask() {
         return Err(usage(
-            format!("no plan was named; this would start {which}"),
-            "say that this is meant: regatta run --yes; or name a plan: regatta run PLAN.toml",
+            format!("no plan was given, so this would start {which}"),
+            "to start them: regatta run --yes; to run a plan: regatta run PLAN.toml",
         ));
     }
     app.out.note(&format!("no plan: {which}"));
@@ -417,7 +435,7 @@ fn of_board(app: &App, ask: &Run, open: &[TaskView]) -> Result<Work, Failed> {
     })
 }
 
-/// What is said of tasks that name no files; nothing when those are going to be found.
+/// Returns a warning about tasks without files, unless `--fill-manifests` will find the files.
 fn lacking_note(ask: &Run, names: &[String]) -> Vec<String> {
     if names.is_empty() || ask.fill_manifests {
         return vec![];
@@ -431,7 +449,7 @@ fn lacking_note(ask: &Run, names: &[String]) -> Vec<String> {
     )]
 }
 
-/// A mission is under way: follow it, or say how.
+/// Follows a mission that has started, or prints its state if there is no terminal and no `--wait`.
 fn started(app: &App, client: &Client, ask: &Run, got: Got<MissionView>, after: u64) -> Said {
     let id = got.data.mission.id;
     if !ask.wait && !ask.events && !out::watched() {
@@ -443,15 +461,18 @@ fn started(app: &App, client: &Client, ask: &Run, got: Got<MissionView>, after: 
     summary::finish(app, client, id, ending)
 }
 
+/// Runs `regatta run --resume`.
 fn resume(app: &App, ask: &Run, mission: &str) -> Said {
     let client = app.client()?;
     let id: MissionId = if mission.is_empty() {
         let status: Got<StatusView> = client.call(&Call::Status(input::Scope { project: app.project(&client)? }))?;
         *status.data.missions.last().ok_or_else(|| {
-            failed("no_such_mission", "no mission is left to go on with", "start one: regatta run PLAN.toml")
+            failed("no_such_mission", "there is no open mission to resume", "start one: regatta run PLAN.toml")
         })?
     } else {
-        mission.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name a mission: M3"))?
+        mission
+            .parse()
+            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "write the id of a mission, such as M3"))?
     };
     let resumed: Got<String> = client.call(&Call::Resume(input::Id { id: id.to_string() }))?;
     let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
@@ -459,7 +480,8 @@ fn resume(app: &App, ask: &Run, mission: &str) -> Said {
     started(app, &client, ask, got, after)
 }
 
-/// The agents that were named, or those of the settings, or all whose program we start.
+/// Returns the agents of a run: the team's workers, the named agents, those of the settings, or all
+/// agents that Regatta starts. Adds the agent `scripted` if it is named and does not exist.
 fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> Result<Vec<AgentName>, Failed> {
     if let Some(team) = &ask.team {
         let got: Got<TeamView> = client.call(&Call::TeamShow(wire::Named { team: team.clone() }))?;
@@ -469,7 +491,7 @@ fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> 
     let mut wanted = ask.agents.clone();
     if wanted.is_empty() {
         for name in value(settings, "run.agents").split(',').map(str::trim).filter(|it| !it.is_empty()) {
-            wanted.push(AgentName::new(name).map_err(|it| usage(it.to_string(), "mend run.agents"))?);
+            wanted.push(AgentName::new(name).map_err(|it| usage(it.to_string(), "fix run.agents in regatta.toml"))?);
         }
     }
     if wanted.is_empty() {
@@ -483,8 +505,8 @@ fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> 
     if wanted.is_empty() {
         return Err(failed(
             "no_provider",
-            "there is no agent to do the work",
-            "see which programs are installed, and how to install one: regatta provider\n\
+            "no agent can do the work",
+            "see which agent programs are installed, and how to install one: regatta provider\n\
              or watch a rehearsal that needs none: regatta demo\n\
              or rehearse a plan whose tasks have scripts: regatta run PLAN --agents scripted",
         ));
@@ -508,7 +530,8 @@ fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> 
     Ok(wanted)
 }
 
-/// A dirty checkout stops every landing, so say it before the work starts and not after.
+/// Warns about uncommitted changes in the checkout before the work starts, because they delay
+/// landings of these files.
 fn warn_if_dirty(app: &App) {
     let Ok((here, data_dir)) = app.here().and_then(|it| Ok((it, app.data_dir()?))) else { return };
     let facts = regatta_engine::ports::git::Git::inspect(&crate::wire::git(&data_dir), &here);
@@ -517,17 +540,20 @@ fn warn_if_dirty(app: &App) {
     {
         let files = facts.dirty.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
         app.out.note(&format!(
-            "warning: the checkout has changes in {files}; work on these files lands when you have committed or stashed them"
+            "warning: the checkout has changes in {files}; work on these files lands only after you commit or stash them"
         ));
     }
 }
 
+/// Asks a yes-or-no question. An empty line is a yes.
 pub(super) fn confirmed(question: &str) -> Result<bool, Failed> {
     let mut stderr = std::io::stderr();
     let _gone = write!(stderr, "{question} [Y/n] ");
     let _gone = stderr.flush();
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(|it| failed("io", it.to_string(), "say --yes"))?;
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|it| failed("io", it.to_string(), "answer in advance with --yes"))?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "" | "y" | "yes"))
 }
 
@@ -536,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_quoted_comes_back_from_a_shell_as_it_was() {
+    fn a_shell_reads_quoted_words_unchanged() {
         let words =
             ["", "plan.md", "my plan.md", "it's", "$HOME", "`id`", "a\nb", "~", "=ls", "A=b", "-n", "Grüße", r"\"];
         let line: Vec<String> = words.iter().map(|it| quoted(it)).collect();

@@ -1,4 +1,4 @@
-//! Words about runners: to be one, and to see and steer them.
+//! The command `runner`: runs attempts for a daemon on another machine, and manages such runners.
 
 use std::time::Duration;
 
@@ -14,18 +14,20 @@ use crate::client::Got;
 use crate::out::{Failed, Said, ago, failed, table, usage};
 use crate::runner::{self, Settings};
 
+/// Runs `regatta runner`.
 pub(super) fn runner(app: &App, it: RunnerArgs) -> Said {
     match it.word {
         Some(RunnerWord::List) => list(app),
         Some(RunnerWord::Drain { name }) => {
             let _left: Got<Vec<AttemptId>> = app.call(&Call::RunnerDrain(input::RunnerName { name: name.clone() }))?;
             let next = ["regatta runner list".to_owned()];
-            app.out
-                .answer("runner.drain", &name, &next, |_| format!("{name} takes nothing new; what it runs goes on\n"))
+            app.out.answer("runner.drain", &name, &next, |_| {
+                format!("{name} takes no new tasks; its running attempts continue\n")
+            })
         }
         Some(RunnerWord::Rm { name }) => {
             let _done: Got<String> = app.call(&Call::RunnerRm(input::RunnerName { name: name.clone() }))?;
-            app.out.answer("runner.rm", &name, &[], |_| format!("forgot {name}\n"))
+            app.out.answer("runner.rm", &name, &[], |_| format!("removed {name}\n"))
         }
         None => work(app, it),
     }
@@ -35,7 +37,7 @@ fn list(app: &App) -> Said {
     let got: Got<Vec<RunnerView>> = app.call(&Call::RunnerList(input::Nothing {}))?;
     app.out.answer("runner.list", &got.data, &[], |_| {
         if got.data.is_empty() {
-            return "no runners but this machine's own; on another: regatta runner --server URL --token-file FILE\n"
+            return "no other runners; to add one, run on another machine: regatta runner --server URL --token-file FILE\n"
                 .into();
         }
         let row = |it: &RunnerView| {
@@ -46,7 +48,7 @@ fn list(app: &App) -> Said {
                 State::Lost => "lost",
             };
             let whom = match it.agents.as_slice() {
-                [] => "everybody".to_owned(),
+                [] => "all agents".to_owned(),
                 some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             };
             vec![
@@ -55,21 +57,25 @@ fn list(app: &App) -> Said {
                 format!("{}/{}", it.running, it.max_tasks),
                 whom,
                 it.labels.join(","),
-                format!("heard of {} ago", ago(it.seen_wall)),
+                format!("last seen {} ago", ago(it.seen_wall)),
             ]
         };
         table(&got.data.iter().map(row).collect::<Vec<_>>())
     })
 }
 
+/// Runs attempts for a daemon until the process is stopped.
 fn work(app: &App, it: RunnerArgs) -> Said {
     let server = app.global.server.clone().ok_or_else(|| {
-        usage("a runner needs a daemon to work for", "name it: regatta runner --server http://HOST:PORT --token-file F")
+        usage(
+            "a runner needs the address of a daemon",
+            "add it: regatta runner --server http://HOST:PORT --token-file FILE",
+        )
     })?;
-    let file = it.token_file.ok_or_else(|| usage("a runner needs a token", "--token-file FILE"))?;
+    let file = it.token_file.ok_or_else(|| usage("a runner needs a token", "add --token-file FILE"))?;
     let token = std::fs::read_to_string(&file).map_err(|error| {
-        let hint = "make one where the daemon is: regatta token add NAME --scope runner > FILE";
-        failed("no_token", format!("the token in {} cannot be read: {error}", file.display()), hint)
+        let hint = "create a token on the daemon's machine: regatta token add NAME --scope runner > FILE";
+        failed("no_token", format!("could not read the token in {}: {error}", file.display()), hint)
     })?;
     let name = match it.name {
         Some(name) => name,
@@ -88,9 +94,10 @@ fn work(app: &App, it: RunnerArgs) -> Said {
     runner::run(&app.out, &app.data_dir()?, settings)
 }
 
-/// This machine's name, as far as it is one.
+/// Returns this machine's host name, if it can be the name of a runner.
 fn this_machine() -> Result<RunnerName, Failed> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_lowercase();
-    RunnerName::new(name.split('.').next().unwrap_or_default())
-        .map_err(|it| usage(format!("this machine's name cannot be a runner's: {it}"), "give it one: --name build-box"))
+    RunnerName::new(name.split('.').next().unwrap_or_default()).map_err(|it| {
+        usage(format!("this machine's name cannot be the name of a runner: {it}"), "choose a name: --name build-box")
+    })
 }

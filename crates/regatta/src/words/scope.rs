@@ -1,4 +1,5 @@
-//! What was found on the way: scope escapes, standing rules, and what checks said.
+//! The commands `scope`, `rule` and `logs --check`: scope escapes, standing rules and the output of
+//! checks.
 
 use regatta_api::input;
 use regatta_api::view::{EscapeView, EvidenceView, MetView, RuleView, TaskView};
@@ -13,6 +14,7 @@ use crate::plan;
 
 use super::App;
 
+/// Runs `regatta scope`.
 pub(super) fn scope(app: &App, word: Option<ScopeWord>) -> Said {
     match word {
         None | Some(ScopeWord::List) => list(app),
@@ -20,7 +22,7 @@ pub(super) fn scope(app: &App, word: Option<ScopeWord>) -> Said {
             let got: Got<TaskView> = app.call(&Call::ScopeFollow(input::Id { id: id.clone() }))?;
             let task = &got.data.task;
             app.out.answer("scope.follow", &got.data, &[format!("regatta show {}", task.id)], |_| {
-                format!("{} takes {id} up: {}\n", task.id, line(&task.subject))
+                format!("{} is the follow-up task of {id}: {}\n", task.id, line(&task.subject))
             })
         }
     }
@@ -33,13 +35,13 @@ fn list(app: &App) -> Said {
     let next: Vec<String> = open.first().map(|it| format!("regatta scope follow-up {it}")).into_iter().collect();
     app.out.answer("scope.list", &got.data, &next, |_| {
         if got.data.is_empty() {
-            return "nothing was found outside a manifest\n".into();
+            return "no scope escapes\n".into();
         }
         let rows: Vec<Vec<String>> = got
             .data
             .iter()
             .map(|it| {
-                let taken = it.follow_up.map_or(String::new(), |task| format!("taken up by {task}"));
+                let taken = it.follow_up.map_or(String::new(), |task| format!("follow-up {task}"));
                 let files = it.escape.suggested_files.join(" ");
                 vec![it.id.clone(), it.escape.worker.to_string(), line(&it.escape.finding), line(&files), taken]
             })
@@ -48,8 +50,8 @@ fn list(app: &App) -> Said {
     })
 }
 
-/// Prints what the checks of an attempt's work said. Of a task: those of its last attempt that was checked, and those of
-/// the queue, if they sent its work back.
+/// Prints the output of the checks of an attempt's work. For a task, prints the checks of its last
+/// checked attempt, and the queue's checks if they sent the work back.
 pub(super) fn checks(app: &App, id: &str) -> Said {
     let client = app.client()?;
     let named = super::logs::attempt_of(&client, id)?;
@@ -65,12 +67,12 @@ pub(super) fn checks(app: &App, id: &str) -> Said {
         }
     }
     if let Some(output) = task.task.fixup.and_then(|fixup| fixup.output).filter(|_| names_task) {
-        let (check, how) = ("the queue's checks".to_owned(), "on the tree merged with what landed since".to_owned());
+        let (check, how) = ("the queue's checks".to_owned(), "on the work merged with the current trunk".to_owned());
         found.push(EvidenceView { check, passed: false, how, output, ms: 0 });
     }
     app.out.answer("attempt.checks", &found, &[], |_| {
         if found.is_empty() {
-            return format!("no check of {named} was kept\n");
+            return format!("no check output of {named} was stored\n");
         }
         found.iter().fold(String::new(), |text, it| {
             let word = if it.passed { "passed" } else { "failed" };
@@ -82,6 +84,7 @@ pub(super) fn checks(app: &App, id: &str) -> Said {
     })
 }
 
+/// Runs `regatta rule`.
 pub(super) fn rule(app: &App, word: RuleWord) -> Said {
     match word {
         RuleWord::List => {
@@ -89,7 +92,7 @@ pub(super) fn rule(app: &App, word: RuleWord) -> Said {
             let got: Got<Vec<RuleView>> =
                 client.call(&Call::RuleList(input::Scope { project: app.project(&client)? }))?;
             app.out.answer("rule.list", &got.data, &[], |_| match got.data.is_empty() {
-                true => "no standing rules: regatta rule add NAME --says WORDS\n".into(),
+                true => "no standing rules; add one: regatta rule add NAME --says TEXT\n".into(),
                 false => table(&got.data.iter().map(|it| described(&it.rule)).collect::<Vec<_>>()),
             })
         }
@@ -106,7 +109,7 @@ fn described(rule: &StandingRule) -> Vec<String> {
 }
 
 fn test(app: &App, ask: RuleTest) -> Said {
-    let files = plan::expand(&ask.files).map_err(|it| usage(it, "name files as in a manifest: src/**"))?;
+    let files = plan::expand(&ask.files).map_err(|it| usage(it, "write files as in a manifest: src/**"))?;
     let client = app.client()?;
     let call = Call::RuleTest(input::RuleTest {
         project: app.project(&client)?,
@@ -118,7 +121,7 @@ fn test(app: &App, ask: RuleTest) -> Said {
     let got: Got<Vec<MetView>> = client.call(&call)?;
     app.out.answer("rule.test", &got.data, &[], |_| {
         if got.data.is_empty() {
-            return "no standing rule is met\n".into();
+            return "no standing rule matches\n".into();
         }
         let row = |it: &MetView| {
             vec![format!("{:?}", it.action).to_lowercase(), format!("before {}", it.before), line(&it.words)]
@@ -127,13 +130,14 @@ fn test(app: &App, ask: RuleTest) -> Said {
     })
 }
 
-/// Appends a `[[rule]]` to `regatta.toml`, leaving every byte of the rest alone, and brings the project up to date.
+/// Appends a `[[rule]]` to `regatta.toml` without changing the rest of the file, and sends the
+/// settings to the daemon.
 fn add(app: &App, ask: &RuleAdd) -> Said {
     let rule = StandingRule {
         name: ask.name.clone(),
         says: ask.says.clone(),
         types: ask.types.iter().map(|it| (*it).into()).collect(),
-        files: plan::expand(&ask.files).map_err(|it| usage(it, "name files as in a manifest: src/**"))?,
+        files: plan::expand(&ask.files).map_err(|it| usage(it, "write files as in a manifest: src/**"))?,
         pattern: ask.pattern.clone(),
         action: ask.action.into(),
     };
@@ -142,7 +146,7 @@ fn add(app: &App, ask: &RuleAdd) -> Said {
         .map_err(|it| failed(it.code, it.what, it.hint))?;
     let file = facts.top.join("regatta.toml");
     let io = |it: std::io::Error| {
-        failed("io", format!("{} cannot be written: {it}", file.display()), "look at the directory's permissions")
+        failed("io", format!("could not write {}: {it}", file.display()), "check the permissions of the directory")
     };
     let old = match std::fs::read_to_string(&file) {
         Ok(text) => text,
@@ -150,24 +154,25 @@ fn add(app: &App, ask: &RuleAdd) -> Said {
         Err(error) => return Err(io(error)),
     };
     if crate::settings::project(&facts.top)?.rule.iter().any(|it| it.name == rule.name) {
-        let words = format!("there is a rule called {:?}", rule.name);
-        return Err(Problem::new(409, "already_exists", words, "give it another name, or edit regatta.toml").into());
+        let words = format!("a rule named {:?} already exists", rule.name);
+        return Err(Problem::new(409, "already_exists", words, "choose another name, or edit regatta.toml").into());
     }
     let new = with_rule(&old, &rule);
     if let Err(error) = toml::from_str::<toml::Table>(&new) {
         return Err(failed(
             "bad_config",
-            format!("{} could not take it: {error}", file.display()),
-            "mend the file first",
+            format!("{} is not valid TOML: {error}", file.display()),
+            "fix the file first",
         ));
     }
-    // Whole or not at all.
+    // A rename replaces the file completely or not at all.
     let beside = facts.top.join(".regatta.toml.new");
     std::fs::write(&beside, &new).and_then(|()| std::fs::rename(&beside, &file)).map_err(io)?;
     app.out.note(&format!("added to {}", file.display()));
     super::start::init(app, &Init::default())
 }
 
+/// Returns the text of a settings file with a rule appended.
 fn with_rule(old: &str, rule: &StandingRule) -> String {
     let quote = |it: &str| toml::Value::String(it.into()).to_string();
     let list = |items: Vec<String>| format!("[{}]", items.iter().map(|it| quote(it)).collect::<Vec<_>>().join(", "));
@@ -201,7 +206,7 @@ mod tests {
     use regatta_core::task::IssueType;
 
     #[test]
-    fn a_rule_is_appended_and_the_rest_stays_as_it_was() {
+    fn a_rule_is_appended_and_the_rest_of_the_file_is_kept() {
         let rule = StandingRule {
             name: "no \"print\"".into(),
             says: "log\ninstead".into(),

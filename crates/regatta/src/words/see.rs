@@ -1,4 +1,4 @@
-//! See: `status`, `show`, `why`, `events`, `open`.
+//! The commands `status`, `show`, `why`, `events` and `open`.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -23,17 +23,18 @@ use crate::out::{Failed, Out, Said, ago, failed, line, plain, span, table};
 use super::App;
 use super::task::rows;
 
-/// An address for a browser. Behind the `#` is a code that works once.
+/// Prints an address that signs a browser in. The part after the `#` is a code that works once.
 pub(super) fn open(app: &App) -> Said {
     let got: Got<OpenView> = app.call(&Call::Open(input::Nothing {}))?;
     let mut it = got.data;
-    // The daemon knows its own address, not the one by which it is reached from here.
+    // The daemon knows its own address, but not the one that reaches it from here.
     if let Some(server) = &app.global.server {
         it.url = format!("{}/#{}", server.trim_end_matches('/'), it.code);
     }
     app.out.answer("open", &it, &[], |_| format!("{}\n", it.url))
 }
 
+/// Runs `regatta status`.
 pub(super) fn status(app: &App) -> Said {
     let client = app.client()?;
     let project = app.project(&client)?;
@@ -84,13 +85,13 @@ pub(super) fn status(app: &App) -> Said {
         );
         if let Some(repository) = &elsewhere {
             text += &format!(
-                "! {} is not under management; this is every project: regatta init adds it\n",
+                "! {} is not under management, so this shows all projects; to add it: regatta init\n",
                 line(&repository.display().to_string())
             );
         }
         for row in &it.unreadable {
             text += &format!(
-                "! the store cannot read row {} of its table {}, and the fleet goes on without it: {}\n",
+                "! row {} of table {} in the store is unreadable and was left out: {}\n",
                 line(&row.id),
                 row.table,
                 line(&row.why)
@@ -98,7 +99,7 @@ pub(super) fn status(app: &App) -> Said {
         }
         for fault in &it.config_faults {
             text += &format!(
-                "! the settings of {} stay as they were, because its file cannot be used: {}\n",
+                "! the new settings of {} are ignored, because regatta.toml is not valid: {}\n",
                 fault.project,
                 line(&fault.why)
             );
@@ -119,7 +120,7 @@ pub(super) fn status(app: &App) -> Said {
     })
 }
 
-/// What to do in a project in which nothing was done yet.
+/// Returns the first commands for a project without any work.
 fn first_steps(client: &crate::client::Client) -> Result<[String; 2], Failed> {
     let agents: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
     Ok(match agents.data.is_empty() {
@@ -128,7 +129,8 @@ fn first_steps(client: &crate::client::Client) -> Result<[String; 2], Failed> {
     })
 }
 
-/// What was spent today, of what, for the line that says how the fleet is; nothing where nothing was.
+/// Returns today's spending and its cap for the first line of `status`, or an empty text without
+/// spending.
 fn money(it: &BudgetsView) -> String {
     let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
     let cap = it.budgets.iter().find(|it| it.scope == regatta_core::budget::Scope::Day);
@@ -140,7 +142,7 @@ fn money(it: &BudgetsView) -> String {
     }
 }
 
-/// What a person wants to see first.
+/// Returns the sort key of a task: tasks that need a person come first.
 fn urgency(it: &TaskView) -> u8 {
     match it.word.as_str() {
         _ if it.asks.is_some() => 0,
@@ -152,7 +154,8 @@ fn urgency(it: &TaskView) -> u8 {
     }
 }
 
-/// The tasks under their missions, each with its name and how far it is; those of none come last.
+/// Draws the tasks under their missions, with each mission's progress. Tasks without a mission come
+/// last.
 fn by_mission(out: &Out, it: &StatusView, asked: &[InboxView]) -> String {
     let of = |mission: Option<MissionId>| -> Vec<TaskView> {
         let mut tasks: Vec<TaskView> = it.tasks.iter().filter(|it| it.task.mission == mission).cloned().collect();
@@ -161,20 +164,21 @@ fn by_mission(out: &Out, it: &StatusView, asked: &[InboxView]) -> String {
     };
     let head = |it: &MissionLine| format!("{} {}   {}", it.id, line(&it.title), it.progress());
     let mut groups: Vec<(String, Vec<TaskView>)> = it.progress.iter().map(|it| (head(it), of(Some(it.id)))).collect();
-    groups.push(("in no mission".into(), of(None)));
-    // A mission that waits for its lead has no task yet, and is shown all the same.
+    groups.push(("without a mission".into(), of(None)));
+    // A mission that waits for its lead has no task yet, but it is shown too.
     let waiting: Vec<String> = it.progress.iter().filter(|mission| mission.place.is_some()).map(head).collect();
     groups.retain(|group| !group.1.is_empty() || waiting.contains(&group.0));
     let tasks: Vec<TaskView> = groups.iter().flat_map(|it| it.1.clone()).collect();
-    // One table for all, so that its columns stand under each other.
+    // One table for all groups keeps the columns aligned.
     let mut rows = rows(out, &tasks);
     for (row, task) in rows.iter_mut().zip(&tasks) {
-        // What it asks says more than that it asks.
+        // The question itself says more than the state "needs you".
         if let (Some(it), Some(doing)) = (asked.iter().find(|it| it.task == Some(task.task.id)), row.last_mut()) {
             *doing = asks(it);
         }
     }
-    // What needs somebody and is no task that is open: a failed one, a budget, an agent that is not signed in.
+    // Inbox items that belong to no open task: a failed task, a budget, an agent that is not signed
+    // in.
     let others: Vec<&InboxView> =
         asked.iter().filter(|it| !tasks.iter().any(|task| it.task == Some(task.task.id))).collect();
     let is_first = |nth: usize| others[..nth].iter().all(|other| other.group() != others[nth].group());
@@ -197,13 +201,13 @@ fn by_mission(out: &Out, it: &StatusView, asked: &[InboxView]) -> String {
         text.extend(lines.by_ref().take(tasks.len()).map(|it| format!("  {it}\n")));
     }
     if !others.is_empty() {
-        text += "needs you beside these\n";
+        text += "other items that need you\n";
         text.extend(lines.map(|it| format!("  {it}\n")));
     }
     text
 }
 
-/// What is asked, with its number, in a line.
+/// Describes an inbox item in one line, with its id if that differs from the task's.
 fn asks(it: &InboxView) -> String {
     let number =
         if it.task.is_some_and(|task| task.to_string() == it.id) { String::new() } else { format!("{} ", it.id) };
@@ -213,10 +217,11 @@ fn asks(it: &InboxView) -> String {
     }
 }
 
+/// Runs `regatta show`.
 pub(super) fn show(app: &App, id: &str) -> Said {
     let got: Got<serde_json::Value> = app.call(&Call::Show(input::Id { id: id.into() }))?;
     let data = got.data;
-    // What came back says what it is by what it has.
+    // The fields of the answer tell which kind of thing the id names.
     if data.get("asked_wall").is_some() {
         let asked: Approval = read(data.clone())?;
         app.out.answer("request.show", &asked, &[format!("regatta why {}", asked.id)], |_| draw_request(&asked))
@@ -242,8 +247,8 @@ fn read<T: serde::de::DeserializeOwned>(data: serde_json::Value) -> Result<T, Fa
     serde_json::from_value(data).map_err(|it| {
         failed(
             "bug",
-            format!("the daemon's answer cannot be read: {it}"),
-            "the daemon may be of another version: regatta up --restart",
+            format!("could not read the daemon's answer: {it}"),
+            "the daemon may have another version; restart it: regatta up --restart",
         )
     })
 }
@@ -258,7 +263,7 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
     };
     let list = |items: &[String]| items.join(" ");
     fact("state", format!("{} ({})", out.state(&view.word), it.status));
-    let heard = view.heard_wall.map_or(String::new(), |it| format!(", last heard {} ago", ago(it)));
+    let heard = view.heard_wall.map_or(String::new(), |it| format!(", last output {} ago", ago(it)));
     fact("now", view.live.as_deref().map(|it| line(it) + &heard).unwrap_or_default());
     fact("project", it.project.to_string());
     fact("agent", it.agent.as_ref().or(it.assignee.as_ref()).map(ToString::to_string).unwrap_or_default());
@@ -274,7 +279,7 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
     }
     fact("landed", view.now_as.as_ref().or(it.landed.as_ref()).map(ToString::to_string).unwrap_or_default());
     if let (Some(_), Some(first)) = (&view.now_as, &it.landed) {
-        fact("first as", format!("{first}, before the trunk was brought onto what its remote had"));
+        fact("first as", format!("{first}, before the trunk was rebased onto its remote"));
     }
     fact("reason", line(it.reason.as_deref().unwrap_or_default()));
     fact("output", line(it.output.as_deref().unwrap_or_default()));
@@ -285,7 +290,7 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
         fact("outside", format!("{name} {} ({})", line(&escape.finding), line(&escape.suggested_files.join(" "))));
         if escape.found == Found::Diff {
             let attempt = escape.attempt;
-            fact("", format!("left out of the work, and kept in {attempt}: regatta diff {attempt}"));
+            fact("", format!("left out of the landed work, but kept in {attempt}: regatta diff {attempt}"));
         }
     }
     for warning in &it.warnings {
@@ -349,26 +354,28 @@ fn answer_words(answer: &Answer) -> String {
         Answer::Deny { words: None } => "denied".into(),
         Answer::Deny { words: Some(words) } => format!("denied ({})", line(words)),
         Answer::Text { text } => format!("answered: {}", line(text)),
-        Answer::Cancelled => "taken back".into(),
+        Answer::Cancelled => "withdrawn".into(),
     }
 }
 
 /// Draws a mission and its tasks.
 pub(crate) fn draw_mission(out: &Out, it: &MissionView) -> String {
-    // The task of a lead's own turns lands nothing and is no part of the goal.
+    // The task that stands for the lead's own turns lands nothing and does not count.
     let work: Vec<&TaskView> = it.tasks.iter().filter(|view| view.task.is_work()).collect();
     let count = |word: &str| work.iter().filter(|view| view.word == word).count();
-    // What leaves a report lands nothing.
+    // Tasks that end with a report land nothing, so they are counted as done.
     let ended = match (count("landed"), count("done")) {
         _ if work.is_empty() && !it.tasks.is_empty() => "no task yet".to_owned(),
         (landed, 0) => format!("{landed} of {} landed", work.len()),
         (landed, done) => format!("{landed} landed and {done} done of {}", work.len()),
     };
     let serial = it.mission.serialised.as_ref();
-    let serial = serial.map_or(String::new(), |it| format!("no files are shared any longer: {}\n", line(it)));
+    let serial = serial
+        .map_or(String::new(), |it| format!("tasks that share files now run one after the other: {}\n", line(it)));
     format!("{} {}   {ended}\n{serial}{}", it.mission.id, line(&it.mission.title), table(&rows(out, &it.tasks)))
 }
 
+/// Runs `regatta why`.
 pub(super) fn why(app: &App, id: &str) -> Said {
     let got: Got<serde_json::Value> = app.call(&Call::Why(input::Id { id: id.into() }))?;
     if got.data.get("capacity").is_some() {
@@ -403,7 +410,7 @@ pub(super) fn why(app: &App, id: &str) -> Said {
         for command in &it.commands {
             facts.push(vec![label("runs"), "command".into(), line(command)]);
         }
-        // What blocks is among the reasons already.
+        // Blocking gates are among the wait reasons already.
         for gate in it.task.gates.iter().filter(|it| it.says == Says::Warn) {
             facts.push(vec![label("gate"), gate.gate.name().into(), line(&gate.reason)]);
         }
@@ -436,18 +443,18 @@ fn why_agent(app: &App, it: &AgentWhyView) -> Said {
         text += &table(&it.waits.iter().enumerate().map(fact).collect::<Vec<_>>());
         if !it.line.is_empty() {
             let names: Vec<String> = it.line.iter().map(ToString::to_string).collect();
-            text += &format!("line  {}\n", names.join(" "));
+            text += &format!("queued  {}\n", names.join(" "));
         }
         text
     })
 }
 
-/// What a line of `why` is about. All are as wide as the widest, so that what they say stands under each other.
+/// Returns the first column of a line of `why`, padded so that the second columns are aligned.
 fn label(word: &str) -> String {
     format!("{word:<5}")
 }
 
-/// What a task was at, in a word.
+/// Names an activity of a task in one word.
 pub(super) fn doing(it: Doing) -> &'static str {
     match it {
         Doing::Working => "working",
@@ -456,29 +463,29 @@ pub(super) fn doing(it: Doing) -> &'static str {
     }
 }
 
-/// The hour of a date, as this machine's clock shows it.
+/// Formats the time of day in this machine's time zone, to the second.
 pub(crate) fn hour(wall: u64) -> String {
     let at = i64::try_from(wall).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
     let zone = jiff::tz::TimeZone::system();
     at.map_or_else(|| "?".into(), |it| it.to_zoned(zone).strftime("%H:%M:%S").to_string())
 }
 
-/// The same, to the minute.
+/// Formats the time of day in this machine's time zone, to the minute.
 pub(crate) fn minute(wall: u64) -> String {
     hour(wall).chars().take(5).collect()
 }
 
-/// How many of the last stretches `why` tells one by one.
+/// The number of past periods of a task that `why` prints.
 const LAST: usize = 12;
 
-/// What was before now: each stretch with its hours and how long it took.
+/// Returns the rows about a task's past: each period with its times and its duration.
 fn past(life: &Life) -> Vec<Vec<String>> {
     let over: Vec<_> = life.stretches.iter().filter(|it| it.to_wall.is_some()).collect();
     let skipped = over.len().saturating_sub(LAST);
     let mut rows = Vec::new();
     let earlier = life.left_out + skipped as u64;
     if earlier > 0 {
-        rows.push(vec![label("past"), format!("{earlier} earlier stretches"), String::new(), "see --json".into()]);
+        rows.push(vec![label("past"), format!("{earlier} earlier periods"), String::new(), "see --json".into()]);
     }
     for it in &over[skipped..] {
         let to = it.to_wall.unwrap_or(it.from_wall);
@@ -489,40 +496,40 @@ fn past(life: &Life) -> Vec<Vec<String>> {
     rows
 }
 
-/// A duration that may be under a second.
+/// Formats a duration, in milliseconds below one second.
 fn brief_span(ms: u64) -> String {
     if ms < 1_000 { format!("{ms}ms") } else { span(ms) }
 }
 
-/// Where a task's time went, the longest first.
+/// Describes how a task's time was spent, the longest activity first.
 fn time_spent(life: &Life) -> String {
     let part = |it: &Sum| format!("{} {}", brief_span(it.ms), doing(it.doing));
     life.sums.iter().filter(|it| it.ms > 0).map(part).collect::<Vec<_>>().join(" · ")
 }
 
-/// Whether a person has taken the task over and works on it.
+/// Returns true if a person has taken the task over.
 pub(super) fn by_hand(view: &TaskView) -> bool {
     view.live.as_deref() == Some(regatta_api::view::BY_HAND)
 }
 
-/// Whether the reason of a wait names a claim on files.
+/// Returns true if a wait reason names a claim on a file.
 fn names_file(reason: &str) -> bool {
     reason.split_whitespace().any(|word| word.starts_with("file://"))
 }
 
-/// What can be done about a task that waits, or that ended without its work.
+/// Returns commands that help a waiting or failed task, each with an explanation.
 fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Vec<(String, &'static str)> {
     let it = &view.task;
     let mut ways = Vec::new();
-    // The reason has only the first error of a check.
+    // The wait reason contains only the first error of a check.
     if past.last().is_some_and(|attempt| attempt.failed_check)
         || it.fixup.as_ref().is_some_and(|fixup| fixup.output.is_some())
     {
-        ways.push((format!("regatta logs {} --check", it.id), "all that the failed check printed"));
+        ways.push((format!("regatta logs {} --check", it.id), "see the whole output of the failed check"));
     }
     if let Some(asked) = asked.filter(|it| matches!(it.kind.as_str(), "permission" | "question" | "stuck")) {
         let what = |step: &str| match step.split(' ').nth(1) {
-            Some("allow") => "allow it, this once",
+            Some("allow") => "allow it once",
             Some("deny") => "refuse it",
             _ => "answer it",
         };
@@ -531,7 +538,7 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
         if asked.kind == "permission" {
             ways.insert(
                 1.min(ways.len()),
-                (format!("regatta allow {} --for task", asked.id), "allow it and what is like it, for this task"),
+                (format!("regatta allow {} --for task", asked.id), "allow this and similar requests for this task"),
             );
         }
         return ways;
@@ -540,7 +547,7 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
         let first = view.waits.first().map(|it| it.kind);
         match first {
             Some(WaitKind::Dep) => {
-                // What has landed holds nothing any more.
+                // Blockers that have landed no longer matter.
                 let holds = |id: &&TaskId| {
                     let names = |it: &WaitReason| {
                         it.text.split(|it: char| !it.is_alphanumeric()).any(|it| it == id.to_string())
@@ -548,75 +555,72 @@ fn ways_out(view: &TaskView, past: &[PastView], asked: Option<&InboxView>) -> Ve
                     view.waits.iter().any(|it| it.kind == WaitKind::Dep && names(it))
                 };
                 let open = it.blocked_by.iter().filter(holds).take(3);
-                ways.extend(open.map(|it| (format!("regatta why {it}"), "what holds that one")));
+                ways.extend(open.map(|it| (format!("regatta why {it}"), "see why that task waits")));
             }
             Some(WaitKind::Claim) => {
-                // A manifest with fewer files frees neither the trunk nor the task itself.
+                // Fewer files help only if the claim is on files, not on the trunk or the task.
                 let is_files = view.waits.iter().any(|wait| wait.kind == WaitKind::Claim && names_file(&wait.text));
                 if is_files && it.status != Status::Landing {
-                    ways.push((format!("regatta edit {} --files …", it.id), "fewer files, free now"));
+                    ways.push((format!("regatta edit {} --files …", it.id), "list only files that are free now"));
                 }
-                ways.push(("regatta claim list".into(), "who holds what, until when"));
+                ways.push(("regatta claim list".into(), "see the claims, their holders and when they end"));
             }
             Some(WaitKind::Slot | WaitKind::Runner) if it.assignee.is_some() => {
-                ways.push((format!("regatta assign {} NAME", it.id), "give it to somebody with room"));
+                ways.push((format!("regatta assign {} NAME", it.id), "assign it to an agent with a free slot"));
             }
             Some(WaitKind::Conflict) if it.status == Status::NeedsHuman => match &it.submission {
                 Some(work) if work.reverts => {
                     let commit = &work.commit.as_str()[..10];
-                    ways.push((
-                        format!("git revert {commit}"),
-                        "take it back in your checkout, and settle the conflict",
-                    ));
-                    ways.push((format!("regatta drop {}", it.id), "leave it as it is"));
+                    ways.push((format!("git revert {commit}"), "revert it in your checkout, and resolve the conflict"));
+                    ways.push((format!("regatta drop {}", it.id), "cancel the undo, and keep the landed work"));
                 }
                 _ => {
-                    ways.push((
-                        format!("regatta takeover {}", it.id),
-                        "settle it yourself, in a workspace with the conflict",
-                    ));
-                    ways.push((format!("regatta diff {}", it.id), "what it changes"));
+                    ways.push((format!("regatta takeover {}", it.id), "resolve the conflict by hand in a workspace"));
+                    ways.push((format!("regatta diff {}", it.id), "see its changes"));
                     ways.push((format!("regatta retry {}", it.id), "let an agent try again"));
                 }
             },
-            Some(WaitKind::Paused) => ways.push((format!("regatta resume {}", it.id), "let it go on")),
-            Some(WaitKind::Backoff) => ways.push((format!("regatta retry {}", it.id), "try it now")),
+            Some(WaitKind::Paused) => ways.push((format!("regatta resume {}", it.id), "resume it")),
+            Some(WaitKind::Backoff) => ways.push((format!("regatta retry {}", it.id), "try again now")),
             Some(WaitKind::Review) if it.status == Status::NeedsHuman && it.submission.is_none() => {
                 if !past.is_empty() {
-                    ways.push((format!("regatta logs {}", it.id), "what its last attempt said"));
+                    ways.push((format!("regatta logs {}", it.id), "see the output of its last attempt"));
                 }
                 ways.push((format!("regatta retry {}", it.id), "let an agent try again"));
-                ways.push((format!("regatta task cancel {}", it.id), "give it up"));
+                ways.push((format!("regatta task cancel {}", it.id), "cancel it"));
             }
             Some(WaitKind::Review) => {
-                ways.push((format!("regatta diff {}", it.id), "what it changes"));
-                ways.push((format!("regatta land {}", it.id), "let it through"));
+                ways.push((format!("regatta diff {}", it.id), "see its changes"));
+                ways.push((format!("regatta land {}", it.id), "land it"));
             }
             Some(WaitKind::Queue) => {
-                ways.push((format!("regatta land {} --first", it.id), "before the others"));
-                ways.push(("regatta queue".into(), "who else is in line"));
+                ways.push((format!("regatta land {} --first", it.id), "move it to the front of the queue"));
+                ways.push(("regatta queue".into(), "see the whole queue"));
             }
             Some(WaitKind::Runner) if it.mission.is_none() => {
-                ways.push(("regatta run --yes".into(), "have what waits on the board done"));
+                ways.push(("regatta run --yes".into(), "start all waiting tasks"));
             }
             None if by_hand(view) => {
                 ways.push((format!("regatta takeover {}", it.id), "open a shell in its workspace"));
                 ways.push((format!("regatta land {}", it.id), "check your work and land it"));
-                ways.push((format!("regatta retry {}", it.id), "give it back to an agent"));
+                ways.push((format!("regatta retry {}", it.id), "give the task back to an agent"));
             }
-            None if it.attempt.is_some() => ways.push((format!("regatta logs {} -f", it.id), "what its agent says")),
-            Some(WaitKind::Budget) => ways.push(("regatta budget list".into(), "what is spent of what")),
+            None if it.attempt.is_some() => {
+                ways.push((format!("regatta logs {} -f", it.id), "follow the output of its agent"))
+            }
+            Some(WaitKind::Budget) => ways.push(("regatta budget list".into(), "see the budgets and the spending")),
             _ => {}
         }
         return ways;
     }
     if !past.is_empty() {
-        ways.push((format!("regatta logs {}", it.id), "what its last attempt said"));
+        ways.push((format!("regatta logs {}", it.id), "see the output of its last attempt"));
     }
-    ways.push((format!("regatta retry {}", it.id), "the same work as a new task, told how this one ended"));
+    ways.push((format!("regatta retry {}", it.id), "try the same work as a new task that knows how this one ended"));
     ways
 }
 
+/// Runs `regatta events`.
 pub(super) fn events(app: &App, ask: &Events) -> Said {
     let client = app.client()?;
     let out = &app.out;
@@ -634,7 +638,7 @@ pub(super) fn events(app: &App, ask: &Events) -> Said {
     })
 }
 
-/// An event in a line, unless it is bookkeeping for programs.
+/// Formats an event as a line. Returns `None` for events that only record requests.
 pub(crate) fn plain_events(it: &EventView) -> Option<String> {
     (!it.kind.starts_with("request.")).then(|| draw_event(it))
 }
@@ -648,6 +652,7 @@ fn draw_event(it: &EventView) -> String {
     format!("{:>7} {time} {:<18} {:<10} {}\n", it.revision, it.kind, it.subject, plain(&data))
 }
 
+/// Returns the fleet's present revision.
 pub(super) fn got_revision(client: &crate::client::Client) -> Result<u64, Failed> {
     let got: Got<serde_json::Value> = client.call(&Call::AgentList(input::Nothing {}))?;
     Ok(got.revision)

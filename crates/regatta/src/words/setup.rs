@@ -1,4 +1,4 @@
-//! Set up: `config`, `project`.
+//! The commands `config` and `project`.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -11,7 +11,8 @@ use crate::settings;
 
 use super::App;
 
-/// Splits a command line into words, as a shell would: quotes and backslashes, nothing else.
+/// Splits a command line into words like a shell. It knows quotes and backslashes, but no variables
+/// or patterns.
 pub(crate) fn words_of(line: &str) -> Result<Vec<String>, Failed> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -30,12 +31,13 @@ pub(crate) fn words_of(line: &str) -> Result<Vec<String>, Failed> {
         }
     }
     if quote.is_some() {
-        return Err(usage(format!("{line:?} has a quote without its partner"), "close it"));
+        return Err(usage(format!("{line:?} has an unclosed quote"), "add the closing quote"));
     }
     words.extend(word);
     Ok(words)
 }
 
+/// Runs `regatta config`.
 pub(super) fn config(app: &App, word: ConfigWord) -> Said {
     match word {
         ConfigWord::Show { origin } => {
@@ -58,23 +60,23 @@ pub(super) fn config(app: &App, word: ConfigWord) -> Said {
             let _done: Got<String> = app.call(&Call::LimitsSet(limits))?;
             let typed = value.parse::<u64>().map_or_else(|_| serde_json::json!(value), |it| serde_json::json!(it));
             app.out.answer("config.set", &serde_json::json!({ &plain: typed }), &[], |_| {
-                format!("{plain} is {value} now\n")
+                format!("{plain} is now {value}\n")
             })
         }
     }
 }
 
-/// One limit of the running daemon, as it is typed.
+/// Parses one limit of the running daemon.
 fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
     let none = input::Limits::default();
-    let bad = |_| usage(format!("{value:?} is not a number"), "give one, such as 8");
+    let bad = |_| usage(format!("{value:?} is not a number"), "write a number, such as 8");
     match name {
         "max_attempts" => return Ok(input::Limits { max_attempts: Some(value.parse().map_err(bad)?), ..none }),
         "attempt_memory" => return Ok(input::Limits { attempt_memory_mb: Some(value.parse().map_err(bad)?), ..none }),
         "attempt_disk" => return Ok(input::Limits { attempt_disk_mb: Some(value.parse().map_err(bad)?), ..none }),
         _ => {}
     }
-    let time = || settings::duration_ms(value).map(Some).map_err(|it| usage(it, "give a time, such as 30s or 15m"));
+    let time = || settings::duration_ms(value).map(Some).map_err(|it| usage(it, "write a time, such as 30s or 15m"));
     Ok(match name {
         "attempt_timeout" => input::Limits { attempt_timeout_ms: time()?, ..none },
         "lead_timeout" => input::Limits { lead_timeout_ms: time()?, ..none },
@@ -94,20 +96,21 @@ fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
         _ => {
             return Err(usage(
                 format!("{name} is not a setting of the running daemon"),
-                "max_attempts, attempt_memory and attempt_disk (in MiB), attempt_timeout, lead_timeout, startup, silence, escalate, retry, retry_most and shutdown_timeout are; \
-                 the others are in regatta.toml and ~/.config/regatta/config.toml",
+                "use max_attempts, attempt_memory or attempt_disk (in MiB), attempt_timeout, lead_timeout, startup, silence, escalate, retry, retry_most or shutdown_timeout; \
+                 other settings are in regatta.toml and ~/.config/regatta/config.toml",
             ));
         }
     })
 }
 
+/// Runs `regatta project`.
 pub(super) fn project(app: &App, word: &ProjectWord) -> Said {
     if let ProjectWord::Rm { name } = word {
         let _done: Got<String> = app.call(&Call::ProjectRm(input::ProjectRm { name: name.clone() }))?;
         let next = ["regatta init".to_owned()];
         return app
             .out
-            .answer("project.rm", name, &next, |_| format!("removed {name}; its repository and its history stay\n"));
+            .answer("project.rm", name, &next, |_| format!("removed {name}; its repository and history are kept\n"));
     }
     let got: Got<Vec<ProjectView>> = app.call(&Call::ProjectList(input::Nothing {}))?;
     let next = if got.data.is_empty() { vec!["regatta init".into()] } else { vec![] };
@@ -136,7 +139,7 @@ mod tests {
     use super::words_of;
 
     #[test]
-    fn command_lines_are_split_as_a_shell_does() {
+    fn command_lines_are_split_like_in_a_shell() {
         assert_eq!(words_of(r#"a 'b c' "d \"e" f\ g '' "#).unwrap(), ["a", "b c", "d \"e", "f g", ""]);
         assert!(words_of("a 'b").is_err());
     }

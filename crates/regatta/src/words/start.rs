@@ -1,4 +1,4 @@
-//! Start: `init`, `up`, `down`, and `regatta` alone.
+//! The commands `init`, `up` and `down`, and `regatta` without a command.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,10 +21,11 @@ use crate::wire;
 
 use super::App;
 
-/// How long a daemon that holds nothing any more may take to be gone.
+/// Time that a daemon gets to exit after it has released its data directory.
 const LAST_BREATH: Duration = Duration::from_secs(30);
 
-/// `regatta` alone: the status inside a repository that is set up, else how to start.
+/// Runs `regatta` without a command: prints the status inside a managed repository, and the first
+/// steps elsewhere.
 pub(super) fn alone(app: &App) -> Said {
     let data_dir = app.data_dir()?;
     if let Some(client) = Client::find(&data_dir, app.timeout())?
@@ -33,45 +34,46 @@ pub(super) fn alone(app: &App) -> Said {
         return super::see::status(app);
     }
     let text = "\
-regatta demo          see the whole thing work, in ten seconds, on a throw-away repository
+regatta demo          see a whole run in ten seconds, on a throw-away repository
 regatta init          put this repository under management
-regatta run PLAN      start a plan; regatta run PLAN --agents scripted rehearses it
-regatta status        what everybody is doing
-regatta --help        every word
+regatta run PLAN      run a plan; regatta run PLAN --agents scripted rehearses it
+regatta status        what every agent is doing
+regatta --help        all commands
 ";
     app.out.answer("start", &serde_json::json!({ "words": ["demo", "init", "run", "status"] }), &[], |_| text.into())
 }
 
-/// What `init` found and did.
+/// The result of `init`.
 #[derive(Serialize)]
 struct Initialised {
     project: ProjectView,
     wrote: Option<String>,
-    /// The hook that routes what is said in its channel.
+    /// The hook that routes messages of the project's channel.
     router: Option<HookId>,
-    /// What becomes of its submodules and of LFS content.
+    /// Remarks about submodules, LFS content and checks that cannot pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
 
-/// What is known of a repository before it is put under management.
+/// The request that puts a repository under management, and what to write to its settings file.
 struct Prepared {
     add: input::ProjectAdd,
-    /// Where its settings file is, or would be.
+    /// The path of its settings file, which may not exist yet.
     file: PathBuf,
-    /// It has none yet, and may have one.
+    /// True if the settings file does not exist and can be written.
     writes: bool,
     text: String,
-    /// What becomes of its submodules and of LFS content.
+    /// Remarks about submodules, LFS content and checks that cannot pass.
     notes: Vec<String>,
 }
 
+/// Inspects the repository and its settings, without changing anything.
 fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
     let here = app.here()?;
-    // A linked worktree belongs to the repository it was made from: that one is the project.
+    // A linked worktree belongs to its main repository, and that is the project.
     let here = match super::main_worktree(&here) {
         Some(main) => {
-            app.out.note(&format!("this is a worktree of {}, which is the project", main.display()));
+            app.out.note(&format!("this is a worktree of {}, so the project is that repository", main.display()));
             main
         }
         None => here,
@@ -80,7 +82,7 @@ fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
     if facts.unborn && ask.trunk.is_none() {
         return Err(failed(
             "unborn_branch",
-            "the repository has no commit yet, so there is nothing to start from",
+            "the repository has no commit yet, so tasks have nothing to start from",
             "make the first commit: git commit --allow-empty -m start",
         ));
     }
@@ -89,7 +91,7 @@ fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
     let trunk = match (&ask.trunk, found("project.trunk")) {
         (Some(trunk), _) => Some(trunk.clone()),
         (None, Some(text)) => {
-            Some(BranchName::new(&text).map_err(|it| usage(it.to_string(), "mend project.trunk in regatta.toml"))?)
+            Some(BranchName::new(&text).map_err(|it| usage(it.to_string(), "fix project.trunk in regatta.toml"))?)
         }
         (None, None) => facts.branch.clone(),
     };
@@ -103,13 +105,13 @@ fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
     let name = match (&app.global.project, found("project.name")) {
         (Some(name), _) => Some(name.clone()),
         (None, Some(text)) => {
-            Some(ProjectName::new(&text).map_err(|it| usage(it.to_string(), "mend project.name in regatta.toml"))?)
+            Some(ProjectName::new(&text).map_err(|it| usage(it.to_string(), "fix project.name in regatta.toml"))?)
         }
         (None, None) => None,
     };
     let text = file_text(name.as_ref(), trunk.as_ref(), &commands);
     let timeout = settings::duration_ms(&value(&settings, "validation.timeout"))
-        .map_err(|it| failed("bad_config", it, "mend validation.timeout"))?;
+        .map_err(|it| failed("bad_config", it, "fix validation.timeout in regatta.toml"))?;
     let add = input::ProjectAdd {
         path: here.to_string_lossy().into_owned(),
         name,
@@ -127,7 +129,7 @@ fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
     Ok(Prepared { add, file, writes: known.is_none() && !facts.bare, text, notes })
 }
 
-/// Says that a check runs make where there is nothing to make: every task would fail it.
+/// Returns a warning if a check runs `make` without a Makefile, because every task would fail it.
 fn commands_note(top: &Path, commands: &[String]) -> Option<String> {
     let has_makefile = ["GNUmakefile", "makefile", "Makefile"].iter().any(|name| top.join(name).is_file());
     let uses_make = |command: &&String| {
@@ -142,13 +144,14 @@ fn commands_note(top: &Path, commands: &[String]) -> Option<String> {
     Some(format!("`{command}` cannot pass: there is no Makefile here ({fix})"))
 }
 
-/// Tells the daemon what a project's settings are now.
+/// Sends a project's current settings to the daemon.
 pub(super) fn refresh(app: &App, project: &ProjectName) -> Result<(), Failed> {
     let add = prepare(app, &Init::default())?.add;
     let add = input::ProjectAdd { name: Some(project.clone()), ..add };
     app.call::<ProjectView>(&Call::ProjectAdd(add)).map(|_| ())
 }
 
+/// Runs `regatta init`.
 pub(super) fn init(app: &App, ask: &Init) -> Said {
     let Prepared { add, file, writes, text, notes } = prepare(app, ask)?;
     if ask.print {
@@ -160,7 +163,7 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
     let wrote = if writes {
         let trunk = BranchName::new(&project.data.trunk).ok();
         std::fs::write(&file, file_text(Some(&project.data.name), trunk.as_ref(), &commands)).map_err(|it| {
-            failed("io", format!("{} cannot be written: {it}", file.display()), "look at the directory's permissions")
+            failed("io", format!("could not write {}: {it}", file.display()), "check the permissions of the directory")
         })?;
         Some(file.display().to_string())
     } else {
@@ -177,7 +180,7 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
     app.out.answer("init", &done, &next, |_| {
         let it = &done.project;
         let checks = if it.validation.is_empty() {
-            "nothing checks it yet: set [validation] commands in regatta.toml".into()
+            "none yet: set [validation] commands in regatta.toml".into()
         } else {
             it.validation.join(" · ")
         };
@@ -186,7 +189,7 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
             text += &format!("wrote   {file}\n");
         }
         if let Some(hook) = &done.router {
-            // The router takes work in words, also from chat services.
+            // The router accepts requests in messages, including messages from chat services.
             text += &format!("chat    regatta msg send {} '!help' lists what you can ask for ({hook})\n", it.name);
         }
         for note in &done.notes {
@@ -196,7 +199,7 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
     })
 }
 
-/// The router's hook on a project's channel, put there if it is not.
+/// Returns the router's hook on a project's channel. Adds the hook if it does not exist.
 fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, Failed> {
     let hooks: Got<Vec<HookView>> = client.call(&Call::HookList(input::Nothing {}))?;
     let routes = |it: &&HookView| it.hook.action == Action::Route && it.hook.project.as_ref() == Some(project);
@@ -207,7 +210,7 @@ fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, Fail
     Ok(new.data.hook.id)
 }
 
-/// The first `regatta.toml` of a repository.
+/// Returns the text of a new `regatta.toml`.
 fn file_text(name: Option<&ProjectName>, trunk: Option<&BranchName>, commands: &[String]) -> String {
     let quote = |it: &str| toml::Value::String(it.into()).to_string();
     let name = name.map_or("# name = \"shop\"".into(), |it| format!("name = {}", quote(it.as_str())));
@@ -216,14 +219,14 @@ fn file_text(name: Option<&ProjectName>, trunk: Option<&BranchName>, commands: &
     format!(
         "# Regatta's settings for this repository. See them all: regatta config show --origin\n\
          [project]\n{name}\n{trunk}   # work lands here\n\n\
-         [validation]\ncommands = [{}]   # must pass on every tree that lands\n# timeout = \"10m\"\n\n\
-         # [landing]\n# review = \"human\"   # a person looks at work before it lands\n\n\
+         [validation]\ncommands = [{}]   # must pass before anything lands\n# timeout = \"10m\"\n\n\
+         # [landing]\n# review = \"human\"   # a person reviews work before it lands\n\n\
          [run]\n# max_workers = 5\n# agents = [\"claude-1\"]\n",
         commands.join(", ")
     )
 }
 
-/// How a repository of a known kind runs its tests.
+/// Guesses the test command from the files of a repository.
 fn detect_tests(top: &Path) -> Option<String> {
     let has = |name: &str| top.join(name).is_file();
     let says = |name: &str, word: &str| std::fs::read_to_string(top.join(name)).is_ok_and(|it| it.contains(word));
@@ -245,6 +248,7 @@ fn detect_tests(top: &Path) -> Option<String> {
     Some(found.into())
 }
 
+/// Runs `regatta up`.
 pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     let data_dir = app.data_dir()?;
     if restart && let Some(client) = Client::find(&data_dir, app.timeout())? {
@@ -255,8 +259,8 @@ pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     if before && !flags.is_empty() {
         return Err(failed(
             "already_running",
-            "the daemon is up, and listens where it does",
-            "replace it; the agents go on: regatta up --restart …",
+            "the daemon is already running, so these options have no effect",
+            "restart it with the options; its agents keep running: regatta up --restart …",
         ));
     }
     if !before {
@@ -264,7 +268,11 @@ pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     }
     let client = app.client()?;
     let card = daemon::read_card(client.place()).ok_or_else(|| {
-        failed("unreachable", "the daemon is up but its card is missing", "try again: regatta up --restart")
+        failed(
+            "unreachable",
+            "the daemon is running, but the file with its address is missing",
+            "try again: regatta up --restart",
+        )
     })?;
     let bridges: Vec<BridgeView> = client.call(&Call::BridgeList(input::Nothing {}))?.data;
     let word = if before { "already up" } else { "up" };
@@ -275,40 +283,42 @@ pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     })
 }
 
-/// Names the bridges that are wanted and off. A bridge whose variables were only in the environment of an earlier daemon
-/// stays off until a daemon is started with them.
+/// Lists the bridges that are configured but off. A bridge whose variables were only in the
+/// environment of an earlier daemon stays off until a daemon is started with them.
 fn bridges_off(bridges: &[BridgeView]) -> String {
     let off = bridges.iter().filter_map(|bridge| Some((&bridge.name, bridge.off.as_ref()?)));
     off.map(|(name, why)| format!("  bridge {name} is off: {}\n", line(why))).collect()
 }
 
-/// What the new daemon took over, in the words of a person who wants to know what is lost.
+/// Describes the running work that the new daemon took over, so that people see that nothing is
+/// lost.
 fn recovered(found: &Takeover) -> String {
-    let how = if found.unclean { "recovered after an unclean stop" } else { "took over from the daemon before" };
+    let how = if found.unclean { "recovered after an unclean stop" } else { "took over from the previous daemon" };
     let count = |many: usize, one: &str, more: &str| format!("{many} {}", if many == 1 { one } else { more });
     let mut facts = Vec::new();
     if found.attempts > 0 {
-        let text = count(found.attempts, "was at work and is joined again", "were at work and are joined again");
+        let text = count(found.attempts, "was working and continues", "were working and continue");
         facts.push(vec!["  agents".to_owned(), text + &named(&found.agents)]);
     }
     if found.landings > 0 {
-        let text = count(found.landings, "landing goes on where it was", "landings go on where they were");
+        let text = count(found.landings, "landing continues where it was", "landings continue where they were");
         facts.push(vec!["  queue".to_owned(), text + &named(&found.queue)]);
     }
     if found.claims > 0 {
-        facts.push(vec!["  claims".to_owned(), format!("{} held, each with its full time again", found.claims)]);
+        facts.push(vec!["  claims".to_owned(), format!("{} held, each with its full TTL again", found.claims)]);
     }
     facts.push(vec!["  tasks".to_owned(), format!("{} open", found.open_tasks)]);
     format!("{how}\n{}", table(&facts))
 }
 
-/// Some names in brackets; of very many the first.
+/// Returns the first eight names in brackets, and the number of further names.
 fn named(all: &[String]) -> String {
     let more = if all.len() > 8 { format!(" and {} more", all.len() - 8) } else { String::new() };
     let first = all.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
     if all.is_empty() { String::new() } else { format!(" ({first}{more})") }
 }
 
+/// Runs `regatta down`.
 pub(super) fn down(app: &App, keep_agents: bool) -> Said {
     let place = daemon::Place::new(&app.data_dir()?);
     let Some(client) = Client::find(&place.dir, app.timeout())? else {
@@ -317,19 +327,20 @@ pub(super) fn down(app: &App, keep_agents: bool) -> Said {
             "the daemon was not running\n".into()
         });
     };
-    // Before it ends: nobody who looks at it meanwhile starts it again.
+    // Noted before the daemon ends, so that no command that runs meanwhile starts it again.
     note_stopped(app, &place);
     if let Err(error) = stop_daemon(&client, keep_agents) {
         if let Err(error) = place.note_stopped(false) {
-            app.out.note(&format!("could not note that the daemon is still up: {error}"));
+            app.out.note(&format!("could not note that the daemon is still running: {error}"));
         }
         return Err(error);
     }
-    let told = if keep_agents { "down; the agents go on\n" } else { "down; all work is kept\n" };
+    let told = if keep_agents { "down; the agents keep running\n" } else { "down; all work is kept\n" };
     app.out.answer("down", &serde_json::json!({ "was_up": true }), &["regatta up".into()], |_| told.into())
 }
 
-/// Notes that a person has stopped the daemon. It stops also where that cannot be noted, on a full disk for example.
+/// Notes that a person has stopped the daemon. If that fails, for example on a full disk, the
+/// daemon stops all the same.
 fn note_stopped(app: &App, place: &daemon::Place) {
     if let Err(error) = place.note_stopped(true) {
         app.out.note(&format!(
@@ -338,14 +349,16 @@ fn note_stopped(app: &App, place: &daemon::Place) {
     }
 }
 
-/// Tells the daemon to stop and waits until it has let go of its data directory and is gone.
+/// Stops the daemon, and waits until it has released its data directory and its process has exited.
 fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Failed> {
     let place = client.place();
-    // Taken hold of before it is asked: its answer says that it was the one, and no other ever has this handle's number.
+    // The process handle is opened before the request. The answer carries the daemon's pid, and
+    // while the handle is open no other process gets this pid.
     let held = daemon::read_card(place).and_then(|it| Some((it.pid, daemon::hold(it.pid)?)));
     let pid: Option<Got<u32>> = client.call_while_up(&Call::Down(input::Down { keep_agents }))?;
     let patience = Instant::now() + client::LONGEST_END;
-    // It takes its card away last, so a card after that is another daemon's, which nobody asked to stop.
+    // The daemon removes its card last. A card that appears after that belongs to another daemon,
+    // which keeps running.
     let mut gone = false;
     while place.is_taken()? {
         let card = daemon::read_card(place);
@@ -354,24 +367,25 @@ fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Failed> {
         }
         gone |= card.is_none();
         if Instant::now() > patience {
-            return Err(failed("io", "the daemon does not end", format!("see {}", place.log().display())));
+            return Err(failed("io", "the daemon does not stop", format!("see its log: {}", place.log().display())));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    // It lets go of the lock just before it ends: who hears "down" finds nothing of it (P3).
+    // The daemon releases the lock just before it exits. After "down" its process must be gone too
+    // (P3).
     if let Some((_, process)) = held.filter(|it| pid.is_some_and(|got| got.data == it.0)) {
         daemon::see_off(&process, LAST_BREATH);
     }
     Ok(())
 }
 
-/// Starts a daemon for a data directory of its own.
+/// Starts a daemon for a separate data directory, as the demo does.
 pub(super) fn start_for(data_dir: &Path) -> Result<Client, Failed> {
     client::start(data_dir, &["--listen".into(), "127.0.0.1:0".into()])?;
     Client::connect(data_dir, None, None)
 }
 
-/// Stops the daemon of a data directory of its own.
+/// Stops the daemon of a separate data directory.
 pub(super) fn stop_for(client: &Client) -> Result<(), Failed> {
     stop_daemon(client, false)
 }

@@ -1,4 +1,5 @@
-//! How a run ended: what landed, what did not, what it took, and the exit code that tells it.
+//! The summary at the end of `run --wait`: landed and failed tasks, time, tokens, and the exit
+//! code.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -14,7 +15,7 @@ use crate::out::{Failed, Out, Said, span, table};
 use super::App;
 use super::land::Merge;
 
-/// What a run came to.
+/// The counts and sums of a run.
 #[derive(Debug, PartialEq, Serialize)]
 struct Summary {
     tasks: usize,
@@ -23,15 +24,16 @@ struct Summary {
     /// Tasks that need a person.
     escalated: usize,
     waiting: usize,
-    /// From its start to its last change.
+    /// The time from the start to the last change.
     wall_ms: u64,
-    /// All attempts together: how long it would have taken one after the other.
+    /// The sum of the times of all attempts, which is how long the work would have taken one after
+    /// the other.
     work_ms: u64,
     tokens: u64,
-    /// In millionths of a US dollar; nothing where no price is known.
+    /// The cost in millionths of a US dollar, if a price is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     micro_usd: Option<u64>,
-    /// Of tasks whose completion flows back: whose did, and whose did not.
+    /// The tasks with a ratchet command: those that passed it, and the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratchet: Option<Ratcheted>,
 }
@@ -50,14 +52,15 @@ struct Told<'a> {
 }
 
 impl Summary {
+    /// Sums up a mission's tasks.
     fn of(it: &MissionView, now_wall: u64) -> Summary {
         let count = |words: &[&str]| it.tasks.iter().filter(|it| words.contains(&it.word.as_str())).count();
         let landed = count(&["landed", "done"]);
         let failed = count(&["failed", "cancelled"]);
         let asking = it.tasks.iter().filter(|it| it.asks.is_some()).count();
-        // Where nothing goes on by itself, a person must act on the agents that are parked.
+        // If nothing continues by itself, a person must act on the parked agents.
         let is_parked = |task: &&TaskView| {
-            // A task that waits for another one first goes on with it.
+            // A task that waits for another task first continues together with that task.
             let first = task.waits.first().map(|wait| wait.kind);
             it.settled && task.word == "waiting" && first == Some(WaitKind::Provider)
         };
@@ -81,11 +84,11 @@ impl Summary {
         }
     }
 
-    /// What it took, and the counts.
+    /// Draws the time, the tokens and the counts.
     fn draw(&self, id: MissionId) -> String {
         let mut took = vec![format!("took {}", seconds(self.wall_ms))];
         if self.work_ms > 0 {
-            // Below that it is as fast as it is anyway: the queue takes its time too.
+            // A smaller gain is not worth mentioning.
             let gain = self.work_ms as f64 / self.wall_ms.max(1) as f64;
             let faster = if gain < 1.05 { String::new() } else { format!(", {gain:.1} times as fast as one by one") };
             took.push(format!("{} of work{faster}", seconds(self.work_ms)));
@@ -108,7 +111,8 @@ impl Summary {
 }
 
 impl Ratcheted {
-    /// Work is submitted only when its ratchet agreed.
+    /// Lists the tasks with a ratchet command. Work is submitted only after its ratchet command has
+    /// passed, so submitted work has passed.
     fn of(tasks: &[TaskView]) -> Option<Ratcheted> {
         let name = |it: &&TaskView| it.task.alias.clone().unwrap_or_else(|| it.task.id.to_string());
         let (passed, not): (Vec<&TaskView>, Vec<&TaskView>) = tasks
@@ -122,7 +126,8 @@ impl Ratcheted {
     }
 }
 
-/// The tasks of a run that is over, each with how long it was worked on, as while the run was followed.
+/// Returns the task rows of a finished run. The fifth column has the working time, as it has while
+/// the run is followed.
 pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
     let mut rows = super::task::rows(out, tasks);
     for (row, task) in rows.iter_mut().zip(tasks) {
@@ -134,7 +139,7 @@ pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
     rows
 }
 
-/// The merge status of what was handed in.
+/// Draws the merge status of all submitted work.
 fn merges(tasks: &[TaskView]) -> String {
     let merge = |it: &TaskView| Merge {
         branch: it.task.branch().to_string(),
@@ -148,7 +153,7 @@ fn merges(tasks: &[TaskView]) -> String {
     if merges.is_empty() { String::new() } else { Merge::table(&merges) }
 }
 
-/// A time with as much detail as it bears.
+/// Formats a time: with a decimal below ten seconds, in minutes above two.
 fn seconds(ms: u64) -> String {
     match ms {
         0..10_000 => format!("{:.1}s", ms as f64 / 1_000.0),
@@ -157,7 +162,7 @@ fn seconds(ms: u64) -> String {
     }
 }
 
-/// What makes sense now, as it is typed.
+/// Returns the commands that make sense next.
 fn next(it: &MissionView, summary: &Summary, ending: Ending) -> Vec<String> {
     let failed = it.tasks.iter().find(|it| it.word == "failed").map(|it| it.task.id);
     let landed = it.tasks.iter().rev().find(|it| it.word == "landed").map(|it| it.task.id);
@@ -170,7 +175,7 @@ fn next(it: &MissionView, summary: &Summary, ending: Ending) -> Vec<String> {
     }
 }
 
-/// Says how a mission ended, with the exit code that tells it.
+/// Prints how a mission ended. The error carries the exit code of the outcome.
 pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) -> Said {
     let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
     let now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
@@ -191,7 +196,7 @@ pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) 
     }
 }
 
-/// Returns how long a run took: up to its last change, or until now while it is not over and nothing changes.
+/// Returns how long a run took: until its last change if it is over, otherwise until now.
 fn duration_ms(start_unix_ms: u64, last_change_unix_ms: u64, now_unix_ms: Option<u64>) -> u64 {
     now_unix_ms.unwrap_or(0).max(last_change_unix_ms).saturating_sub(start_unix_ms)
 }
@@ -201,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_waits_takes_time_although_nothing_changes() {
+    fn the_duration_of_an_open_run_grows_while_nothing_changes() {
         for (start, last, now, expected) in [
             (1_000, 7_300, None, 6_300),
             (1_000, 7_300, Some(61_000), 60_000),

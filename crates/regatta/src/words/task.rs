@@ -1,4 +1,4 @@
-//! Tasks one by one: `add`, `edit`, `assign`, and everything under `task`.
+//! The commands `add`, `edit`, `assign` and `task`, which change and list single tasks.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -36,15 +36,16 @@ fn how(offer: bool, queue: bool) -> How {
 }
 
 fn manifest(files: &[String]) -> Result<Vec<regatta_core::pattern::PathPattern>, Failed> {
-    plan::expand(files).map_err(|it| usage(it, "name files relative to the repository's top: src/a.rs,web/**"))
+    plan::expand(files).map_err(|it| usage(it, "write files relative to the top of the repository: src/a.rs,web/**"))
 }
 
+/// Runs `regatta add`.
 pub(super) fn add(app: &App, ask: TaskAdd) -> Said {
     let script: Option<serde_json::Value> = match &ask.script {
         None => None,
         Some(text) => {
             regatta_agents::script::parse(text).map_err(|it| {
-                usage(format!("the script cannot be followed: {it}"), "see the steps: regatta schema plan")
+                usage(format!("the script is not valid: {it}"), "see the possible steps: regatta schema plan")
             })?;
             serde_json::from_str(text).ok()
         }
@@ -74,7 +75,7 @@ pub(super) fn add(app: &App, ask: TaskAdd) -> Said {
     said(app, "task.add", &got.data, "added")
 }
 
-/// Says what became of a task, in one line, with why it waits.
+/// Prints the new state of a task, and why it waits.
 fn said(app: &App, kind: &str, task: &TaskView, verb: &str) -> Said {
     let next = [format!("regatta show {}", task.task.id), format!("regatta why {}", task.task.id)];
     app.out.answer(kind, task, &next, |out| {
@@ -86,13 +87,14 @@ fn said(app: &App, kind: &str, task: &TaskView, verb: &str) -> Said {
     })
 }
 
+/// Runs `regatta edit`.
 pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
     let blocked_by = match ask.blocked_by.as_deref() {
         None => None,
         Some(text) => {
             let ids: Result<Vec<TaskId>, _> =
                 text.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::parse).collect();
-            Some(ids.map_err(|it| usage(it.to_string(), "write them as T1,T2"))?)
+            Some(ids.map_err(|it| usage(it.to_string(), "write blockers as T1,T2"))?)
         }
     };
     let paused = match (ask.pause, ask.ready) {
@@ -117,7 +119,7 @@ pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
     if ask.ready || ask.validate.is_some() || ask.exists.is_some() {
         let now: Got<TaskView> = client.call(&Call::Show(input::Id { id: ask.id.to_string() }))?;
         edit.backlog = (ask.ready && now.data.task.status == Status::Backlog).then_some(false);
-        // Only what was named changes; the rest of the contract stays.
+        // Checks without an option keep their old value.
         let old = now.data.task.validation;
         let new = Validation {
             tests: ask.validate.unwrap_or_else(|| old.tests.clone()),
@@ -130,6 +132,7 @@ pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
     said(app, "task.set", &got.data, "changed")
 }
 
+/// Runs `regatta assign`.
 pub(super) fn assign(app: &App, ask: Assign) -> Said {
     let verb = if ask.agent.is_some() { "assigned" } else { "unassigned" };
     let got: Got<TaskView> =
@@ -137,6 +140,7 @@ pub(super) fn assign(app: &App, ask: Assign) -> Said {
     said(app, "task.assign", &got.data, verb)
 }
 
+/// Runs `regatta task`.
 pub(super) fn task(app: &App, word: TaskWord) -> Said {
     match word {
         TaskWord::Add(it) => add(app, *it),
@@ -206,7 +210,7 @@ fn list(app: &App, all: bool, status: &[String], mission: Option<String>, limit:
             found.ok_or_else(|| {
                 usage(
                     format!("{text:?} is not a status"),
-                    format!("it is one of {}", Status::ALL.map(Status::name).join(", ")),
+                    format!("use one of: {}", Status::ALL.map(Status::name).join(", ")),
                 )
             })
         })
@@ -220,7 +224,8 @@ fn list(app: &App, all: bool, status: &[String], mission: Option<String>, limit:
     })
 }
 
-/// Tasks as rows: number, state, agent, age, subject and the first reason it waits.
+/// Returns tasks as rows: id, state, subject, agent, age, and the activity or the first wait
+/// reason.
 pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
     tasks
         .iter()
@@ -251,8 +256,8 @@ pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Adds a plan's tasks one by one, with nobody to work on them yet. A task whose name in the plan is on the
-/// board already is left as it is, so importing twice changes nothing.
+/// Adds a plan's tasks to the board without starting them. A task whose name is already on the
+/// board stays unchanged, so importing a plan twice changes nothing.
 fn import(app: &App, file: &std::path::Path) -> Said {
     let plan = plan::read(file)?;
     let client = app.client()?;
@@ -305,11 +310,11 @@ fn import(app: &App, file: &std::path::Path) -> Said {
     }
     let data = serde_json::json!({ "added": added, "there": there });
     app.out.answer("task.import", &data, &["regatta task list".into()], |_| {
-        format!("added {}, {} were there already\n", added.len(), there.len())
+        format!("added {}, {} already existed\n", added.len(), there.len())
     })
 }
 
-/// A task as a plan file writes it.
+/// A task in the format of a plan file.
 #[derive(Serialize)]
 struct Exported {
     id: String,
@@ -334,6 +339,7 @@ struct Exported {
     ratchet: Option<Vec<String>>,
 }
 
+/// Runs `regatta task export`.
 fn export(app: &App, all: bool) -> Said {
     let client = app.client()?;
     let call = Call::TaskList(input::TaskList {
@@ -362,7 +368,8 @@ fn export(app: &App, all: bool) -> Said {
             issue_type: it.task.issue_type,
             files: it.task.files.iter().map(ToString::to_string).collect(),
             validation: it.task.validation.clone(),
-            // A blocker that is not exported has landed, or a plan could not name it.
+            // Blockers that are not exported are left out, because the plan could not refer to
+            // them.
             blocked_by: it.task.blocked_by.iter().filter(|it| shown.contains(it)).map(|it| name(*it)).collect(),
             priority: it.task.priority,
             expects: it.task.expects,

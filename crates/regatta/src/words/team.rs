@@ -1,4 +1,4 @@
-//! Words about teams. What is said of one is its summary's; nothing is worked out here.
+//! The command `team`. The daemon computes all states and summaries; this module only prints them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,10 @@ use crate::plan::fault::Source;
 use crate::plan::fields::Reader;
 use crate::plan::tree::{self, Node};
 
-/// The exit code of a wait that ran out.
+/// The exit code of a wait that timed out.
 const TIMED_OUT: u8 = 124;
 
+/// Runs `regatta team`.
 pub(super) fn team(app: &App, word: TeamWord) -> Said {
     match word {
         TeamWord::Create(ask) => create(app, ask),
@@ -56,14 +57,14 @@ pub(super) fn team(app: &App, word: TeamWord) -> Said {
         }
         TeamWord::Undelete { name } => {
             let got: Got<TeamView> = app.call(&Call::TeamUndelete(wire::Named { team: name.clone() }))?;
-            app.out.answer("team.undelete", &got.data, &[], |_| format!("{name} is back\n"))
+            app.out.answer("team.undelete", &got.data, &[], |_| format!("restored {name}\n"))
         }
         TeamWord::Backup { name, file } => backup(app, name, &file),
         TeamWord::Restore { file } => restore(app, &file),
     }
 }
 
-/// A `team.toml`.
+/// The contents of a `team.toml`.
 #[derive(Deserialize)]
 struct File {
     name: Option<TeamName>,
@@ -76,13 +77,14 @@ struct File {
     extra: Extra,
 }
 
+/// Reads and checks a `team.toml`.
 fn read(path: Option<&Path>) -> Result<File, Failed> {
     let path = path.unwrap_or(Path::new("team.toml"));
     let text = std::fs::read_to_string(path).map_err(|error| {
         failed(
             "no_team_file",
-            format!("{} cannot be read: {error}", path.display()),
-            "write one, or name the team here: regatta team create NAME --lead amy=codex --member tom=opencode",
+            format!("could not read {}: {error}", path.display()),
+            "write the file, or use options instead: regatta team create NAME --lead amy=codex --member tom=opencode",
         )
     })?;
     let file = toml::from_str(&text).map_err(|it| {
@@ -92,11 +94,11 @@ fn read(path: Option<&Path>) -> Result<File, Failed> {
     Ok(file)
 }
 
-/// The keys of a `team.toml` itself.
+/// The top-level keys of a `team.toml`.
 pub(crate) const FILE_FIELDS: [&str; 4] = ["name", "lead", "member", "environments"];
 
-/// Refuses a file with keys that mean nothing. Stored teams keep unknown fields of a newer version; in a file that a
-/// person writes, an unknown key is a mistake.
+/// Refuses a file with unknown keys. Stored teams keep unknown fields, because a newer version may
+/// have written them, but an unknown key in a file that a person writes is a mistake.
 fn check_keys(name: &str, text: &str) -> Said {
     let source = Source::new(name, text);
     let root = tree::toml(&source).map_err(|fault| source.refuse(&[fault]))?;
@@ -129,9 +131,10 @@ fn check_table(reader: &mut Reader<'_>, node: Node, of: &str, known: &[&str]) {
     reader.unknown(fields, of, known);
 }
 
+/// Parses a member from the command line, such as `amy=codex:scripted`.
 fn typed(text: &str) -> Result<Member, Failed> {
-    let hint = "write a name and a provider: amy=codex, or amy=codex:scripted for the built-in agent in its place";
-    let (name, provider) = text.split_once('=').ok_or_else(|| usage(format!("{text:?} is no member"), hint))?;
+    let hint = "write a name and a provider: amy=codex, or amy=codex:scripted for the scripted agent";
+    let (name, provider) = text.split_once('=').ok_or_else(|| usage(format!("{text:?} is not a team member"), hint))?;
     let name = MemberName::new(name).map_err(|it| usage(it.to_string(), hint))?;
     let (provider, backend) = provider.split_once(':').map_or((provider, None), |it| (it.0, Some(it.1.to_owned())));
     Ok(Member { provider: Some(provider.to_owned()), backend, ..Member::named(name) })
@@ -143,7 +146,7 @@ fn create(app: &App, ask: TeamCreate) -> Said {
         Some(text) if is_file(text) && ask.file.is_none() && ask.lead.is_none() => (None, Some(PathBuf::from(text))),
         Some(text) => {
             let name: TeamName = text.parse().map_err(|error: BadName| {
-                usage(error.to_string(), "regatta team create NAME; a file is named with --file FILE")
+                usage(error.to_string(), "use regatta team create NAME; to name a file, use --file FILE")
             })?;
             (Some(name), ask.file)
         }
@@ -159,23 +162,28 @@ fn create(app: &App, ask: TeamCreate) -> Said {
         },
         None => read(path.as_deref())?,
     };
-    let name = name.or(file.name).ok_or_else(|| usage("the team has no name", "regatta team create NAME"))?;
+    let name = name.or(file.name).ok_or_else(|| usage("the team has no name", "add it: regatta team create NAME"))?;
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
-        usage("no project is meant", "run it inside a repository under management, or name one: --project NAME")
+        usage(
+            "it is not clear which project is meant",
+            "run the command inside a managed repository, or add --project NAME",
+        )
     })?;
     let (members, environments) = (file.member, file.environments);
     let ask = Create { name: name.clone(), project, lead: file.lead, members, environments, extra: file.extra };
     let got: Got<TeamView> = client.call(&Call::TeamCreate(ask))?;
     let next = [format!("regatta team explain {name}"), format!("regatta team launch {name}")];
     app.out.answer("team.create", &got.data, &next, |_| {
-        format!("made {name}: {} and {} more\n", got.data.desired.lead.name, got.data.desired.members.len())
+        format!("created {name}: {} and {} more\n", got.data.desired.lead.name, got.data.desired.members.len())
     })
 }
 
 fn edit(app: &App, file: Option<&Path>, name: Option<TeamName>) -> Said {
     let file = read(file)?;
-    let team = name.or(file.name).ok_or_else(|| usage("the file names no team", "regatta team edit NAME"))?;
+    let team = name
+        .or(file.name)
+        .ok_or_else(|| usage("the file does not name a team", "add the name: regatta team edit NAME"))?;
     let edit = Edit {
         lead: Some(file.lead),
         members: Some(file.member),
@@ -184,14 +192,14 @@ fn edit(app: &App, file: Option<&Path>, name: Option<TeamName>) -> Said {
     };
     let got: Got<TeamView> = app.call(&Call::TeamEdit(wire::Change { team: team.clone(), edit }))?;
     let next = [format!("regatta team relaunch {team}")];
-    app.out.answer("team.edit", &got.data, &next, |_| format!("changed what is wanted of {team}\n"))
+    app.out.answer("team.edit", &got.data, &next, |_| format!("changed the settings of {team}\n"))
 }
 
 fn list(app: &App, deleted: bool) -> Said {
     let got: Got<Vec<Summary>> = app.call(&Call::TeamList(wire::List { deleted }))?;
     app.out.answer("team.list", &got.data, &[], |_| {
         if got.data.is_empty() {
-            return "no teams; make one: regatta team create NAME --lead amy=codex --member tom=opencode\n".into();
+            return "no teams; create one: regatta team create NAME --lead amy=codex --member tom=opencode\n".into();
         }
         let mut rows = vec![["TEAM", "PROJECT", "ALIVE", "PHASE", "OUTCOME", ""].map(String::from).to_vec()];
         rows.extend(got.data.iter().map(|it| {
@@ -214,19 +222,19 @@ fn show(app: &App, name: TeamName) -> Said {
     app.out.answer("team.show", &got.data, &[], |_| draw(&got.data, window_width()))
 }
 
-/// Wanted, resolved and live, each in its own column.
+/// Draws a team: the desired, resolved and live state of each member, each in its own column.
 pub(crate) fn draw(view: &TeamView, window: Option<usize>) -> String {
     let summary = &view.summary;
     let gone = if summary.deleted { "deleted; " } else { "" };
     let mut text = format!("{} of {}: {gone}{}\n", summary.team, summary.project, told(view));
-    let mut rows = vec![["", "WANTED", "RESOLVED", "LANE", "STATE", "LIVE", "HEARD"].map(String::from).to_vec()];
+    let mut rows = vec![["", "DESIRED", "RESOLVED", "LANE", "STATE", "LIVE", "LAST OUTPUT"].map(String::from).to_vec()];
     for it in &summary.members {
         let wanted = view.desired.member(&it.name);
         let entry = view.resolved.as_ref().and_then(|launch| launch.entry(&it.name));
         let live = view.live.iter().find(|live| live.name == it.name);
         rows.push(vec![
             if it.lead { format!("{} (lead)", it.name) } else { it.name.to_string() },
-            wanted.map_or("no longer".into(), |member| asked(view, member)),
+            wanted.map_or("removed".into(), |member| asked(view, member)),
             entry.map_or("-".into(), resolved),
             entry.and_then(|it| it.lane.as_ref()).map_or("-".into(), |it| it.id.clone()),
             line(&it.said),
@@ -240,7 +248,7 @@ pub(crate) fn draw(view: &TeamView, window: Option<usize>) -> String {
     }
     let past = |it: &Launch| format!("  {} {} {}\n", it.id, it.phase().word(), it.outcome().word());
     if !view.history.is_empty() {
-        text += &format!("before:\n{}", view.history.iter().map(past).collect::<String>());
+        text += &format!("earlier launches:\n{}", view.history.iter().map(past).collect::<String>());
     }
     text
 }
@@ -259,6 +267,7 @@ fn resolved(entry: &Entry) -> String {
     words(&it.provider, [&it.backend, &it.model, &it.effort], (it.fast_mode, &it.cwd))
 }
 
+/// Describes a member's settings in one line.
 fn words(provider: &str, more: [&Option<String>; 3], (fast, cwd): (Option<bool>, &Option<String>)) -> String {
     let mut all: Vec<&str> = vec![provider];
     all.extend(more.into_iter().flatten().map(String::as_str));
@@ -273,16 +282,17 @@ fn lives(it: &LiveView) -> String {
     if tasks.is_empty() { word.to_owned() } else { format!("{word} on {}", tasks.join(", ")) }
 }
 
+/// Returns the notes and the latest problems of a member, one line each.
 fn details(entry: &Entry) -> String {
     let notes = entry.notes.iter().map(|it| format!("  {}: {}\n", entry.name, line(it)));
-    // The table has room for a part of it; what to do stands at its end.
+    // The table cuts long texts, and the fix stands at their end.
     let cause = entry.cause.as_ref().map(|it| format!("  {}: {}\n", entry.name, line(&it.text)));
     let seen = entry.evidence.last().map(|it| format!("  {}: {}\n", entry.name, line(&it.text)));
     notes.chain(cause).chain(seen).collect()
 }
 
-/// Waits for a launch. A launch that did not come up whole fails the command, and so does one that is still under way
-/// when `waited_ms` have passed.
+/// Sends a launch and prints its outcome. The command fails if a member failed to start, and times
+/// out if a member is still starting after `waited_ms`.
 fn launched(app: &App, kind: &'static str, call: &Call, waited_ms: u64) -> Said {
     let got: Got<TeamView> = app.call(call)?;
     let name = got.data.summary.team.clone();
@@ -305,27 +315,29 @@ fn launched(app: &App, kind: &'static str, call: &Call, waited_ms: u64) -> Said 
 fn backup(app: &App, name: TeamName, file: &Path) -> Said {
     let got: Got<Backup> = app.call(&Call::TeamBackup(wire::Named { team: name.clone() }))?;
     let text = serde_json::to_vec_pretty(&got.data)
-        .map_err(|it| failed("bug", format!("the backup could not be written: {it}"), "please report this"))?;
+        .map_err(|it| failed("bug", format!("could not encode the backup: {it}"), "please report this"))?;
     let write = || {
         let mut new = std::fs::File::create_new(file)?;
         std::io::Write::write_all(&mut new, &text)?;
         new.sync_all()
     };
     write().map_err(|error| {
-        failed("not_written", format!("{} could not be written: {error}", file.display()), "name a new file")
+        failed("not_written", format!("could not write {}: {error}", file.display()), "name a file that does not exist")
     })?;
     let next = [format!("regatta team restore {}", file.display())];
-    app.out.answer("team.backup", &file.display().to_string(), &next, |_| format!("{name} is in {}\n", file.display()))
+    app.out
+        .answer("team.backup", &file.display().to_string(), &next, |_| format!("saved {name} in {}\n", file.display()))
 }
 
 fn restore(app: &App, file: &Path) -> Said {
     let hint = "name a file that regatta team backup wrote";
     let text = std::fs::read(file)
-        .map_err(|error| failed("no_backup", format!("{} cannot be read: {error}", file.display()), hint))?;
-    let backup: Backup = serde_json::from_slice(&text)
-        .map_err(|error| failed("bad_backup", format!("{} is no team's backup: {error}", file.display()), hint))?;
+        .map_err(|error| failed("no_backup", format!("could not read {}: {error}", file.display()), hint))?;
+    let backup: Backup = serde_json::from_slice(&text).map_err(|error| {
+        failed("bad_backup", format!("{} is not the backup of a team: {error}", file.display()), hint)
+    })?;
     let name = backup.team.name.clone();
     let got: Got<TeamView> = app.call(&Call::TeamRestore(wire::Restore { backup }))?;
     let next = [format!("regatta team show {name}")];
-    app.out.answer("team.restore", &got.data, &next, |_| format!("{name} is back: {}\n", told(&got.data)))
+    app.out.answer("team.restore", &got.data, &next, |_| format!("restored {name}: {}\n", told(&got.data)))
 }

@@ -1,4 +1,9 @@
-//! `agent test`: starts an agent's program as an attempt would be, lets it say a word, and stops it.
+//! The command `agent test`: starts an agent's program like an attempt, waits for a short answer,
+//! and stops it.
+//!
+//! The test runs in this process and not in the daemon. It denies every permission request of the
+//! program. `trials` makes sure that a test that is killed leaves no program and no directory
+//! behind.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -21,13 +26,14 @@ use super::App;
 const PROMPT: &str =
     "This is a test of the connection. Reply with the one word READY. Use no tools and change nothing.";
 
-/// How long the whole of it may take, if nothing else is said.
+/// The time limit of a test without `--timeout`.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How often it is said that the program is still waited for.
+/// Time between two lines that say that the test is still waiting.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Listens to one turn; permits nothing. Says how far it is, and lets go when a signal tells this program to end.
+/// Follows one turn of the program. It denies all permission requests, prints progress, and stops
+/// when a signal asks this process to end.
 struct Listener<'a> {
     out: &'a Out,
     signals: &'a EndSignals,
@@ -44,7 +50,7 @@ struct Listener<'a> {
 }
 
 impl Listener<'_> {
-    /// Says every few seconds what is waited for.
+    /// Prints every few seconds what the test is waiting for.
     fn note_progress(&self) {
         let passed = self.began.elapsed();
         if passed < self.noted.get() + PROGRESS_INTERVAL {
@@ -63,7 +69,7 @@ impl Desk for Listener<'_> {
             Spoken::Started { session, model } => {
                 if self.opened.get().is_none() {
                     self.opened.set(Some(self.began.elapsed()));
-                    self.out.note("its session is open; it is asked to answer");
+                    self.out.note("its session is open; waiting for its answer");
                 }
                 self.session.replace(session);
                 self.model.replace(model);
@@ -96,13 +102,18 @@ impl Desk for Listener<'_> {
     }
 }
 
+/// Runs `regatta agent test`.
 pub(super) fn test(app: &App, name: &AgentName) -> Said {
     let got: Got<AgentView> = app.call(&Call::Show(input::Id { id: name.to_string() }))?;
     let agent = &got.data.agent;
     if agent.runtime == Runtime::Outside {
-        return Err(failed("outside", format!("{name} is started by somebody else"), "test it where it runs"));
+        return Err(failed(
+            "outside",
+            format!("Regatta does not start {name}, so it cannot test it"),
+            "test it where it runs",
+        ));
     }
-    // The daemon starts the program in every attempt, so its environment is what counts, not this shell's.
+    // In attempts the daemon starts the program, so the problems that the daemon found come first.
     if let Some(problem) = got.data.problems.first() {
         return Err(failed("not_started", problem.what.clone(), problem.hint.clone()));
     }
@@ -117,13 +128,15 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
     }
     let data_dir = app.data_dir()?;
     if let Err(error) = trials::sweep(&data_dir) {
-        tracing::warn!("what earlier tests left stays: {error}");
+        tracing::warn!("could not remove the leftovers of earlier tests: {error}");
     }
-    // From here on a signal ends the test, not this program: it clears up first.
+    // From here on a signal ends the test instead of this process, so that the test can clean up.
     let signals = EndSignals::listen()?;
     let trial = Trial::begin(&data_dir)?;
     let workspace = trial.place().join("workspace");
-    std::fs::create_dir(&workspace).map_err(|it| failed("io", format!("no place for the test: {it}"), "see TMPDIR"))?;
+    std::fs::create_dir(&workspace).map_err(|it| {
+        failed("io", format!("could not create a directory for the test: {it}"), "check the directory in TMPDIR")
+    })?;
     let agents = crate::wire::agents_on_leash(&trial.place().join("data"), trial.leash(), trials::LEASH)?;
     let attempt = AttemptId(1);
     let launch = Launch {
@@ -136,14 +149,14 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
         used: Default::default(),
         workspace,
         objects: None,
-        // The daemon's own token is there.
+        // The data directory contains the daemon's token.
         hidden: vec![data_dir],
         prompt: PROMPT.to_owned(),
         script: Some(r#"[{"say": "READY"}]"#.to_owned()),
         env: vec![],
     };
     let patience = app.timeout().unwrap_or(PATIENCE);
-    app.out.note(&format!("starting {name}; it has at most {} s (--timeout)", patience.as_secs()));
+    app.out.note(&format!("starting {name}; time limit {} s (--timeout)", patience.as_secs()));
     let began = Instant::now();
     let started = agents.start(&launch).map_err(|it| failed("not_started", it.what, it.hint))?;
     let listener = Listener {
@@ -161,11 +174,11 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
         over: Cell::new(false),
     };
     let attended = agents.attend(attempt, &listener);
-    // Whatever came of it, nothing of it stays.
+    // The program must stop in any case.
     let stopped = agents.stop(attempt, Duration::from_secs(2));
     if let Some(number) = signals.came() {
         stopped.map_err(|error| failed("not_stopped", error.what, error.hint))?;
-        app.out.note(&format!("interrupted; {name} was ended"));
+        app.out.note(&format!("interrupted; stopped {name}"));
         return Err(Failed::Code(128 + number));
     }
     let verdict = attended.map_err(|it| failed("not_attended", it.what, it.hint))?;
@@ -200,14 +213,14 @@ pub(super) fn test(app: &App, name: &AgentName) -> Said {
         for warning in &started.warnings {
             text += &format!("! {}\n", plain(warning));
         }
-        let sandbox = started.sandbox.as_deref().map_or("not confined".to_owned(), plain);
+        let sandbox = started.sandbox.as_deref().map_or("none".to_owned(), plain);
         text += &format!("sandbox  {sandbox}\n");
         if let Some(opened) = listener.opened.get() {
             let model = listener.model.borrow().as_deref().map_or(String::new(), |it| format!(" · {}", plain(it)));
             text += &format!("session  opened after {}{model}\n", span(opened.as_millis() as u64));
         }
         if !words.is_empty() {
-            text += &format!("said     {words}\n");
+            text += &format!("answer   {words}\n");
         }
         match class {
             None => text + &format!("{name} works · {} tokens · {took}\n", listener.tokens.get()),

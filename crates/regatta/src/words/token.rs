@@ -1,4 +1,4 @@
-//! Words about tokens: who else may come in by the doors, and who asked for what.
+//! The commands `token` and `audit`: access tokens, and the list of requested changes.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -10,6 +10,7 @@ use crate::args::{Audit, ScopeArg, TokenWord};
 use crate::client::Got;
 use crate::out::{Said, ago, plain, table};
 
+/// Runs `regatta token`.
 pub(super) fn token(app: &App, word: TokenWord) -> Said {
     match word {
         TokenWord::Add { name, scope, expires } => {
@@ -27,7 +28,7 @@ pub(super) fn token(app: &App, word: TokenWord) -> Said {
             let got: Got<Vec<TokenView>> = app.call(&Call::TokenList(input::Nothing {}))?;
             app.out.answer("token.list", &got.data, &[], |_| {
                 if got.data.is_empty() {
-                    return "no tokens were given; this machine's own is in the data directory\n".into();
+                    return "no access tokens; this machine's own token is in the data directory\n".into();
                 }
                 let row = |it: &TokenView| {
                     let ends = match (it.expired, it.expires_wall) {
@@ -42,11 +43,12 @@ pub(super) fn token(app: &App, word: TokenWord) -> Said {
         }
         TokenWord::Rm { name } => {
             let _done: Got<String> = app.call(&Call::TokenRm(input::TokenName { name: name.clone() }))?;
-            app.out.answer("token.rm", &name, &[], |_| format!("took {name} away: it opens nothing from now on\n"))
+            app.out.answer("token.rm", &name, &[], |_| format!("removed {name}: the token no longer works\n"))
         }
     }
 }
 
+/// Runs `regatta audit`.
 pub(super) fn audit(app: &App, ask: Audit) -> Said {
     let Audit { after, limit, by, verb, about } = ask;
     let got: Got<Vec<AuditView>> = app.call(&Call::Audit(input::Audit { after, limit, by, verb, about }))?;
@@ -55,7 +57,7 @@ pub(super) fn audit(app: &App, ask: Audit) -> Said {
             let came = match (it.revision, &it.refused) {
                 (Some(revision), _) => format!("done at {revision}"),
                 (None, Some(code)) => format!("refused: {code}"),
-                (None, None) => "hung up".into(),
+                (None, None) => "client disconnected".into(),
             };
             let about = plain(it.about.as_deref().unwrap_or_default());
             let who =

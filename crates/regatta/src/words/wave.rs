@@ -1,4 +1,8 @@
-//! `run --from-wave`: before anything starts, the program that takes the work back must be there.
+//! `run --from-wave`: reads a wave of quests as a plan.
+//!
+//! Each bead of the wave ends with a run of the ratchet command. This module checks that the
+//! command's program exists before anything starts. It also shows the advice of the repository's
+//! own clustering program, if there is one.
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
@@ -14,25 +18,25 @@ use super::App;
 use super::run::{Work, of_plan};
 use super::setup::words_of;
 
-/// Advice on what belongs together, if the repository has such a program.
+/// A program that some repositories have. It advises which beads belong together.
 const CLUSTER: &str = "scripts/bd-cluster.sh";
-/// How long its advice is waited for.
+/// Time limit of the clustering program.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reads a wave, or says at once why it cannot be run.
+/// Reads a wave. Fails before anything starts if the wave or its ratchet command cannot be used.
 pub(super) fn read(app: &App, ask: &Run, file: &Path) -> Result<Work, Failed> {
     let mut command = words_of(ask.ratchet.as_deref().unwrap_or(wave::RATCHET))?;
     let Some(program) = command.first_mut() else {
-        return Err(crate::out::usage("--ratchet names no program", "name one: --ratchet 'ol hero ratchet'"));
+        return Err(crate::out::usage("--ratchet is empty", "name a program: --ratchet 'ol hero ratchet'"));
     };
-    // The daemon has a search path of its own; what was found here is what runs there.
+    // The daemon may have another search path, so it gets the absolute path found here.
     *program = match find(program, std::env::var_os("PATH").as_deref()) {
         Some(path) => path.to_string_lossy().into_owned(),
         None => {
             return Err(failed(
                 "no_such_program",
-                format!("--from-wave needs the program {program}, and it is not on the PATH; nothing was started"),
-                format!("install {program}, name another with --ratchet, or run the tasks as a plan"),
+                format!("--from-wave needs the program {program}, which is not on the PATH; nothing was started"),
+                format!("install {program}, choose another with --ratchet, or run the tasks as a plan"),
             ));
         }
     };
@@ -45,7 +49,7 @@ pub(super) fn read(app: &App, ask: &Run, file: &Path) -> Result<Work, Failed> {
         notes.push(format!("later  [{}] {}{needs}", plain(&it.id), plain(&it.title)));
     }
     if found.completed > 0 {
-        notes.push(format!("{} completed before", found.completed));
+        notes.push(format!("{} already completed", found.completed));
     }
     notes.extend(advice(&top));
     let mut work = of_plan(ask, found.plan);
@@ -53,7 +57,7 @@ pub(super) fn read(app: &App, ask: &Run, file: &Path) -> Result<Work, Failed> {
     Ok(work)
 }
 
-/// The file that a program's name stands for.
+/// Returns the executable file for a program's name or path.
 fn find(program: &str, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     let runs = |it: &PathBuf| it.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
     if program.contains('/') {
@@ -62,7 +66,8 @@ fn find(program: &str, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     std::env::split_paths(path?).filter(|it| it.is_absolute()).map(|it| it.join(program)).find(runs)
 }
 
-/// What the repository's own program advises. It is shown and never applied, and its troubles are not ours.
+/// Returns a line with the advice of the repository's clustering program. The advice is shown but
+/// never applied, and a failure of the program does not stop the run.
 fn advice(top: &Path) -> Option<String> {
     let program = top.join(CLUSTER);
     if !program.is_file() {
@@ -79,7 +84,7 @@ fn advice(top: &Path) -> Option<String> {
     let mut from = child.stdout.take()?;
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
-        // What could be read is shown; advice that breaks off is still advice.
+        // After a read error the text so far is still worth showing.
         let _broken = from.by_ref().take(64 * 1024).read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
@@ -109,12 +114,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_be_run_is_found() {
+    fn find_returns_only_executable_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         std::fs::write(path("ol"), "#!/bin/sh\n").unwrap();
         let search = Some(dir.path().as_os_str());
-        assert_eq!(find("ol", search), None, "it may not be executed");
+        assert_eq!(find("ol", search), None, "the file is not executable");
         std::fs::set_permissions(path("ol"), std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(find("ol", search), Some(path("ol")));
         assert_eq!(find("ol", None), None);

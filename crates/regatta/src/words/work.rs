@@ -1,4 +1,4 @@
-//! Work: `stop`.
+//! The command `stop`.
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -10,6 +10,7 @@ use crate::out::{Failed, Said};
 
 use super::App;
 
+/// Runs `regatta stop`.
 pub(super) fn stop(app: &App, ask: Stop) -> Said {
     let client = app.client()?;
     let got: Got<serde_json::Value> =
@@ -36,7 +37,7 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
         (Some(id), _) if got.data.get("status").and_then(|status| status.as_str()) == Some("completed") => {
             (format!("{verb} the commands that ran after {id} landed"), format!("regatta show {id}"))
         }
-        // The answer is a task where a task or an attempt was named, and a list of missions otherwise.
+        // The answer is a task if a task or an attempt was named, and a list of missions otherwise.
         (Some(id), _) if got.data.get("id").is_some() => {
             let task = got.data.get("id").and_then(|it| it.as_str()).unwrap_or(id);
             (format!("{verb} {id}; its work is kept"), format!("regatta edit {task} --ready"))
@@ -47,12 +48,12 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
             let left = left_alone(&client, &names)?;
             let which = match names[..] {
                 [] => {
-                    return app
-                        .out
-                        .answer("stop", &got.data, &["regatta status".into()], |_| format!("no mission runs{left}\n"));
+                    return app.out.answer("stop", &got.data, &["regatta status".into()], |_| {
+                        format!("no mission is running{left}\n")
+                    });
                 }
-                [_] => "the only mission that runs",
-                _ => "all missions that run",
+                [_] => "the only running mission",
+                _ => "all running missions",
             };
             (format!("{verb} {}, {which}; all work is kept{left}", names.join(" ")), "regatta run --resume".into())
         }
@@ -60,7 +61,8 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
     app.out.answer("stop", &got.data, &[next], |_| format!("{said}\n"))
 }
 
-/// Who still works although every mission was stopped: agents that took their task by themselves.
+/// Returns a line about attempts that still run although every mission was stopped, because their
+/// tasks belong to none.
 fn left_alone(client: &Client, stopped: &[&str]) -> Result<String, Failed> {
     let status: Got<regatta_api::view::StatusView> = client.call(&Call::Status(input::Scope { project: None }))?;
     let at_work = |it: &&TaskView| {
@@ -76,7 +78,7 @@ fn left_alone(client: &Client, stopped: &[&str]) -> Result<String, Failed> {
         .collect();
     let more = if left.len() > named.len() { " …" } else { "" };
     Ok(format!(
-        "\nleft at work, because no mission started it: {}{more}; stop one by its id: regatta stop {}",
+        "\nstill running, because they belong to no mission: {}{more}; to stop one: regatta stop {}",
         named.join(" "),
         first.task.id
     ))

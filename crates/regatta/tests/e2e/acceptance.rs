@@ -221,10 +221,7 @@ fn missing_manifests_are_filled_before_the_start() {
     let ran = world.run(&["run", &path, "--agents", "finder", "--fill-manifests", "--wait", "--timeout", "120s"]);
     assert_eq!(ran.code, 8, "one task is not done: {ran:?}");
     let place = |text: &str| ran.err.find(text).unwrap_or_else(|| panic!("{text}: {}", ran.err));
-    assert!(
-        place("looking for the files of 2 tasks") < place("T1 \"Write what is needed\": found.txt, more/*"),
-        "{ran:?}"
-    );
+    assert!(place("finding the files of 2 tasks") < place("T1 \"Write what is needed\": found.txt, more/*"), "{ran:?}");
     assert!(place("T2 has no files yet: ") < place("plan \"plan\"  3 tasks"), "{ran:?}");
     let shown = |id: &str| world.json(&["show", id]);
     assert_eq!((&shown("T1")["word"], &shown("T1")["files"]), (&json!("landed"), &json!(["found.txt", "more/*"])));

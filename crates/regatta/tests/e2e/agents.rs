@@ -93,7 +93,7 @@ fn a_question_is_answered_and_a_message_reaches_the_agent_after_its_turn() {
     assert_eq!((&item["kind"], &item["choices"]), (&json!("question"), &json!(["red", "blue"])));
     world.refused(&["allow", "Q1"], 2);
     let told = world.ok(&["tell", "T1", "and", "mind", "the", "gap"]);
-    assert!(told.contains("A1 hears it"), "{told}");
+    assert!(told.contains("A1 receives the message"), "{told}");
     world.ok(&["answer", "Q1", "blue"]);
     until_landed(&world);
     assert_eq!(world.read("out.txt"), "asked\ntold\n");
@@ -155,7 +155,7 @@ fn a_pause_keeps_the_session_and_the_attempt() {
     let seen = world.ok(&["takeover", "T1", "--", "cat", "out.txt"]);
     assert!(seen.contains("one"), "{seen}");
     let no = world.run(&["takeover", "T1", "--session"]);
-    assert!(no.err.contains("takes up no session in a terminal"), "{}", no.err);
+    assert!(no.err.contains("cannot continue a session in a terminal"), "{}", no.err);
     assert!(workspace.contains("A1"));
     until_landed(&world);
     assert_eq!(world.read("out.txt"), "one\ntwo\n");
@@ -341,10 +341,10 @@ fn a_run_whose_agents_cannot_start_is_refused() {
     add("here", "true");
     let ran = world.run(&["run", &plan, "--agents", "gone,here"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("cannot be started")).collect();
+    let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("cannot start")).collect();
     assert_eq!(warnings.len(), 1, "one warning for the agent that cannot start: {ran:?}");
     assert!(
-        warnings[0].contains("gone cannot be started") && warnings[0].contains("`no-such-program-here`"),
+        warnings[0].contains("gone cannot start") && warnings[0].contains("`no-such-program-here`"),
         "{ran:?}"
     );
 }

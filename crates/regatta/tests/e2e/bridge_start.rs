@@ -80,12 +80,12 @@ fn an_agent_gets_the_same_sign_in_from_settings_variables_and_commands() {
         let mut command = quay.world.command(&["doctor"]);
         String::from_utf8(command.envs(keys.clone()).output().unwrap().stdout).unwrap()
     };
-    assert!(!doctor(&quay).contains("gets no sign-in"), "{}", doctor(&quay));
+    assert!(!doctor(&quay).contains("is not signed in"), "{}", doctor(&quay));
     let door = crate::http::Door::of(&quay.world.data);
     let bare = json!({ "name": "bare", "runtime": "acp", "command": ["claude-agent-acp"], "max_tasks": 1,
         "profile": { "preset": "claude" } });
     door.ask("agent.add", bare);
-    assert!(doctor(&quay).contains("bare: claude-agent-acp gets no sign-in"), "{}", doctor(&quay));
+    assert!(doctor(&quay).contains("bare: claude-agent-acp is not signed in"), "{}", doctor(&quay));
 }
 
 /// After a crash any command starts a daemon, with the environment of its shell. A bridge whose

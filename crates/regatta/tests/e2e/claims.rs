@@ -23,7 +23,7 @@ fn l1_claims_on_tasks_bind_in_both_directions() {
     assert!(until(LONG, waits), "{}", world.ok(&["why", "T1"]));
     let why = world.ok(&["why", "T1"]);
     assert!(
-        why.contains("regatta claim list") && !why.contains("fewer files"),
+        why.contains("regatta claim list") && !why.contains("list only files"),
         "a smaller manifest would not free the task: {why}"
     );
     assert_eq!(world.json(&["show", "T1"])["status"], "unassigned");

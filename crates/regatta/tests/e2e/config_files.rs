@@ -77,7 +77,7 @@ fn a_broken_settings_file_changes_nothing_and_is_reported() {
     let before = checks(&world);
     save(&world, "[validation\ncommands = [\"false\"]\n");
     let status = world.run(&["status"]);
-    assert!(status.code == 0 && status.out.contains("! the settings of"), "{status:?}");
+    assert!(status.code == 0 && status.out.contains("! the new settings of"), "{status:?}");
     assert!(status.out.contains("regatta.toml"), "{status:?}");
     let faults = world.json(&["status"])["config_faults"].clone();
     assert_eq!(faults.as_array().map(Vec::len), Some(1), "{faults}");
@@ -85,7 +85,7 @@ fn a_broken_settings_file_changes_nothing_and_is_reported() {
     let refused = world.refused(&["run", &plan(&world, "one"), "--agents", "scripted"], 1);
     assert_eq!(refused["code"], "bad_config", "{refused}");
     let added = world.run(&["add", "One", "--files", "one"]);
-    assert!(added.code == 0 && added.err.contains("the settings before it stay in force"), "{added:?}");
+    assert!(added.code == 0 && added.err.contains("the previous settings stay in force"), "{added:?}");
     // An unknown key is reported like a syntax error.
     save(&world, "[validation]\ncomands = [\"true\"]\n");
     assert!(world.ok(&["status"]).contains("comands"), "{}", world.ok(&["status"]));

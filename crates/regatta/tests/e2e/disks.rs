@@ -242,7 +242,7 @@ fn a_read_only_data_directory_gives_an_error_with_a_hint() {
     }
     let ran = world.run(&["doctor"]);
     assert_eq!(ran.code, 1, "{ran:?}");
-    let said = ["read-only", "may not be written", "cannot be written"];
+    let said = ["read-only", "may not be written", "cannot write to"];
     assert!(said.iter().any(|it| ran.out.contains(it)), "{ran:?}");
     seal(false);
     world.ok(&["up"]);

@@ -92,14 +92,14 @@ fn doctor_creates_nothing_and_counts_its_warnings() {
     let nowhere = world.root.join("not/there/yet");
     let output = world.command(&["doctor"]).env("REGATTA_DATA_DIR", &nowhere).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("which the first start makes") && said.contains("none yet"), "{said}");
+    assert!(said.contains("created at the first start") && said.contains("none yet"), "{said}");
     assert!(!world.root.join("not").exists(), "doctor created the data directory: {said}");
     let has_warnings = said.lines().any(|line| line.starts_with('!'));
-    assert_eq!(said.contains("all is well"), !has_warnings && output.status.success(), "{said}");
+    assert_eq!(said.contains("no problems"), !has_warnings && output.status.success(), "{said}");
 
     world.write("README.md", "changed\n");
     world.git(&["add", "-A"]);
     let said = world.run(&["doctor"]).out;
     assert!(said.lines().any(|line| line.starts_with("! repo")), "{said}");
-    assert!(!said.contains("all is well") && said.contains("warning"), "{said}");
+    assert!(!said.contains("no problems") && said.contains("warning"), "{said}");
 }

@@ -72,7 +72,7 @@ fn the_work_of_a_failed_task_is_kept_and_shown_by_diff() {
     let last = last.as_str().unwrap();
     let diff = world.ok(&["diff", "T1"]);
     assert!(
-        diff.contains("+++ b/b.txt") && diff.contains(&format!("this is what {last} left; T1 has failed")),
+        diff.contains("+++ b/b.txt") && diff.contains(&format!("these are the changes of {last}; T1 has failed")),
         "{diff}"
     );
     assert!(world.ok(&["diff", last]).contains("+++ b/b.txt"));

@@ -207,7 +207,7 @@ fn a_conflict_is_taken_over_by_hand_and_landed() {
     for part in ["by a person", &format!("regatta land {task}"), &format!("regatta takeover {task}")] {
         assert!(why.contains(part), "{part}: {why}");
     }
-    assert!(!why.contains("what its agent says"), "{why}");
+    assert!(!why.contains("follow the output of its agent"), "{why}");
     assert!(world.ok(&["status"]).contains("a person works on it"), "{}", world.ok(&["status"]));
     // `takeover` opens the same workspace again until the conflict is settled.
     world.ok(&["takeover", &task, "--", "sh", "-c", "printf 'both\\n' > a.txt"]);
@@ -232,7 +232,7 @@ fn an_undone_task_cannot_be_undone_or_landed_again() {
     let world = world("");
     let task = land(&world, "one.txt", "Write one");
     let said = world.ok(&["undo", &task, "--wait"]);
-    assert!(said.contains(&format!("took {task} back: T2 landed its revert as ")), "{said}");
+    assert!(said.contains(&format!("reverted {task}: T2 landed the revert as ")), "{said}");
     for again in [&["undo", &task][..], &["land", &task]] {
         let refused = world.refused(again, 5);
         assert_eq!(refused["code"], "taken_back", "{refused}");

@@ -149,7 +149,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
         assert!(said["fires"] == false && said["why"].as_str().unwrap().contains(why), "{args:?}: {said}");
     }
     let shown = world.ok(&["hook", "list"]);
-    assert!(shown.contains("not shut in") && shown.contains("10 min at most"), "{shown}");
+    assert!(shown.contains("no sandbox") && shown.contains("10 min at most"), "{shown}");
     world.ok(&["hook", "rm", &hook]);
     send(&world, "shop", "!go in vain");
     assert_eq!(world.json(&["hook", "list"]), json!([]));

@@ -287,9 +287,9 @@ fn up_reports_recovered_work_only_after_an_unclean_stop() {
     let said = world.ok(&["up"]);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("up at "), "{said}");
-    let told = ["recovered after an unclean stop", "  agents  1 was at work and is joined again (zoe)"];
+    let told = ["recovered after an unclean stop", "  agents  1 was working and continues (zoe)"];
     assert_eq!(lines[1..3], told, "{said}");
-    assert_eq!(lines[3..], ["  claims  1 held, each with its full time again", "  tasks   2 open"], "{said}");
+    assert_eq!(lines[3..], ["  claims  1 held, each with its full TTL again", "  tasks   2 open"], "{said}");
     assert_eq!(world.ok(&["up"]).lines().count(), 1, "the daemon was already up");
     // An effect of the recovery may still be in progress at the first stop. The next daemon then
     // recovers it.

@@ -257,7 +257,7 @@ fn missions_can_be_started_paused_resumed_and_cancelled_by_command() {
     assert!(first["lead"]["name"].as_str().unwrap().starts_with("shop-dev/lead-"), "{first}");
     world.json(&["mission", "start", "another"]);
     let list = world.ok(&["mission", "list"]);
-    assert!(list.contains("number 1 in line"), "{list}");
+    assert!(list.contains("queued, position 1"), "{list}");
     let status = world.ok(&["status"]);
     assert!(status.contains("in line for a lead, number 1"), "{status}");
     assert!(

@@ -271,7 +271,7 @@ fn running_work_is_shown_drained_stopped_and_resumed() {
     assert_eq!(world.json(&["stop"]), json!([]), "nothing runs");
     // Without a plan, a terminal and `--yes`, a run does not start tasks that were not named.
     let error = world.refused(&["run", "--agents", "scripted"], 2);
-    assert!(error["message"].as_str().unwrap().contains("1 task that nobody started yet: T1"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("1 task without a mission: T1"), "{error}");
     assert!(error["hint"].as_str().unwrap().contains("regatta run --yes"), "{error}");
     assert_eq!(world.json(&["show", "T1"])["mission"], json!(null));
     let plan = world.plan(

@@ -38,14 +38,14 @@ fn agents_with_the_same_fault_are_one_row_everywhere() {
     let rows: Vec<&str> = doctor.lines().filter(|line| line.contains("broken-")).collect();
     assert!(rows.len() == 1 && rows[0].starts_with('!') && rows[0].contains("4 agents: "), "{doctor}");
     assert!(rows[0].contains("regatta resume broken-1 broken-2 broken-3 broken-4"), "{doctor}");
-    assert!(!doctor.contains("all is well"), "{doctor}");
+    assert!(!doctor.contains("no problems"), "{doctor}");
     for text in [&inbox, &status, &why, &doctor] {
         assert!(!text.contains("bad_config"), "{text}");
     }
 
     world.ok(&["stop", "M1"]);
     let resumed = world.ok(&[&["resume"], &names[..]].concat());
-    assert_eq!(resumed, "broken-1 goes on\nbroken-2 goes on\nbroken-3 goes on\nbroken-4 goes on\n");
+    assert_eq!(resumed, "broken-1 is resumed\nbroken-2 is resumed\nbroken-3 is resumed\nbroken-4 is resumed\n");
     assert!(until(LONG, || world.ok(&["inbox"]) == "nothing needs you\n"), "{}", world.ok(&["inbox"]));
 }
 
@@ -59,7 +59,7 @@ fn errors_about_missing_ids_name_the_right_kind() {
     }
     let agent = world.refused(&["agent", "rm", "ghost"], 1);
     assert!(agent["hint"].as_str().unwrap().starts_with("see them: regatta agent list"), "{agent}");
-    assert_eq!(world.refused(&["compare", "M1"], 2)["message"], "compare takes two missions or more");
+    assert_eq!(world.refused(&["compare", "M1"], 2)["message"], "compare needs at least two missions");
     let set = world.refused(&["config", "set", "landing.review", "human"], 2);
     assert_eq!(set["message"], "landing.review is set in a file, not in the running daemon");
     assert!(set["hint"].as_str().unwrap().starts_with("write review = … under [landing]"), "{set}");
@@ -71,7 +71,7 @@ fn status_notes_a_repository_that_is_not_managed() {
     let world = World::set_up();
     let other = world.root.join("other");
     world.git_in(&world.root, &["init", "-q", "-b", "main", "other"]);
-    let note = "other is not under management; this is every project: regatta init adds it";
+    let note = "other is not under management, so this shows all projects; to add it: regatta init";
     let status = world.ok(&["-C", other.to_str().unwrap(), "status"]);
     assert!(status.contains(note), "{status}");
     assert!(!world.ok(&["status"]).contains("not under management"));
@@ -145,11 +145,11 @@ fn stop_and_retry_print_their_results() {
     );
     world.run(&["run", &plan, "--agents", "scripted", "--wait", "--yes"]);
     let again = world.ok(&["retry", "T1"]);
-    let expected = "T1 stays as it ended; T2 asks for the same work again, and starts with regatta run --yes, or regatta \
-                    assign T2 NAME\n";
+    let expected = "T1 stays as it is, because it has ended; the new task T2 asks for the same work, and starts after \
+                    regatta run --yes or regatta assign T2 NAME\n";
     assert_eq!(again, expected);
     let plan = world.plan("[[task]]\nsubject = \"Wait\"\nfiles = [\"b\"]\nscript = [{ hang = true }]\n");
     world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
     let stopped = world.ok(&["stop"]);
-    assert!(stopped.starts_with("stopped M2, the only mission that runs; all work is kept"), "{stopped}");
+    assert!(stopped.starts_with("stopped M2, the only running mission; all work is kept"), "{stopped}");
 }

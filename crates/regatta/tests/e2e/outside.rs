@@ -97,12 +97,15 @@ fn a_stale_attempt_changes_nothing() {
 #[test]
 fn stop_names_the_tasks_it_leaves_running() {
     let world = World::set_up();
-    assert_eq!(world.ok(&["stop"]), "no mission runs\n");
+    assert_eq!(world.ok(&["stop"]), "no mission is running\n");
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
     poll(&world, "zoe");
     let said = world.ok(&["stop"]);
-    assert!(said.starts_with("no mission runs\nleft at work, because no mission started it: T1 (zoe)"), "{said}");
+    assert!(
+        said.starts_with("no mission is running\nstill running, because they belong to no mission: T1 (zoe)"),
+        "{said}"
+    );
     assert!(said.contains("regatta stop T1"), "{said}");
     assert_eq!(world.json(&["show", "T1"])["word"], "working");
 }

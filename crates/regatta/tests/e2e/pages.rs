@@ -103,7 +103,7 @@ fn the_page_and_the_api_have_the_same_graph() {
     assert_eq!((all["tasks"].as_u64(), all["columns"].as_u64()), (Some(6), Some(6)), "{all}");
     assert_eq!(entity(&look(&door, "graph").1, "graph")["nodes"], all["nodes"]);
     let text = world.ok(&["graph", "t5"]);
-    assert!(text.contains("wave 4") && text.contains("longest way through what is left: T5"), "{text}");
+    assert!(text.contains("wave 4") && text.contains("longest path of open tasks: T5"), "{text}");
     assert_eq!(world.refused(&["graph", "M9"], 1)["code"], "no_such_mission");
     assert_eq!(world.refused(&["graph", "T99"], 1)["code"], "no_such_task");
     assert_eq!(look(&door, "graph.M9").1[0]["p"], json!([]), "nothing to draw");

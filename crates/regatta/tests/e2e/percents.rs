@@ -71,7 +71,7 @@ fn d11_an_unreadable_row_is_reported_and_stops_nothing() {
     assert!(claimed(&world).iter().any(|uri| uri.ends_with("/kept")));
     assert!(!claimed(&world).iter().any(|uri| uri.ends_with("/lost")));
     let status = world.ok(&["status"]);
-    assert!(status.contains("the store cannot read row") && status.contains("of its table claims"), "{status}");
+    assert!(status.contains("! row ") && status.contains("of table claims in the store is unreadable"), "{status}");
     assert_eq!(world.json(&["status"])["unreadable"][0]["table"], "claims");
     let doctor = world.run(&["doctor"]);
     assert!(doctor.code == 1 && doctor.out.contains("of its table claims cannot be read"), "{doctor:?}");

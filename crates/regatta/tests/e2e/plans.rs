@@ -25,7 +25,7 @@ fn plan_check_reports_every_fault_with_its_place_and_creates_nothing() {
     ] {
         assert!(ran.out.contains(&line), "{line} in {}", ran.out);
     }
-    assert!(ran.out.ends_with(": 3 mistakes; nothing was created\n"), "{}", ran.out);
+    assert!(ran.out.ends_with(": 3 errors; nothing was created\n"), "{}", ran.out);
     let (found, ran) = world.answer(&["plan", "check", &path]);
     assert_eq!(ran.code, 2);
     let places: Vec<(&Value, &Value)> =

@@ -155,7 +155,7 @@ fn a_scope_escape_that_the_result_hides_is_found() {
     assert!(kept.contains("+++ b/secret/b.txt") && kept.contains("+++ b/a.txt"), "{kept}");
     assert_eq!(world.json(&["diff", "T1"])["left_out"], json!(["secret/b.txt"]));
     let shown = world.ok(&["show", "T1"]);
-    assert!(shown.contains("left out of the work, and kept in A1: regatta diff A1"), "{shown}");
+    assert!(shown.contains("left out of the landed work, but kept in A1: regatta diff A1"), "{shown}");
     let landed = world.ok(&["land", "T1"]);
     assert!(landed.contains(note), "{landed}");
     let escapes = world.json(&["scope"]);

@@ -20,7 +20,7 @@ fn with_library() -> World {
     world.write("test.sh", "#!/bin/sh\nset -e\ncat lib/inner\n");
     world.commit("Use the library");
     let said = world.ok(&["init", "--yes"]);
-    assert!(said.contains("submodules: brought into workspaces and validation, from your copies: lib"), "{said}");
+    assert!(said.contains("submodules: copied into workspaces and validation from your checkout: lib"), "{said}");
     world.commit("Use regatta");
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     world
@@ -107,7 +107,7 @@ fn a_missing_submodule_commit_needs_a_person_and_an_unused_submodule_does_not() 
     world.write("test.sh", "#!/bin/sh\n");
     world.git(&["commit", "-q", "-m", "No need for it", "test.sh"]);
     let doctor = world.run(&["doctor", "--json"]).out;
-    assert!(doctor.contains("so they are empty in workspaces and validation: lib"), "{doctor}");
+    assert!(doctor.contains("so empty in workspaces and validation: lib"), "{doctor}");
     assert!(world.ok(&["init", "--yes"]).contains("git submodule update --init --recursive"));
     let task = begin(&world, 2, "out.txt", "ls lib > out.txt; echo hello >> out.txt");
     until_word(&world, &task, "landed");
@@ -122,6 +122,6 @@ fn init_and_doctor_report_that_lfs_content_is_not_copied() {
     world.commit("Store pictures with LFS");
     for words in [&["init", "--yes"][..], &["doctor", "--json"]] {
         let said = world.run(words).out;
-        assert!(said.contains("LFS content is not brought along"), "{words:?}: {said}");
+        assert!(said.contains("LFS content is not copied"), "{words:?}: {said}");
     }
 }

@@ -178,12 +178,14 @@ fn inbox_items_are_answered_by_digit_keys_only() {
     let walk = format!("{} inbox -i; echo before the screen", env!("CARGO_BIN_EXE_regatta"));
     tmux.enters(&walk);
     let card = tmux.waits_for("s skip   q quit");
-    for text in ["Q1 question  T1 scripted", "Keep the old flag?", "1 keep   2 remove   3 reply in words   4 decline"] {
+    for text in
+        ["Q1 question  T1 scripted", "Keep the old flag?", "1 keep   2 remove   3 reply with a text   4 decline"]
+    {
         assert!(card.contains(text), "{text:?}:\n{card}");
     }
     tmux.presses("Enter");
     tmux.types("x");
-    tmux.waits_for("a digit answers");
+    tmux.waits_for("press a digit to answer");
     tmux.types("s");
     tmux.waits_for("1 skipped: regatta inbox");
     assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "the question must still be open");

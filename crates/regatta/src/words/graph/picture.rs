@@ -1,8 +1,11 @@
-//! A graph in a terminal: a line of text for each row of the layout, and lines from the left to the right.
+//! Draws a graph in a terminal: one line of text for each row of the layout, with edges from left
+//! to right.
 //!
-//! Between two columns of boxes runs a gutter. Those on its left that lead to the same boxes on its right share one bus:
-//! their lines meet in a vertical and leave it together. A line that would run into another one's, and so seem to be
-//! part of it, takes the free line below its own; then every row has two. Where two cross, the vertical is on top.
+//! Between two columns of boxes is a gutter for the edges. Boxes on its left that lead to the same
+//! boxes on its right share one bus: their edges meet in one vertical line and leave it together.
+//! Two buses must not share a stretch of a line, because they would look like one. If that cannot
+//! be avoided, a bus uses a free line below its boxes, and then every row has two lines. Where two
+//! lines cross, the vertical one is on top.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +13,7 @@ use regatta_api::view::{GraphView, NodeView};
 
 use crate::out::{Out, cut, head, line, width};
 
-/// How wide a box gets at most, and how much of a subject is worth showing.
+/// The maximum width of a box, and the minimum width of a subject that is worth showing.
 const WIDEST: usize = 34;
 const LEAST_SUBJECT: usize = 4;
 
@@ -19,16 +22,16 @@ const DOWN: u8 = 2;
 const LEFT: u8 = 4;
 const RIGHT: u8 = 8;
 
-/// One or several on the left that lead to the same on the right.
+/// The edges from one or several boxes on the left to the same boxes on the right.
 struct Bus {
-    /// Rows, in order.
+    /// The rows of the boxes on the left, in order.
     from: Vec<u32>,
     to: BTreeSet<u32>,
-    /// Which row leads to which on the longest way.
+    /// The edges on the longest path, as pairs of rows.
     heavy: Vec<(u32, u32)>,
-    /// It leaves by the free line below its boxes.
+    /// True if the bus leaves on the free line below its boxes.
     below: bool,
-    /// Where its vertical runs; none if it goes straight on.
+    /// The track of its vertical line; `None` if the bus is one straight line.
     track: Option<usize>,
 }
 
@@ -45,26 +48,26 @@ impl Bus {
         self.heavy.iter().any(|it| it.1 == row)
     }
 
-    /// From which row to which its vertical reaches.
+    /// Returns the first and the last row of the vertical line.
     fn span(&self) -> (u32, u32) {
         let all = || self.from.iter().chain(&self.to).copied();
         (all().min().unwrap_or(0), all().max().unwrap_or(0) + u32::from(self.below))
     }
 }
 
-/// What is at one place of the picture.
+/// The lines at one position of the picture.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     arms: u8,
     heavy: bool,
-    /// The bus it belongs to.
+    /// The bus to which the lines belong.
     of: usize,
 }
 
-/// Draws a graph no wider than that; nothing if it cannot be.
+/// Draws a graph that is at most `room` wide. Returns `None` if it does not fit.
 pub(super) fn picture(out: &Out, it: &GraphView, room: usize) -> Option<String> {
     let mut gutters: Vec<Vec<Bus>> = (1..it.columns).map(|right| buses(it, right)).collect();
-    let below: Vec<bool> = gutters.iter_mut().map(|it| lay(it)).collect(); // all of them are laid
+    let below: Vec<bool> = gutters.iter_mut().map(|it| lay(it)).collect(); // `any` would stop early
     let below = below.contains(&true);
     let step = if below { 2 } else { 1 };
     let wide: Vec<usize> = gutters.iter().map(|it| gutter_width(it)).collect();
@@ -84,7 +87,8 @@ pub(super) fn picture(out: &Out, it: &GraphView, room: usize) -> Option<String> 
             of += 1;
             sheet.draw(bus, gutter, of);
             for row in &bus.from {
-                // From the end of its text on; what only passes goes through where a box would be.
+                // The line starts after the box's text. An edge that only passes this column runs
+                // through the box's place.
                 let text = at.get(&(column, *row)).map_or(0, |it| width(&cells[*it]) + 1);
                 sheet.across(row * step, start + text..gutter.0 + 1, bus.leaves_heavy(*row), of);
             }
@@ -116,7 +120,8 @@ pub(super) fn picture(out: &Out, it: &GraphView, room: usize) -> Option<String> 
     Some(text.trim_end().to_owned() + "\n")
 }
 
-/// `✓ T1`, or only the sign of those that are folded.
+/// Returns a box's sign and id, such as `✓ T1`, or only the sign if the box stands for several
+/// tasks.
 fn name(out: &Out, it: &NodeView) -> String {
     match it.tasks[..] {
         [one] => format!("{} {one}", out.look(&it.word).0),
@@ -124,7 +129,7 @@ fn name(out: &Out, it: &NodeView) -> String {
     }
 }
 
-/// The text of a box, as much as fits.
+/// Returns the text of a box, cut to its width.
 fn shown(it: &NodeView, (name, label): &(String, String), boxes: &[usize]) -> String {
     let left = boxes[it.column as usize].saturating_sub(width(name) + 1);
     let worth = it.tasks.len() > 1 || width(label).min(LEAST_SUBJECT) <= left;
@@ -132,7 +137,8 @@ fn shown(it: &NodeView, (name, label): &(String, String), boxes: &[usize]) -> St
     format!("{name} {label}").trim_end().to_owned()
 }
 
-/// The same in colours: its sign and its number in those of its state, all of it bold on the longest way.
+/// Returns the text of a box in colours: sign and id in the colour of the state, everything bold on
+/// the longest path.
 fn painted(out: &Out, it: &NodeView, text: &str, name: usize) -> String {
     let name = head(text, name);
     let (bold, rest) = (if it.critical { "1;" } else { "" }, &text[name.len()..]);
@@ -140,7 +146,7 @@ fn painted(out: &Out, it: &NodeView, text: &str, name: usize) -> String {
     out.paint(&name, &format!("{bold}{}", out.look(&it.word).1)) + &rest
 }
 
-/// `wave 1`, or only the number where that is all that fits.
+/// Returns the line of headings: `wave 1`, or only the number in a narrow column.
 fn heads(out: &Out, starts: &[usize], boxes: &[usize]) -> String {
     let mut text = String::new();
     for (nth, wide) in boxes.iter().enumerate() {
@@ -151,14 +157,15 @@ fn heads(out: &Out, starts: &[usize], boxes: &[usize]) -> String {
     out.paint(&text, "2") + "\n"
 }
 
-/// How wide the boxes of each column are: as wide as they like, then as much narrower as they must be.
+/// Returns the width of each column's boxes: their preferred widths, reduced until the picture
+/// fits.
 fn box_widths(it: &GraphView, texts: &[(String, String)], room: usize) -> Option<Vec<usize>> {
     let (mut least, mut like) = (vec![2; it.columns as usize], vec![2; it.columns as usize]);
     for (node, (name, label)) in it.nodes.iter().zip(texts) {
         let at = node.column as usize;
         let whole = width(name) + 1 + width(label);
         like[at] = like[at].max(whole.min(WIDEST));
-        // What is folded has no other name.
+        // A box for several tasks has no id, so its label must stay.
         least[at] = least[at].max(if node.tasks.len() > 1 { whole.min(WIDEST) } else { width(name) });
     }
     while like.iter().sum::<usize>() > room {
@@ -169,7 +176,7 @@ fn box_widths(it: &GraphView, texts: &[(String, String)], room: usize) -> Option
     Some(like)
 }
 
-/// Who leads where, between a column and the one before it.
+/// Returns the buses between column `right` and the column before it.
 fn buses(it: &GraphView, right: u32) -> Vec<Bus> {
     let mut links: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     let mut heavy = BTreeSet::new();
@@ -192,8 +199,9 @@ fn buses(it: &GraphView, right: u32) -> Vec<Bus> {
     all
 }
 
-/// Gives each bus a place for its vertical. One that leaves a row by which another comes in must turn off before that
-/// one does; where that goes round in circles, somebody leaves by the free line below. Whether somebody does.
+/// Assigns each bus a track for its vertical line. A bus that leaves on a row on which another bus
+/// arrives must turn first. If that requirement is circular, one bus uses the free line below.
+/// Returns true if a bus uses the free line.
 fn lay(buses: &mut [Bus]) -> bool {
     let waits = |buses: &[Bus], at: usize, done: &[bool]| {
         (0..buses.len()).any(|other| other != at && !done[other] && before(&buses[other], &buses[at]))
@@ -203,7 +211,7 @@ fn lay(buses: &mut [Bus]) -> bool {
     while done.contains(&false) {
         let open = || (0..buses.len()).filter(|it| !done[*it]);
         let Some(next) = open().find(|it| !waits(buses, *it, &done)) else {
-            // The one in whose way most others are.
+            // Pick the bus that blocks most others.
             let ways = |at: usize| open().filter(|other| *other != at && before(&buses[at], &buses[*other])).count();
             let first = open().filter(|it| !buses[*it].below).max_by_key(|it| (ways(*it), usize::MAX - it));
             match first {
@@ -225,27 +233,29 @@ fn lay(buses: &mut [Bus]) -> bool {
     buses.iter().any(|it| it.below)
 }
 
-/// Whether one must turn off before another does: it leaves a row by which the other comes in.
+/// Returns true if `one` must turn before `other`, because it leaves on a row on which the other
+/// one arrives.
 fn before(one: &Bus, other: &Bus) -> bool {
     !one.below && !one.straight() && one.from.iter().any(|it| other.to.contains(it))
 }
 
-/// A place before, two for each track, an arrow and a space; or only the space between two boxes.
+/// Returns a gutter's width: one space, two per track, an arrow and a space; or two spaces if it
+/// has no edges.
 fn gutter_width(buses: &[Bus]) -> usize {
     let tracks = buses.iter().filter_map(|it| it.track).max().map_or(0, |it| it + 1);
     if buses.is_empty() { 2 } else { 4 + 2 * tracks }
 }
 
-/// The lines of a picture.
+/// The lines and arrows of a picture, by position.
 struct Sheet {
-    /// How many lines of text a row has.
+    /// The number of text lines per row.
     step: u32,
     marks: BTreeMap<(u32, usize), Mark>,
     arrows: BTreeSet<(u32, usize)>,
 }
 
 impl Sheet {
-    /// Adds arms at a place. Of two that are not of one bus, the one that has a vertical is seen.
+    /// Adds arms at a position. If two buses cross there, the vertical line stays visible.
     fn put(&mut self, at: (u32, usize), arms: u8, heavy: bool, of: usize) {
         let mark = self.marks.entry(at).or_insert(Mark { arms: 0, heavy: false, of });
         let upright = |arms: u8| arms & (UP | DOWN) != 0;
@@ -260,7 +270,7 @@ impl Sheet {
         xs.for_each(|x| self.put((y, x), LEFT | RIGHT, heavy, of));
     }
 
-    /// Draws a bus into its gutter: from behind the boxes on the left to before the arrows on the right.
+    /// Draws a bus into its gutter, from the boxes on the left to the arrows on the right.
     fn draw(&mut self, bus: &Bus, (start, end): (usize, usize), of: usize) {
         let (step, first, last) = (self.step, start + 1, end - 2);
         let Some(track) = bus.track else {
@@ -295,7 +305,7 @@ impl Sheet {
         }
     }
 
-    /// A stretch of a line of the picture.
+    /// Returns a stretch of one text line of the picture.
     fn text(&self, out: &Out, y: u32, xs: std::ops::Range<usize>) -> String {
         let (mut text, mut run, mut was) = (String::new(), String::new(), false);
         for x in xs {

@@ -1,4 +1,5 @@
-//! A question that is a form: each field is asked for by itself, and all of it is shown before it is sent.
+//! Questions of agents that are forms. The terminal asks for each field, and shows the whole answer
+//! before sending it.
 
 use regatta_api::view::InboxView;
 use serde_json::{Map, Number, Value};
@@ -7,7 +8,7 @@ use crate::out::{Failed, plain};
 
 use super::super::App;
 
-/// Asks for each field of a form. Gives the answer as the text it is sent as; nothing when somebody thought better.
+/// Asks for each field of a form. Returns the answer as JSON text, or `None` if the person gave up.
 pub(super) fn fill(
     app: &App,
     it: &InboxView,
@@ -15,14 +16,16 @@ pub(super) fn fill(
     ask: &mut dyn FnMut(&str) -> Result<Option<String>, Failed>,
 ) -> Result<Option<String>, Failed> {
     let agent = it.agent.as_ref().map_or("an agent".into(), ToString::to_string);
-    app.out.print(&format!("  {agent} asks for this; an empty line leaves a field out\n"))?;
+    app.out.print(&format!("  {agent} asks for these fields; an empty line skips a field\n"))?;
     let mut filled = Map::new();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let needed = schema["required"].as_array().is_some_and(|all| all.iter().any(|it| it == name.as_str()));
         loop {
             match (ask(&prompt(name, field, needed))?, needed) {
                 (None, true) => {
-                    let Some(again) = ask("it is needed; empty again gives up, anything else asks again: ")? else {
+                    let Some(again) =
+                        ask("this field is required; press Enter to give up, or type anything to try again: ")?
+                    else {
                         return Ok(None);
                     };
                     drop(again);
@@ -44,6 +47,7 @@ pub(super) fn fill(
     Ok(sent.then_some(text))
 }
 
+/// Returns the prompt for a field. A star marks a required field.
 fn prompt(name: &str, field: &Value, needed: bool) -> String {
     let title = field["title"].as_str().unwrap_or(name);
     let says = field["description"].as_str().map_or(String::new(), |it| format!(" ({it})"));
@@ -56,22 +60,22 @@ fn prompt(name: &str, field: &Value, needed: bool) -> String {
     plain(&format!("{title}{says} [{kind}]{}: ", if needed { " *" } else { "" }))
 }
 
-/// What was typed, as the field wants it; why it cannot be that.
+/// Converts the typed text to the type of a field. The error says what is wrong.
 fn value(field: &Value, text: &str) -> Result<Value, String> {
     if let Some(all) = field["enum"].as_array() {
         let found = all.iter().find(|it| it.as_str() == Some(text));
-        return found.cloned().ok_or_else(|| "it is none of those".into());
+        return found.cloned().ok_or_else(|| "choose one of the listed values".into());
     }
     match field["type"].as_str() {
-        Some("integer") => text.parse::<i64>().map(Value::from).map_err(|_| "that is no whole number".into()),
+        Some("integer") => text.parse::<i64>().map(Value::from).map_err(|_| "write a whole number".into()),
         Some("number") => {
             let number = text.parse::<f64>().ok().and_then(Number::from_f64);
-            number.map(Value::Number).ok_or_else(|| "that is no number".into())
+            number.map(Value::Number).ok_or_else(|| "write a number".into())
         }
         Some("boolean") => match text.to_ascii_lowercase().as_str() {
             "y" | "yes" | "true" => Ok(Value::Bool(true)),
             "n" | "no" | "false" => Ok(Value::Bool(false)),
-            _ => Err("say yes or no".into()),
+            _ => Err("write yes or no".into()),
         },
         _ => Ok(Value::String(text.to_owned())),
     }
@@ -83,18 +87,18 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_typed_becomes_what_the_field_wants() {
+    fn typed_text_is_converted_to_the_type_of_the_field() {
         let cases = [
             (json!({ "type": "integer" }), "7", Ok(json!(7))),
-            (json!({ "type": "integer" }), "seven", Err("that is no whole number".to_owned())),
+            (json!({ "type": "integer" }), "seven", Err("write a whole number".to_owned())),
             (json!({ "type": "number" }), "0.5", Ok(json!(0.5))),
-            (json!({ "type": "number" }), "NaN", Err("that is no number".to_owned())),
+            (json!({ "type": "number" }), "NaN", Err("write a number".to_owned())),
             (json!({ "type": "boolean" }), "yes", Ok(json!(true))),
             (json!({ "type": "boolean" }), "No", Ok(json!(false))),
-            (json!({ "type": "boolean" }), "1", Err("say yes or no".to_owned())),
+            (json!({ "type": "boolean" }), "1", Err("write yes or no".to_owned())),
             (json!({ "type": "string" }), "7", Ok(json!("7"))),
             (json!({ "type": "string", "enum": ["a", "b"] }), "b", Ok(json!("b"))),
-            (json!({ "type": "string", "enum": ["a", "b"] }), "c", Err("it is none of those".to_owned())),
+            (json!({ "type": "string", "enum": ["a", "b"] }), "c", Err("choose one of the listed values".to_owned())),
             (json!({}), "words", Ok(json!("words"))),
         ];
         for (field, text, wanted) in cases {

@@ -1,5 +1,6 @@
-//! `inbox -i`: one item at a time, a key for each choice. No key that is hit by accident decides anything: only a
-//! digit does.
+//! `inbox --interactive`: shows one item at a time, with a key for each choice.
+//!
+//! Only digits decide, so that Enter or a letter pressed by accident changes nothing.
 
 use std::io::{IsTerminal, Write};
 
@@ -20,21 +21,21 @@ use super::super::App;
 use super::super::decide::decide;
 use super::{choose, form, items};
 
-/// How long `z` puts something off.
+/// Time for which `z` snoozes an item.
 const LATER_MS: u64 = 3_600_000;
 
-/// What a digit does.
+/// The effect of a digit.
 enum Pick {
     Say(Answer, Reach),
-    /// Words are asked for first.
+    /// Ask for a text, then send it.
     Reply,
-    /// A form is asked for first.
+    /// Ask for the fields of a form, then send them.
     Form(serde_json::Value),
-    /// One of the item's own ways.
+    /// Make the call of the item's choice with this index.
     Way(usize),
 }
 
-/// What may be said to an item, in the order of its digits.
+/// Returns the choices of an item, in the order of their digits.
 fn picks(it: &InboxView) -> Vec<(String, Pick)> {
     let allow = |reach| Pick::Say(Answer::Allow, reach);
     match it.ask.as_ref().map(|it| &it.want) {
@@ -50,7 +51,7 @@ fn picks(it: &InboxView) -> Vec<(String, Pick)> {
             let form = schema.as_deref().and_then(|it| serde_json::from_str(it).ok()).filter(|_| choices.is_empty());
             match form {
                 Some(form) => all.push(("fill in the form".into(), Pick::Form(form))),
-                None => all.push(("reply in words".into(), Pick::Reply)),
+                None => all.push(("reply with a text".into(), Pick::Reply)),
             }
             all.push(("decline".into(), Pick::Say(Answer::Deny { words: None }, Reach::Once)));
             all
@@ -59,12 +60,12 @@ fn picks(it: &InboxView) -> Vec<(String, Pick)> {
     }
 }
 
-/// Goes through what needs somebody, one after the other.
+/// Shows the items that need a person, one after the other, until none is left or the person quits.
 pub(super) fn walk(app: &App) -> Said {
     if app.out.json || !out::watched() || !std::io::stdin().is_terminal() {
         return Err(usage(
-            "regatta inbox -i asks at a terminal, and this is none",
-            "list it with regatta inbox; answer with regatta answer ID CHOICE, regatta allow ID, regatta deny ID",
+            "regatta inbox -i needs a terminal",
+            "list the inbox: regatta inbox; answer: regatta answer ID CHOICE, regatta allow ID or regatta deny ID",
         ));
     }
     let client = app.client()?;
@@ -83,7 +84,8 @@ pub(super) fn walk(app: &App) -> Said {
         match key()? {
             Key::Digit(nth) => {
                 let answered = pick(app, &client, it, (nth, alike > 1));
-                // Somebody else was faster, or it cannot be: that is said, and the next one is asked.
+                // Another person may have answered first. The error is printed, and the next item
+                // follows.
                 if let Err(Failed::Problem(problem)) = answered {
                     app.out.print(&format!("{}\n  {}\n", plain(&problem.message), plain(&problem.hint)))?;
                 }
@@ -102,25 +104,25 @@ pub(super) fn walk(app: &App) -> Said {
             }
             Key::Letter(letter @ ('d' | 'D')) => match it.task {
                 Some(id) => told(app, super::super::diff::diff(app, &whole(id, letter == 'd')))?,
-                None => app.out.print("it is about no task\n")?,
+                None => app.out.print("this item has no task\n")?,
             },
             Key::Letter('w') => match it.task {
                 Some(task) => told(app, super::super::see::why(app, &task.to_string()))?,
                 None => app.out.print(&format!("{}\n", plain(&it.why)))?,
             },
             Key::Letter('q') => return Ok(()),
-            Key::Letter(_) => app.out.print("a digit answers; s skips, q leaves\n")?,
+            Key::Letter(_) => app.out.print("press a digit to answer, s to skip, q to quit\n")?,
             Key::Gone => return Err(Failed::Code(130)),
         }
     }
 }
 
-/// The whole change of a task, or only how much it is.
+/// Returns the arguments that show a task's changes, or only their numbers of lines.
 fn whole(id: TaskId, stat: bool) -> args::Diff {
     args::Diff { id: id.to_string(), since_review: false, stat, tool: None, no_pager: false }
 }
 
-/// Goes on after something could not be shown, and says why.
+/// Prints an error of a command and continues.
 fn told(app: &App, it: Said) -> Said {
     match it {
         Err(Failed::Problem(problem)) => app.out.print(&format!("{}\n", plain(&problem.message))),
@@ -128,13 +130,13 @@ fn told(app: &App, it: Said) -> Said {
     }
 }
 
-/// An item in a few lines: who, what, why, and the keys.
+/// Draws an item: task, agent, subject, reason and keys.
 fn card(it: &InboxView, alike: usize, left: usize) -> String {
     let task = it.task.map(|it| it.to_string()).filter(|task| *task != it.id);
     let who = [task, it.agent.as_ref().map(ToString::to_string)];
     let who: Vec<String> = who.into_iter().flatten().collect();
     let mut text = format!("\n{} {}  {}  {} ago  ({left} left)\n", it.id, it.kind, who.join(" "), ago(it.since_wall));
-    let many = if alike > 1 { format!(" × {alike}, answered at once") } else { String::new() };
+    let many = if alike > 1 { format!(" × {alike}, one answer for all") } else { String::new() };
     for line in it.subject.lines().take(12) {
         text += &format!("  {}\n", plain(line));
     }
@@ -150,11 +152,12 @@ fn card(it: &InboxView, alike: usize, left: usize) -> String {
     text + &format!("  {diff}w why   z in an hour   s skip   q quit\n")
 }
 
+/// Makes the choice that belongs to a digit, after asking for a text or a form if it needs one.
 fn pick(app: &App, client: &Client, it: &InboxView, (nth, alike): (usize, bool)) -> Said {
     let Some((_, pick)) = picks(it).into_iter().nth(nth) else {
-        return app.out.print("there is no such choice\n");
+        return app.out.print("there is no choice with this number\n");
     };
-    let id = || it.id.parse().map_err(|_| failed("bug", "an agent's request has no number", "please report this"));
+    let id = || it.id.parse().map_err(|_| failed("bug", "an agent's request has no id", "please report this"));
     match pick {
         Pick::Way(nth) => {
             let Some(way) = it.ways.get(nth) else { return Ok(()) };
@@ -165,7 +168,7 @@ fn pick(app: &App, client: &Client, it: &InboxView, (nth, alike): (usize, bool))
                 },
                 None => None,
             };
-            let item = it.id.parse().map_err(|_| failed("bug", "an item has no name", "please report this"))?;
+            let item = it.id.parse().map_err(|_| failed("bug", "an item has no id", "please report this"))?;
             choose(app, client, &item, (way, said))
         }
         Pick::Say(answer, reach) => decide(app, "answer", (id()?, alike), answer, reach),
@@ -180,13 +183,15 @@ fn pick(app: &App, client: &Client, it: &InboxView, (nth, alike): (usize, bool))
     }
 }
 
-/// A line of words; nothing when none were said.
+/// Asks for a line of text. Returns `None` for an empty line.
 fn line(prompt: &str) -> Result<Option<String>, Failed> {
     let mut stdout = std::io::stdout();
     let asked = write!(stdout, "  {prompt}").and_then(|()| stdout.flush());
-    asked.map_err(|it| failed("io", it.to_string(), "look at the terminal"))?;
+    asked.map_err(|it| failed("io", it.to_string(), "run the command in a terminal"))?;
     let mut text = String::new();
-    std::io::stdin().read_line(&mut text).map_err(|it| failed("io", it.to_string(), "look at the terminal"))?;
+    std::io::stdin()
+        .read_line(&mut text)
+        .map_err(|it| failed("io", it.to_string(), "run the command in a terminal"))?;
     let text = text.trim().to_owned();
     Ok((!text.is_empty()).then_some(text))
 }
@@ -195,13 +200,15 @@ enum Key {
     /// Counting from 0.
     Digit(usize),
     Letter(char),
-    /// Ctrl-C, Ctrl-D, or there is no terminal any more.
+    /// Ctrl-C or Ctrl-D.
     Gone,
 }
 
-/// The next key that says something. The terminal is as usual again afterwards.
+/// Waits for a digit or a letter. The terminal is in raw mode only during the wait.
 fn key() -> Result<Key, Failed> {
-    let bad = |it: std::io::Error| failed("io", format!("the terminal cannot be read: {it}"), "regatta inbox lists it");
+    let bad = |it: std::io::Error| {
+        failed("io", format!("could not read the terminal: {it}"), "list the inbox instead: regatta inbox")
+    };
     terminal::enable_raw_mode().map_err(bad)?;
     let read = loop {
         match event::read() {
@@ -212,7 +219,7 @@ fn key() -> Result<Key, Failed> {
                     Some(digit) => break Ok(Key::Digit(digit as usize - 1)),
                     None => break Ok(Key::Letter(it)),
                 },
-                // Enter and Escape decide nothing.
+                // Enter, Escape and other keys do nothing.
                 _ => {}
             },
             Ok(_) => {}
