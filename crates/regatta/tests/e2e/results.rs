@@ -185,7 +185,7 @@ fn a_run_and_the_next_attempt_are_told_what_was_left_out() {
     assert_eq!(ran.code, 3, "it waits for a review: {ran:?}");
     let said = format!("{}{}", ran.out, ran.err);
     assert!(
-        said.contains("secret/b.txt") && said.contains("left out of its work, and kept: regatta diff A1"),
+        said.contains("secret/b.txt") && said.contains("left out of its work but kept: regatta diff A1"),
         "{said}"
     );
     world.ok(&["revise", "T1", "say more"]);
