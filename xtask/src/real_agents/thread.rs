@@ -1,5 +1,6 @@
-//! A thread in Slack with two real agents: one works, the other looks at that work, and Regatta is killed in the middle of
-//! a turn. Slack is its double, the models are scripted; a row is one pair, a column is one step, in order.
+//! A Slack thread with two real agents: one works, the other reviews the work, and Regatta is
+//! killed during a turn. Slack is a double and the models are scripted. A row is one pair of
+//! programs; a column is one step, in order.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -20,28 +21,30 @@ use super::install::Installed;
 use super::programs::{Asks, Program, Row, row};
 use super::table::Table;
 
-/// For an answer to be in the thread, with the slowest program on a busy machine.
+/// The time for an answer to appear in the thread, with the slowest program on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How much faster than Slack's the double's clock runs.
 const FASTER: f64 = 20.0;
 
-/// Who works, and who looks.
+/// The agent that works. [`LOOKS`] is the agent that reviews.
 const WORKS: &str = "claude";
 const LOOKS: &str = "codex";
 
-/// The pairs, by their presets: who works, who looks.
+/// The pairs, by preset: the working agent and the reviewing agent.
 const PAIRS: [(&str, &str); 2] = [("claude-native", "codex-native"), ("opencode", "gemini")];
 
-/// What the table is about.
-const ABOUT: &str = "Ann speaks in a channel of a Slack workspace, a double that counts and punishes, in which two agents \
-    are, each an app of its own. Fix: she asks the first; its work is a commit on a branch of its own, and its answer is \
-    one message in the thread. Review: she asks the second in the same thread; it looks at that very commit, in a session \
-    of its own, and leaves no work. Nobody: with two agents in the thread, what names nobody is for nobody. Kill: the \
-    first is asked again, and Regatta is killed with -9 while its model is in the middle of a sentence; the same process \
-    goes on, its model has what was said before in its session and is not asked twice, the work is on the same branch, \
-    and nothing is posted twice. End: nothing of it runs (P3), no key is in the data directory (S4), and Slack was given \
-    nothing to punish.";
+/// The text above the table.
+const ABOUT: &str = "Ann writes in a channel of a Slack workspace with two agents, each an app of its own. The \
+    workspace is a strict double that records violations. Fix: she asks the first agent; its \
+    work is a commit on a branch of its own, and its answer is one message in the thread. \
+    Review: she asks the second agent in the same thread; it reads that commit in a session of \
+    its own and changes nothing. Nobody: a message that names no agent is ignored, because the \
+    thread has two agents. Kill: the first agent is asked again, and Regatta is killed with -9 \
+    in the middle of the model's answer; the same process continues, its session has the earlier \
+    messages, the model is not called twice, the work is on the same branch, and nothing is \
+    posted twice. End: no process is left (P3), no key is in the data directory (S4), and the \
+    double recorded no violation.";
 
 type Step = fn(&World<'_>) -> anyhow::Result<()>;
 
@@ -53,12 +56,12 @@ const STEPS: [(&str, Step); 5] = [
     ("end", well_behaved),
 ];
 
-/// The programs that are needed.
+/// Returns the required programs.
 pub(crate) fn programs() -> Vec<&'static Program> {
     PAIRS.iter().flat_map(|it| [row(it.0).program, row(it.1).program]).collect()
 }
 
-/// Has the conversation with each pair.
+/// Runs the conversation with each pair.
 pub(crate) fn table(
     installed: &Installed,
     account: Account,
@@ -86,7 +89,7 @@ pub(crate) fn table(
     Ok(table)
 }
 
-/// One conversation. Whatever happens, nothing of it runs on.
+/// Runs one conversation. All its processes end with it.
 fn life(bench: &Bench<'_>, works: Row, looks: Row) -> Vec<Cell> {
     let world = match World::new(bench, works, looks) {
         Ok(world) => world,
@@ -99,16 +102,16 @@ fn life(bench: &Bench<'_>, works: Row, looks: Row) -> Vec<Cell> {
     desk::life(&steps, || world.end(&marks, Duration::ZERO), (bench, &of))
 }
 
-/// A workspace of Slack's, and a managed repository whose agents are in it.
+/// A Slack workspace, and a managed repository with two agents in it.
 struct World<'a> {
     desk: Desk<'a>,
     run: Run,
     slack: Slack,
-    /// What the double lives in.
+    /// The runtime of the double.
     _runtime: Runtime,
     works: App,
     looks: App,
-    /// The thread's first message.
+    /// The first message of the thread.
     root: std::cell::RefCell<String>,
 }
 
@@ -159,19 +162,19 @@ impl<'a> World<'a> {
         format!("{}-{name}", self.run.mark)
     }
 
-    /// The word by which the models know a turn.
+    /// Returns the marker of a turn for the model server.
     fn marker(&self, what: &str) -> String {
         format!("{}-{what}", self.run.marker)
     }
 
-    /// Ann says something in the thread, with the word for the model; gives the message.
+    /// Posts Ann's message in the thread, with the marker. Returns its timestamp.
     fn say(&self, text: &str, what: &str) -> String {
         let root = self.root.borrow().clone();
         let text = format!("{text}. The word is {} and nothing else.", self.marker(what));
         self.slack.say("ann", "dev", &text, (!root.is_empty()).then_some(&root))
     }
 
-    /// What an app has posted in the thread, oldest first.
+    /// Returns the messages of an app in the thread, oldest first.
     fn posted(&self, app: &App) -> Vec<String> {
         let root = self.root.borrow();
         self.slack
@@ -182,7 +185,8 @@ impl<'a> World<'a> {
             .collect()
     }
 
-    /// Waits until an app has a message in the thread that says this and is no longer on its way; gives all it shows.
+    /// Waits until an app has a finished message in the thread that contains `words`. Returns its
+    /// visible text.
     fn hears(&self, app: &App, words: &str) -> anyhow::Result<String> {
         let said = || self.posted(app).into_iter().find(|it| it.contains(words) && !it.starts_with('⏳'));
         until(PATIENCE, || said().is_some());
@@ -192,7 +196,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// An agent's conversation, whole.
+    /// Returns an agent's conversation with all details.
     fn conversation(&self, agent: &str) -> anyhow::Result<Value> {
         let all = self.ask(&["bridge", "conversations"])?;
         let found = all.as_array().and_then(|all| all.iter().find(|it| it["agent"] == agent));
@@ -201,7 +205,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// All that people see of a message.
+/// Returns the visible text of a message.
 fn shown(it: &Message) -> String {
     let blocks = it.blocks.as_array().cloned().unwrap_or_default();
     blocks.iter().filter_map(|it| it["text"].as_str()).collect::<Vec<_>>().join("\n")
@@ -238,7 +242,7 @@ fn review(world: &World<'_>) -> anyhow::Result<()> {
 fn nobody(world: &World<'_>) -> anyhow::Result<()> {
     let before = (world.posted(&world.works), world.posted(&world.looks));
     let plain = world.say("thanks, can you also check the tests", "nobody");
-    // What comes after it in the same thread was taken, so it was looked at and left.
+    // A later message in the thread was handled, so this one was seen and ignored.
     let turns = [Turn::say("It is still the same.")];
     world.bench.models.tell(Story::new(world.marker("look"), turns));
     world.say(&format!("@{LOOKS} review it again"), "look");
@@ -278,7 +282,7 @@ fn killed(world: &World<'_>) -> anyhow::Result<()> {
     let task = after["task"].as_str().unwrap_or_default();
     let diff = world.ask(&["diff", task])?.to_string();
     ensure!(diff.contains("fixed") && diff.contains("tested"), "the first turn's work is gone: {diff}");
-    // What was said before is in the session itself, not told again.
+    // Earlier messages are part of the session and are not sent again.
     let seen: Vec<_> = models.seen_of(&marker).into_iter().filter(|it| !it.side).collect();
     ensure!(seen.len() == 2, "the model was asked {} times, not twice", seen.len());
     let first = world.marker("fix");
