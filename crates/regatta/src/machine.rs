@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_of_machine_and_group_counts() {
+    fn the_smaller_memory_limit_applies() {
         let dir = tempfile::tempdir().unwrap();
         let (meminfo, group) = (dir.path().join("meminfo"), dir.path().join("max"));
         assert_eq!(memory_mb(&meminfo, &group), None);

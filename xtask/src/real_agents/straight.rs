@@ -27,7 +27,7 @@ const END: Duration = Duration::from_secs(30);
 pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
     let done = match scenario {
         Scenario::Write => write(bench, row),
-        Scenario::Tool => Ok(Cell::NotRun("no daemon is there".into())),
+        Scenario::Tool => Ok(Cell::NotRun("there is no daemon".into())),
         Scenario::Permission => permission(bench, row),
         Scenario::Cancel => cancel(bench, row),
         Scenario::Restart => restart(bench, row),
@@ -155,7 +155,7 @@ fn permission(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         let asked = piped.said.iter().any(|it| matches!(it, Said::Asked(_)));
         let why = match () {
             () if !ended => Some(format!("no turn ended within {} s", TURN.as_secs())),
-            () if !asked => Some("it did not ask".to_owned()),
+            () if !asked => Some("the program did not ask for permission".to_owned()),
             () if run.wrote() != wanted => Some(format!("{name}: the file is there: {}", run.wrote())),
             () => None,
         };
@@ -179,7 +179,7 @@ fn until_hanging(bench: &Bench<'_>, run: &Run, piped: &mut Piped) -> anyhow::Res
 
 fn cancel(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     if row.drive == Drive::CodexExec {
-        return Ok(Cell::NotPossible("`codex exec` takes no word once it runs; it is stopped by a signal".into()));
+        return Ok(Cell::NotPossible("`codex exec` accepts no input while it runs; it is stopped by a signal".into()));
     }
     let run = bench.place(row, Scenario::Cancel.word(), Asks::Never)?;
     bench.models.tell(hangs(&run.marker));
@@ -210,7 +210,7 @@ fn cancel(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         _ if !again || piped.turns_ended() < 2 => Cell::failed("the prompt after the cancel was not answered"),
         Some((_, Some(class), detail)) => Cell::failed(format!("the next turn ended {class}: {detail}")),
         _ if !run.wrote() => Cell::failed("the next turn ended well, but the file is missing"),
-        _ if !quiet => Cell::Passed("but it went on listening to the model".into()),
+        _ if !quiet => Cell::Passed("but the program continued to read the model's answer".into()),
         _ => Cell::passed(),
     };
     kept(bench, &run, &piped, cell)
@@ -230,7 +230,7 @@ fn restart(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         Err(why) => Cell::failed(why),
         Ok(()) if !run.wrote() => Cell::failed("the turn ended well, but the file is missing"),
         Ok(()) if bench.models.seen_of(&run.marker).len() != 2 => Cell::failed("the model was asked more than once"),
-        Ok(()) => Cell::Passed(format!("driver made anew after {records} records")),
+        Ok(()) => Cell::Passed(format!("new driver after {records} records")),
     };
     kept(bench, &run, &piped, cell)
 }
@@ -244,13 +244,13 @@ fn limited(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     bench.models.tell(Story::new(&run.marker, [limit, Turn::write(FILE, CONTENT), Turn::say("It is written.")]));
     let mut piped = start(bench, row, &run, Policy::Allow)?;
     if !piped.until(TURN, |it| it.turns_ended() > 0 || it.has_ended())? {
-        return kept(bench, &run, &piped, Cell::failed(format!("no word within {} s", TURN.as_secs())));
+        return kept(bench, &run, &piped, Cell::failed(format!("no reaction within {} s", TURN.as_secs())));
     }
     let class = class_of(&mut piped)?;
     if run.wrote() {
         let cell = match class {
-            None => Cell::Passed("it waits by itself".into()),
-            Some(class) => Cell::failed(format!("it waits by itself and does the work, but is classed {class}")),
+            None => Cell::Passed("the program waits on its own".into()),
+            Some(class) => Cell::failed(format!("the program waits on its own and does the work, but is classified as {class}")),
         };
         return kept(bench, &run, &piped, cell);
     }
@@ -267,7 +267,7 @@ fn limited(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     let cell = match finished(&mut piped)? {
         Err(why) => Cell::failed(format!("after the reset: {why}")),
         Ok(()) if !run.wrote() => Cell::failed("after the reset the file is missing"),
-        Ok(()) => Cell::Passed("it says so; its session goes on after the reset".into()),
+        Ok(()) => Cell::Passed("the program reports the limit; its session continues after the reset".into()),
     };
     kept(bench, &run, &piped, cell)
 }
@@ -293,7 +293,7 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
     let told = piped.until(SILENCE, |it| it.turns_ended() > 0 || it.has_ended() || limited(it))?;
     if !told {
         let tries = bench.models.seen_of(&run.marker).len();
-        let why = format!("it says nothing for {} s ({tries} tries): the silence breaker must act", SILENCE.as_secs());
+        let why = format!("the program reports nothing for {} s ({tries} tries), so only Regatta's limit of silence helps", SILENCE.as_secs());
         return kept(bench, &run, &piped, Cell::NotPossible(why));
     }
     let reset = piped.said.iter().find_map(|it| match it {
@@ -304,9 +304,9 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
         if reset.is_some() && piped.turns_ended() == 0 { Some(Class::RateLimit) } else { class_of(&mut piped)? };
     let cell = match (class, reset) {
         (Some(class), _) if class != wanted => Cell::failed(format!("classed {class}")),
-        (None, _) => Cell::failed("taken for success"),
+        (None, _) => Cell::failed("reported as success"),
         (_, Some(true)) => Cell::Passed("with the time of the reset".into()),
-        (_, Some(false)) => Cell::Passed("the time of the reset is not known".into()),
+        (_, Some(false)) => Cell::Passed("the time of the reset is unknown".into()),
         _ => Cell::passed(),
     };
     kept(bench, &run, &piped, cell)
@@ -334,7 +334,7 @@ fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     drop(piped);
     let mut how = match left.len() {
         0 => String::new(),
-        _ => format!("it left {} behind; ", left.join(", ")),
+        _ => format!("{} outlived it; ", left.join(", ")),
     };
     let prompt = run.prompt_for(&run.later());
     let mut piped = Piped::start(&stage(bench, &run), setup(row, &run, Some(session.clone())), &prompt, Policy::Allow)?;
@@ -345,15 +345,15 @@ fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         drop(piped);
         bench.models.tell(writes(&run.later()));
         piped = Piped::start(&stage(bench, &run), setup(row, &run, None), &prompt, Policy::Allow)?;
-        how.push_str("its session was not kept, a new one did the work");
+        how.push_str("its session was lost, a new one did the work");
         ended = finished(&mut piped)?;
     } else if piped.session() != Some(session) {
-        how.push_str("its session was not kept, the driver opened a new one");
+        how.push_str("its session was lost, the driver opened a new one");
     } else if bench.models.seen_of(&run.later()).iter().all(|it| it.users.iter().any(|it| it.contains(&run.prompt()))) {
-        how.push_str("its session went on");
+        how.push_str("its session continued");
     } else {
         // Opening the old session without its content is not a continuation.
-        let why = "it took up its session, but the model was not told what was said before";
+        let why = "the session was resumed, but the model did not get the earlier messages";
         return kept(bench, &run, &piped, Cell::failed(why));
     }
     let cell = match ended {

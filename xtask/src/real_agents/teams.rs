@@ -29,7 +29,7 @@ const ASIDE: [&str; 2] = ["tom", "bob"];
 const ABOUT: &str = "One lead and two members of OpenCode, each in a sandbox as by default, with a home, a store, \
     settings and a key of its own. Launch: all three answer their first prompt, each on its own \
     lane, with the program and version that were found. The lead requests fast mode, and only \
-    its model sees that (Gemini has no fast mode, and the record shows so). A word: a message on \
+    its model sees that (Gemini has no fast mode, and the record shows so). A message: a message on \
     the bus reaches each member's own model. A task each: the three members get one task each, \
     and all three land. Restart: the daemon is killed with -9, and the same processes continue. \
     Interrupted: the program of one side lane is killed; only that member is down, and a retry \
@@ -42,7 +42,7 @@ type Step = fn(&World<'_>) -> anyhow::Result<()>;
 /// The steps of a team's life.
 const STEPS: [(&str, Step); 7] = [
     ("launch", launch),
-    ("a word each", word),
+    ("a message each", word),
     ("a task each", tasks),
     ("kill -9 of Regatta", restart),
     ("interrupted side lane", interrupted),
@@ -207,7 +207,7 @@ impl<'a> World<'a> {
             );
         }
         let view = self.show()?;
-        ensure!(view["summary"]["outcome"] == "clean_success", "the sum is {}", view["summary"]);
+        ensure!(view["summary"]["outcome"] == "clean_success", "the outcome is {}", view["summary"]);
         Ok(())
     }
 
@@ -246,16 +246,16 @@ fn launch(world: &World<'_>) -> anyhow::Result<()> {
         ensure!(entry["lane"]["id"] == lane.as_str(), "{name} is on {}", entry["lane"]);
         let version = entry["program"]["version"].as_str().unwrap_or_default();
         ensure!(version == row.program.version, "{name} runs {version}, not {}", row.program.version);
-        ensure!(!marked(&world.mark_of(name)).is_empty(), "{name} is alive and has no process");
+        ensure!(!marked(&world.mark_of(name)).is_empty(), "{name} is reported as alive but has no process");
     }
     // Fast mode is requested, available for some programs, and then visible to the model server.
     let has = world.lead.program.name != "gemini";
     let got = world.entry(LEAD)?["got"]["fast_mode"].clone();
-    ensure!(got == has, "fast mode was asked for, the record says {got}");
+    ensure!(got == has, "fast mode was requested, but the record has {got}");
     let seen = world.bench.models.seen();
     let fast = |chat: bool| seen.iter().filter(|it| it.fast && (it.api == Some(Api::Chat)) == chat).count();
     ensure!((fast(false) > 0) == has, "the lead's model saw {} requests for fast answers", fast(false));
-    ensure!(fast(true) == 0, "T5: what was asked for the lead was asked of a side lane's model");
+    ensure!(fast(true) == 0, "T5: a side lane's model got a request that was meant for the lead's");
     Ok(())
 }
 
@@ -272,7 +272,7 @@ fn say(world: &World<'_>, what: &str) -> anyhow::Result<()> {
     }
     for (name, _) in world.members() {
         let heard = || !world.bench.models.seen_of(&format!("tale-{what}-{name}")).is_empty();
-        ensure!(until(PATIENCE, heard), "{name} did not ask its model about what it was told");
+        ensure!(until(PATIENCE, heard), "{name} did not call its model after the message");
     }
     Ok(())
 }
@@ -309,7 +309,7 @@ fn restart(world: &World<'_>) -> anyhow::Result<()> {
     kill(world.daemon()?);
     world.ask(&["up"])?;
     world.all_alive()?;
-    ensure!(sessions(world)? == sessions_before, "the sessions are others than before");
+    ensure!(sessions(world)? == sessions_before, "the sessions have changed");
     let after = programs(world)?;
     ensure!(before == after && before.iter().all(|it| !it.is_empty()), "P1: {before:?} became {after:?}");
     say(world, "again")
@@ -320,14 +320,14 @@ fn interrupted(world: &World<'_>) -> anyhow::Result<()> {
     let (lead_before, bob_before) = (world.entry(LEAD)?, world.entry(bob)?);
     let programs: Vec<u32> =
         marked(&world.mark_of(tom)).into_iter().filter(|it| called(*it).contains("opencode")).collect();
-    ensure!(!programs.is_empty(), "no program of {tom} is there");
+    ensure!(!programs.is_empty(), "{tom} has no process");
     programs.into_iter().for_each(kill);
     let down = || world.entry(tom).is_ok_and(|it| it["state"] == "degraded");
     ensure!(until(PATIENCE, down), "{tom} was killed and is {}", world.entry(tom)?["state"]);
     let only = "T3: the end of one lane reached another";
     ensure!(world.entry(LEAD)? == lead_before && world.entry(bob)? == bob_before, only);
     let summary = world.show()?["summary"].clone();
-    ensure!(summary["outcome"] == "partial_failure" && summary["alive"] == 2, "T2: the sum is {summary}");
+    ensure!(summary["outcome"] == "partial_failure" && summary["alive"] == 2, "T2: the outcome is {summary}");
     world.ask(&["team", "retry", "harbour", tom, "--wait", "180s"])?;
     world.all_alive()?;
     ensure!(world.entry(LEAD)? == lead_before && world.entry(bob)? == bob_before, only);
@@ -339,9 +339,9 @@ fn relaunch(world: &World<'_>) -> anyhow::Result<()> {
     world.ask(&["team", "relaunch", "harbour", "--wait", "180s"])?;
     world.all_alive()?;
     let history = world.show()?["history"].as_array().map_or(0, Vec::len);
-    ensure!(history == 1, "{history} launches are history, not one");
+    ensure!(history == 1, "{history} earlier launches are recorded, not one");
     let stayed = world.processes().into_iter().filter(|it| before.contains(it)).count();
-    ensure!(stayed == 0, "{stayed} processes of the launch before are still there");
+    ensure!(stayed == 0, "{stayed} processes of the earlier launch still run");
     Ok(())
 }
 
@@ -349,7 +349,7 @@ fn stop(world: &World<'_>) -> anyhow::Result<()> {
     world.ask(&["team", "stop", "harbour", "--wait", "60s"])?;
     // `team stop` reports the end of the team, so nothing may run now.
     let left: Vec<String> = world.processes().into_iter().map(called).collect();
-    ensure!(left.is_empty(), "P10: it says that it has stopped, and {} lives", left.join(", "));
+    ensure!(left.is_empty(), "P10: the team is reported as stopped, but {} runs", left.join(", "));
     for (name, _) in world.members() {
         ensure!(world.entry(name)?["state"] == "stopped", "{name} is {}", world.entry(name)?["state"]);
     }

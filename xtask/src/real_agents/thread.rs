@@ -50,9 +50,9 @@ type Step = fn(&World<'_>) -> anyhow::Result<()>;
 
 const STEPS: [(&str, Step); 5] = [
     ("fix", fix),
-    ("review by the other", review),
-    ("what names nobody", nobody),
-    ("kill -9 of Regatta in mid-turn", killed),
+    ("review by the other agent", review),
+    ("message without a mention", nobody),
+    ("kill -9 of Regatta during a turn", killed),
     ("end", well_behaved),
 ];
 
@@ -68,7 +68,7 @@ pub(crate) fn table(
     (runs, regatta): (&Path, &Path),
     wanted: Option<&str>,
 ) -> anyhow::Result<Table> {
-    let heads = ["works", "looks"].into_iter().chain(STEPS.map(|it| it.0)).collect();
+    let heads = ["worker", "reviewer"].into_iter().chain(STEPS.map(|it| it.0)).collect();
     let mut table = Table::with("A thread in Slack", ABOUT, heads);
     for (works, looks) in PAIRS.map(|it| (row(it.0), row(it.1))) {
         if !super::named(wanted, works.program.name) {
@@ -200,7 +200,7 @@ impl<'a> World<'a> {
     fn conversation(&self, agent: &str) -> anyhow::Result<Value> {
         let all = self.ask(&["bridge", "conversations"])?;
         let found = all.as_array().and_then(|all| all.iter().find(|it| it["agent"] == agent));
-        let id = found.and_then(|it| it["id"].as_str()).with_context(|| format!("{agent} is in no conversation"))?;
+        let id = found.and_then(|it| it["id"].as_str()).with_context(|| format!("{agent} has no conversation"))?;
         self.ask(&["bridge", "show", id])
     }
 }
@@ -222,7 +222,7 @@ fn fix(world: &World<'_>) -> anyhow::Result<()> {
     let branch = work["branch"].as_str().unwrap_or_default();
     ensure!(branch.starts_with("regatta/T1-fix-the-login-bug") && answer.contains(branch), "{work}: {answer}");
     let posts = world.posted(&world.works);
-    ensure!(posts.len() == 1, "it is not one message: {posts:?}");
+    ensure!(posts.len() == 1, "the answer is not one message: {posts:?}");
     Ok(())
 }
 
@@ -233,9 +233,9 @@ fn review(world: &World<'_>) -> anyhow::Result<()> {
     world.hears(&world.looks, "Found two issues")?;
     let (works, looks) = (world.conversation(WORKS)?, world.conversation(LOOKS)?);
     let (commit, turn) = (&works["turns"][0]["work"]["commit"], &looks["turns"][0]);
-    ensure!(commit.is_string() && turn["looks_at"][0] == *commit, "it looked at {} not {commit}", turn["looks_at"]);
-    ensure!(turn["work"].is_null(), "a look left work: {}", turn["work"]);
-    ensure!(works["turn_count"] == 1, "the other one was asked, too: {works}");
+    ensure!(commit.is_string() && turn["looks_at"][0] == *commit, "the reviewer read {} and not {commit}", turn["looks_at"]);
+    ensure!(turn["work"].is_null(), "the review changed files: {}", turn["work"]);
+    ensure!(works["turn_count"] == 1, "the other agent was asked too: {works}");
     Ok(())
 }
 
@@ -247,11 +247,11 @@ fn nobody(world: &World<'_>) -> anyhow::Result<()> {
     world.bench.models.tell(Story::new(world.marker("look"), turns));
     world.say(&format!("@{LOOKS} review it again"), "look");
     world.hears(&world.looks, "It is still the same.")?;
-    ensure!(world.slack.reactions("dev", &plain).is_empty(), "somebody took what was for nobody");
+    ensure!(world.slack.reactions("dev", &plain).is_empty(), "an agent reacted to a message without a mention");
     let turns = [WORKS, LOOKS].map(|it| world.conversation(it).map(|it| it["turn_count"].clone()));
     let [works, looks] = turns;
-    ensure!(works? == 1 && looks? == 2, "somebody was asked what was for nobody");
-    ensure!(world.posted(&world.works) == before.0, "who was not asked has answered");
+    ensure!(works? == 1 && looks? == 2, "an agent was asked by a message without a mention");
+    ensure!(world.posted(&world.works) == before.0, "an agent that was not asked has answered");
     ensure!(world.posted(&world.looks).len() == before.1.len() + 1, "{:?}", world.posted(&world.looks));
     Ok(())
 }
@@ -269,7 +269,7 @@ fn killed(world: &World<'_>) -> anyhow::Result<()> {
     ensure!(until(PATIENCE, hanging), "the model was not asked: {}", world.conversation(WORKS)?);
     let before = world.conversation(WORKS)?;
     let programs = tops(&marked(&world.mark_of(WORKS)));
-    ensure!(!programs.is_empty(), "no process of the agent is there");
+    ensure!(!programs.is_empty(), "the agent has no process");
     kill(world.daemon()?);
     world.ask(&["up"])?;
     ensure!(tops(&marked(&world.mark_of(WORKS))) == programs, "P1: the agent did not outlive the daemon");
@@ -289,13 +289,13 @@ fn killed(world: &World<'_>) -> anyhow::Result<()> {
     let whole = seen.iter().all(|it| it.users.iter().any(|it| it.contains(&first) && !it.contains(&marker)));
     ensure!(whole, "another session: {:?}", seen[0].users);
     let posts = world.posted(&world.works);
-    ensure!(posts.len() == 2, "posted twice, or not at all: {posts:?}; the answer: {answer}");
-    ensure!(world.conversation(LOOKS)?["turn_count"] == 2, "the other one was asked, too");
+    ensure!(posts.len() == 2, "the answer was posted twice, or not at all: {posts:?}; the answer: {answer}");
+    ensure!(world.conversation(LOOKS)?["turn_count"] == 2, "the other agent was asked too");
     Ok(())
 }
 
 fn well_behaved(world: &World<'_>) -> anyhow::Result<()> {
     let violations = world.slack.violations();
-    ensure!(violations.is_empty(), "Slack would have punished: {violations:?}");
+    ensure!(violations.is_empty(), "violations of Slack's rules: {violations:?}");
     Ok(())
 }

@@ -208,7 +208,7 @@ fn tool(world: &World<'_>, row: &Row) -> anyhow::Result<Cell> {
     }
     let answers: Vec<String> =
         world.bench.models.seen_of(&world.run.marker).into_iter().flat_map(|it| it.results).collect();
-    Ok(Cell::failed(format!("it is not on the board; the tool said {answers:?}")))
+    Ok(Cell::failed(format!("the text is not on the board; the tool answered {answers:?}")))
 }
 
 /// Checks that a permission request reaches the inbox, and that allowing it lets the program
@@ -240,7 +240,7 @@ fn permission(world: &World<'_>) -> anyhow::Result<Cell> {
         return Err(error);
     }
     if answered == 0 {
-        return Ok(Cell::failed(format!("it did not ask: {}", world.why())));
+        return Ok(Cell::failed(format!("the program did not ask for permission: {}", world.why())));
     }
     lands(world, going)
 }
@@ -253,16 +253,16 @@ fn cancel(world: &World<'_>) -> anyhow::Result<Cell> {
     world.ask(&["stop", TASK])?;
     let quiet = || world.bench.models.seen_of(&world.run.marker).iter().all(|it| it.ended == Some(Ended::HungUp));
     if !until(SOON, quiet) {
-        return Ok(Cell::failed("the model was not let go"));
+        return Ok(Cell::failed("the call of the model was not ended"));
     }
     if !until(SOON, || marked(&world.run.mark).is_empty()) {
         let left: Vec<String> = marked(&world.run.mark).into_iter().map(called).collect();
-        return Ok(Cell::failed(format!("P3: {} runs on after the stop", left.join(", "))));
+        return Ok(Cell::failed(format!("P3: {} still runs after the stop", left.join(", "))));
     }
     let (code, said) = going.end(SOON)?;
     Ok(match code {
-        _ if world.landed() => Cell::failed("it landed all the same"),
-        0 => Cell::failed(format!("the stopped plan ended as if done: {said}")),
+        _ if world.landed() => Cell::failed("the work landed nevertheless"),
+        0 => Cell::failed(format!("the stopped plan ended with success: {said}")),
         _ => Cell::passed(),
     })
 }
@@ -319,7 +319,7 @@ fn used_up(world: &World<'_>) -> anyhow::Result<Cell> {
     drop(going);
     Ok(match ended {
         true if why.contains("rate_limit") => Cell::passed(),
-        true => Cell::Passed("it says nothing of the limit; the silence breaker ended it".into()),
+        true => Cell::Passed("the program does not report the limit; Regatta's limit of silence ended it".into()),
         false => Cell::failed(format!("the task does not wait for the reset: {why}")),
     })
 }
@@ -338,5 +338,5 @@ fn kill_agent(world: &World<'_>) -> anyhow::Result<Cell> {
     kill(world.agent()?);
     let cell = lands(world, going)?;
     let alive: Vec<String> = marked(&world.run.mark).into_iter().filter(|it| first.contains(it)).map(called).collect();
-    Ok(if alive.is_empty() { cell } else { Cell::failed(format!("of the killed program {} lives", alive.join(", "))) })
+    Ok(if alive.is_empty() { cell } else { Cell::failed(format!("{} outlived the killed program", alive.join(", "))) })
 }

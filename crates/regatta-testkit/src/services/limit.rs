@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_full_limit_leaves_the_others_unused() {
+    fn a_call_refused_by_one_limit_does_not_count_for_others() {
         let (mut limiter, now) = (Limiter::default(), Instant::now());
         let both = [Rule::window("few", 1, SECOND), Rule::window("many", 2, SECOND)];
         assert!(limiter.take(&both, Scale::REAL, now).is_ok());

@@ -33,7 +33,7 @@ fn a_plan_names_its_blockers_and_its_checks() {
 }
 
 #[test]
-fn the_same_plan_in_toml_and_in_json() {
+fn toml_and_json_plans_are_read_alike() {
     let toml = parse("[[task]]\nid='a'\nsubject='x'\nfiles='f'\ntype='bug'\npriority=0", false, "p").unwrap();
     for json in [
         r#"[{"id":"a","subject":"x","files":["f"],"issue_type":"bug","priority":0}]"#,

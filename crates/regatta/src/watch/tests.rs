@@ -138,7 +138,7 @@ fn fleet() -> Model {
 /// At 80×24, 120×40 and 200×60 everything is visible: summary, inbox, lanes, tasks, queue and keys.
 /// The screen of 120×40 is part of the documentation; `UPDATE_GOLDEN=1` writes it again.
 #[test]
-fn the_whole_picture_at_three_sizes() {
+fn everything_is_visible_at_three_sizes() {
     let mut model = fleet();
     press(&mut model, "j");
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
@@ -439,7 +439,7 @@ fn comments_are_drafts_until_revise_sends_them() {
 
 /// Every window size can be drawn, and an empty fleet shows what to do.
 #[test]
-fn any_window_and_an_empty_fleet() {
+fn every_window_size_and_an_empty_fleet_can_be_drawn() {
     let mut model = fleet();
     let task = Page::Task("T24".parse().unwrap());
     for page in PAGES.into_iter().map(|it| it.1).chain([task]) {
@@ -582,7 +582,7 @@ fn lanes_sort_by_urgency_and_natural_order() {
 /// Cut text has an ellipsis, numbers are complete or left out, and wide characters do not shift
 /// frames.
 #[test]
-fn nothing_is_cut_without_a_mark() {
+fn cut_text_always_has_an_ellipsis() {
     let mut model = Model::new(true, true);
     model.now_wall = NOW;
     let long = "Say the usage in one line, or with an example that shows what it prints in each of the languages?";

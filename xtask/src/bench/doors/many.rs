@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_next_request_needs_is_found_in_an_answer() {
+    fn values_for_the_next_request_are_extracted() {
         let answer = r#"{"revision":7,"data":{"attempt":"A1","token":42,"bearer":"x","task":{"id":"T3","files":[]}}}"#;
         assert_eq!(behind(answer, "attempt").unwrap(), "\"A1\"");
         assert_eq!(behind(answer, "token").unwrap(), "42");

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_comes_back_as_it_was() {
+    fn base64_round_trips() {
         for text in ["", "a", "ab", "abc", "abcd", "\u{ff}\u{fe}~"] {
             assert_eq!(decode(&encode(text.as_bytes())).unwrap(), text.as_bytes());
         }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_knows_its_own_signature_only() {
+    fn a_key_verifies_only_its_own_signatures() {
         let signed = sign_with(0, "x.y".into());
         let signature = decode(signed.rsplit('.').next().unwrap()).unwrap();
         assert!(signed_by(0, "x.y", &signature));
