@@ -350,7 +350,7 @@ pub(crate) fn milestone(event: &EventView) -> Option<String> {
         }
         "approval.asked" => return asked(event),
         "task.warned" => format!("warning: {}", text("text")),
-        "mission.serialised" => format!("no longer shares files: {}", text("reason")),
+        "mission.serialised" => format!("tasks that share files now run one after the other: {}", text("reason")),
         "landing.held" => format!("waits: {}", text("reason")),
         _ => return None,
     };
