@@ -1,7 +1,7 @@
 //! Tidy, bench, generate, release: what developers run and users do not.
 //!
 //! `cargo xtask bench WORD` measures; each report is printed and kept in `target/bench/WORD.txt`.
-//! `cargo xtask real-agents` installs real coding agents and runs them; its table is `docs/real-agents.md`. Tidy is a
+//! `cargo xtask real-agents` installs real coding agents and runs them; its tables are in `docs/real-programs.md`. Tidy is a
 //! plain test (`tests/tidy.rs`), so that `cargo test` runs it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]

@@ -2,15 +2,16 @@
 //!
 //! Installs pinned versions of the programs from the npm registry into the build directory, and runs each as an
 //! unprivileged user, with a home of its own and no key; none needs a network. Two layers: `straight`, a program on
-//! a plain pipe with its driver, and `regatta`, the same through the real binary. What passed is a table in
-//! `docs/real-agents.md`. Two more have pages of their own: `team`, mixed teams of them (`docs/real-teams.md`), and
-//! `thread`, two of them in one thread of Slack's (`docs/real-threads.md`).
+//! a plain pipe with its driver, and `regatta`, the same through the real binary. Two more
+//! layers need the real binary: `team`, mixed teams of the programs, and `thread`, two of them in one Slack thread.
+//! Each layer writes its part of `docs/real-programs.md`.
 
 mod account; // who the programs run as, and what they leave
 mod bench; // what every scenario needs
 mod cell; // one cell of the table, and the columns
 mod desk; // Regatta at work on one repository
 mod install; // pinned, into the build directory
+mod page; // `docs/real-programs.md`
 mod pipe; // a program on a plain pipe
 mod programs; // which, and what each needs
 mod straight; // the scenarios on the pipe
@@ -91,12 +92,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         }
         tables.push(table);
     }
-    let report = table::report(("Real agents", "real-agents"), &tables, &installed, account.name());
+    let report = table::report((TITLE, "real-agents"), &tables, &installed, account.name());
     println!("{report}");
     // A part of a table would replace the whole.
     if wanted.is_none() && args.text("scenarios").is_none() && layer == "all" {
-        let path = crate::report::root().join("docs/real-agents.md");
-        std::fs::write(&path, &report)?;
+        page::write_part(TITLE, &report)?;
     }
     let mut good = tables.iter().all(Table::is_good) && installed.missing.is_empty();
     if layer == "all" && wanted.is_none() {
@@ -110,33 +110,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 /// Makes a layer's table: with what is installed, as whom, where it runs and with which binary, and for whom alone.
 type Make = fn(&Installed, Account, (&Path, &Path), Option<&str>) -> anyhow::Result<Table>;
 
-/// A layer with a page of its own.
+/// Title of the part of the page with the layers `regatta` and `straight`.
+const TITLE: &str = "Single agents";
+
+/// A layer with a part of its own on the page.
 struct Aside {
     name: &'static str,
     title: &'static str,
-    page: &'static str,
     programs: fn() -> Vec<&'static Program>,
     table: Make,
 }
 
 const ASIDE: [Aside; 2] = [
-    Aside {
-        name: "team",
-        title: "Teams of real agents",
-        page: "docs/real-teams.md",
-        programs: teams::programs,
-        table: teams::table,
-    },
-    Aside {
-        name: "thread",
-        title: "Real agents in a thread",
-        page: "docs/real-threads.md",
-        programs: thread::programs,
-        table: thread::table,
-    },
+    Aside { name: "team", title: "Teams", programs: teams::programs, table: teams::table },
+    Aside { name: "thread", title: "A conversation", programs: thread::programs, table: thread::table },
 ];
 
-/// Runs a layer that has a page of its own, and writes that when nothing was left out.
+/// Runs a layer that has its own part of the page, and writes the part if no program was left out.
 fn aside(layer: &Aside, args: &Args, target: &Path) -> anyhow::Result<bool> {
     let installed = install::install(&target.join("real-agents"), &(layer.programs)())?;
     if args.flag("install-only") {
@@ -154,7 +144,7 @@ fn aside(layer: &Aside, args: &Args, target: &Path) -> anyhow::Result<bool> {
     let report = table::report((layer.title, &command), &[table], &installed, account.name());
     println!("{report}");
     if wanted.is_none() {
-        std::fs::write(crate::report::root().join(layer.page), &report)?;
+        page::write_part(layer.title, &report)?;
     }
     Ok(good && installed.missing.is_empty())
 }

@@ -13,8 +13,8 @@ use super::pipe::{Piped, Policy, Stage};
 use super::programs::{Asks, Drive, Row};
 
 /// What the table of these scenarios is about.
-pub(crate) const ABOUT: &str = "What a driver makes of its program, without shim and daemon; so there is no Regatta whose \
-    tools could be called.";
+pub(crate) const ABOUT: &str = "A driver runs its program without shim and daemon. Without a \
+    daemon there are no Regatta tools to call.";
 
 /// Longer than any of these programs takes for a turn on a busy machine.
 const TURN: Duration = Duration::from_secs(90);
@@ -27,7 +27,7 @@ const END: Duration = Duration::from_secs(30);
 pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
     let done = match scenario {
         Scenario::Write => write(bench, row),
-        Scenario::Tool => Ok(Cell::NotRun("no daemon is there".into())),
+        Scenario::Tool => Ok(Cell::NotRun("there is no daemon".into())),
         Scenario::Permission => permission(bench, row),
         Scenario::Cancel => cancel(bench, row),
         Scenario::Restart => restart(bench, row),
@@ -178,7 +178,7 @@ fn until_hanging(bench: &Bench<'_>, run: &Run, piped: &mut Piped) -> anyhow::Res
 
 fn cancel(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     if row.drive == Drive::CodexExec {
-        return Ok(Cell::NotPossible("`codex exec` takes no word once it runs; it is stopped by a signal".into()));
+        return Ok(Cell::NotPossible("`codex exec` accepts no input while it runs; a signal stops it".into()));
     }
     let run = bench.place(row, Scenario::Cancel.word(), Asks::Never)?;
     bench.models.tell(hangs(&run.marker));
@@ -229,7 +229,7 @@ fn restart(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         Err(why) => Cell::failed(why),
         Ok(()) if !run.wrote() => Cell::failed("the turn ended well, but the file is not there"),
         Ok(()) if bench.models.seen_of(&run.marker).len() != 2 => Cell::failed("the model was asked more than once"),
-        Ok(()) => Cell::Passed(format!("driver made anew after {records} records")),
+        Ok(()) => Cell::Passed(format!("driver rebuilt after {records} records")),
     };
     kept(bench, &run, &piped, cell)
 }
@@ -247,8 +247,8 @@ fn limited(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     let class = class_of(&mut piped)?;
     if run.wrote() {
         let cell = match class {
-            None => Cell::Passed("it waits by itself".into()),
-            Some(class) => Cell::failed(format!("it waits by itself and does the work, but is classed {class}")),
+            None => Cell::Passed("it waits on its own".into()),
+            Some(class) => Cell::failed(format!("it waits on its own and does the work, but is classed {class}")),
         };
         return kept(bench, &run, &piped, cell);
     }
@@ -291,7 +291,7 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
     let told = piped.until(SILENCE, |it| it.turns_ended() > 0 || it.has_ended() || limited(it))?;
     if !told {
         let tries = bench.models.seen_of(&run.marker).len();
-        let why = format!("it says nothing for {} s ({tries} tries): the silence breaker must act", SILENCE.as_secs());
+        let why = format!("no output for {} s (attempt {tries}); the silence limit must end it", SILENCE.as_secs());
         return kept(bench, &run, &piped, Cell::NotPossible(why));
     }
     let reset = piped.said.iter().find_map(|it| match it {
@@ -304,7 +304,7 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
         (Some(class), _) if class != wanted => Cell::failed(format!("classed {class}")),
         (None, _) => Cell::failed("taken for success"),
         (_, Some(true)) => Cell::Passed("with the time of the reset".into()),
-        (_, Some(false)) => Cell::Passed("the time of the reset is not known".into()),
+        (_, Some(false)) => Cell::Passed("the time of the reset is unknown".into()),
         _ => Cell::passed(),
     };
     kept(bench, &run, &piped, cell)
@@ -342,12 +342,12 @@ fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         drop(piped);
         bench.models.tell(writes(&run.later()));
         piped = Piped::start(&stage(bench, &run), setup(row, &run, None), &prompt, Policy::Allow)?;
-        how.push_str("its session was not kept, a new one did the work");
+        how.push_str("its session was lost, a new one did the work");
         ended = finished(&mut piped)?;
     } else if piped.session() != Some(session) {
-        how.push_str("its session was not kept, the driver opened a new one");
+        how.push_str("its session was lost, the driver opened a new one");
     } else if bench.models.seen_of(&run.later()).iter().all(|it| it.users.iter().any(|it| it.contains(&run.prompt()))) {
-        how.push_str("its session went on");
+        how.push_str("its session continued");
     } else {
         // Taking up a session and forgetting what was said in it is not going on.
         let why = "it took up its session, but the model was not told what was said before";

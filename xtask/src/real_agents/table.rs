@@ -44,7 +44,7 @@ impl Table {
     }
 
     fn markdown(&self) -> String {
-        let mut out = format!("## {}\n\n{}\n\n|", self.title, self.about);
+        let mut out = format!("### {}\n\n{}\n\n|", self.title, self.about);
         for head in &self.heads {
             let _infallible = write!(out, " {head} |");
         }
@@ -68,14 +68,9 @@ impl Table {
     }
 }
 
-/// The whole report, with its title and the command that wrote it. It names no host and no path.
+/// Returns a part of the page, with its title and the command that wrote it. It names no host and no path.
 pub(crate) fn report((title, command): (&str, &str), tables: &[Table], installed: &Installed, account: &str) -> String {
-    let mut out = format!(
-        "# {title}\n\n\
-         Written by `cargo xtask {command}`, which installs these programs from the npm registry and runs them \
-         against the scripted model server of `crates/regatta-testkit` on loopback: no key, and no network is needed. \
-         `not possible` says what a program cannot do by its own nature.\n\n",
-    );
+    let mut out = format!("## {title}\n\nWritten by `cargo xtask {command}`.\n\n");
     let versions: Vec<String> = installed.programs.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
     let _infallible = writeln!(out, "- Programs: {}; Node {}.", versions.join(", "), installed.node);
     for (name, why) in &installed.missing {
@@ -145,7 +140,7 @@ mod tests {
         let missing = [("goose", "could not be installed: no".to_owned())].into();
         let installed = Installed { dir: "/somewhere".into(), programs: ALL.into(), missing, node: "v22".into() };
         let text = report(("Some", "some"), &[table], &installed, "somebody");
-        assert!(text.starts_with("# Some\n\nWritten by `cargo xtask some`"), "{text}");
+        assert!(text.starts_with("## Some\n\nWritten by `cargo xtask some`"), "{text}");
         assert_eq!(text.matches("\n| ").count(), ROWS.len() + 1, "{text}");
         assert!(text.contains("**goose** could not be installed: no."), "{text}");
         assert!(text.contains(&format!("{} passed, 0 failed", ROWS.len() * Scenario::ALL.len())), "{text}");

@@ -25,21 +25,22 @@ const LEAD: &str = "amy";
 const ASIDE: [&str; 2] = ["tom", "bob"];
 
 /// What the table is about.
-const ABOUT: &str = "One lead and two members of OpenCode, each shut in as agents are by default, with a home, a store, \
-    settings and a key of its own. Launch: all three answer their first prompt, each on its own lane, with the program \
-    and version that were found; the lead asks for fast mode, and its model, and no other, sees that it has it (Gemini \
-    has none, and the record says so). A word: what is said on the bus reaches each member's own model. A task each: three \
-    tasks are given to the three and land. Restart: the daemon is killed with -9, and the same processes go on. \
-    Interrupted: the program of one side lane is killed; only that member is down, the others are untouched, and a retry \
-    of its lane brings it back. Relaunch: another launch from what the store wants; the one before is history. Stop: \
-    nothing of the team lives (P3, P10), and no key is in the data directory (S4).";
+const ABOUT: &str = "A team has one lead and two members of OpenCode. Each is in the default \
+    sandbox, with its own home, store, settings and key. Launch: all three answer their first \
+    prompt, each on its own lane, with the program and version that were found. The lead asks for \
+    fast mode, and only its model gets it; Gemini has none, and the record shows that. Message: a \
+    message on the bus reaches each member's model. A task each: three tasks are assigned and \
+    land. `kill -9`: the daemon is killed, and the same processes continue. Interrupted: the \
+    program of one side lane is killed; only that member is down, and a retry of its lane brings \
+    it back. Relaunch: the team is launched again from its stored definition. Stop: no process of \
+    the team is left (P3, P10), and no key is in the data directory (S4).";
 
 type Step = fn(&World<'_>) -> anyhow::Result<()>;
 
 /// The steps of a team's life.
 const STEPS: [(&str, Step); 7] = [
     ("launch", launch),
-    ("a word each", word),
+    ("a message each", word),
     ("a task each", tasks),
     ("kill -9 of Regatta", restart),
     ("interrupted side lane", interrupted),

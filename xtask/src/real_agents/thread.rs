@@ -34,21 +34,23 @@ const LOOKS: &str = "codex";
 const PAIRS: [(&str, &str); 2] = [("claude-native", "codex-native"), ("opencode", "gemini")];
 
 /// What the table is about.
-const ABOUT: &str = "Ann speaks in a channel of a Slack workspace, a double that counts and punishes, in which two agents \
-    are, each an app of its own. Fix: she asks the first; its work is a commit on a branch of its own, and its answer is \
-    one message in the thread. Review: she asks the second in the same thread; it looks at that very commit, in a session \
-    of its own, and leaves no work. Nobody: with two agents in the thread, what names nobody is for nobody. Kill: the \
-    first is asked again, and Regatta is killed with -9 while its model is in the middle of a sentence; the same process \
-    goes on, its model has what was said before in its session and is not asked twice, the work is on the same branch, \
-    and nothing is posted twice. End: nothing of it runs (P3), no key is in the data directory (S4), and Slack was given \
-    nothing to punish.";
+const ABOUT: &str = "Two agents are in a Slack workspace, each as an app of its own; the \
+    workspace is a double that counts requests and records violations. Fix: a person asks the \
+    first agent; its work is a commit on its own branch, and its answer is one message in the \
+    thread. Review: the person asks the second agent in the same thread; it reviews that commit \
+    in its own session and leaves no work. No mention: a message that mentions no agent starts \
+    nothing, because two agents are in the thread. `kill -9`: the first agent is asked again, and \
+    Regatta is killed while the model is in the middle of a sentence. The same process continues, \
+    its model still has the session and is not asked twice, the work is on the same branch, and \
+    nothing is posted twice. End: no process is left (P3), no key is in the data directory (S4), \
+    and Slack recorded no violation.";
 
 type Step = fn(&World<'_>) -> anyhow::Result<()>;
 
 const STEPS: [(&str, Step); 5] = [
     ("fix", fix),
     ("review by the other", review),
-    ("what names nobody", nobody),
+    ("message without a mention", nobody),
     ("kill -9 of Regatta in mid-turn", killed),
     ("end", well_behaved),
 ];
@@ -65,7 +67,7 @@ pub(crate) fn table(
     (runs, regatta): (&Path, &Path),
     wanted: Option<&str>,
 ) -> anyhow::Result<Table> {
-    let heads = ["works", "looks"].into_iter().chain(STEPS.map(|it| it.0)).collect();
+    let heads = ["works", "reviews"].into_iter().chain(STEPS.map(|it| it.0)).collect();
     let mut table = Table::with("A thread in Slack", ABOUT, heads);
     for (works, looks) in PAIRS.map(|it| (row(it.0), row(it.1))) {
         if !super::named(wanted, works.program.name) {

@@ -28,11 +28,13 @@ const TASK: &str = "T1";
 const AGENT: &str = "real";
 
 /// What the table of these scenarios is about.
-pub(crate) const ABOUT: &str = "A repository, a real daemon, an agent added with its preset, a task, and what reaches \
-    the trunk; each run also looks for processes left over (P3) and for the key in the data directory (S4). \"Call a \
-    Regatta tool\": the model calls `progress` of the MCP server that the program was handed with the attempt's own \
-    token, and what it said is on the board; Codex lists no tools of servers, so there the model searches for it first, \
-    as its own would. \"Daemon restart\" is a kill -9 of the daemon in mid-turn.";
+pub(crate) const ABOUT: &str = "Each run has a repository, a real daemon, an agent added with its \
+    preset, and a task, and checks what reaches the trunk. It also looks for leftover processes \
+    (P3) and for the key in the data directory (S4). In \"call a Regatta tool\" the model calls \
+    `progress` of the MCP server that the program was given with the attempt's token, and the \
+    progress must be on the board. Codex does not list the tools of servers, so there the model \
+    searches for the tool first. In \"daemon restart mid-turn\" the daemon is killed with `kill \
+    -9`.";
 
 /// The binary to drive: the one that was named, or the newest that was built here.
 pub(crate) fn binary(target: &Path, named: Option<&str>) -> anyhow::Result<PathBuf> {
@@ -313,7 +315,7 @@ fn used_up(world: &World<'_>) -> anyhow::Result<Cell> {
     drop(going);
     Ok(match ended {
         true if why.contains("rate_limit") => Cell::passed(),
-        true => Cell::Passed("it says nothing of the limit; the silence breaker ended it".into()),
+        true => Cell::Passed("it does not report the limit; the silence limit ended it".into()),
         false => Cell::failed(format!("the task does not wait for the reset: {why}")),
     })
 }
