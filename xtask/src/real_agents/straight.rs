@@ -291,7 +291,7 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
     let told = piped.until(SILENCE, |it| it.turns_ended() > 0 || it.has_ended() || limited(it))?;
     if !told {
         let tries = bench.models.seen_of(&run.marker).len();
-        let why = format!("no output for {} s (attempt {tries}); the silence limit must end it", SILENCE.as_secs());
+        let why = format!("no output for {} s ({tries} requests to the model); the silence limit must end it", SILENCE.as_secs());
         return kept(bench, &run, &piped, Cell::NotPossible(why));
     }
     let reset = piped.said.iter().find_map(|it| match it {
