@@ -1,5 +1,5 @@
-//! `docs/invariants.md` is complete and true: every id that a test names is defined there, every defined id has tests, and
-//! every test named there exists and names its id.
+//! Checks `docs/invariants.md`: every id that a test names is defined there, every defined id has
+//! tests, and every test named there exists and names its id.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -86,9 +86,9 @@ fn page() -> Vec<(String, Vec<(String, String)>)> {
         if !is_id(id) {
             return None;
         }
-        assert!(rule.ends_with('.') && rule.len() < 200, "{id}: a rule is one plain sentence: {rule}");
+        assert!(rule.ends_with('.') && rule.len() < 200, "{id}: the rule must be one plain sentence: {rule}");
         let named = tests.split(", ").map(|link| {
-            let (name, path) = link.split_once("](../").unwrap_or_else(|| panic!("{id}: {link} is no link"));
+            let (name, path) = link.split_once("](../").unwrap_or_else(|| panic!("{id}: {link} is not a link"));
             (name.trim_start_matches('[').to_owned(), path.trim_end_matches(')').to_owned())
         });
         Some((id.to_owned(), named.collect()))
@@ -118,7 +118,8 @@ fn every_id_that_a_test_names_is_defined() {
     let defined: BTreeSet<String> = page().into_iter().map(|(id, _)| id).collect();
     for (path, tests) in tests() {
         for Test { name, ids } in tests {
-            // Examples in words, such as "T1 waits", are ids of tasks: only ids in front of a name are rules for sure.
+            // In prose, words such as "T1 waits" are ids of tasks. Only ids in front of a test's
+            // name are always ids of rules.
             let parts: Vec<String> = name.split('_').map(str::to_uppercase).collect();
             for id in parts.iter().take_while(|part| is_id(part)) {
                 assert!(defined.contains(id), "{path}: {name} names {id}, which docs/invariants.md does not define");

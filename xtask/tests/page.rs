@@ -1,4 +1,5 @@
-//! The committed page belongs to its sources. Computes the hashes of `page.lock` again, without Node.
+//! Checks that the committed page was built from its sources. Computes the hashes of `page.lock`
+//! again, without Node.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Everything that the built page depends on, as `web/bundle.mjs` lists it.
+/// Every input of the build of the page, as in `web/bundle.mjs`.
 const SOURCES: [&str; 6] =
     ["index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src"];
 
@@ -30,7 +31,7 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hashes files by their paths from `top`, in the order of these paths' bytes.
+/// Hashes files with their paths relative to `top`, in the byte order of the paths.
 fn hash_of(top: &Path, paths: Vec<PathBuf>) -> String {
     let name = |path: &Path| path.strip_prefix(top).unwrap().to_str().unwrap().to_owned();
     let mut named: Vec<(String, PathBuf)> = paths.into_iter().map(|path| (name(&path), path)).collect();
@@ -59,7 +60,7 @@ fn page_hash(page: &Path) -> String {
 }
 
 #[test]
-fn the_committed_page_belongs_to_its_sources() {
+fn committed_page_was_built_from_its_sources() {
     let server = root().join("crates/regatta-server");
     let lock = fs::read_to_string(server.join("page.lock")).unwrap();
     let locked = |field: &str| {
@@ -71,7 +72,8 @@ fn the_committed_page_belongs_to_its_sources() {
     assert_eq!(locked("page"), page_hash(&server.join("page")), "the built page was edited: {renew}");
 }
 
-/// The hash changes with a name, a content, a new file and a lost file, and not with a test of the page.
+/// A changed name, a changed content, a new file and a removed file change the hash. A test of the
+/// page does not.
 #[test]
 fn every_change_of_a_source_changes_the_hash() {
     let directory = tempfile::tempdir().unwrap();

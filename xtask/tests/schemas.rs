@@ -1,8 +1,8 @@
 //! Compares the checked-in JSON Schemas with the types they describe.
 
-/// `UPDATE_GOLDEN=1` writes the file. Within v1 it may only grow.
+/// `UPDATE_GOLDEN=1` writes the file. Within v1 the schemas may only grow.
 #[test]
-fn the_schemas_are_those_of_the_types() {
+fn checked_in_schemas_equal_the_schemas_of_the_types() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/regatta-api/src/schema/schemas.json");
     let derived = regatta_api::schema::schemas_file();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -13,6 +13,6 @@ fn the_schemas_are_those_of_the_types() {
         derived.lines().filter(|line| !known.contains(line)).map(|line| &line[..line.len().min(60)]).collect();
     assert!(
         known == derived,
-        "types changed: {changed:#?}; look at the change, then UPDATE_GOLDEN=1 cargo test -p xtask --test schemas"
+        "types changed: {changed:#?}; review the change, then run UPDATE_GOLDEN=1 cargo test -p xtask --test schemas"
     );
 }

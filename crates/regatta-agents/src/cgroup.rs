@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroup2_is_found_wherever_it_is_mounted() {
+    fn mount_point_of_cgroup2_is_found_in_the_list_of_mounts() {
         let hybrid = "32 25 0:28 / /sys/fs/cgroup/pids rw,relatime shared:9 - cgroup cgroup rw,pids\n\
              33 25 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
         assert_eq!(mount(hybrid), Some(PathBuf::from("/sys/fs/cgroup/unified")));

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_of_an_output_is_short_and_text_whatever_was_printed() {
+    fn kept_output_is_bounded_and_valid_text() {
         for (piece, times) in
             [(&b"line\n"[..], 100_000), ("ä€🦀".as_bytes(), 50_000), (&[0xff; 7], 50_000), (b"short", 1)]
         {

@@ -276,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_comes_with_the_command_that_installs_it() {
+    fn missing_program_is_reported_with_its_install_command() {
         let found = World::new().find("gemini", &[]);
         assert_eq!((found.program, found.version), (None, None));
         assert_eq!(found.fix.as_deref(), Some("npm install -g @google/gemini-cli"));
     }
 
     #[test]
-    fn a_program_that_is_there_says_its_version_and_who_is_signed_in() {
+    fn installed_program_is_reported_with_its_version_and_sign_in() {
         let world = World::new();
         let program = world.file("bin/codex", "#!/bin/sh\necho 'codex-cli 0.166.0'\n");
         let found = world.find("codex-native", &[]);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_under_its_old_name_is_recognised_and_the_new_one_named() {
+    fn package_under_its_old_name_is_reported_with_its_new_name() {
         let world = World::new();
         let installed = |package: &str, version: &str| {
             let json = format!("{{\"name\":\"{package}\",\"version\":\"{version}\"}}");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_or_prints_nonsense_has_no_version() {
+    fn program_whose_version_cannot_be_read_has_no_version() {
         let world = World::new();
         world.file("bin/qwen", "#!/bin/sh\necho 1.2.3; exit 1\n");
         assert_eq!(world.find("qwen", &[]).version, None);

@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_detected_by_its_controller() {
+    fn pool_is_detected_by_its_running_controller() {
         assert!(controller_runs(r#"{"controller":{"state":"running"},"sessions":[]}"#));
         assert!(!controller_runs(r#"{"controller":{"state":"stopped"}}"#));
         assert!(!controller_runs("gc: command not found"));
     }
 
     #[test]
-    fn a_worker_is_done_when_it_is_idle_after_work_and_given_up_when_it_takes_no_notice() {
+    fn worker_is_done_when_idle_after_work_and_fails_when_it_ignores_the_nudge() {
         let mut watch = Watch::new(at("idle", "1"));
         assert_eq!(watch.look(Some(&at("idle", "1"))), Verdict::GoOn);
         assert_eq!(watch.look(Some(&at("running", "2"))), Verdict::GoOn);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_is_shown() {
+    fn only_new_lines_of_the_output_are_shown() {
         assert_eq!(news("", "a\nb"), ["a", "b"]);
         assert_eq!(news("a\nb", "b\nc"), ["c"]);
         assert_eq!(news("a\nb", "a\nb"), Vec::<&str>::new());
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nudge_names_the_result_file_because_the_session_has_no_variables() {
+    fn nudge_names_the_result_file_and_the_directory() {
         let told = nudge(Path::new("/w"), Some("/data/attempts/A1/result.json"), "Do it.");
         assert!(told.contains("in the directory /w and nowhere else"), "{told}");
         assert!(told.contains("REGATTA_RESULT is the file /data/attempts/A1/result.json."), "{told}");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_nudged_watched_and_left() {
+    fn pool_worker_is_nudged_and_watched_until_it_is_idle() {
         let dir = tempfile::tempdir().unwrap();
         let gc = dir.path().join("gc");
         // The pool has one worker, which works for one round and is idle afterwards.

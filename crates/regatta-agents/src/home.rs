@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agents_home_is_kept_and_shows_what_is_listed() {
+    fn home_of_an_agent_is_kept_and_links_to_the_listed_files() {
         let directory = tempfile::tempdir().unwrap();
         let (data, user) = (directory.path().join("data"), directory.path().join("user"));
         fs::create_dir_all(user.join(".claude")).unwrap();
@@ -123,7 +123,7 @@ mod tests {
         );
         assert!(home.warnings.len() == 1 && home.warnings[0].contains("relative"), "{:?}", home.warnings);
 
-        // The second run finds a path of the program's own where the link would go.
+        // In the second run, a directory of the program is in the place of the link.
         fs::write(home.path.join("session"), "kept").unwrap();
         fs::remove_file(home.path.join(".claude")).unwrap();
         fs::create_dir(home.path.join(".claude")).unwrap();

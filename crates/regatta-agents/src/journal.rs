@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_also_over_many_segments_and_from_any_place() {
+    fn written_records_are_read_back_across_segments_and_from_any_record() {
         let directory = tempfile::tempdir().unwrap();
         let lines = written(directory.path());
         assert!(segments(directory.path()).unwrap().len() > 5);
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_follows_a_writer_into_new_segments() {
+    fn reader_follows_a_writer_into_new_segments() {
         let directory = tempfile::tempdir().unwrap();
         let (mut writer, mut reader) = (writer(directory.path()), Reader::new(directory.path()));
         for (n, line) in (1..).zip(lines()) {
@@ -614,15 +614,14 @@ mod tests {
     /// Damages the last segment in every possible way. A reader must return a prefix of the written
     /// lines.
     #[test]
-    fn d8_a_torn_end_is_never_read_as_truth() {
+    fn d8_a_damaged_end_is_never_read_as_records() {
         let directory = tempfile::tempdir().unwrap();
         let lines = write(directory.path(), (0..18).map(|it| format!("line \"{it}\"")).collect());
         let (first, path) = segments(directory.path()).unwrap().pop().unwrap();
         let whole = fs::read(&path).unwrap();
         let other = fs::read(directory.path().join(segment_name(1))).unwrap();
         let mut torn: Vec<Vec<u8>> = (0..whole.len()).map(|it| whole[..it].to_vec()).collect();
-        // The damages are a hole of zeros, a block of an older file of the same kind, and a flipped
-        // bit.
+        // The end is filled with zeros, replaced by a block of an older file, or has a flipped bit.
         for at in 0..whole.len() {
             let mut zeros = whole.clone();
             zeros[at..].fill(0);
@@ -641,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn p9_a_disk_that_refuses_for_a_while_loses_nothing() {
+    fn p9_a_disk_that_refuses_writes_for_a_while_loses_nothing() {
         let directory = tempfile::tempdir().unwrap();
         // A missing directory also refuses writes.
         let dir = directory.path().join("later");
@@ -659,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_the_end_of_what_was_printed() {
+    fn tail_is_the_end_of_the_printed_output() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(tail(directory.path(), 100).unwrap(), "");
         let mut writer = writer(directory.path());
@@ -673,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_journal_reads_the_same() {
+    fn compressed_journal_reads_the_same() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
         let lines = written(dir);
@@ -682,7 +681,7 @@ mod tests {
         fs::write(dir.join(segment_name(1) + ".gz"), "half").unwrap();
         assert_eq!(all(dir).len(), lines.len());
         assert!(compress(dir).unwrap());
-        assert!(!compress(dir).unwrap(), "it is compressed already");
+        assert!(!compress(dir).unwrap(), "the journal is compressed already");
         let after: u64 = segments(dir).unwrap().iter().map(|it| it.1.metadata().unwrap().len()).sum();
         assert!(after < before / 2, "{before} became {after}");
         assert_eq!(all(dir).into_iter().map(|it| it.line).collect::<Vec<_>>(), lines);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_from_the_environment_a_file_or_a_command() {
+    fn key_is_read_from_the_environment_a_file_or_a_command() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("key");
         std::fs::write(&file, "from-a-file\n").unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_hangs_is_ended_with_its_children() {
+    fn hanging_key_command_is_ended_with_its_children() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pid");
         let line = format!("sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600' & wait", file.display());

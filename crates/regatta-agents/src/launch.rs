@@ -219,7 +219,7 @@ mod tests {
     use regatta_core::agent::Profile;
 
     #[test]
-    fn s6_a_program_begins_in_its_workspace_and_nowhere_else() {
+    fn s6_a_working_directory_outside_the_workspace_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let workspace = dir.path().join("work");
         std::fs::create_dir_all(workspace.join("web/src")).unwrap();

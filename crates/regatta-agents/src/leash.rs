@@ -65,12 +65,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l5_a_leash_is_over_when_nothing_was_noted_for_too_long() {
+    fn l5_the_deadline_passes_when_no_contact_was_recorded_for_too_long() {
         let dir = tempfile::tempdir().unwrap();
         let leash = Leash { file: dir.path().join("leash"), ms: 1_000 };
         let (now, mut missed) = (now_ms(), None);
-        assert!(!is_over(&leash, &mut missed, now), "it may not be written yet");
-        assert!(is_over(&leash, &mut missed, now + 1_001), "but not for ever");
+        assert!(!is_over(&leash, &mut missed, now), "the file may not be written yet");
+        assert!(is_over(&leash, &mut missed, now + 1_001), "a missing file does not extend the deadline for ever");
         note(&leash.file).unwrap();
         let noted: u64 = fs::read_to_string(&leash.file).unwrap().parse().unwrap();
         assert!(!is_over(&leash, &mut missed, noted + 1_000) && missed.is_none());

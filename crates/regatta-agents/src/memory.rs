@@ -34,14 +34,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_words_are_read() {
+    fn available_memory_is_parsed_from_meminfo() {
         assert_eq!(available("MemTotal:  8000 kB\nMemFree: 1 kB\nMemAvailable:    4097024 kB\n"), Some(4001));
         assert_eq!(available("MemTotal: 8000 kB\n"), None);
         assert_eq!(available("MemAvailable: many\n"), None);
     }
 
     #[test]
-    fn a_group_s_limit_counts_where_there_is_one() {
+    fn limit_of_the_control_group_counts_if_there_is_one() {
         let root = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
         assert_eq!(in_group(root.path()), None);

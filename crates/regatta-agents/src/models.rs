@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_lists_its_models_is_asked_once() {
+    fn models_of_a_program_are_listed_once_per_environment() {
         let dir = tempfile::tempdir().unwrap();
         let (path, machine) =
             program(dir.path(), "echo asked >> $HOME/asked\necho a/one\necho A sentence.\necho $MINE");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_waits_for_more_is_heard_and_ended() {
+    fn models_are_read_from_a_server_that_keeps_waiting_for_input() {
         let dir = tempfile::tempdir().unwrap();
         let says = r#"read a; read b; read c; echo '{"id":1,"result":{}}'
 echo '{"id":2,"result":{"data":[{"model":"gpt-a"},{"model":"gpt-b"}]}}'; cat > /dev/null"#;
@@ -121,7 +121,7 @@ echo '{"id":2,"result":{"data":[{"model":"gpt-a"},{"model":"gpt-b"}]}}'; cat > /
     }
 
     #[test]
-    fn who_cannot_say_is_not_asked_and_who_fails_has_said_nothing() {
+    fn program_without_a_model_list_is_not_started_and_a_failed_list_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let (path, machine) = program(dir.path(), "echo asked >> $HOME/asked; echo a/one; exit 1");
         assert_eq!(of(preset("claude-native"), &path, &machine, &[]), None);

@@ -417,13 +417,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_every_preset_says_what_is_needed() {
+    fn preset_names_are_unique_and_every_preset_is_complete() {
         let mut names: Vec<&str> = PRESETS.iter().flat_map(|it| it.aliases.iter().copied().chain([it.name])).collect();
         names.sort_unstable();
         let all = names.len();
         names.dedup();
         // `claude-agent-acp` and `codex-acp` are programs and also aliases of a preset, once each.
-        assert_eq!(names.len(), all, "a name stands for two presets");
+        assert_eq!(names.len(), all, "a name belongs to two presets");
         for preset in PRESETS {
             assert!(!preset.programs.is_empty() && !preset.install.is_empty(), "{}", preset.name);
             assert!(preset.credentials.iter().all(|it| !it.starts_with('/') && !it.contains("..")), "{}", preset.name);
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn old_names_lead_to_the_new() {
+    fn old_names_and_aliases_find_the_preset() {
         for (name, preset, own) in [
             ("claude", "claude", true),
             ("claude-code-acp", "claude", false),
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_takes_the_program_that_was_found() {
+    fn preset_uses_the_program_that_was_found() {
         let (goose, _) = find("goose").unwrap();
         let runtime = goose.runtime(Some("/opt/goose-binary-linux-x64"));
         assert_eq!(runtime.argv().unwrap()[..2], ["/opt/goose-binary-linux-x64", "acp"]);

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hostile_name_does_not_confuse_the_fields() {
+    fn process_name_with_parentheses_does_not_shift_the_fields() {
         let stat = "42 (a) R 1 (x) y) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 99887 1 2";
         assert_eq!(
             Process::parse(stat),
@@ -218,11 +218,11 @@ mod tests {
             Process::parse(&format!("42 (a) Z 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99887 1 2"))
         };
         assert!(zombie(1).unwrap().zombie);
-        assert!(!zombie(2).unwrap().zombie, "its other threads go on");
+        assert!(!zombie(2).unwrap().zombie, "another thread of the process is alive");
     }
 
     #[test]
-    fn p5_a_reused_number_gives_no_hold() {
+    fn p5_a_reused_pid_gives_no_handle() {
         let me = Process::read(std::process::id()).unwrap().identity().unwrap();
         assert!(Handle::of(&me).unwrap().is_some());
         assert!(Handle::of(&ProcessIdentity { start_ticks: me.start_ticks + 1, ..me.clone() }).unwrap().is_none());

@@ -61,14 +61,14 @@ fn s4_a_known_value_is_replaced_by_its_name() {
 }
 
 #[test]
-fn s4_a_value_of_several_lines_is_found_line_by_line() {
+fn s4_a_value_of_several_lines_is_redacted_line_by_line() {
     let it = redactor("first line of it\nsecond line of it\n");
     assert_eq!(it.clean("> second line of it"), "> [redacted API_KEY]");
     assert_eq!(it.clean(r#""first line of it\nsecond line of it""#), r#""[redacted API_KEY]""#);
 }
 
 #[test]
-fn a_short_value_is_left_alone_and_said() {
+fn short_value_is_not_redacted_and_gets_a_warning() {
     let it = redactor("seven77");
     assert!(matches!(it.clean("seven77"), Cow::Borrowed("seven77")));
     assert!(it.warnings()[0].contains("API_KEY") && !it.warnings()[0].contains("seven77"), "{:?}", it.warnings());
@@ -76,7 +76,7 @@ fn a_short_value_is_left_alone_and_said() {
 }
 
 #[test]
-fn s4_what_looks_like_a_key_is_replaced() {
+fn s4_text_that_looks_like_a_key_is_redacted() {
     let long = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0";
     let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
     let upper = &long.to_uppercase()[..16];
@@ -115,7 +115,7 @@ fn s4_what_looks_like_a_key_is_replaced() {
 }
 
 #[test]
-fn what_does_not_look_like_a_key_is_left_alone() {
+fn text_that_does_not_look_like_a_key_is_not_changed() {
     let it = Redactor::default();
     for line in [
         "a task-1234567890123456789 and a desk-1234567890123456789",
@@ -132,7 +132,7 @@ fn what_does_not_look_like_a_key_is_left_alone() {
 }
 
 #[test]
-fn s4_a_private_key_is_replaced_with_the_lines_of_its_body() {
+fn s4_a_private_key_is_redacted_with_the_lines_of_its_body() {
     let it = Redactor::default();
     let lines =
         ["-----BEGIN OPENSSH PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ", "    7\tAAAAB3Nz=="];
@@ -144,7 +144,7 @@ fn s4_a_private_key_is_replaced_with_the_lines_of_its_body() {
 }
 
 #[test]
-fn a_line_of_json_stays_json_whatever_the_secret_is() {
+fn redacted_json_line_is_still_json() {
     for (secret, line) in [
         ("12345678", r#"{"id":12345678}"#),
         (r#"{"type":"service"}"#, r#"{"type":"service"}"#),
@@ -161,9 +161,9 @@ fn a_line_of_json_stays_json_whatever_the_secret_is() {
     }
 }
 
-/// No secret of a corpus of providers, names and syntaxes is missed.
+/// The corpus combines providers, names and syntaxes.
 #[test]
-fn s4_no_secret_of_the_corpus_is_missed() {
+fn s4_every_secret_of_the_corpus_is_redacted() {
     let all = corpus::secrets();
     assert!(all.len() >= 3_000, "{}", all.len());
     let missed: Vec<String> = all
@@ -176,9 +176,9 @@ fn s4_no_secret_of_the_corpus_is_missed() {
     assert!(missed.is_empty(), "{} of {}: {:#?}", missed.len(), all.len(), &missed[..missed.len().min(20)]);
 }
 
-/// Only the value is replaced. The text around it stays, and JSON stays JSON.
+/// Only the value is replaced. The text around the value stays, and JSON stays valid.
 #[test]
-fn s4_only_the_value_goes() {
+fn s4_only_the_value_of_a_named_secret_is_redacted() {
     for (line, cleaned) in [
         ("password=hunter2secret", "password=[redacted]"),
         ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = [redacted]"),
@@ -192,9 +192,9 @@ fn s4_only_the_value_goes() {
     }
 }
 
-/// A value on another line than its name is found.
+/// The value is on another line than its name.
 #[test]
-fn s4_a_value_in_the_lines_behind_its_name_is_found() {
+fn s4_a_value_on_a_line_after_its_name_is_redacted() {
     for text in [
         "password: |\n  hunter2secret\nnext: 1",
         "  api_key: >-\n    abcd1234efgh5678\nnext: 1",
@@ -212,7 +212,7 @@ fn s4_a_value_in_the_lines_behind_its_name_is_found() {
 }
 
 #[test]
-fn what_only_looks_like_a_named_secret_is_left_alone() {
+fn harmless_text_that_resembles_a_named_secret_is_not_changed() {
     let wrong: Vec<String> = corpus::HARMLESS
         .iter()
         .filter_map(|line| match Redactor::default().clean(line) {
@@ -223,7 +223,8 @@ fn what_only_looks_like_a_named_secret_is_left_alone() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// In the sources and pages of this repository, almost only made-up secrets of tests are redacted.
+/// The sources and pages of this repository contain almost no text that is redacted, apart from
+/// made-up secrets of tests.
 #[test]
 fn false_positives_in_this_repository_are_few() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -250,9 +251,9 @@ fn false_positives_in_this_repository_are_few() {
     assert!(changed.len() * 4_000 <= lines, "{} of {lines}: {changed:#?}", changed.len());
 }
 
-/// A line is assembled before it is redacted, wherever the program's output was cut into pieces.
+/// A line is assembled before it is redacted, so the places where the output was cut do not matter.
 #[test]
-fn s4_a_secret_is_found_wherever_its_line_was_cut_into_pieces() {
+fn s4_a_secret_in_a_line_that_arrives_in_pieces_is_redacted() {
     let text = "log: password=hunter2secret and postgres://u:s3cretPass@h/x\nnext\n";
     for cut in 0..text.len() {
         let mut lines = crate::shim::flow::Lines::default();
@@ -269,9 +270,9 @@ fn s4_a_secret_is_found_wherever_its_line_was_cut_into_pieces() {
     }
 }
 
-/// Twice the text takes about twice the steps, because no position is read again and again.
+/// No position is read again and again, so twice the text takes about twice the steps.
 #[test]
-fn a_long_line_of_names_is_cleaned_in_time_that_grows_with_its_length() {
+fn redacting_a_long_line_takes_linear_time() {
     for piece in ["password=", "secret:\"", "://a:", "curl -u a:", "token = ", "eyJ.", "-----BEGIN "] {
         let line = piece.repeat(200_000 / piece.len());
         // A quadratic search would read 40,000,000,000 bytes here and would exceed the test's time
@@ -282,7 +283,7 @@ fn a_long_line_of_names_is_cleaned_in_time_that_grows_with_its_length() {
 
 proptest! {
     #[test]
-    fn s4_no_secret_survives_in_any_of_its_spellings(
+    fn s4_every_spelling_of_a_secret_is_redacted(
         secret in r#"[ -~é😀\n\t]{8,40}"#,
         before in r#"[ -~]{0,12}"#,
         after in r#"[ -~]{0,12}"#,
@@ -301,7 +302,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_a_line_of_json_stays_json_and_loses_the_secret(
+    fn s4_a_secret_in_json_is_redacted_and_the_line_stays_json(
         secret in r#"[ -~é\n]{8,24}"#,
         before in r#"[ -~\n"\\é]{0,12}"#,
         after in r#"[ -~\n"\\é]{0,12}"#,
@@ -317,16 +318,16 @@ proptest! {
     }
 
     #[test]
-    fn a_line_without_secrets_is_the_same_line(line in r#"[a-z0-9 .,:;{}"\\/=%é]{0,200}"#) {
+    fn line_without_secrets_is_not_changed(line in r#"[a-z0-9 .,:;{}"\\/=%é]{0,200}"#) {
         let it = redactor("A-SECRET-IN-CAPITALS");
         prop_assert!(matches!(it.clean(&line), Cow::Borrowed(same) if same.len() == line.len()), "{}", it.clean(&line));
     }
 }
 
-/// S4: a secret is removed whole, however long it is and whichever characters are where the
-/// judgement stops.
+/// S4: a secret is removed whole, regardless of its length and of the characters at the position
+/// where the search stops.
 #[test]
-fn s4_a_long_secret_leaves_no_tail() {
+fn s4_a_long_secret_is_redacted_to_its_end() {
     let long = "q7Zk2Lx9".repeat(1_000);
     for line in [
         format!("password={long} end"),
@@ -346,10 +347,11 @@ fn s4_a_long_secret_leaves_no_tail() {
     }
 }
 
-/// S4: a password in a URL is removed whatever its length, also in a line that was cut before the
-/// host. The same holds for the login of a curl command and for a value on the line after its name.
+/// S4: a password in a URL is removed regardless of its length, also in a line that was cut before
+/// the host. The same holds for the login of a curl command and for a value on the line after its
+/// name.
 #[test]
-fn s4_a_long_password_in_a_url_leaves_nothing() {
+fn s4_a_long_password_in_a_url_is_redacted_whole() {
     for times in [511, 512, 513, 625, 5_000] {
         let long = "q7Zk2Lx9".repeat(times);
         for line in [
@@ -367,7 +369,7 @@ fn s4_a_long_password_in_a_url_leaves_nothing() {
             assert!(clean.ends_with(" end") && clean.contains("[redacted]"), "{clean:.200}");
         }
     }
-    // A port and a host stay unchanged, however long the text after them is.
+    // A port and a host stay unchanged, also before a long text.
     for line in [format!("http://localhost:8080/{}", "x/".repeat(4_000)), format!("http://host:{}", "8".repeat(5))] {
         assert_eq!(redact_text(&line), line);
     }
@@ -376,7 +378,7 @@ fn s4_a_long_password_in_a_url_leaves_nothing() {
 /// S4: the pieces of a long URL may have any size, and an overlong line may be cut inside the
 /// password.
 #[test]
-fn s4_a_long_password_in_a_url_is_found_wherever_it_was_cut() {
+fn s4_a_long_password_in_a_url_that_arrives_in_pieces_is_redacted() {
     let long = "q7Zk2Lx9".repeat(1_000);
     let text = format!("log postgres://u:{long}@h/x end\n");
     let read = |pieces: &[&[u8]], most: usize| {

@@ -136,7 +136,7 @@ mod tests {
     /// P13: a connection that is made while no daemon runs reaches the next daemon, and each daemon
     /// answers its own connection.
     #[test]
-    fn p13_the_relay_reaches_each_daemon_in_turn() {
+    fn p13_the_relay_connects_to_each_restarted_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("daemon.sock");
         let listener = listen().unwrap();

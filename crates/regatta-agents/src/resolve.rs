@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_installed_is_said_with_the_command_that_installs_it() {
+    fn missing_program_is_reported_with_its_install_command() {
         let (_dir, machine) = machine(&[], &[]);
         let found = resolve(&wanted("opencode", None), &machine);
         let (kind, error) = found.problem.unwrap();
@@ -195,7 +195,7 @@ mod tests {
     /// The problem of a missing program names its install line and a preset whose program is
     /// installed. The problem of a missing key names the command that sets it.
     #[test]
-    fn the_problems_of_an_agent_are_named_with_their_fixes() {
+    fn problems_of_an_agent_have_a_hint_with_the_fix() {
         let agent = |preset: &str, argv: &[&str]| {
             let argv = argv.iter().map(|word| (*word).to_owned()).collect();
             (Runtime::Acp { argv }, Profile { preset: Some(preset.into()), ..Profile::default() })
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_that_is_there_is_the_one_that_is_started() {
+    fn installed_program_is_the_one_that_is_started() {
         let (dir, machine) = machine(&["opencode"], &["OPENAI_API_KEY"]);
         let found = resolve(&wanted("opencode", None), &machine);
         assert_eq!(found.problem, None);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_is_one_of_its_providers() {
+    fn backend_must_belong_to_the_provider() {
         let (_dir, machine) = machine(&["codex"], &[]);
         let native = resolve(&wanted("codex", Some("codex-native")), &machine);
         assert!(matches!(native.runtime, Some(Runtime::Codex { app_server: true, .. })));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_its_own_is_a_sign_in_and_a_missing_one_is_said() {
+    fn own_key_counts_as_a_sign_in_and_a_missing_sign_in_is_noted() {
         let (_dir, machine) = machine(&["gemini"], &[]);
         let none = resolve(&wanted("gemini", None), &machine);
         assert!(none.sign_in.is_none() && none.notes[0].contains("no sign-in was found"), "{:?}", none.notes);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_mode_is_had_where_the_program_has_a_switch_for_it() {
+    fn fast_mode_is_available_only_if_the_program_has_a_switch_for_it() {
         let (_dir, machine) = machine(&["codex", "gemini"], &[]);
         let fast = |provider: &str| Wanted { fast_mode: true, ..wanted(provider, None) };
         assert_eq!(resolve(&fast("codex"), &machine).fast_mode, Some(true));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_the_program_does_not_list_is_said_and_tried_all_the_same() {
+    fn model_that_the_program_does_not_list_is_noted_and_still_used() {
         let (_dir, machine) = machine(&["opencode", "gemini"], &[]);
         let model = |provider: &str, model: &str| Wanted { model: Some(model.into()), ..wanted(provider, None) };
         let known = resolve(&model("opencode", "1.2.3"), &machine);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scripted_agent_needs_nothing_and_fast_mode_is_not_promised() {
+    fn scripted_agent_needs_no_program_and_has_no_fast_mode() {
         let (_dir, machine) = machine(&[], &[]);
         let found = resolve(&Wanted { fast_mode: true, ..wanted("scripted", None) }, &machine);
         assert_eq!((found.runtime, found.problem), (Some(Runtime::Scripted), None));

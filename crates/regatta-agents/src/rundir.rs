@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p6_the_first_exit_record_stands() {
+    fn p6_the_first_exit_record_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let dir = RunDir(directory.path().to_owned());
         assert_eq!(dir.record_exit(&Exit::Code(1)).unwrap(), Exit::Code(1));

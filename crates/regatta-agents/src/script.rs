@@ -483,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_of_a_plan_is_read() {
+    fn every_step_of_a_script_is_parsed() {
         let script = r#"[{"say":"a"},{"write":{"path":"./a/b","text":"t"}},{"append":{"path":"a","text":"t"}},
             {"replace":{"path":"a","from":"f","to":"t"}},{"remove":"a"},{"remove":{"path":"a"}},{"run":"true"},
             {"ask":{"question":"q","choices":["x","y"],"default":"y"}},{"ask":{"question":"q"}},{"permission":"p"},
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused_before_it_starts() {
+    fn invalid_script_is_refused_with_the_reason() {
         for (script, words) in [
             (r#"{"say":"a"}"#, "not a list"),
             (

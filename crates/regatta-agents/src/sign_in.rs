@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn lends_files_and_set_keys_and_keeps_what_is_there() {
+    fn lending_adds_files_and_set_keys_and_keeps_the_profiles_own() {
         let preset = presets::find("claude").unwrap().0;
         let mut profile = Profile::default();
         lend(&mut profile, preset, &machine(&["ANTHROPIC_API_KEY", "OPENAI_API_KEY"]));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_the_machine_counts_only_if_the_profile_names_it() {
+    fn key_in_the_environment_counts_only_if_the_profile_names_it() {
         let preset = presets::find("claude").unwrap().0;
         let machine = machine(&["ANTHROPIC_API_KEY"]);
         let mut profile = Profile::default();

@@ -156,16 +156,16 @@ mod tests {
     /// P12: an empty control group whose shim is gone is removed. A group with a process in it
     /// stays.
     #[test]
-    fn p12_empty_control_groups_are_swept() {
+    fn p12_empty_control_groups_are_removed() {
         let mark = crate::rundir::fresh_mark().unwrap();
         let Some(group) = Cgroup::create(&mark) else {
-            eprintln!("not run: this machine lets us make no control group");
+            eprintln!("not run: control groups cannot be created on this machine");
             return;
         };
         let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
         group.add(child.id()).unwrap();
         sweep_control_groups().unwrap();
-        assert_eq!(group.members(), [child.id()], "a process is in it");
+        assert_eq!(group.members(), [child.id()], "a group with a process stays");
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(Cgroup::all().iter().any(|(known, _)| *known == mark));
@@ -173,16 +173,17 @@ mod tests {
         assert!(!Cgroup::all().iter().any(|(known, _)| *known == mark));
     }
 
-    /// P12: the control group of a live shim stays, even while no process is in it.
+    /// P12: the control group of a live shim stays, even without a process in it.
     #[test]
     fn p12_the_control_group_of_a_live_shim_stays() {
         use std::os::unix::process::CommandExt;
         let mark = crate::rundir::fresh_mark().unwrap();
         let Some(group) = Cgroup::create(&mark) else {
-            eprintln!("not run: this machine lets us make no control group");
+            eprintln!("not run: control groups cannot be created on this machine");
             return;
         };
-        // A process that looks like a shim: `regatta shim DIR`, with its mark.
+        // The process looks like a shim: its command line is `regatta shim DIR`, and it has the
+        // mark.
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("shim"), "read line\n").unwrap();
         let mut shim = std::process::Command::new("sh")
@@ -197,11 +198,11 @@ mod tests {
         // The kernel lets the parent continue a moment before the child has its new command line.
         let patience = Instant::now() + Duration::from_secs(60);
         while shim_dir(shim.id()).as_deref() != Some(dir.path()) {
-            assert!(Instant::now() < patience, "its command line never came");
+            assert!(Instant::now() < patience, "the process did not get its command line in time");
             std::thread::yield_now();
         }
         sweep_control_groups().unwrap();
-        assert!(Cgroup::all().iter().any(|(known, _)| *known == mark), "its shim lives");
+        assert!(Cgroup::all().iter().any(|(known, _)| *known == mark), "the group of a live shim stays");
         drop(shim.stdin.take());
         shim.wait().unwrap();
         sweep_control_groups().unwrap();
@@ -210,10 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn p12_what_checks_of_a_dead_daemon_left_is_swept() {
+    fn p12_directories_of_checks_of_a_dead_daemon_are_removed() {
         let data = tempfile::tempdir().unwrap();
         let adapter = AgentsAdapter::new(data.path().to_owned(), PathBuf::from("regatta"));
-        assert_eq!(adapter.sweep_checks(), Ok(0), "there were none");
+        assert_eq!(adapter.sweep_checks(), Ok(0), "there are no directories yet");
         let left = adapter.checks_path().join("0123456789abcdef0123456789abcdef");
         fs::create_dir_all(left.join("tmp")).unwrap();
         fs::write(left.join("launch.json"), "{}").unwrap();

@@ -706,9 +706,10 @@ mod tests {
     use crate::process::Process;
     use crate::rundir::write_atomic;
 
-    /// P3, P10: a launch with an exit record has ended only when its shim is gone.
+    /// P3, P10: a launch with an exit record has ended only when its shim is gone, or when the shim
+    /// hangs for too long.
     #[test]
-    fn p3_who_has_ended_is_gone_with_its_shim() {
+    fn p3_a_launch_has_ended_only_when_its_shim_is_gone() {
         let place = tempfile::tempdir().unwrap();
         let dir = RunDir::create(place.path().join("A1")).unwrap();
         let mut shim = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();

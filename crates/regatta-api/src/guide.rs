@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guides_have_names_of_their_own_and_fit_a_model() {
+    fn guides_are_found_by_name_and_are_short() {
         for guide in GUIDES {
             assert_eq!(find(&guide.name.to_uppercase()), Some(&guide));
             assert!(guide.text.starts_with("# ") && guide.text.len() < 4_000, "{}", guide.name);

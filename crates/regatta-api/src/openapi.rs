@@ -185,7 +185,7 @@ mod tests {
     /// Every reference resolves, and every verb is in the document (S10). A change shows in the diff of
     /// `docs/openapi.json`.
     #[test]
-    fn the_document_is_whole_and_as_checked_in() {
+    fn s10_the_openapi_document_is_complete_and_checked_in() {
         let document = document();
         let mut open = vec![&document];
         while let Some(value) = open.pop() {
@@ -218,7 +218,7 @@ mod tests {
 
     /// The scope of a rule and the scope of a budget are different types with one name.
     #[test]
-    fn two_types_of_one_name_have_two_schemas() {
+    fn types_with_the_same_name_have_different_schemas() {
         let document = document();
         let of = |verb: &str| {
             let schema = &document["paths"][format!("/api/v1/{verb}")]["post"]["requestBody"];

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_a_patch_are_counted_without_its_heads() {
+    fn changed_lines_of_a_patch_are_counted_without_headers() {
         let patch = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n--- a line that began with two dashes\ndiff --git a/b b/b\nnew file\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+++more\n\\ No newline at end of file\n";
         let said: Vec<_> = files(patch).into_iter().map(|it| (it.path, it.added, it.gone)).collect();
         assert_eq!(said, [("a".to_owned(), 1, 2), ("b".to_owned(), 1, 0)]);

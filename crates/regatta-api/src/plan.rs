@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_found_in_what_is_said() {
+    fn plan_is_found_in_an_answer() {
         let toml = "[[task]]\nsubject = \"x\"\n";
         assert_eq!(block(toml), (toml.to_owned(), false));
         assert_eq!(block(&format!("Here it is:\n\n```toml\n{toml}```\nGood luck!")), (toml.to_owned(), false));
@@ -181,9 +181,9 @@ mod tests {
         assert_eq!(block("```toml\nno end"), ("no end".to_owned(), false));
     }
 
-    /// An unreported price does not count as zero.
+    /// A missing price does not count as zero.
     #[test]
-    fn an_estimate_says_from_what_it_is() {
+    fn estimate_names_the_number_of_tasks_it_is_based_on() {
         assert!(estimated(vec![], vec![], 7).contains("none"));
         let text = estimated(vec![60_000; 8], vec![], 2);
         assert_eq!(text, "2m to 2m of work · based on 8 landed tasks");

@@ -113,7 +113,7 @@ mod tests {
     use regatta_core::task::Status;
 
     #[test]
-    fn each_class_has_its_exit_code() {
+    fn refusals_have_their_status_and_exit_code() {
         let code = |it: Refusal| (Problem::from(&it).status, Problem::from(&it).exit_code());
         assert_eq!(code(Refusal::ClaimHeld { holders: vec![] }), (409, 5));
         assert_eq!(code(Refusal::StaleClaimToken { claim: ClaimId(1) }), (409, 5));

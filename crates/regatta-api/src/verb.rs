@@ -323,7 +323,7 @@ mod tests {
     /// S10: every verb is in the table once, with the permission that it needs. No attempt and no
     /// runner can call a verb that decides for people.
     #[test]
-    fn s10_every_verb_says_who_may_call_it() {
+    fn s10_every_verb_has_its_permission() {
         let mut names: Vec<&str> = VERBS.iter().map(|it| it.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_then_the_pace_and_a_no_is_obeyed() {
+    fn limit_allows_a_burst_then_its_rate_and_waits_after_a_refusal() {
         let (mut buckets, start) = (Buckets::default(), Instant::now());
         let limits = [Limit::bucket("post:C1", 2.0, SECOND), Limit::window("post", 100, 60 * SECOND)];
         let at = |ms: u64| start + Duration::from_millis(ms);
@@ -433,10 +433,9 @@ mod tests {
         assert_eq!(goes(&mut buckets, &limits, 0.0, at(32_500)), Ok(()));
     }
 
-    /// No interval of the window's length has more calls than the limit, however calls are
-    /// requested.
+    /// The interval has the window's length and may start at any time.
     #[test]
-    fn no_window_ever_holds_more_than_its_limit() {
+    fn no_interval_has_more_calls_than_its_limit() {
         let (mut buckets, start) = (Buckets::default(), Instant::now());
         let limit = [Limit::window("x", 50, 60 * SECOND)];
         let mut sent: Vec<u64> = Vec::new();
@@ -451,13 +450,13 @@ mod tests {
             let within = sent[at..].iter().take_while(|it| **it < ms + 60_000).count();
             assert!(within <= 50, "{within} from {ms}");
         }
-        assert!(sent.len() >= 240, "{}: the limit is not used up", sent.len());
+        assert!(sent.len() >= 240, "{}: the limit is not reached", sent.len());
     }
 
     /// A call under way may arrive together with the next one. It counts from its arrival, and
     /// until then as if it arrived now.
     #[test]
-    fn what_is_on_its_way_counts_as_if_it_came_just_now() {
+    fn call_under_way_counts_as_if_it_arrived_now() {
         let (mut buckets, start) = (Buckets::default(), Instant::now());
         let limit = [Limit::bucket("post:C1", 2.0, SECOND)];
         let at = |ms: u64| start + Duration::from_millis(ms);
@@ -475,9 +474,10 @@ mod tests {
         assert_eq!(buckets.take(&window, 0.0, at(71_000)), Ok(()));
     }
 
-    /// The service continues to count when this process restarts, and so do the limits.
+    /// The service continues to count when this process restarts, so this process must not forget
+    /// its calls.
     #[test]
-    fn who_begins_again_knows_what_was_sent_and_refused_before() {
+    fn counts_and_refusals_are_kept_across_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("slack-claude");
         let limits = [Limit::window("all calls", 3, 60 * SECOND), Limit::bucket("post:C1", 2.0, 30 * SECOND)];
@@ -489,11 +489,11 @@ mod tests {
         let now = Instant::now();
         let mut again = Buckets::kept_in(&path, now).unwrap();
         let wait = goes(&mut again, &limits[1..], 0.0, now).unwrap_err();
-        assert!(wait > 20 * SECOND, "the bucket is full again: {wait:?}");
+        assert!(wait > 20 * SECOND, "the bucket was reset: {wait:?}");
         let shut = goes(&mut again, &[Limit::window("shut", 9, SECOND)], 0.0, now).unwrap_err();
-        assert!(shut > 30 * SECOND, "the refusal is forgotten: {shut:?}");
+        assert!(shut > 30 * SECOND, "the refusal was forgotten: {shut:?}");
         assert_eq!(goes(&mut again, &limits[..1], 0.0, now), Ok(()));
-        assert!(goes(&mut again, &limits[..1], 0.0, now).is_err(), "the window is empty again");
+        assert!(goes(&mut again, &limits[..1], 0.0, now).is_err(), "the window was reset");
         // Lines that no longer count are removed.
         drop(again);
         let old = format!("{}sent 1000 old\nrubbish\n", std::fs::read_to_string(&path).unwrap());
@@ -503,11 +503,11 @@ mod tests {
         assert_eq!((text.lines().count(), text.contains("old")), (11, false), "{text}");
     }
 
-    /// A service counts arrivals. The calls that arrive keep to the limits whatever the calls'
-    /// delays, the machine's stalls and the kills of this process are, because each call is counted
-    /// until its arrival is certain.
+    /// A service counts arrivals. The arriving calls stay within the limits despite delays of
+    /// calls, stalls of the machine and kills of this process, because each call is counted until
+    /// its arrival is certain.
     #[test]
-    fn no_limit_is_exceeded_at_the_service_however_unevenly_time_passes() {
+    fn random_delays_stalls_and_kills_exceed_no_limit_at_the_service() {
         let mut dice = 20_261_118_u64;
         let mut roll = move |most: u64| {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -521,14 +521,16 @@ mod tests {
             let window = Limit::window("update", 5, SECOND);
             let bucket = Limit::bucket("post:C1", 2.0, SECOND / 4);
             let mut buckets = Buckets::kept_at(&path, start, 1_000_000).unwrap();
-            // Calls under way: when each arrives, when its answer is back, and which limit it takes.
+            // Calls under way, with the time of arrival, the time of the answer, and the limit that
+            // the call uses.
             let mut flights: Vec<(u64, u64, bool)> = Vec::new();
             let (mut arrivals, mut now) = ([Vec::new(), Vec::new()], 0_u64);
             while now < 20_000 {
-                // Most steps are short; now and then the machine stalls.
+                // Most steps are short, and sometimes the machine stalls.
                 now += if roll(40) == 0 { 300 + roll(900) } else { 1 + roll(15) };
                 if roll(300) == 0 {
-                    // A kill: calls on their way may still arrive for a while, and their answers reach nobody.
+                    // The process is killed. Calls under way may still arrive for a while, and
+                    // their answers are lost.
                     for (arrives, _, is_post) in flights.drain(..) {
                         if arrives <= now || roll(2) == 0 {
                             arrivals[usize::from(is_post)].push(arrives.min(now + 2_900));
@@ -567,12 +569,12 @@ mod tests {
             }
             used = [used[0] + updates.len(), used[1] + posts.len()];
         }
-        assert!(used.iter().all(|calls| *calls > 200 * 20), "the limits are not used: {used:?}");
+        assert!(used.iter().all(|calls| *calls > 200 * 20), "the limits are not reached: {used:?}");
     }
 
     /// A call that takes several units leaves fewer for the others.
     #[test]
-    fn a_call_counts_as_many_units_as_it_costs() {
+    fn call_uses_as_many_units_as_it_costs() {
         let (mut buckets, now) = (Buckets::default(), Instant::now());
         let write = [Limit::window("points", 12, 60 * SECOND).costing(5)];
         let read = [Limit::window("points", 12, 60 * SECOND)];
@@ -582,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_wait_leaves_room_for_what_cannot() {
+    fn calls_that_can_wait_leave_room_for_urgent_calls() {
         let (mut buckets, now) = (Buckets::default(), Instant::now());
         let limit = [Limit::window("x", 10, 60 * SECOND)];
         let taken = (0..20).filter(|_| goes(&mut buckets, &limit, 0.5, now).is_ok()).count();

@@ -357,9 +357,9 @@ mod tests {
 
     use super::*;
 
-    /// Guards against a fault of an older bridge: if no option matched, it took the first one.
+    /// Guards against a fault of an older bridge, which used the first option if no option matched.
     #[test]
-    fn a_permission_fallback_never_picks_a_reject_or_an_arbitrary_option() {
+    fn unknown_choice_selects_no_option_of_a_permission_request() {
         let option = |id: &str, kind| AskOption { id: id.into(), name: id.into(), kind };
         let options = vec![option("no", OptionKind::RejectAlways), option("go", OptionKind::AllowOnce)];
         let want = Want::Permission { tool: Tool::default(), options };

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_escapes_names_and_values() {
+    fn form_escapes_names_and_values() {
         assert_eq!(
             form_encoded(&[("cursor", "dGVhbTpD=="), ("q", "a b&c+ä")]),
             "cursor=dGVhbTpD%3D%3D&q=a%20b%26c%2B%C3%A4"

@@ -539,7 +539,7 @@ mod tests {
 
     /// An edit that the limits delay for most of a minute does not delay the end of the turn.
     #[test]
-    fn an_end_does_not_wait_behind_an_edit_that_had_to() {
+    fn end_of_a_turn_does_not_wait_behind_a_delayed_edit() {
         let (now, minute) = (Instant::now(), Duration::from_secs(60));
         let (edit, end) = (Work::Progress(post(2, 1)), Work::Due(post(2, 2)));
         let mut memory = Memory { waits: Some((edit.place(), now + minute)), ..Memory::default() };
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_leave_room_for_the_end_of_everything_that_works() {
+    fn edits_leave_room_for_the_ends_of_working_turns() {
         let limits =
             [Limit::window("chat.update", 50, Duration::from_secs(60)), Limit::bucket("x", 3.0, Duration::ZERO)];
         for (working, keep) in [(0, 0.5), (20, 0.5), (40, 0.8), (50, 1.0), (200, 1.0)] {

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_ask() {
+    fn permission_follows_from_the_allow_list() {
         let config = |allow: &[&str], bots: &[&str]| Config {
             allow: allow.iter().map(|it| (*it).to_owned()).collect(),
             bots: bots.iter().map(|it| (*it).to_owned()).collect(),
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_holds_whichever_agent_is_asked() {
+    fn mapping_applies_to_every_agent() {
         let shop = ProjectName::new("shop").unwrap();
         let docs = ProjectName::new("docs").unwrap();
         let map = Mapping {
@@ -432,7 +432,7 @@ mod tests {
     /// A webhook whose secret is missing, unreadable or unusable reports the reason, but not the
     /// secret.
     #[test]
-    fn a_webhook_without_its_secret_says_why() {
+    fn webhook_without_a_usable_secret_has_a_reason() {
         let receiver = |variable: &str, secret: Option<&str>, unreadable: Option<&str>| Receiver {
             url: "https://me:pass@hooks.example.com:8443/x?y".into(),
             events: vec![],

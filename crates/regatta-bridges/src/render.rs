@@ -377,14 +377,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_cut_between_lines_and_code_blocks_survive() {
+    fn long_text_is_split_between_lines_and_code_blocks_stay_whole() {
         let text = format!("Intro\n\n```rust\n{}```\nEnd", "let x = 1; // a line\n".repeat(200));
         let pieces = split(&text, 1_000);
         assert!(pieces.len() > 4);
         for piece in &pieces {
             assert!(piece.chars().count() <= 1_000, "{}", piece.chars().count());
             assert_eq!(piece.matches("```").count() % 2, 0, "{piece}");
-            assert!(piece.lines().all(|it| !it.starts_with("et x")), "cut in a line");
+            assert!(piece.lines().all(|it| !it.starts_with("et x")), "the text was split inside a line");
         }
         let lines = pieces.iter().flat_map(|it| it.lines()).filter(|it| it.starts_with("let x")).count();
         assert_eq!(lines, 200, "lines were lost");
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_cut_by_characters_and_none_is_lost() {
+    fn too_long_line_is_split_between_characters_without_loss() {
         let text = "é".repeat(5_000);
         let pieces = split(&text, 512);
         assert!(pieces.iter().all(|it| it.chars().count() <= 512));
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_says_is_folded() {
+    fn live_progress_keeps_the_last_steps_and_words() {
         let mut live = Live::default();
         for n in 0..10 {
             let tool = regatta_core::session::Tool { title: format!("Read {n}"), ..Default::default() };

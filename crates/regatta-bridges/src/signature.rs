@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_vector_holds_and_nothing_near_it_does() {
+    fn signature_accepts_githubs_test_vector_and_no_variation() {
         let secret = Secret::new("It's a Secret to Everybody");
         let good = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
         assert!(is_of(&secret, &[b"Hello, ", b"World!"], good));

@@ -252,14 +252,14 @@ mod tests {
 
     /// The test vector of the libraries of the Standard Webhooks specification.
     #[test]
-    fn the_signature_is_the_standards() {
+    fn signature_follows_the_standard_webhooks_specification() {
         let key = key_of(&Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")).unwrap();
         let signature = signed(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", r#"{"test": 2432232314}"#);
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
     #[test]
-    fn base64_goes_both_ways() {
+    fn base64_is_encoded_and_decoded() {
         for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
             assert_eq!(base64(bytes.as_bytes()), text);
             assert_eq!(unbase64(text).unwrap_or_default(), bytes.as_bytes());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_is_told_what_it_wants() {
+    fn receiver_gets_the_events_that_match_its_prefixes() {
         let wanted =
             |prefixes: &[&str], kind| wants(&prefixes.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>(), kind);
         assert!(wanted(&[], "task.added"));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_answered_decides_what_comes_next() {
+    fn delivery_outcome_follows_from_the_status_of_the_answer() {
         let answer = |status| {
             let headers = reqwest::header::HeaderMap::new();
             judged(Ok(Answer { status, headers, body: Value::Null }))
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(answer(204), Came::Taken);
         assert_eq!(answer(410), Came::Gone);
         assert!(matches!(answer(400), Came::Refused(_)));
-        assert!(matches!(answer(302), Came::Refused(_)), "a redirect is not followed with what is signed");
+        assert!(matches!(answer(302), Came::Refused(_)), "a signed request does not follow a redirect");
         assert!(matches!(answer(429), Came::Away(..)));
         assert!(matches!(answer(503), Came::Away(..)));
         assert!(matches!(judged(Err(Trouble::Unknown("gone".into()))), Came::Away(..)));

@@ -1,6 +1,6 @@
-//! GitHub end to end on loopback: a strict double of the service, and an engine with fake ports.
+//! Tests of the GitHub bridge, with a strict double of the service and an engine with fake ports.
 
-#![allow(clippy::unwrap_used, reason = "all of this is a test, where failing is the answer")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -67,7 +67,8 @@ impl Drop for Here {
     }
 }
 
-/// Acts as the usual agent program: reports progress, waits if its prompt says so, and answers.
+/// Acts as the usual agent program, which reports progress, waits if the prompt asks for it, and
+/// answers.
 fn talks(program: &Program) -> Exit {
     let prompt = asked_of(program);
     program.say(Said::Started { session: Some(format!("s-{}", program.task())), model: Some("m".into()) });
@@ -240,7 +241,7 @@ impl Here {
             }
         };
         tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| {
-            panic!("it did not come to be: {:#?}\n{:?}", self.engine.board().conversations, self.bridges.list())
+            panic!("timed out waiting for the board: {:#?}\n{:?}", self.engine.board().conversations, self.bridges.list())
         })
     }
 
@@ -262,7 +263,7 @@ impl Here {
             }
         };
         let found = tokio::time::timeout(PATIENCE, wait).await;
-        found.unwrap_or_else(|_| panic!("it did not come to be: {:#?}", self.bridges.list()))
+        found.unwrap_or_else(|_| panic!("timed out waiting for the health of {agent}: {:#?}", self.bridges.list()))
     }
 
     /// Waits until every due post is shown.
@@ -292,7 +293,7 @@ fn quiet(text: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mention_is_seen_at_once_worked_on_and_answered_in_one_comment() {
+async fn mention_gets_a_reaction_and_one_comment_that_becomes_the_answer() {
     let world = World::new().await;
     let here = world.start().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
@@ -333,7 +334,7 @@ async fn a_mention_is_seen_at_once_worked_on_and_answered_in_one_comment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_agents_in_one_issue_are_two_and_who_calls_nobody_calls_neither() {
+async fn comment_without_a_mention_starts_no_agent_when_two_are_in_the_issue() {
     let world = World::new().await;
     let here = world.start().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot please change it");
@@ -363,7 +364,7 @@ async fn two_agents_in_one_issue_are_two_and_who_calls_nobody_calls_neither() {
 /// S8: unsigned, foreign, repeated and replayed deliveries have no effect. Each is handled once,
 /// whatever its GUID is.
 #[tokio::test(flavor = "multi_thread")]
-async fn s8_a_delivery_is_taken_once_and_only_with_its_own_agents_signature() {
+async fn s8_a_delivery_is_accepted_once_and_only_with_its_own_agents_signature() {
     let mut world = World::new().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
     world.github.comment("ann", SHOP, number, "@claude-bot fix it");
@@ -408,7 +409,7 @@ async fn s8_a_delivery_is_taken_once_and_only_with_its_own_agents_signature() {
 /// S9: people without write permission and bots start nothing. If the permission is unknown, the
 /// delivery is requested again.
 #[tokio::test(flavor = "multi_thread")]
-async fn s9_only_who_may_write_is_worked_for() {
+async fn s9_only_a_person_with_write_permission_starts_a_turn() {
     let world = World::new().await;
     world.github.person("bob", SHOP, "maintain");
     let here = world.start().await;
@@ -420,8 +421,8 @@ async fn s9_only_who_may_write_is_worked_for() {
     let held = here.conversations();
     assert_eq!((held.len(), held[0].turn_count, held[0].posts.len()), (1, 0, 0));
     assert!(held[0].held.iter().all(|it| it.by.id != "dependabot[bot]"));
-    // It is unknown if bob has the permission, so the delivery is refused, and accepted when
-    // GitHub repeats it.
+    // The lookup of bob's permission fails once. The delivery is therefore refused, and it is
+    // accepted when GitHub repeats it.
     world.github.fail_next("repos/get-collaborator-permission-level", 1, Fault::Status(502));
     world.github.comment("bob", SHOP, number, "@claude-bot fix it");
     let refused =
@@ -435,7 +436,7 @@ async fn s9_only_who_may_write_is_worked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_missed_while_nobody_listened_is_asked_for_and_done_once() {
+async fn deliveries_missed_during_downtime_are_requested_and_handled_once() {
     let world = World::new().await;
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     world.github.webhook("claude-bot", &format!("http://{gone}/webhooks/github"));
@@ -462,7 +463,7 @@ async fn what_was_missed_while_nobody_listened_is_asked_for_and_done_once() {
 /// A comment whose confirmation was lost, or that a restart interrupted, is found by its mark and
 /// not created again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_and_a_restart_post_nothing_twice() {
+async fn lost_answer_and_a_restart_create_no_second_comment() {
     let world = World::new().await;
     let here = world.start().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
@@ -485,7 +486,7 @@ async fn a_lost_answer_and_a_restart_post_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_comment_on_a_line_is_answered_in_its_own_thread() {
+async fn review_comment_on_a_line_is_answered_in_its_own_thread() {
     let world = World::new().await;
     let here = world.start().await;
     let pull = world.github.open_pull("ann", SHOP, ("Mine", ""), ("ann/x", "main"), "diff");
@@ -515,14 +516,14 @@ async fn a_comment_on_a_line_is_answered_in_its_own_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_answered_with_a_word_and_stop_stops() {
+async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
     let world = World::new().await;
     let here = world.start().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot ask first");
     let question = world.comment("claude-bot", number, |it| it.body.contains("May I do this?")).await;
     assert!(question.body.contains("npm install zod") && question.body.contains("`allow` or `deny`"));
     assert!(!question.body.contains("button"), "{}", question.body);
-    // A person who may not ask may not answer either.
+    // A person without write permission may not answer either.
     world.github.comment("eve", SHOP, number, "allow");
     here.until(|board| board.conversations.values().any(|it| !it.held.is_empty()).then_some(())).await;
     assert!(here.engine.board().approvals.values().any(|it| it.is_open()));
@@ -569,7 +570,7 @@ async fn concluded(world: &World, conclusion: &str) -> github::Check {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
+async fn pushed_work_gets_one_pull_request_and_one_check_run() {
     let mut world = World::new().await;
     world.config.deliver = Deliver::Pull;
     let here = world.start().await;
@@ -604,7 +605,7 @@ async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
 
 /// S4: neither the title nor the text of a pull request contains a secret.
 #[tokio::test(flavor = "multi_thread")]
-async fn s4_a_pull_request_shows_no_secret() {
+async fn s4_secrets_are_redacted_in_a_pull_request() {
     let mut world = World::new().await;
     world.config.deliver = Deliver::Pull;
     let here = world.start().await;
@@ -657,18 +658,18 @@ async fn a_failed_check_is_tried_again(press: impl Fn(&GitHub, &str, u64)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_button_of_a_failed_check_has_it_tried_again() {
+async fn button_of_a_failed_check_retries_the_landing() {
     a_failed_check_is_tried_again(|github, who, check| github.request_action(who, SHOP, check, "again")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn githubs_own_rerun_of_a_failed_check_has_it_tried_again() {
+async fn rerun_of_a_failed_check_on_github_retries_the_landing() {
     a_failed_check_is_tried_again(|github, who, check| github.rerequest(who, SHOP, check)).await;
 }
 
 /// A comment that exceeds the maximum length is answered with an explanation in the thread.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_comment_that_is_too_long_is_answered_in_words() {
+async fn comment_that_is_too_long_is_answered_with_an_explanation() {
     let world = World::new().await;
     let here = world.start().await;
     let long = format!("@claude-bot {}", "é".repeat(40_000)); // 80,000 bytes, which GitHub still accepts
@@ -684,10 +685,10 @@ async fn push(here: &Here, conversation: ConversationId, work: &Work) {
     submit(&here.engine, Command::Converse(Box::new(Ask::Push { conversation, pushed }))).await;
 }
 
-/// A key is accepted as GitHub issues it, in PKCS#8, and with written-out line breaks. A bad key
-/// disables only its own bridge.
+/// A key is accepted in the form in which GitHub issues it, in PKCS#8, and with `
+/// ` in place of line breaks. A bad key disables only its own bridge.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_read_in_each_form_and_a_token_that_ended_is_renewed() {
+async fn private_key_is_read_in_three_forms_and_a_refused_token_is_renewed() {
     let mut world = World::new().await;
     let usual = world.apps[0].private_key.clone();
     for key in [usual.clone(), usual.replace('\n', "\\n"), pkcs8(&usual)] {
@@ -716,7 +717,7 @@ async fn a_key_is_read_in_each_form_and_a_token_that_ended_is_renewed() {
     assert_eq!(world.own("claude-bot", number).len(), 1);
 }
 
-/// Converts the key to PKCS#8: the same bytes, wrapped with the name of the algorithm.
+/// Converts the key to PKCS#8, which wraps the same bytes with the name of the algorithm.
 fn pkcs8(pem: &str) -> String {
     let text: String = pem.lines().filter(|it| !it.starts_with("-----")).collect();
     let inner = decode(&text);

@@ -1,4 +1,4 @@
-//! Linear end to end, against a double that enforces the service's rules and limits.
+//! Tests of the Linear bridge, against a double that enforces the service's rules and limits.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -43,23 +43,23 @@ async fn until_status(linear: &Linear, session: &str, status: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_from_created_to_response() {
+async fn session_shows_a_thought_a_plan_and_its_responses() {
     let (linear, _, mut world) = setting().await;
     world.start().await;
     linear.webhook("claude", &world.url(ROUTE));
     let session = linear.mention("ann", "ENG-1", "claude", "fix it, with a plan, and wait");
-    // A sign of life, then the plan while it works.
+    // The session shows a sign of life, and then the plan while the agent works.
     linear.wait_for(|view| view.session(&session).is_some_and(|it| it.plan.is_array()), SOON).await;
     let shown = linear.session(&session);
     assert_eq!(
         shown.plan,
-        json!([{"content": "look", "status": "completed"}, {"content": "mend", "status": "inProgress"}])
+        json!([{"content": "look", "status": "completed"}, {"content": "repair", "status": "inProgress"}])
     );
     let first = shown.done().next().unwrap();
     assert_eq!((first.kind.as_str(), first.ephemeral), ("thought", true));
     assert_eq!(shown.status, "active");
     linear.prompt("ann", &session, "what was it?");
-    world.until(1, "the second waits", |it| it.queued() == 1).await;
+    world.until(1, "the second prompt is queued", |it| it.queued() == 1).await;
     world.agents.let_go("go");
     linear
         .wait_for(|view| view.activities(&session).iter().filter(|it| it.kind == "response").count() == 2, SOON)
@@ -77,10 +77,10 @@ async fn a_session_from_created_to_response() {
     linear.assert_well_behaved();
 }
 
-/// A person who could not be looked up is not treated as a stranger: Linear repeats the event, or
-/// the search finds it.
+/// A person whose lookup failed is not treated as unknown. Linear repeats the event, or the search
+/// finds it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_look_up_makes_nobody_a_stranger() {
+async fn failed_lookup_of_a_person_is_retried() {
     let (linear, _, mut world) = setting().await;
     world.config.clock = 1_200.0; // the next search is soon
     world.start().await;
@@ -97,14 +97,14 @@ async fn a_failed_look_up_makes_nobody_a_stranger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_signal_ends_the_turn_with_a_last_word() {
+async fn stop_signal_ends_the_turn_with_a_final_activity() {
     let (linear, _, mut world) = setting().await;
     world.start().await;
     linear.webhook("claude", &world.url(ROUTE));
     let session = linear.delegate("ann", "ENG-1", "claude");
     until_status(&linear, &session, "complete").await;
     linear.prompt("ann", &session, "wait for me");
-    world.until(1, "it works", |it| it.working().is_some_and(|it| it.n == 2)).await;
+    world.until(1, "the turn works", |it| it.working().is_some_and(|it| it.n == 2)).await;
     until_status(&linear, &session, "active").await;
     linear.stop("ann", &session);
     until_status(&linear, &session, "complete").await;
@@ -117,7 +117,7 @@ async fn a_stop_signal_ends_the_turn_with_a_last_word() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_permission_is_an_elicitation_that_stays_the_last_word_until_it_is_answered() {
+async fn permission_request_is_an_elicitation_and_stays_the_last_activity_until_its_answer() {
     let (linear, _, mut world) = setting().await;
     world.config.clock = 1_200.0; // 14 minutes are 0.7 s
     world.start().await;
@@ -129,7 +129,7 @@ async fn a_permission_is_an_elicitation_that_stays_the_last_word_until_it_is_ans
     let options = asked.signal_metadata["options"].as_array().unwrap().clone();
     let values: Vec<&str> = options.iter().filter_map(|it| it["value"].as_str()).collect();
     assert_eq!(values, ["allow:Q1", "always:Q1", "deny:Q1"]);
-    // Signs of life create no activity while it waits, however often.
+    // Signs of life create no activity while the request is open.
     let before = linear.activities(&session).len();
     world.until_sent(3).await;
     assert_eq!(linear.activities(&session).len(), before, "{:?}", linear.activities(&session));
@@ -138,7 +138,7 @@ async fn a_permission_is_an_elicitation_that_stays_the_last_word_until_it_is_ans
     until_status(&linear, &session, "complete").await;
     world.until_quiet(1).await;
     assert!(said(&linear, &session).last().unwrap().1.contains("Deny"), "{:?}", said(&linear, &session));
-    assert_eq!(world.conversations()[0].turn_count, 1, "an answer was taken for a prompt");
+    assert_eq!(world.conversations()[0].turn_count, 1, "the answer started a turn");
     linear.assert_well_behaved();
 }
 
@@ -151,7 +151,7 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     linear.webhook("claude", &world.url(ROUTE));
     let session = linear.mention("ann", "ENG-1", "claude", "wait, then fix it");
     linear.wait_for(|view| view.activities(&session).len() >= 2, SOON).await;
-    world.until(1, "it works", |it| it.working().is_some()).await;
+    world.until(1, "the turn works", |it| it.working().is_some()).await;
     world.end().await;
     world.start().await;
     linear.fail_next("agentActivityCreate", 1, Fault::DropAfterDoing);
@@ -169,7 +169,7 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
 /// A session that began while Regatta was down is found at the start. A later webhook about it is
 /// the same delivery (B1).
 #[tokio::test(flavor = "multi_thread")]
-async fn b1_a_missed_session_is_taken_up_at_start_and_once() {
+async fn b1_a_session_missed_during_downtime_is_found_at_the_start_and_handled_once() {
     let (linear, _, mut world) = setting().await;
     let session = linear.mention("ann", "ENG-1", "claude", "fix it");
     world.start().await;
@@ -177,20 +177,20 @@ async fn b1_a_missed_session_is_taken_up_at_start_and_once() {
     linear.webhook("claude", &world.url(ROUTE));
     linear.wait_for(|view| view.deliveries("claude").iter().all(|it| it.taken()), SOON).await;
     world.until_quiet(1).await;
-    // A prompt during the downtime is found at the next start; prompts that were answered before
-    // are not repeated.
+    // A prompt during the downtime is found at the next start, and prompts that were answered
+    // before are not repeated.
     world.end().await;
     linear.webhook("claude", "http://127.0.0.1:1/nobody");
     linear.prompt("ann", &session, "and again");
     world.start().await;
-    world.until(1, "the second came", |it| it.turn_count == 2).await;
+    world.until(1, "the second prompt arrived", |it| it.turn_count == 2).await;
     world.until_quiet(1).await;
     assert_eq!(world.conversations()[0].turn_count, 2);
     assert_eq!(said(&linear, &session).iter().filter(|it| it.0 == "response").count(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_and_an_absence_delay_and_lose_nothing() {
+async fn rate_limit_and_an_outage_of_linear_lose_no_activity() {
     let (linear, _, mut world) = setting().await;
     world.start().await;
     linear.webhook("claude", &world.url(ROUTE));
@@ -199,7 +199,7 @@ async fn a_limit_and_an_absence_delay_and_lose_nothing() {
     linear.wait_for(|view| view.activities(&session).len() >= 2, SOON).await;
     linear.go_away().await;
     world.agents.let_go("go");
-    world.until(1, "it is done", |it| it.turns[0].state == TurnState::Done).await;
+    world.until(1, "the turn is done", |it| it.turns[0].state == TurnState::Done).await;
     linear.come_back().await;
     until_status(&linear, &session, "complete").await;
     world.until_quiet(1).await;
@@ -209,7 +209,7 @@ async fn a_limit_and_an_absence_delay_and_lose_nothing() {
 
 /// A silent working turn shows a sign of life long before Linear calls its session stale.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_turn_beats() {
+async fn silent_turn_repeats_its_sign_of_life() {
     let (linear, _, mut world) = setting().await;
     world.config.clock = 1_200.0; // 14 minutes are 0.7 s
     world.start().await;
@@ -238,10 +238,10 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap()
 }
 
-/// Guards against a fault of an older bridge: without a secret it accepted every request, and it
-/// accepted the secret of another agent.
+/// Guards against a fault of an older bridge, which accepted every request when it had no secret,
+/// and accepted the secret of another agent.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_comes_in_without_the_agents_own_secret() {
+async fn webhook_without_the_agents_own_secret_is_refused() {
     let (linear, app, mut world) = setting().await;
     let other = linear.app("codex");
     world.vars.remove("LINEAR_WEBHOOK_SECRET");

@@ -1,4 +1,4 @@
-//! Telegram end to end, against a double that enforces the service's rules and limits.
+//! Tests of the Telegram bridge, against a double that enforces the service's rules and limits.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -36,7 +36,7 @@ async fn until_said(telegram: &Telegram, chat: &str, words: &str) -> Message {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mention_in_a_group_is_seen_worked_on_and_answered_in_one_message() {
+async fn mention_in_a_group_gets_a_reaction_and_one_message_that_becomes_the_answer() {
     let (telegram, mut world) = setting().await;
     world.start().await;
     let asked = telegram.say("ann", "dev", "@claude_bot wait and fix it", None);
@@ -71,7 +71,7 @@ async fn a_mention_in_a_group_is_seen_worked_on_and_answered_in_one_message() {
 
 /// S4: neither a plan nor an answer shows a secret.
 #[tokio::test(flavor = "multi_thread")]
-async fn s4_a_card_shows_no_secret() {
+async fn s4_secrets_are_redacted_in_plans_and_answers() {
     let (telegram, mut world) = setting().await;
     world.start().await;
     telegram.say("ann", "dev", "@claude_bot leak it and wait", None);
@@ -84,7 +84,7 @@ async fn s4_a_card_shows_no_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chat_of_two_is_one_conversation_and_stop_ends_its_turn() {
+async fn private_chat_is_one_conversation_and_stop_ends_its_turn() {
     let (telegram, mut world) = setting().await;
     telegram.direct("ann", "claude_bot");
     world.start().await;
@@ -93,10 +93,10 @@ async fn a_chat_of_two_is_one_conversation_and_stop_ends_its_turn() {
     until_said(&telegram, chat, "Say what is to be done").await;
     telegram.say("ann", chat, "wait for me", None);
     until_said(&telegram, chat, "⏳").await;
-    world.until(1, "it works", |it| it.working().is_some()).await;
+    world.until(1, "the turn works", |it| it.working().is_some()).await;
     telegram.say("ann", chat, "/stop", None);
     let stopped = until_said(&telegram, chat, "Stopped: ann stopped it").await;
-    assert!(stopped.buttons().is_empty(), "a stopped turn can be stopped");
+    assert!(stopped.buttons().is_empty(), "a stopped turn still has a stop button");
     world.until_quiet(1).await;
     assert_eq!(world.conversations().len(), 1);
     assert_eq!(world.conversations()[0].turns[0].state, TurnState::Stopped);
@@ -104,7 +104,7 @@ async fn a_chat_of_two_is_one_conversation_and_stop_ends_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_permission_has_buttons_that_only_who_may_ask_can_press() {
+async fn permission_request_has_buttons_for_permitted_people_only() {
     let (telegram, mut world) = setting().await;
     world.start().await;
     telegram.say("ann", "dev", "@claude_bot ask me", None);
@@ -120,13 +120,13 @@ async fn a_permission_has_buttons_that_only_who_may_ask_can_press() {
     let after = telegram.messages("dev");
     assert!(
         after.iter().find(|it| it.id == asked.id).unwrap().buttons().is_empty(),
-        "the request can be answered again"
+        "an answered request still has buttons"
     );
     telegram.assert_well_behaved();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_and_what_names_nobody_do_nothing() {
+async fn unknown_people_and_messages_without_a_mention_start_nothing() {
     let (telegram, mut world) = setting().await;
     world.start().await;
     telegram.say("eve", "dev", "@claude_bot fix it", None);
@@ -149,11 +149,11 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     world.start().await;
     telegram.say("ann", "dev", "@claude_bot wait and fix it", None);
     let working = until_said(&telegram, "dev", "⏳").await;
-    world.until(1, "that is written down", |it| it.unshown().next().is_none()).await;
+    world.until(1, "the progress message is recorded as shown", |it| it.unshown().next().is_none()).await;
     world.end().await;
     telegram.say("ann", "dev", "and then?", Some(working.id));
     world.start().await;
-    world.until(1, "what was said meanwhile came", |it| it.turn_count == 2).await;
+    world.until(1, "the message from the downtime arrived", |it| it.turn_count == 2).await;
     world.agents.let_go("go");
     let done = until_said(&telegram, "dev", "Fixed the login bug").await;
     assert_eq!(done.id, working.id);
@@ -166,16 +166,16 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
     telegram.assert_well_behaved();
 }
 
-/// Telegram cannot be asked whether a message exists, so in doubt progress is not sent again, but
-/// an answer is.
+/// Telegram has no request to look up a message. After an unconfirmed send, progress is therefore
+/// not sent again, but an answer is.
 #[tokio::test(flavor = "multi_thread")]
-async fn when_a_send_is_in_doubt_progress_is_not_repeated_and_an_answer_is() {
+async fn after_an_unconfirmed_send_only_an_answer_is_sent_again() {
     let (telegram, mut world) = setting().await;
     world.start().await;
     telegram.fail_next("sendMessage", 1, Fault::DropAfterDoing);
     telegram.say("ann", "dev", "@claude_bot wait and fix it", None);
     until_said(&telegram, "dev", "⏳").await;
-    world.until(1, "it is taken as shown", |it| it.unshown().next().is_none()).await;
+    world.until(1, "the progress message is recorded as shown", |it| it.unshown().next().is_none()).await;
     assert_eq!(of(&telegram.messages("dev"), "claude_bot").len(), 1, "progress was sent twice");
     world.agents.let_go("go");
     until_said(&telegram, "dev", "Fixed the login bug").await;
@@ -186,7 +186,7 @@ async fn when_a_send_is_in_doubt_progress_is_not_repeated_and_an_answer_is() {
 /// A flood in one group waits for Telegram's limits. A private chat does not wait with it, and
 /// every final state is right.
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_kept_and_every_answer_comes() {
+async fn flood_in_a_group_keeps_the_limits_and_every_answer_arrives() {
     let (telegram, mut world) = setting().await;
     telegram.direct("ann", "claude_bot");
     world.start().await;

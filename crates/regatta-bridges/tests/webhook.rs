@@ -1,4 +1,4 @@
-//! Signed webhooks to a receiver that checks signatures, fails and recovers.
+//! Tests of signed webhooks to a receiver that checks signatures, fails and recovers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use world::{SOON, World, register};
 
-/// A receiver: the requests it got, and its next answers.
+/// A receiver with the requests that it got and its next answers.
 #[derive(Clone)]
 struct Receiver {
     told: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
@@ -75,7 +75,7 @@ fn revisions(told: &[(HeaderMap, Value)]) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receiver_is_told_in_order_signed_and_from_where_it_was_told_last() {
+async fn webhook_receiver_gets_signed_events_in_order_and_continues_after_a_restart() {
     let (receiver, url) = Receiver::start().await;
     let data = tempfile::tempdir().unwrap();
     let mut world = World::new(&["claude"]).await;
@@ -87,8 +87,8 @@ async fn a_receiver_is_told_in_order_signed_and_from_where_it_was_told_last() {
     let told = receiver.until("ann", 1).await;
     assert_eq!(told[0].1["type"], told[0].1["data"]["kind"]);
     assert!(told[0].1["type"].as_str().unwrap().starts_with("agent."), "{:?}", told[0].1);
-    // Two failed attempts: the same event comes again under the same id, and no other event before
-    // it.
+    // After two failed deliveries, the same event arrives again under the same id, and no other
+    // event arrives before it.
     receiver.answers.lock().unwrap().extend([503, 500]);
     happens(&world, "bob").await;
     let told = receiver.until("bob", 3).await;
@@ -97,8 +97,8 @@ async fn a_receiver_is_told_in_order_signed_and_from_where_it_was_told_last() {
     let mut before = revisions(&told);
     before.dedup();
     assert!(before.is_sorted(), "{before:?}");
-    // Events of the time without webhooks are sent at the next start. At most the last unrecorded
-    // events are repeated.
+    // Events from the time without webhooks are sent at the next start. At most the last events
+    // before the stop are repeated, if their delivery was not recorded.
     world.end().await;
     world.start().await;
     happens(&world, "cid").await;

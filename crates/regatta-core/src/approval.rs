@@ -464,7 +464,7 @@ mod tests {
     use crate::session::ToolKind;
 
     #[test]
-    fn alike_is_never_more_than_was_meant() {
+    fn only_simple_commands_and_single_hosts_get_a_pattern_for_similar_requests() {
         for (line, pattern, exact) in [
             ("npm install zod@4", "npm install *", false),
             ("cargo test --all", "cargo test *", false),
@@ -482,7 +482,7 @@ mod tests {
             ("sudo apt update now", "sudo apt update now", true),
         ] {
             let tool = Tool { kind: ToolKind::Execute, command: Some(line.into()), ..Tool::default() };
-            let found = like_it(&tool).expect("a command is like itself");
+            let found = like_it(&tool).expect("a command is similar to itself");
             assert_eq!((found.command.as_deref(), found.exact), (Some(pattern), exact), "{line}");
         }
         let edits = |paths: &[&str]| Tool {
@@ -490,7 +490,7 @@ mod tests {
             paths: paths.iter().map(|it| (*it).into()).collect(),
             ..Tool::default()
         };
-        let one = like_it(&edits(&["src/./a.rs"])).expect("one file is like itself");
+        let one = like_it(&edits(&["src/./a.rs"])).expect("one file is similar to itself");
         assert_eq!((one.path.as_deref(), one.exact), (Some("src/a.rs"), true));
         assert_eq!(like_it(&edits(&["a", "b"])), None);
         let fetches = |urls: &[&str]| Tool {
@@ -498,9 +498,10 @@ mod tests {
             urls: urls.iter().map(|url| (*url).into()).collect(),
             ..Tool::default()
         };
-        let host = like_it(&fetches(&["https://docs.rs/tokio", "https://docs.rs/serde"])).expect("one host is alike");
+        let host = like_it(&fetches(&["https://docs.rs/tokio", "https://docs.rs/serde"]))
+            .expect("addresses of one host are similar");
         assert_eq!((host.url.as_deref(), host.exact), (Some("https://docs.rs/*"), false));
-        let odd = like_it(&fetches(&["https://me@docs.rs/tokio"])).expect("an address is like itself");
+        let odd = like_it(&fetches(&["https://me@docs.rs/tokio"])).expect("an address is similar to itself");
         assert_eq!((odd.url.as_deref(), odd.exact), (Some("https://me@docs.rs/tokio"), true));
         assert_eq!(like_it(&fetches(&["https://docs.rs/", "https://evil.test/"])), None);
         assert_eq!(like_it(&edits(&[])), None);

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_made_by_what_is_asked_and_unknown_prices_are_kept_apart() {
+    fn rows_are_grouped_as_asked_and_unknown_prices_are_summed_separately() {
         let entries = [
             entry(1, "claude-1", spend(100, Some(5))),
             entry(2, "claude-2", spend(50, None)),
@@ -403,12 +403,16 @@ mod tests {
         let none = Pace::default();
         let rows = |by| table(&entries, by, &none);
         let names = |by| rows(by).into_iter().map(|it| it.name.unwrap_or_else(|| "-".into())).collect::<Vec<_>>();
-        assert_eq!(names(By::Provider), ["claude", "codex"], "the most expensive first");
-        assert_eq!(names(By::Agent), ["claude-1", "codex-1", "claude-2"], "then by tokens");
+        assert_eq!(names(By::Provider), ["claude", "codex"], "the most expensive row is not first");
+        assert_eq!(
+            names(By::Agent),
+            ["claude-1", "codex-1", "claude-2"],
+            "rows without a price are not ordered by tokens"
+        );
         assert_eq!(names(By::Mission), ["M1", "-"]);
         assert_eq!(names(By::Model), ["-"]);
         let claude = &rows(By::Provider)[0].sum;
-        assert_eq!((claude.tasks, claude.unpriced), (1, 50), "two attempts on one task");
+        assert_eq!((claude.tasks, claude.unpriced), (1, 50), "two attempts on one task count as one task");
         assert_eq!(claude.price(), Price::Known { micro_usd: 5, unpriced: 50 });
         assert_eq!(rows(By::Provider)[1].sum.price(), Price::Unknown);
         assert_eq!(Sum::default().price(), Price::Nothing);
@@ -416,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_counted_where_there_is_one() {
+    fn the_share_of_cached_input_is_known_only_if_there_was_a_cache() {
         let cached = |input, cached_input, cache_write| {
             let usage = Usage { input, cached_input, cache_write, ..Usage::default() };
             Sum { spent: Spend { usage, ..Spend::default() }, ..Sum::default() }.cached()
@@ -427,29 +431,33 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_is_that_of_the_last_hour() {
+    fn the_pace_is_the_spending_rate_of_the_last_hour() {
         let mut book = Book::default();
         let one = AttemptId(1);
         assert_eq!(book.pace(at(10 * HOUR)).all(), None, "nothing was spent");
         book.paid(10 * HOUR + 30_000, one, 100, "acme".into());
-        assert_eq!(book.pace(at(10 * HOUR + 40_000)).all(), None, "within a minute there is no pace");
+        assert_eq!(book.pace(at(10 * HOUR + 40_000)).all(), None, "there is a pace within the first minute");
         assert_eq!(book.pace(at(10 * HOUR + 6 * MINUTE)).all(), Some(1_000));
         assert_eq!(
             book.pace(at(10 * HOUR + 6 * MINUTE)),
             book.pace(at(10 * HOUR + 6 * MINUTE + 59_000)),
-            "to the minute"
+            "the pace changes within a minute"
         );
         book.paid(10 * HOUR + 30 * MINUTE, AttemptId(2), 300, "acme".into());
         let pace = book.pace(at(10 * HOUR + 40 * MINUTE));
-        assert_eq!((pace.all(), pace.rate(pace.of(one))), (Some(600), Some(150)), "shares of one rate");
-        assert_eq!(book.pace(at(11 * HOUR + 20 * MINUTE)).all(), Some(360), "the first is more than an hour ago");
-        assert_eq!(book.pace(at(13 * HOUR)).all(), None, "an old pace does not last");
+        assert_eq!(
+            (pace.all(), pace.rate(pace.of(one))),
+            (Some(600), Some(150)),
+            "an attempt's rate is not its share of the whole"
+        );
+        assert_eq!(book.pace(at(11 * HOUR + 20 * MINUTE)).all(), Some(360), "spending of more than an hour ago counts");
+        assert_eq!(book.pace(at(13 * HOUR)).all(), None, "an old pace still counts");
         // A clock that is set back gives no pace from the time before.
         assert_eq!(book.pace(at(9 * HOUR)).all(), None);
     }
 
     #[test]
-    fn the_pace_of_each_is_its_own_and_of_the_whole_hour() {
+    fn the_pace_of_an_attempt_is_its_own_spending_of_the_last_hour() {
         let (mut book, [one, other]) = (Book::default(), [AttemptId(1), AttemptId(2)]);
         // In one minute, turn by turn.
         for (attempt, micro) in [(one, 10), (other, 300), (one, 90)] {
@@ -467,14 +475,14 @@ mod tests {
 
     /// Work that goes on in another attempt is not lost. All other causes count as lost.
     #[test]
-    fn what_went_on_later_is_not_lost() {
+    fn work_that_continues_in_another_attempt_is_not_lost() {
         let kept = [Cause::Submitted, Cause::Reported, Cause::Rested, Cause::Parked, Cause::ContextFull];
         assert!(kept.into_iter().all(|it| !is_lost(it)));
         assert!([Cause::Crashed, Cause::Rejected, Cause::Stopped, Cause::OverBudget].into_iter().all(is_lost));
     }
 
     #[test]
-    fn a_line_steps_by_the_minute_and_begins_anew_with_the_day() {
+    fn the_spending_line_has_one_step_per_minute_and_restarts_each_day() {
         let mut book = Book::default();
         for (wall, micro) in [(DAY + 5, 10), (DAY + 9, 5), (DAY + 2 * MINUTE, 7)] {
             book.paid(wall, AttemptId(1), micro, "acme".into());
@@ -486,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_parted_by_who_was_paid() {
+    fn the_spending_line_is_split_into_bands_by_provider() {
         let mut book = Book::default();
         for (wall, provider, micro) in [
             (DAY + 5, "claude", 10),
@@ -501,15 +509,19 @@ mod tests {
         let seen: Vec<(&str, &[u64])> = bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
         let wanted: [(&str, &[u64]); 3] =
             [("claude", &[0, 10, 17, 47]), ("codex", &[0, 25, 25, 25]), ("acme", &[0, 0, 0, 1])];
-        assert_eq!(seen, wanted, "the most expensive first");
+        assert_eq!(seen, wanted, "the most expensive band is not first");
         for (nth, (_, sum)) in book.line(1).into_iter().enumerate() {
-            assert_eq!(bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(), sum, "the bands add up to the line");
+            assert_eq!(
+                bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(),
+                sum,
+                "the bands do not add up to the line"
+            );
         }
         assert_eq!(book.bands(2), []);
     }
 
     #[test]
-    fn a_cap_is_reached_at_this_rate() {
+    fn the_forecast_says_when_the_current_rate_reaches_the_cap() {
         let now = at(DAY + 20 * HOUR + 30_000);
         let cases = [
             (4, 4, None, Some(Forecast::Reached)),

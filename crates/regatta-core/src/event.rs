@@ -251,10 +251,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_read_with_its_kind_first() {
+    fn an_event_is_read_only_if_its_kind_comes_first() {
         let read = |text: &str| serde_json::from_str::<Event>(text).map_err(|error| error.to_string());
         let text = r#"{"kind":"team.created","data":{"team":{}}}"#;
-        assert!(read(text).unwrap_err().contains("missing field"), "the payload is read as that of its kind");
+        assert!(read(text).unwrap_err().contains("missing field"), "the payload was not read as the kind's payload");
         let freed = r#"{"kind":"provider.freed","data":{"name":"acme","remembered":null}}"#;
         let event = read(freed).unwrap();
         assert_eq!((event.kind(), event.subject().as_str()), ("provider.freed", "acme"));
@@ -274,11 +274,11 @@ mod tests {
         }
     }
 
-    /// An event is moved several times on its way into the log, and the last events are kept for
-    /// subscribers. So a noun in an event is shared, not copied.
+    /// Events are moved several times on their way into the log, and the newest events are kept for
+    /// subscribers. Large values in an event are therefore shared, not copied.
     #[test]
-    fn an_event_is_small() {
+    fn an_event_has_at_most_272_bytes() {
         let size = size_of::<Event>();
-        assert!(size <= 272, "an event has {size} bytes: put what is large in it into an Arc");
+        assert!(size <= 272, "an event has {size} bytes: put its large fields into an Arc");
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_that_could_not_be_read_back_are_named() {
+    fn fields_that_could_not_be_read_back_are_refused_by_name() {
         let nested = |depth: usize| (0..depth).fold(Value::Truth(true), |value, _| Value::List(vec![value]));
         let extra = |name: &str, value: Value| Extra::from([(name.to_owned(), value)]);
         assert_eq!(problem(&extra("colour", nested(MAX_DEPTH)), &["launch"]), None);

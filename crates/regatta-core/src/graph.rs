@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_counted_as_people_do() {
+    fn steps_are_displayed_counting_from_one() {
         assert_eq!([at(0, 0), at(1, 0), at(1, 2)].map(|it| it.to_string()), ["1", "2", "2.3"]);
     }
 

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_typed_with_or_without_their_letter() {
+    fn an_id_is_read_with_or_without_its_letter() {
         assert_eq!("T21".parse(), Ok(TaskId(21)));
         assert_eq!("t21".parse(), Ok(TaskId(21)));
         assert_eq!("21".parse(), Ok(TaskId(21)));

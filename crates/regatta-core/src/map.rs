@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_in_the_folder_before_its_first_wildcard() {
+    fn a_patterns_folder_ends_before_its_first_wildcard() {
         let cases = [
             ("a.rs", ""),
             ("src/a.rs", "src"),
@@ -396,7 +396,7 @@ mod tests {
 
     /// A holder of several paths in a folder holds the folder until the last of them ends.
     #[test]
-    fn a_folder_is_held_until_the_last_of_it_is_free() {
+    fn a_folder_is_held_until_its_last_path_is_free() {
         let held = |path: &str, until_wall| {
             let mut it = spot(path, Some(("ada", 1)), &[], &[]);
             it.held[0].until_wall = Some(until_wall);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_a_tree_with_meetings_first() {
+    fn folders_form_a_tree_with_collisions_first() {
         let drawn = |spots: Vec<Spot>| -> Vec<String> {
             let line = |it: Folder| {
                 let held: Vec<String> = it.held.iter().map(|it| format!("{}×{}", it.holder, it.spots)).collect();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_follows_from_the_revision_and_the_salt() {
+    fn a_name_is_derived_from_the_revision_and_the_salt() {
         let board = at(Board::default(), 7);
         let name = fresh(&board, "shop-dev/lead-", Words::Two, 0).unwrap();
         assert_eq!(fresh(&board, "shop-dev/lead-", Words::Two, 0).unwrap(), name);
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_use_is_never_given_whatever_it_is_used_for() {
+    fn a_name_in_use_is_never_given_again() {
         let now = Now::default();
         let mut draft = Draft::of(&Board::default(), now);
         let mut given = BTreeSet::new();
         // After 64 names the words run out and are numbered.
         for _ in 0..150 {
             let name = fresh(draft.board(), "a/worker-", Words::One, 1).unwrap();
-            assert!(given.insert(name.clone()), "{name} twice");
+            assert!(given.insert(name.clone()), "{name} was given twice");
             register(&mut draft, &name);
         }
         let uses: [fn(&mut Draft, AgentName); 3] = [
@@ -184,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn several_are_all_different_and_every_word_is_reached() {
+    fn several_names_are_all_different_and_no_word_is_listed_twice() {
         let names = several(&Board::default(), "", Words::Two, 3, 4_096 + 10).unwrap();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
         assert_eq!(names.iter().filter(|it| it.as_str().ends_with("-2")).count(), 10);
         let words: BTreeSet<&str> = FIRST.iter().chain(&SECOND).copied().collect();
-        assert_eq!(words.len(), 128, "no word twice");
+        assert_eq!(words.len(), 128, "a word is listed twice");
         assert!(FIRST.is_sorted() && SECOND.is_sorted());
     }
 }

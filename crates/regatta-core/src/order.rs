@@ -33,7 +33,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_in_names_count_as_numbers() {
+    fn numbers_in_names_are_ordered_by_value() {
         let cases = [
             ("agent-2", "agent-10"),
             ("agent-9", "agent-10"),
@@ -70,7 +70,7 @@ mod tests {
 
         /// The order is total, and only identical texts are equal.
         #[test]
-        fn any_three_names_have_one_order(all in proptest::collection::vec("[ab0-2/-]{0,5}|\\PC{0,3}", 3)) {
+        fn the_order_of_names_is_total(all in proptest::collection::vec("[ab0-2/-]{0,5}|\\PC{0,3}", 3)) {
             let (a, b, c) = (all[0].as_str(), all[1].as_str(), all[2].as_str());
             prop_assert_eq!(natural(a, b), natural(b, a).reverse());
             prop_assert_eq!(natural(a, b) == Ordering::Equal, a == b);

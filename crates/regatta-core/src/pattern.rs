@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_is_exact() {
+    fn uris_overlap_exactly_when_both_match_a_common_path() {
         let table = [
             ("file://p/src/**", "file://p/src/a.rs", true),
             ("file://p/src/**", "file://p/src", true),
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_uris_are_refused_with_the_reason() {
+    fn invalid_uris_are_refused() {
         for bad in [
             "",
             "x",
@@ -651,7 +651,7 @@ mod tests {
     /// L1, D9: a percent sign in a file's name is an ordinary character, and no two files share a
     /// claim.
     #[test]
-    fn d9_files_with_percent_signs_have_claims_of_their_own() {
+    fn d9_a_percent_sign_in_a_file_name_is_an_ordinary_character() {
         let project = ProjectName::new("p").unwrap();
         let claim = |path: &str| Uri::of_file(&project, &PathPattern::new(path).unwrap());
         for (path, text) in [
@@ -661,14 +661,14 @@ mod tests {
             ("%zz/**", "file://p/%25zz/**"),
         ] {
             assert_eq!(claim(path).as_str(), text);
-            assert_eq!(Uri::new(text), Ok(claim(path)), "{text} is read back");
+            assert_eq!(Uri::new(text), Ok(claim(path)), "{text} is not read back");
             assert_eq!(claim(path).file_pattern(&project).unwrap().as_str(), path);
         }
         assert!(!claim("%61.txt").overlaps(&claim("a.txt")));
         assert!(claim("a.txt").overlaps(&uri("file://p/%61.txt")));
         assert!(claim("50%.txt").overlaps(&claim("50?.txt")) && !claim("50%.txt").overlaps(&claim("50%25.txt")));
         assert_eq!(uri("file://q/a").file_pattern(&project), None);
-        assert_eq!(uri("file://p/%2A").file_pattern(&project), None, "as a pattern it would match every name");
+        assert_eq!(uri("file://p/%2A").file_pattern(&project), None, "as a pattern the URI would match every name");
     }
 
     /// D9: the longest and deepest manifest is accepted again in its own spelling and as a claim.
@@ -705,7 +705,7 @@ mod tests {
     fn pattern() -> impl Strategy<Value = String> {
         let glob = prop::collection::vec(prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')], 1..4)
             .prop_map(|it| it.into_iter().collect::<String>())
-            .prop_filter("** is a segment of its own", |it| !it.contains("**"));
+            .prop_filter("** must be a whole segment", |it| !it.contains("**"));
         let segment = prop_oneof![3 => glob, 1 => Just("**".to_owned())];
         prop::collection::vec(segment, 1..4).prop_map(|it| it.join("/"))
     }
@@ -750,7 +750,7 @@ mod tests {
         /// A path that both patterns match is a witness. The product must never miss a witness,
         /// because L1 depends on it.
         #[test]
-        fn a_common_path_means_overlap(a in pattern(), b in pattern()) {
+        fn patterns_that_match_a_common_path_overlap(a in pattern(), b in pattern()) {
             let (left, right) = (PathPattern::new(&a).unwrap(), PathPattern::new(&b).unwrap());
             let witness = witnesses(&a).into_iter().chain(witnesses(&b)).find(|it| !it.is_empty() && left.matches(it) && right.matches(it));
             prop_assert_eq!(left.overlaps(&right), right.overlaps(&left));

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_any_text() {
         for (pattern, text, fits) in [
             ("npm install *", "npm install zod@4", true),
             ("npm install *", "npm installer", false),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_rule_reaches_its_host_and_no_other() {
+    fn a_url_rule_matches_its_host_and_no_other() {
         let fetch = |url: &str| Tool { kind: ToolKind::Fetch, urls: vec![url.into()], ..Tool::default() };
         let host = Matter { url: same_host("HTTPS://Docs.rs:443"), ..Matter::default() };
         assert_eq!(host.url.as_deref(), Some("https://docs.rs/*"));
@@ -354,8 +354,8 @@ mod tests {
             assert!(!host.fits(Effect::Allow, &fetch(url)), "{url}");
         }
         let two = Tool { urls: vec!["https://docs.rs/a".into(), "https://evil.test/".into()], ..fetch("") };
-        assert!(!host.fits(Effect::Allow, &two), "an allowed call names allowed addresses only");
-        assert!(host.fits(Effect::Deny, &two), "one denied address is enough");
+        assert!(!host.fits(Effect::Allow, &two), "a call with an address that is not allowed was allowed");
+        assert!(host.fits(Effect::Deny, &two), "a call with one denied address was not denied");
         assert!(!host.fits(Effect::Allow, &Tool { kind: ToolKind::Fetch, ..Tool::default() }));
         for url in ["https://a@b.test/", "ftp://b.test/", "b.test", "https:///x", "https://b.test\\@c/"] {
             assert_ne!(same_host(url).as_deref(), Some("https://b.test/*"), "{url}");
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permitted_command_does_not_carry_a_second_one_along() {
+    fn a_permitted_command_does_not_permit_a_second_one_in_the_same_line() {
         for more in [
             "npm install x && rm -rf /",
             "npm install x; id",
@@ -385,13 +385,13 @@ mod tests {
             assert!(!command("npm install *").fits(Effect::Allow, &run(more)), "{more}");
         }
         assert!(command("npm install *").fits(Effect::Allow, &run("npm install x")));
-        assert!(command("*").fits(Effect::Allow, &run("a && b")), "who allows everything allows that");
+        assert!(command("*").fits(Effect::Allow, &run("a && b")), "a rule that allows everything does not allow this");
         let titled = Tool { kind: ToolKind::Fetch, title: "npm install x".into(), ..Tool::default() };
-        assert!(!command("npm *").fits(Effect::Allow, &titled), "a title is the agent's own choice of words");
+        assert!(!command("npm *").fits(Effect::Allow, &titled), "a title was matched although the agent chooses it");
     }
 
     #[test]
-    fn a_denial_is_not_evaded_by_company() {
+    fn a_denied_command_or_path_is_denied_next_to_others() {
         for line in ["rm -rf x", "true && rm -rf x", "cd a; rm x", "echo $(rm x)", "sh -c 'a' | rm x"] {
             assert!(command("rm *").fits(Effect::Deny, &run(line)), "{line}");
         }
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_out_is_not_inside() {
+    fn a_path_that_leaves_the_directory_does_not_match() {
         let sources = Matter { path: Some("src/*".into()), ..Matter::default() };
         let edits = |path: &str| Tool { kind: ToolKind::Edit, paths: vec![path.to_owned()], ..Tool::default() };
         assert!(sources.fits(Effect::Allow, &edits("src/./a.rs")));
@@ -415,6 +415,6 @@ mod tests {
         }
         assert_eq!(by_default(true, &edits("src/../../x")).0, Effect::Ask);
         let looks = Tool { kind: ToolKind::Read, ..Tool::default() };
-        assert_eq!(by_default(false, &looks).0, Effect::Ask, "it does not say at what it looks");
+        assert_eq!(by_default(false, &looks).0, Effect::Ask, "a read without a path was allowed by default");
     }
 }

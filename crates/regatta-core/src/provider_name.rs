@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usual_names_and_spellings_stand_for_their_provider() {
+    fn common_names_and_spellings_are_read_as_their_provider() {
         for (written, provider) in [
             ("anthropic", "anthropic"),
             ("claude", "anthropic"),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_stands_for_two_providers() {
+    fn no_name_belongs_to_two_providers() {
         let mut all: Vec<String> = PROVIDERS
             .iter()
             .flat_map(|(own, others)| others.iter().chain([own]).map(|name| folded(name).collect()))
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_names_are_suggested_as_the_providers_own() {
+    fn the_suggestion_for_a_misspelt_name_is_the_providers_own_name() {
         for (written, meant) in [("codx", Some("codex")), ("cluade", Some("anthropic")), ("acme", None)] {
             assert_eq!(nearest(written), meant, "{written}");
         }

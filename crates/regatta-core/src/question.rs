@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_triage_is_read_by_its_first_word_and_anything_else_is_an_answer() {
+    fn a_triage_is_read_by_its_first_word_and_other_text_is_an_answer() {
         for (said, verdict) in [
             ("answer: yes", Verdict::Answer("yes")),
             ("Task: Fix the typo\nin README", Verdict::Task("Fix the typo\nin README")),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_as_everything_that_it_can_mean() {
+    fn a_text_is_read_as_every_kind_of_id_that_it_can_be() {
         let undo = |text: &str| readings(text, UNDO, &[Kind::Task]).ok();
         assert_eq!(undo("T12"), Some(vec![task(12)]));
         assert_eq!(undo("t12"), Some(vec![task(12)]));
@@ -260,7 +260,7 @@ mod tests {
 
     /// Every reading has a text that is read as nothing else.
     #[test]
-    fn every_reading_can_be_forced() {
+    fn every_reading_has_an_unambiguous_spelling() {
         for text in ["5", "T5", "A5", "M5", "Q5", "L5", "abcd", "12345678", "shop-dev/lead"] {
             let kinds =
                 &[Kind::Task, Kind::Attempt, Kind::Mission, Kind::Approval, Kind::Landing, Kind::Agent, Kind::Commit];
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reading_that_exists_counts_and_two_are_ambiguous() {
+    fn the_reading_that_exists_is_chosen_and_two_are_ambiguous() {
         let both = || vec![task(35_312_334), commit("35312334")];
         assert_eq!(choose(both(), |reading| matches!(reading, Reference::Commit(_))), Ok(commit("35312334")));
         assert_eq!(choose(both(), |reading| matches!(reading, Reference::Task(_))), Ok(task(35_312_334)));

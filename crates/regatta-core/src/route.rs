@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_read_whatever_their_case_and_spacing() {
+    fn commands_are_read_in_any_case_and_spacing() {
         for (text, meant) in [
             ("!dev", r#"dev 1 - """#),
             ("!DEV  fix the typo", r#"dev 1 - "fix the typo""#),

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_escape_has_a_name_that_can_be_read_back() {
+    fn the_name_of_a_scope_escape_can_be_read_back() {
         assert_eq!(name_of(TaskId(3), 0), "T3.1");
         assert_eq!(parse_name("T3.1"), Some((TaskId(3), 0)));
         for bad in ["", "T3", "T3.", "T3.0", "T3.x", ".1", "3.-1"] {

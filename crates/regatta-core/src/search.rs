@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn j12_a_word_is_a_run_of_letters_and_digits_in_small_letters() {
+    fn j12_a_word_is_a_run_of_letters_and_digits_in_lower_case() {
         for (text, expected) in [
             ("Merge src/api/mod.rs, T21!", &["merge", "src", "api", "mod", "rs", "t21"][..]),
             ("ÜMLAUT straße Ωμέγα", &["ümlaut", "straße", "ωμέγα"]),
@@ -104,11 +104,14 @@ mod tests {
         }
         let long = "x".repeat(100);
         assert_eq!(words(&format!("{long} y")), ["x".repeat(64).as_str(), "y"]);
-        assert!(Query::new(&long).unwrap().matches(&"X".repeat(64)), "both are cut alike");
+        assert!(
+            Query::new(&long).unwrap().matches(&"X".repeat(64)),
+            "the query and the text are not cut at the same length"
+        );
     }
 
     #[test]
-    fn a_query_wants_every_word_and_phrases_in_a_row() {
+    fn a_query_matches_all_its_words_and_phrases() {
         let matches = |query: &str, text: &str| Query::new(query).unwrap().matches(text);
         assert!(matches("merge main", "Main was merged: MERGE of main"));
         assert!(!matches("merge main", "merged into main"));

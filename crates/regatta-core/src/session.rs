@@ -486,7 +486,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_shown_when_it_begins_and_when_it_ends() {
+    fn a_tool_call_is_shown_when_it_begins_and_when_it_ends() {
         let mut shown = ShownCalls::default();
         let mut news = |id: &str, status: ToolStatus| shown.is_news(&Tool { id: id.into(), status, ..Tool::default() });
         use ToolStatus::{Completed, Failed, InProgress, Pending};

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_quoted_only_where_a_shell_would_see_more_in_it() {
+    fn an_argument_is_quoted_only_if_a_shell_would_interpret_it() {
         let cases = [
             ("keep", "keep"),
             ("src/a_b-c.rs:10@x%2+1,3", "src/a_b-c.rs:10@x%2+1,3"),

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_meant_field_is_read_from_a_deserializers_message() {
+    fn the_suggestion_for_a_field_is_found_from_a_deserializers_message() {
         for (message, field) in [
             ("unknown field `revew`, expected one of `mode`, `review`, `slots`", Some("review")),
             ("line 3\nunknown field `comand`, expected `command` or `preset`", Some("command")),

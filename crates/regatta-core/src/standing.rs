@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn before_a_start_by_type_and_manifest() {
+    fn at_a_start_standing_rules_match_by_type_and_manifest() {
         use IssueType::{Docs, Feature};
         let check = |rule: StandingRule, issue_type, files: &[&str], met: bool| {
             let files: Vec<_> = files.iter().map(|it| PathPattern::new(it).unwrap()).collect();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn before_a_landing_by_the_diff() {
+    fn at_a_landing_standing_rules_match_by_the_diff() {
         let added = ["let x = 1;".to_owned(), "  print!(x);".to_owned()];
         let change = [Changed { path: "src/a.rs", added: &added }];
         let check = |rule: StandingRule, at: Option<&str>| {

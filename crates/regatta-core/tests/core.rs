@@ -1,10 +1,10 @@
-//! The rules of the core, told as stories.
-//!
-//! [`world`] is the one helper: a board, a virtual clock, a store and an outbox. After every command it
-//! checks every law of [`laws`], so each story checks all invariants on its way. Tables of rules first, then
-//! golden scenarios, then random command sequences.
+//! Scenario tests of the core's rules.
+//! // [`world`] is the shared helper: a board, a virtual clock, a store and an outbox. After every
+//! command it checks every law of [`laws`], so each test checks all invariants on its way. The
+//! modules below test one area each; `golden` compares whole scenarios with stored transcripts, and
+//! `random` runs random command sequences.
 
-#![allow(clippy::unwrap_used, reason = "a story that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test whose setup fails has failed")]
 
 #[path = "core/laws.rs"]
 mod laws;

@@ -271,7 +271,7 @@ mod tests {
 
     /// The end of a program is stated once, regardless of how its driver reports it.
     #[test]
-    fn the_end_of_a_program_is_told_once() {
+    fn the_end_of_a_program_is_stated_once() {
         let reason = |exit: Exit, detail: &str| {
             let verdict = Verdict { exit, class: Some(Class::Crashed), detail: detail.into(), usage: vec![] };
             match how_it_ended(verdict, None, "") {

@@ -104,7 +104,7 @@ mod tests {
 
     /// A blocked job does not delay other jobs, and idle threads are reused.
     #[test]
-    fn everything_is_done_at_once_and_threads_are_used_again() {
+    fn a_blocked_job_does_not_delay_others_and_idle_threads_are_reused() {
         let hands = Arc::new(Hands::default());
         let (tell, told) = channel();
         let (mut gates, mut ends) = (Vec::new(), Vec::new());
@@ -121,24 +121,24 @@ mod tests {
             });
         }
         let first: std::collections::HashSet<_> = (0..8).map(|_| told.recv().unwrap().1).collect();
-        assert_eq!(first.len(), 8, "all are under way together");
+        assert_eq!(first.len(), 8, "the jobs do not run at the same time");
         assert!(hands.are_busy());
         gates.iter().for_each(|it| it.send(()).unwrap());
         ends.iter().for_each(|it| it.recv().unwrap());
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         while hands.lock().idle < 8 {
-            assert!(std::time::Instant::now() < deadline, "they do not come to rest");
+            assert!(std::time::Instant::now() < deadline, "the threads do not become idle");
             std::thread::yield_now();
         }
         assert!(!hands.are_busy());
         let again = tell.clone();
         hands.give(move || again.send((9, std::thread::current().id())).unwrap());
-        assert!(first.contains(&told.recv().unwrap().1), "a thread that was there did it");
+        assert!(first.contains(&told.recv().unwrap().1), "the job did not run on an idle thread");
         hands.end();
     }
 
     #[test]
-    fn one_that_breaks_down_takes_nobody_along() {
+    fn a_job_that_panics_does_not_affect_other_jobs() {
         let hands = Arc::new(Hands::default());
         let (tell, told) = channel();
         hands.give(|| panic!("planted"));
@@ -146,7 +146,7 @@ mod tests {
         told.recv_timeout(Duration::from_secs(30)).unwrap();
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         while hands.are_busy() {
-            assert!(std::time::Instant::now() < deadline, "what broke down counts as being done");
+            assert!(std::time::Instant::now() < deadline, "the job that panicked counts as running");
             std::thread::yield_now();
         }
         hands.end();

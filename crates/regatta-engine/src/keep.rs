@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_written_as_people_agreed() {
+    fn dates_are_written_in_iso_8601() {
         for (ms, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400_000, "2000-02-29T00:00:00Z"),
@@ -247,9 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn old_evidence_goes_and_young_evidence_stays() {
+    fn old_evidence_is_deleted_and_recent_evidence_is_kept() {
         let top = std::env::temp_dir().join(format!("regatta-evidence-{}", std::process::id()));
-        assert_eq!(prune_evidence(&top, Duration::ZERO, SystemTime::now()).unwrap(), 0, "there is none yet");
+        assert_eq!(
+            prune_evidence(&top, Duration::ZERO, SystemTime::now()).unwrap(),
+            0,
+            "evidence was deleted before there was any"
+        );
         for name in ["A1.json", "A2.json"] {
             write(&top.join("evidence").join(name), b"[]").unwrap();
         }
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_leads_out_of_the_checkout() {
+    fn a_path_through_a_link_out_of_the_checkout_is_refused() {
         let top = std::env::temp_dir().join(format!("regatta-keep-{}", std::process::id()));
         fs::create_dir_all(top.join("in/a")).unwrap();
         std::os::unix::fs::symlink("/", top.join("in/out")).unwrap();

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_that_fit_best_come_first_and_strangers_never() {
+    fn the_best_matching_learnings_come_first_and_unrelated_ones_are_left_out() {
         let learning = |from: &str, text: &str| Learning { from: from.into(), text: text.into() };
         let all = [
             learning("a.md", "tokens expire after an hour"),

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_counts_until_something_is_kept_or_it_is_long_ago() {
+    fn a_failed_commit_counts_until_the_next_success_or_its_expiry() {
         let (meters, now) = (Meters::default(), Instant::now());
         assert!(meters.is_well(now));
         meters.not_kept(now);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_counts_each_once_and_sums_all() {
+    fn a_histogram_counts_each_value_once_and_sums_them() {
         let it = Histogram::default();
         for us in [50, 100, 101, 9_000_000] {
             it.add(Duration::from_micros(us));

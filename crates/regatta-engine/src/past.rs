@@ -156,9 +156,10 @@ mod tests {
         board
     }
 
-    /// However long the log gets, few checkpoints are kept, and they are spread over it.
+    /// However long the log gets, the number of checkpoints stays small, and they are spread over
+    /// the log.
     #[test]
-    fn marks_thin_out_as_the_log_grows() {
+    fn checkpoints_thin_out_as_the_log_grows() {
         let mut kept = Kept::default();
         for revision in (0..1_000_000).step_by(500) {
             kept.mark(&board(revision));
@@ -166,7 +167,7 @@ mod tests {
         assert!(kept.marks.len() <= MOST_MARKS && kept.marks.len() >= MOST_MARKS / 3, "{:?}", kept.marks.keys());
         let at: Vec<u64> = kept.marks.keys().copied().collect();
         assert!(at.windows(2).all(|it| it[1] - it[0] >= kept.apart), "{at:?}");
-        assert!(at.last().is_some_and(|it| *it >= 1_000_000 - 2 * kept.apart), "the end is near one: {at:?}");
+        assert!(at.last().is_some_and(|it| *it >= 1_000_000 - 2 * kept.apart), "no checkpoint is near the end: {at:?}");
         // A repeated query adds no second checkpoint beside the first.
         let before = at.len();
         (0..1_000_000).step_by(500).for_each(|it| kept.mark(&board(it)));

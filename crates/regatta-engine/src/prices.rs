@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_fits_counts_and_a_price_is_a_number() {
+    fn the_first_matching_price_counts_and_a_price_is_a_finite_number() {
         let own = Price { model: "gpt-5*".into(), input: 1.0, output: 2.0, cached_input: None, cache_write: None };
         let usage = Usage { input: 1_000, cached_input: 10_000, output: 100, ..Usage::default() };
         assert_eq!(cost(&[vec![own.clone()], defaults()].concat(), "gpt-5-mini", &usage), Some(1_000 + 1_000 + 200));

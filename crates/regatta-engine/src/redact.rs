@@ -58,7 +58,7 @@ mod tests {
 
     const SECRET: &str = "hunter2secret";
 
-    /// Every command that carries texts of an agent or a program, as its clients send it.
+    /// Returns every command that carries texts of an agent or a program, as its clients send it.
     fn commands() -> Vec<Value> {
         let words = format!("words with {SECRET} inside");
         let of_attempt = |command: &str, more: Value| {
@@ -91,9 +91,9 @@ mod tests {
         ]
     }
 
-    /// S4: no text of an agent or a program reaches the store with a secret in it.
+    /// S4: a secret in a text of an agent or a program does not reach the store.
     #[test]
-    fn s4_every_command_that_brings_words_is_cleaned() {
+    fn s4_every_command_with_text_is_redacted() {
         let redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));
         for sent in commands() {
             let command: Command =

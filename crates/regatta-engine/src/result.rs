@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_read_in_both_spellings() {
+    fn a_result_is_read_with_either_spelling_of_its_worktree_path() {
         for name in ["worktreePath", "worktree_path"] {
             let json = format!(
                 r#"{{"type":"completion","issue_id":"T1","status":"done","detail":"d","artifacts":["a.rs"],"{name}":"/w"}}"#
@@ -101,7 +101,10 @@ mod tests {
             assert_eq!((read.kind.as_str(), read.issue_id.as_str()), ("completion", "T1"));
             assert_eq!((read.status, read.detail.as_str()), (ResultStatus::Done, "d"));
             assert_eq!(read.artifacts, ["a.rs"]);
-            assert!(serde_json::to_string(&read).unwrap().contains("\"worktree_path\":\"/w\""), "one is written");
+            assert!(
+                serde_json::to_string(&read).unwrap().contains("\"worktree_path\":\"/w\""),
+                "the result is not written with worktree_path"
+            );
         }
     }
 
@@ -109,11 +112,14 @@ mod tests {
     fn a_result_may_say_that_it_had_no_workspace() {
         let says = |json: &str| parse(json.as_bytes()).unwrap().says_no_workspace;
         assert!(says(r#"{"worktreePath":null}"#) && says(r#"{"worktree_path":" "}"#));
-        assert!(!says(r#"{"worktree_path":"/w"}"#) && !says("{}"), "saying nothing is no sign");
+        assert!(
+            !says(r#"{"worktree_path":"/w"}"#) && !says("{}"),
+            "a result without the field counts as one without a workspace"
+        );
     }
 
     #[test]
-    fn a_status_says_how_it_went() {
+    fn each_status_word_is_read_as_its_status() {
         let of = |word: &str| parse(format!(r#"{{"status":"{word}"}}"#).as_bytes()).map(|it| it.result.status);
         for (word, status) in [
             ("done", ResultStatus::Done),
@@ -128,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused_with_a_reason() {
+    fn an_invalid_result_is_refused_with_a_reason() {
         for (bytes, why) in [
             ("", "not JSON"),
             ("[]", "not a JSON object"),
@@ -144,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_read_line_by_line() {
+    fn scope_escapes_are_read_line_by_line() {
         let text = concat!(
             r#"{"worker":"w","finding":"a bug","suggested_files":["x"],"timestamp":"2026-01-01T00:00:00Z"}"#,
             "\nrubbish\n{}\n",

@@ -64,7 +64,7 @@ mod tests {
 
     /// L12: the date advances only by the time that passed, even if the machine's date is changed.
     #[test]
-    fn l12_a_step_of_the_clock_makes_nothing_old() {
+    fn l12_a_change_of_the_machines_date_does_not_move_the_retention_date() {
         let mark = |date: u64, clock: u64, boot: &str| Mark {
             date_unix_ms: date,
             boot_clock_ms: clock,

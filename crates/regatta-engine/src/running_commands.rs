@@ -172,15 +172,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p11_a_command_that_is_told_to_end_is_waited_for() {
+    fn p11_a_command_that_must_end_is_waited_for() {
         let table = RunningCommands::default();
         let (owner, other) = (CommandOwner::Attempt(AttemptId(1)), CommandOwner::Attempt(AttemptId(2)));
         let entry = table.enter(owner, "check `make test`");
         let beside = table.enter(other, "check `make test`");
         assert!(entry.is_wanted() && beside.is_wanted());
         assert!(table.tell_to_end(owner));
-        assert!(!entry.is_wanted() && beside.is_wanted(), "only the attempt that was stopped");
-        assert_eq!(table.wait_until_none(owner, Duration::ZERO), ["check `make test`"], "it still runs");
+        assert!(!entry.is_wanted() && beside.is_wanted(), "commands of another attempt were ended");
+        assert_eq!(
+            table.wait_until_none(owner, Duration::ZERO),
+            ["check `make test`"],
+            "the running command is not listed"
+        );
         entry.begin("ratchet `ol gate`");
         assert_eq!(table.of(owner), ["ratchet `ol gate`"]);
         std::thread::scope(|scope| {
@@ -188,13 +192,16 @@ mod tests {
             drop(entry);
             assert!(waits.join().unwrap().is_empty());
         });
-        assert!(!table.enter(owner, "check `make lint`").is_wanted(), "no further command begins for it");
+        assert!(
+            !table.enter(owner, "check `make lint`").is_wanted(),
+            "a further command may begin for the stopped attempt"
+        );
     }
 
     #[test]
-    fn commands_after_a_later_landing_of_the_same_task_are_wanted() {
+    fn commands_after_a_later_landing_of_the_same_task_may_run() {
         let (table, owner) = (RunningCommands::default(), CommandOwner::Landed(TaskId(5)));
-        assert!(!table.tell_to_end(owner), "nothing ran");
+        assert!(!table.tell_to_end(owner), "a command was ended although none ran");
         let first = table.enter(owner, "`deploy`");
         assert!(table.tell_to_end(owner) && !first.is_wanted());
         assert!(table.enter(owner, "`deploy`").is_wanted());

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invented_name_is_reported_as_the_path_it_stands_for() {
+    fn name_invented_by_git_is_reported_as_the_original_path() {
         let object = "65b4a72ac9b99ec3868ffdb44f7cb2def30ee25b";
         let said = format!(
             "100644 aaaa 3\tnotes~{object}||2|notes~{object}|notes|CONFLICT (file/directory)|directory in the way"
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_follows_from_the_stages_and_the_messages() {
+    fn kind_of_a_conflict_follows_from_stages_and_messages() {
         let cases = [
             ("100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m", ConflictKind::Content),
             ("100644 a 1\tx|100644 b 2\tx||1|x|CONFLICT (modify/delete)|m", ConflictKind::DeletedByTask),

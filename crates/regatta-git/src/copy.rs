@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s6_a_link_stays_inside_or_is_left() {
+    fn s6_a_link_that_leads_outside_is_not_copied() {
         for (path, to, inside) in [
             ("a", "b", true),
             ("a/b", "../c", true),

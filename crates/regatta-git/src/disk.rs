@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copied_index_is_as_old_as_the_original() {
+    fn copied_index_keeps_the_time_of_the_original() {
         let home = tempfile::tempdir().unwrap();
         let (from, to) = (home.path().join("from"), home.path().join("to"));
         let time = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_follows_no_link_and_minds_no_read_only_directory() {
+    fn removing_follows_no_link_and_removes_read_only_directories() {
         let home = tempfile::tempdir().unwrap();
         let (tree, outside) = (home.path().join("tree"), home.path().join("outside"));
         fs::create_dir_all(tree.join("locked/deep")).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     /// Tests the fallback for users whom file modes restrict. The test calls it directly, because
     /// tests may run as root, whom no mode restricts.
     #[test]
-    fn a_tree_is_taken_apart_from_its_top() {
+    fn tree_with_read_only_directories_is_dismantled() {
         let home = tempfile::tempdir().unwrap();
         let (tree, outside) = (home.path().join("tree"), home.path().join("outside"));
         fs::create_dir_all(tree.join("a/b/c/d")).unwrap();

@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// A request that breaks off after its first bytes.
+    /// A request that fails after its first bytes.
     struct CutOff(bool);
 
     impl Read for CutOff {
@@ -190,13 +190,13 @@ mod tests {
 
     /// D2: a process that cleans up when its input ends gets time to do so.
     #[test]
-    fn d2_a_cut_request_closes_the_input_before_any_signal() {
+    fn d2_an_interrupted_request_closes_the_input_before_any_signal() {
         let cleans_up = "trap 'exit 9' TERM; cat > /dev/null; exit 3";
         assert_eq!(exit_code_when_cut_off(cleans_up, Duration::from_secs(3_600)), Some(3));
     }
 
     #[test]
-    fn a_process_that_ignores_the_end_of_its_input_is_ended() {
+    fn process_that_ignores_the_end_of_its_input_is_killed() {
         let short = Duration::from_millis(1);
         for script in ["exec sleep 3600", "trap '' TERM; exec sleep 3600"] {
             assert_eq!(exit_code_when_cut_off(script, short), None, "{script}");

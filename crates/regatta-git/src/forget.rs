@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keep_ref_is_somebodys_or_nobodys() {
+    fn keep_ref_belongs_to_the_attempt_in_its_name() {
         let of = |name: &str| attempt_of(&format!("{KEPT}{name}"));
         assert_eq!(of("A7"), Some(AttemptId(7)));
         assert_eq!(of("A7-0123456789ab"), Some(AttemptId(7)));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_directories_are_one_spelling() {
+    fn sparse_directories_are_normalised() {
         assert_eq!(of(&[]).unwrap(), None);
         assert_eq!(of(&["src", "."]).unwrap(), None);
         assert_eq!(of(&["./b//c/", "b/c/d", "a/**"]).unwrap(), Some(Sparse(vec!["a".into(), "b/c".into()])));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn files_beside_the_way_are_checked_out_too() {
+    fn files_in_parent_directories_are_checked_out_too() {
         let sparse = of(&["a/b"]).unwrap().unwrap();
         for (path, there) in
             [("x", true), ("a/x", true), ("a/b/x", true), ("a/b/c/x", true), ("a/bc/x", false), ("b/x", false)]
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn s6_sparse_directories_stay_inside() {
+    fn s6_a_sparse_directory_outside_the_repository_is_refused() {
         for bad in ["/etc", "../x", "a/../../b", ".git", "a/.GIT/x", "a/*", "a\nb"] {
             assert_eq!(of(&[bad]).unwrap_err().code, "bad_sparse", "{bad}");
         }

@@ -489,10 +489,10 @@ mod tests {
 
     use super::*;
 
-    /// Tests a race that no outside test can win: a file changes between the last check and the
-    /// update.
+    /// Tests a race that no outside test can reproduce, in which a file changes between the last
+    /// check and the update.
     #[test]
-    fn a_change_at_the_last_moment_is_not_overwritten() {
+    fn change_between_the_last_check_and_the_update_is_not_overwritten() {
         let home = tempfile::tempdir().unwrap();
         let adapter = GitAdapter::new(home.path().join("data"));
         let path = home.path().join("repo");
@@ -534,7 +534,7 @@ mod tests {
         // priority.
         adapter.finish(&step).unwrap();
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");
-        // The remedy from the hint works.
+        // After the steps in the hint, the update succeeds.
         fs::write(path.join("b"), "old").unwrap();
         adapter.finish(&step).unwrap();
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "new");

@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agents_message_gets_the_tasks_trailers() {
+    fn message_of_an_agents_commit_gets_the_tasks_trailers() {
         let whole = "Add a cart\n\nLong story.\n\nRegatta-Task: T1\nRegatta-Agent: amber\n";
         let told = with_trailers(&["one\n".into(), "two".into()], whole);
         assert_eq!(told, "one\n\ntwo\n\nRegatta-Task: T1\nRegatta-Agent: amber\n");
@@ -368,7 +368,7 @@ mod tests {
 
     /// Q14: only the last commit of a landing claims its validation.
     #[test]
-    fn q14_a_step_names_the_landing_that_was_validated() {
+    fn q14_an_intermediate_commit_names_the_validated_landing() {
         let whole = "Add\n\nRegatta-Task: T1\nRegatta-Landing: L4\nRegatta-Validation: abc\n";
         let step = "Add\n\nRegatta-Task: T1\nRegatta-Landing: L4\nRegatta-Validation-Tip: L4\n";
         assert_eq!(step_message(whole), step);

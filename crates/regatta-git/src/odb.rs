@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_prints_is_understood_and_what_it_does_not_is_refused() {
+    fn commits_and_trees_are_parsed_and_malformed_ones_are_refused() {
         let id = |it: char| CommitId::new(&it.to_string().repeat(40)).unwrap();
         let text = format!(
             "tree {}\nparent {}\nparent {}\nauthor a <b> 1 +0000\n\nparent x\n\nmore",
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_made_again_elsewhere_with_its_words_and_without_its_signature() {
+    fn rewritten_commit_keeps_its_message_and_loses_its_signature() {
         let id = |digit: &str| CommitId::new(&digit.repeat(40)).unwrap();
         let (one, two, three) = (id("1"), id("2"), id("3"));
         let signed = format!(

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_read_to_its_end_and_written_anew() {
+    fn head_of_a_push_is_parsed_to_its_end_and_written_again() {
         let first = format!(
             "{ZERO} {A} refs/regatta/keep/A1\0 report-status side-band-64k atomic agent=git/2 x=y object-format=sha1"
         );
@@ -220,7 +220,7 @@ mod tests {
         text.extend(b"PACK");
         let mut rest = text.as_slice();
         let head = Head::read(&mut rest).unwrap();
-        assert_eq!(rest, b"PACK", "what follows is not touched");
+        assert_eq!(rest, b"PACK", "the bytes after the head are not read");
         assert_eq!(head.commands[0].old, None);
         assert_eq!(head.commands[1].reference, "refs/regatta/keep/A1-x");
         let anew = String::from_utf8(head.write()).unwrap();
@@ -229,9 +229,9 @@ mod tests {
         assert_eq!(read(b"0000").unwrap(), Head::default());
     }
 
-    /// S7 and S6: names that could smuggle something in.
+    /// S7, S6: each name contains an option, a path or a character that has a meaning for git.
     #[test]
-    fn s7_s6_a_name_that_is_more_than_a_name_is_refused() {
+    fn s7_s6_an_invalid_ref_name_is_refused() {
         let long = format!("refs/{}", "x".repeat(300));
         let names = [
             "--upload-pack=x",
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_heads_are_refused_and_nothing_panics() {
+    fn malformed_heads_are_refused_without_a_panic() {
         let plain = format!("{ZERO} {A} refs/regatta/keep/A1");
         let twice = format!("{ZERO} {B} refs/regatta/keep/A1");
         let deletes = format!("{A} {ZERO} refs/regatta/keep/A1");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_speaks_as_the_other_side_asked() {
+    fn refusal_uses_the_requested_report_format() {
         let plain = format!("{ZERO} {A} refs/heads/main");
         let told = |wishes: &str| read(&lines(&[&format!("{plain}\0{wishes}")])).unwrap().refusal(|_| "no");
         assert_eq!(told(""), b"");

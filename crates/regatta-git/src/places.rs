@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_excludes_others_and_is_forgotten_afterwards() {
+    fn lock_excludes_others_and_its_entry_is_removed_afterwards() {
         let locks = Locks::default();
         let key = || Key::Vault(ProjectName::new("shop").unwrap());
         let inside = AtomicU64::new(0);

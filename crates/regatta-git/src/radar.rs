@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_meet_where_they_are_equal_or_one_lies_in_the_other() {
+    fn paths_overlap_if_they_are_equal_or_one_contains_the_other() {
         let set = |paths: &[&str]| paths.iter().map(|it| it.as_bytes().to_vec()).collect::<BTreeSet<_>>();
         assert!(meet(&set(&["a", "b"]), &set(&["b"])));
         assert!(meet(&set(&["a"]), &set(&["a/b"])) && meet(&set(&["a/b/c"]), &set(&["a"])));

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s7_an_address_or_a_token_that_is_more_is_refused() {
+    fn s7_an_invalid_url_or_token_is_refused() {
         let remote = |url: &str, token: &str| Remote { url: url.into(), token: token.into(), ca: None };
         assert_eq!(check(&remote("http://127.0.0.1:7/git/shop", "rt_x")), Ok(()));
         assert_eq!(check(&remote("https://[::1]:7/git/shop", "rt_x")), Ok(()));

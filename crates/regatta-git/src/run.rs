@@ -666,16 +666,16 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told_from_a_missing_directory() {
+    fn missing_program_and_missing_directory_have_different_errors() {
         let mut missing = runner();
         missing.program = "/nonexistent/git".into();
         assert_eq!(missing.ours_in(Path::new("/"), "x").arg("version").run().unwrap_err().code, "git_missing");
         assert_eq!(runner().ours_in(Path::new("/nonexistent"), "x").arg("version").run().unwrap_err().code, "io");
     }
 
-    /// A hanging process is ended together with its children, and first gets a chance to clean up.
+    /// A hanging process is ended with its children, after a chance to clean up.
     #[test]
-    fn a_git_that_hangs_is_ended() {
+    fn hanging_git_process_is_ended() {
         let dir = tempfile::tempdir().unwrap();
         let (program, tidied) = (dir.path().join("git"), dir.path().join("tidied"));
         let script = format!("#!/bin/sh\ntrap 'touch {}; exit 1' TERM\nsleep 600 & wait\n", tidied.display());
@@ -688,9 +688,9 @@ mod tests {
         assert!(quick.ours_in(Path::new("/"), "x").arg("version").line().unwrap().starts_with("git version"));
     }
 
-    /// A process for repeated queries may hang as well.
+    /// A process that answers several queries may hang too.
     #[test]
-    fn a_git_that_does_not_answer_is_ended() {
+    fn git_process_that_does_not_answer_a_query_is_ended() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("git");
         executable(&program, "#!/bin/sh\necho here\nexec sleep 600\n");
@@ -720,10 +720,10 @@ mod tests {
         assert_eq!(shown, "/dev/null");
     }
 
-    /// S4: a list of processes shows no token. The server is contacted in the way of its address,
+    /// S4: no token is in the list of processes. Only the protocol of the server's URL is allowed,
     /// and only the given certificate authority is trusted.
     #[test]
-    fn s4_a_server_is_asked_with_its_own_means_and_no_others() {
+    fn s4_a_request_has_no_token_on_the_command_line_and_allows_one_protocol() {
         let (url, token) = ("https://host/git/shop".to_owned(), "rt_secret".to_owned());
         let secure = Remote { url, token, ca: Some("/etc/my ca.pem".into()) };
         let call = runner().ours_online(Path::new("/"), &secure, "x");
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_survive_a_round_trip() {
+    fn nul_separated_lists_are_joined_and_split() {
         assert_eq!(split(&join([b"a b".as_slice(), b"-c"])), [b"a b".to_vec(), b"-c".to_vec()]);
         assert!(split(b"").is_empty());
     }

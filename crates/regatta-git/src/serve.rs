@@ -305,24 +305,24 @@ fn is_incoming(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// S7: the header becomes an environment variable of git, and only with known words.
+    /// S7: the header becomes an environment variable of git, so only known values are passed on.
     #[test]
-    fn s7_a_header_asks_for_a_version_and_nothing_else() {
+    fn s7_a_protocol_header_passes_only_a_version() {
         let asked = |service, protocol| super::protocol(&Wire { service, protocol: Some(protocol), gzip: false });
         let (fetch, push) = (Service::UploadPack, Service::ReceivePack);
         assert_eq!(asked(fetch, "version=2"), Ok(Some("version=2")));
         assert_eq!(asked(fetch, "x=y:version=2"), Ok(Some("version=2")));
         assert_eq!(asked(fetch, "version=9"), Ok(None));
-        assert_eq!(asked(push, "version=2"), Ok(None), "there is none for a push");
+        assert_eq!(asked(push, "version=2"), Ok(None), "version 2 does not exist for a push");
         assert_eq!(asked(push, "version=1"), Ok(Some("version=1")));
         for bad in ["version=2\n", "a b", "\0", "version=2;x", &"x".repeat(200)] {
             assert_eq!(asked(fetch, bad).unwrap_err().code, "bad_request", "{bad:?}");
         }
     }
 
-    /// D1: the report on a push is held back, keep-alive packets are not.
+    /// D1: the report on a push is delayed until the end, but keep-alive packets are not.
     #[test]
-    fn d1_a_report_is_held_back_and_a_sign_of_life_is_not() {
+    fn d1_a_report_is_delayed_but_keep_alive_packets_are_not() {
         let mut answer = Vec::new();
         let mut report = Report { answer: &mut answer, held: Vec::new() };
         report.write_all(b"0005\x010005\x01").unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_push_left_goes_when_it_is_old() {
+    fn old_leftovers_of_a_push_are_removed() {
         let vault = tempfile::tempdir().unwrap();
         let objects = vault.path().join("objects");
         let (old, new) = (objects.join("tmp_objdir-incoming-old"), objects.join("tmp_objdir-incoming-new"));
@@ -347,7 +347,7 @@ mod tests {
         fs::File::open(&old).unwrap().set_modified(long_ago).unwrap();
         let begin = Instant::now();
         forget_the_stale(vault.path(), begin);
-        assert!(old.exists(), "it may be a push under way");
+        assert!(old.exists(), "the directory may belong to a push under way");
         fs::create_dir(&new).unwrap();
         forget_the_stale(vault.path(), begin + STALE);
         assert!(old.exists() && new.exists());

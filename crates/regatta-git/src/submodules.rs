@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s6_a_submodules_name_stays_below_the_modules() {
+    fn s6_a_submodule_name_that_leaves_the_modules_directory_is_refused() {
         for good in ["lib", "vendor/lib", "a..b", "..."] {
             assert!(is_plain_name(good), "{good}");
         }

@@ -529,7 +529,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_prints_becomes_one_sentence_with_a_code() {
+    fn git_error_output_becomes_one_sentence_with_a_code() {
         let told = git_failed("read the trunk", "warning: x\nfatal: bad object HEAD.\nmore\n");
         assert_eq!((told.code, told.what.as_str()), ("git_failed", "Git could not read the trunk: bad object HEAD."));
         assert_eq!(git_failed("x", "fatal: Unable to create '/r/.git/index.lock': File exists.").code, "busy");

@@ -150,10 +150,10 @@ impl Private for std::fs::DirBuilder {
 mod tests {
     use super::*;
 
-    /// S6: an attachment must be a file below the caller's own directory, whatever links exist
-    /// there.
+    /// S6: an attachment must be a file below the caller's own directory, regardless of the links
+    /// in that directory.
     #[test]
-    fn s6_a_path_leads_nowhere_out() {
+    fn s6_an_attachment_outside_the_callers_directory_is_refused() {
         let (data, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let work = home.path().join("work");
         std::fs::create_dir_all(work.join("sub")).unwrap();
@@ -177,11 +177,11 @@ mod tests {
             assert_eq!(attach(bad).unwrap_err().code, "bad_attachment", "{bad}");
         }
         assert_eq!(take_in(data.path(), &Reach::Everywhere, &[outside.to_owned()]).unwrap()[0].name, "secret");
-        assert!(take_in(data.path(), &Reach::Everywhere, &["work/sub/a.txt".into()]).is_err(), "not absolute");
+        assert!(take_in(data.path(), &Reach::Everywhere, &["work/sub/a.txt".into()]).is_err(), "a relative path is refused here");
     }
 
     #[test]
-    fn what_is_too_large_or_no_file_is_refused_and_damage_is_noticed() {
+    fn too_large_attachments_and_pipes_are_refused_and_damage_is_detected() {
         let (data, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let reach = Reach::Below(vec![home.path().to_owned()]);
         let write = |name: &str, size: u64| {

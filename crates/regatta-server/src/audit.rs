@@ -329,7 +329,7 @@ mod tests {
     /// Lines are numbered consecutively across rotated files and restarts, and the oldest files are
     /// deleted.
     #[test]
-    fn the_log_goes_on_over_rotation_and_restarts() {
+    fn audit_log_continues_across_rotation_and_restarts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
         let small = || Audit::of(path.clone(), 1_000).unwrap();
@@ -351,9 +351,9 @@ mod tests {
         assert!(std::fs::read_dir(dir.path()).unwrap().count() <= KEPT + 1);
     }
 
-    /// D8: a truncated line is ignored, and the next one is intact.
+    /// D8: a truncated line is ignored, and the next line is intact.
     #[test]
-    fn a_torn_line_is_not_read_and_spoils_no_other_d8() {
+    fn d8_a_truncated_audit_line_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
         Audit::open(dir.path()).unwrap().add_now(line("task.add"));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_is_about_is_its_subject_and_never_its_text() {
+    fn subject_of_a_call_is_read_from_its_ids_and_never_from_its_text() {
         let of = |it: serde_json::Value| about(it.to_string().as_bytes());
         assert_eq!(of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(), Some("T7"));
         assert_eq!(of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(), Some("file://a file://b"));

@@ -146,10 +146,10 @@ mod tests {
         check(&Names { hosts, inner: INNER.parse().unwrap(), at });
     }
 
-    /// S2: an agent's relay may use its own loopback port as Host, and no request of a browser
-    /// passes for it.
+    /// S2: a request through an agent's relay may have the relay's own loopback port as Host. A
+    /// browser's request is not accepted as such a request.
     #[test]
-    fn s2_a_relay_shows_a_token_and_comes_from_no_page() {
+    fn s2_a_relayed_request_needs_a_token_and_no_origin() {
         let socket = Origin::Socket { uid: 7, pid: None };
         let address =
             Origin::Address { peer: "127.0.0.1:9".parse().unwrap(), at: INNER.parse().unwrap(), secure: false };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_names_pass_s2() {
+    fn s2_only_the_daemons_own_names_are_accepted() {
         for at in [None, Some((INNER, false))] {
             names(&["regatta.example".into()], at, |ours| {
                 for good in ["localhost", "localhost:7777", "127.0.0.1:7777", "[::1]:7777"] {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn from_outside_our_address_and_the_given_names_pass_s2() {
+    fn s2_an_outside_listener_accepts_its_address_and_the_configured_names() {
         names(&["regatta.example".into()], Some(("192.0.2.1:8443", true)), |ours| {
             for good in ["192.0.2.1:8443", "regatta.example", "regatta.example:8443", "127.0.0.1:8443"] {
                 assert!(ours.has(good), "{good}");
@@ -211,7 +211,7 @@ mod tests {
                 assert!(!ours.is_origin(&format!("https://{bad}")), "{bad}");
             }
         });
-        // A proxy terminates TLS in front of it.
+        // A proxy in front of this listener terminates TLS.
         names(&["regatta.example".into()], Some(("10.0.0.1:8080", false)), |ours| {
             assert!(ours.is_origin("https://regatta.example") && ours.is_origin("http://10.0.0.1:8080"));
             assert!(!ours.is_origin("https://10.0.0.1:8080"));

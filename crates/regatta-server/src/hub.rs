@@ -339,14 +339,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_are_told_at_once_and_many_together() {
+    fn few_readers_are_notified_at_once_and_many_in_batches() {
         assert_eq!((pace(0), pace(FEW)), (Duration::ZERO, Duration::ZERO));
         assert!(pace(FEW + 1) < Duration::from_millis(1));
         assert_eq!((pace(1_000), pace(1_000_000)), (Duration::from_millis(50), LONGEST));
     }
 
     #[test]
-    fn frames_that_are_told_together_are_the_same_bytes() {
+    fn batched_frames_share_the_bytes_of_their_text() {
         let frame = |revision: u64, text: &'static str| Frame {
             revision,
             kind: "task.added",

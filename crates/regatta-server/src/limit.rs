@@ -83,19 +83,19 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_caller_that_asks_too_much_is_held_back_alone() {
+    fn rate_limit_applies_only_to_the_caller_that_exceeds_it() {
         let (limiter, start) = (Limiter::default(), Instant::now());
         let named = |name: &str| Visitor::Named { name: name.into(), scope: Scope::Operator };
         let asked = |name: &str, at| limiter.count(&named(name), at).is_ok();
         assert_eq!((0..1_000).filter(|_| asked("ann", start)).count(), 200);
-        assert!(asked("bob", start), "another has a bucket of its own");
+        assert!(asked("bob", start), "another caller has its own bucket");
         let later = start + Duration::from_secs(1);
         assert_eq!((0..1_000).filter(|_| asked("ann", later)).count(), 50);
         assert!((0..1_000).all(|_| limiter.count(&Visitor::Owner, start).is_ok()));
     }
 
     #[test]
-    fn callers_that_rest_are_forgotten() {
+    fn buckets_of_inactive_callers_are_removed() {
         let (limiter, start) = (Limiter::default(), Instant::now());
         for nth in 0..MANY {
             limiter.count(&Visitor::Named { name: format!("n{nth}"), scope: Scope::Viewer }, start).unwrap();

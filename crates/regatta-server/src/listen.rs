@@ -260,9 +260,10 @@ mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt;
 
-    /// A peer that reads nothing is disconnected in the end, and a peer that reads slowly is not.
+    /// A peer that stops reading is disconnected after a while, and a peer that reads slowly is
+    /// not.
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_stops_is_let_go_of() {
+    async fn peer_that_stops_reading_is_disconnected() {
         let (near, mut far) = tokio::io::duplex(16);
         let mut near = Patient::new(near);
         let slow = tokio::spawn(async move {

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_what_prometheus_reads() {
+    fn metrics_follow_the_prometheus_text_format() {
         let mut page = Page::default();
         page.one("a", "gauge", "It", 1.5);
         page.each(("b", "counter", "Them"), "who", [("an \"odd\" one\n", 2)]);

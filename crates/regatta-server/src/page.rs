@@ -116,13 +116,13 @@ mod tests {
         paging.cut(verb, answer).map(|it| serde_json::from_slice(&it).unwrap()).map_err(|it| it.code)
     }
 
-    /// Every entry is on exactly one page, even if entries come and go between two pages.
+    /// Entries may be added and removed between two pages.
     #[test]
-    fn pages_have_everything_once_whatever_changes_meanwhile() {
+    fn every_entry_is_on_exactly_one_page() {
         let tasks = |ids: &[u64]| json!(ids.iter().map(|it| json!({ "id": format!("T{it}") })).collect::<Vec<_>>());
         let first = page("task.list", tasks(&[8, 9, 10, 11]), Some(2), None).unwrap();
         assert_eq!((&first["data"], &first["next"], &first["revision"]), (&tasks(&[8, 9]), &json!("T9"), &json!(7)));
-        // T9 was removed, T12 was added.
+        // T9 was removed, and T12 was added.
         let second = page("task.list", tasks(&[8, 10, 11, 12]), Some(2), Some("T9")).unwrap();
         assert_eq!((&second["data"], &second["next"]), (&tasks(&[10, 11]), &json!("T11")));
         let last = page("task.list", tasks(&[12]), Some(2), Some("T11")).unwrap();
@@ -146,7 +146,7 @@ mod tests {
 
     /// Every verb that returns a list has pages.
     #[test]
-    fn every_list_has_pages() {
+    fn every_verb_that_returns_a_list_has_pages() {
         for verb in regatta_api::VERBS {
             assert_eq!(LISTS.iter().any(|it| it.0 == verb.name), verb.lists(), "{}", verb.name);
         }

@@ -393,7 +393,7 @@ mod tests {
 
     /// The size of the index depends on the requested days, not on the age of the daemon.
     #[test]
-    fn what_nobody_asks_for_any_more_is_forgotten_when_a_day_begins() {
+    fn days_that_are_no_longer_requested_are_dropped_when_a_day_begins() {
         let mut kept = Kept::default();
         let size = |it: &Kept| {
             let book = (it.book.since(0).len(), it.book.ended_since(0).len());
@@ -405,13 +405,13 @@ mod tests {
             kept.first = kept.first.or(Some(today - 2));
             note(&mut kept, today);
         }
-        assert_eq!(size(&kept), (Some(107), 3, 3, 3), "today and two days before, as requested yesterday");
+        assert_eq!(size(&kept), (Some(107), 3, 3, 3), "today and the two days before are kept, as requested yesterday");
         kept.ask(109, 109);
         assert_eq!(size(&kept).0, Some(107), "nothing is dropped within a day");
         kept.ask(110, 110);
         assert_eq!(size(&kept), (Some(108), 2, 2, 2));
         kept.ask(111, 111);
-        assert_eq!(size(&kept), (Some(111), 0, 0, 0), "yesterday only that day was requested");
+        assert_eq!(size(&kept), (Some(111), 0, 0, 0), "only one day was requested yesterday");
         // A clock that is set back drops nothing.
         note(&mut kept, 111);
         kept.ask(110, 110);

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_gets_what_it_asked_for() {
+    fn reader_gets_only_events_that_match_its_filter() {
         let frame = Frame {
             revision: 7,
             kind: "task.added",

@@ -390,10 +390,10 @@ mod tests {
         Keyring::open(dir, "own-token-of-the-daemon".into()).unwrap()
     }
 
-    /// A given token is known by its hash, also after a restart, until it expires or is removed
-    /// (S1).
+    /// S1: an issued token is recognised by its hash, also after a restart, until it expires or is
+    /// removed.
     #[test]
-    fn a_given_token_opens_doors_until_it_expires_or_is_taken_away() {
+    fn s1_a_token_is_valid_until_it_expires_or_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let ring = keyring(dir.path());
         let board = Board::default();
@@ -422,16 +422,17 @@ mod tests {
         }
     }
 
-    /// An unreadable file stops the daemon, so that a lost list neither admits nor forgets anybody.
+    /// The daemon does not start with an unreadable file, because an empty list would forget every
+    /// token.
     #[test]
-    fn a_torn_list_of_tokens_is_not_read_as_an_empty_one_d8() {
+    fn d8_a_truncated_list_of_tokens_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), "[{\"name\":").unwrap();
         assert!(Keyring::open(dir.path(), "x".into()).is_err());
     }
 
     #[test]
-    fn an_attempts_token_depends_on_the_daemon_the_attempt_and_the_fence() {
+    fn token_of_an_attempt_depends_on_daemon_attempt_and_fence() {
         let (mint, other) = (Mint::of("one"), Mint::of("two"));
         let token = mint.token(AttemptId(7), 42);
         assert!(token.starts_with("ra_A7_") && token.len() == "ra_A7_".len() + 64, "{token}");

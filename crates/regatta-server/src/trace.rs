@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collector_is_named_as_everywhere() {
+    fn collector_is_read_from_the_standard_otel_variables() {
         let read = |pairs: &[(&str, &str)]| {
             let pairs: HashMap<String, String> = pairs.iter().map(|it| (it.0.into(), it.1.into())).collect();
             Collector::from(|name| pairs.get(name).cloned())
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callers_own_trace_is_kept_and_nonsense_is_not() {
+    fn valid_traceparent_is_kept_and_an_invalid_one_is_ignored() {
         let of = |text: &str| parent(&[("traceparent".parse().unwrap(), text.parse().unwrap())].into_iter().collect());
         let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
         assert_eq!(of(&format!("00-{trace}-{span}-01")), Some((trace.into(), span.into())));

@@ -185,7 +185,7 @@ mod tests {
     use crate::SqliteStore;
 
     #[test]
-    fn rows_wait_only_where_there_are_many_and_never_too_many() {
+    fn rows_are_deferred_only_within_the_lags_limits() {
         let told: Rows = everything().into_iter().flat_map(|it| it.batch.rows).collect();
         let commit = |after: u64, events: u64, changed: usize| {
             let meta = Meta { revision: after + events, ..Meta::default() };
@@ -200,7 +200,7 @@ mod tests {
             assert_eq!(behind.may_wait(&commit(12, 5, changed)), may, "{changed} rows, 6 waiting");
         }
         assert_eq!(behind.written(12), 7);
-        // Few rows that change repeatedly.
+        // Only a few rows are deferred, and they change repeatedly.
         for (events, may) in [(1, true), (MOST_EVENTS - 5, true), (MOST_EVENTS - 4, false)] {
             assert_eq!(behind.may_wait(&commit(12, events, 3)), may, "{events} more events");
         }
@@ -209,10 +209,10 @@ mod tests {
         assert!(behind.may_wait(&commit(12, MOST_EVENTS, 3)));
     }
 
-    /// D1: a commit with deferred rows is in the log. A reader finds its rows, which are written to
-    /// their table at that moment.
+    /// D1: a commit with deferred rows is in the log. When a reader asks for its rows, they are
+    /// written to their tables.
     #[test]
-    fn d1_rows_that_wait_are_in_the_log_and_written_for_whoever_reads() {
+    fn d1_deferred_rows_are_in_the_log_and_written_before_a_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let mut store = SqliteStore::open_with(&path, Lag { few: 0, most: usize::MAX }).unwrap();
@@ -235,9 +235,9 @@ mod tests {
         assert_eq!(count("SELECT count(*) FROM tasks"), 1);
     }
 
-    /// A deferred row that changed often is written once, in its last version.
+    /// A deferred row that changed several times is written once, in its last version.
     #[test]
-    fn rows_that_wait_become_what_they_were_last() {
+    fn deferred_rows_are_written_in_their_last_version() {
         let directory = tempfile::tempdir().unwrap();
         let mut store =
             SqliteStore::open_with(&directory.path().join("regatta.db"), Lag { few: 0, most: usize::MAX }).unwrap();

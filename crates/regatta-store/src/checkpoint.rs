@@ -328,21 +328,21 @@ mod tests {
             self.writer.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE).unwrap().0
         }
 
-        /// Waits until the log reaches a stage; `what` describes it. The time limit only detects
-        /// that the stage never comes.
+        /// Waits until the log reaches a stage. `what` describes the stage. The time limit only
+        /// detects that the stage never comes.
         fn wait_for(&self, stage: u8, what: &str) {
             let state = &self.checkpoints.state;
             let patience = Instant::now() + Duration::from_secs(60);
             while !state.is(stage) {
                 let at = state.stage.load(Acquire);
-                assert!(Instant::now() < patience, "{what}: waited for stage {stage} in vain, it is at {at}");
+                assert!(Instant::now() < patience, "{what}: timed out waiting for stage {stage}, the log is at stage {at}");
                 thread::yield_now();
             }
         }
     }
 
     #[test]
-    fn a_long_log_is_moved_beside_the_commits_and_begins_anew() {
+    fn long_log_is_copied_by_the_thread_and_restarts() {
         let place = Place::new();
         for round in 1..=3 {
             while place.checkpoints.state.is(State::IDLE) {
@@ -354,14 +354,14 @@ mod tests {
             place.commit(2);
             assert!(place.checkpoints.state.is(State::IDLE), "round {round}");
             place.commit(2);
-            assert!(place.pages() < BOUNDS.many, "round {round}: the log did not begin anew: {} pages", place.pages());
+            assert!(place.pages() < BOUNDS.many, "round {round}: the log did not restart: {} pages", place.pages());
         }
         let length = place.log.metadata().unwrap().len();
         assert!(length < 2 * 4096 * BOUNDS.many as u64, "the log is {length} bytes long");
     }
 
     #[test]
-    fn commits_that_follow_each_other_closely_are_left_alone_until_the_log_is_long() {
+    fn copying_the_log_waits_for_a_pause_in_commits_unless_the_log_is_long() {
         let state = State::new(BOUNDS, 0);
         state.stage.store(State::ASKED, Release);
         state.commits.store(100, SeqCst);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_moves_the_log_itself_when_the_thread_cannot() {
+    fn commit_copies_the_log_itself_when_the_thread_is_stuck() {
         let place = Place::new();
         // Simulates a thread that never finishes.
         place.checkpoints.state.stage.store(State::END, Release);
@@ -390,12 +390,12 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_closed_leaves_no_log() {
+    fn closed_store_leaves_no_log() {
         let Place { writer, checkpoints, log, _directory } = Place::new();
         writer.execute_batch("INSERT INTO heap VALUES (1, randomblob(4096))").unwrap();
         assert!(log.exists());
         drop(checkpoints);
         drop(writer);
-        assert!(!log.exists(), "whoever closes it last moves the log");
+        assert!(!log.exists(), "the last connection that closes removes the log");
     }
 }

@@ -380,9 +380,9 @@ mod tests {
     use super::*;
     use crate::open;
 
-    /// The indexed columns of a row are right, whichever way the row is written.
+    /// The indexed columns of a row are right, regardless of the way in which the row is written.
     #[test]
-    fn a_row_is_found_by_what_it_is_now() {
+    fn indexed_columns_follow_every_change_of_a_row() {
         let directory = tempfile::tempdir().unwrap();
         let connection = open::open(&directory.path().join("regatta.db")).unwrap();
         let boards = everything();

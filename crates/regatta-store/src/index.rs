@@ -100,9 +100,10 @@ mod tests {
 
     use crate::schema;
 
-    /// The messages of a schema 3 store are found by their words and threads after its migration.
+    /// The messages of a store with schema 3 are found by their words and threads after its
+    /// migration.
     #[test]
-    fn the_messages_of_an_older_store_are_indexed() {
+    fn messages_of_an_older_store_are_indexed() {
         let mut db = Connection::open_in_memory().unwrap();
         schema::migrate(&mut db, &schema::MIGRATIONS[..3]).unwrap();
         for (id, text, reply_to) in
@@ -124,6 +125,6 @@ mod tests {
         );
         assert_eq!(numbers("SELECT message FROM message_threads WHERE root = 1 ORDER BY message"), [1, 3, 4]);
         assert_eq!(numbers("SELECT message FROM message_replies WHERE parent = 3"), [4]);
-        assert_eq!(numbers("SELECT count(*) FROM message_threads"), [3], "nobody answered the other one");
+        assert_eq!(numbers("SELECT count(*) FROM message_threads"), [3], "a message without replies is in no thread");
     }
 }

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::SqliteStore;
 
-    /// Returns many events, most of which seem to have been decided at one moment.
+    /// Returns many events, most of which have the same time.
     fn many() -> Vec<Recorded> {
         let told: Vec<Recorded> = everything().into_iter().flat_map(|it| it.batch.events).collect();
         let later = |at: u64| Now { at, wall: 5 };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn events_share_rows_and_come_back_from_any_place() {
+    fn events_share_rows_and_are_read_from_any_revision() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();
@@ -172,7 +172,7 @@ mod tests {
         let count = |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as usize;
         let rows = count("SELECT count(*) FROM events");
         assert!(told.len() > 3 * MOST_EVENTS && rows < told.len() / 4, "{} events are in {rows} rows", told.len());
-        assert!(count("SELECT count(*) FROM events WHERE body LIKE '{%'") > 0, "some are alone");
+        assert!(count("SELECT count(*) FROM events WHERE body LIKE '{%'") > 0, "some events have their own row");
         assert!(count("SELECT max(json_array_length(body)) FROM events WHERE body LIKE '[%'") <= MOST_EVENTS);
         assert!(count("SELECT max(length(body)) FROM events") < LONG_ENOUGH + 8 * 1024);
         let history = store.history();
@@ -188,7 +188,7 @@ mod tests {
     /// D11: a row whose events cannot be counted becomes one unreadable event, and reading
     /// continues after it.
     #[test]
-    fn d11_a_row_with_more_events_than_there_were_is_unreadable() {
+    fn d11_a_row_with_a_wrong_number_of_events_is_unreadable() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();
@@ -206,7 +206,7 @@ mod tests {
 
     /// The repair of schema 8 rewrote rows with their fields in alphabetical order.
     #[test]
-    fn events_whose_data_come_before_their_kind_are_read() {
+    fn events_with_data_before_their_kind_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let store = SqliteStore::open(&path).unwrap();
@@ -227,7 +227,7 @@ mod tests {
         assert!(store.history().events(0, 99).unwrap() == told[..10]);
     }
 
-    /// D11: of the events in a row, only those that cannot be read are lost.
+    /// D11: only the unreadable events of a row are lost.
     #[test]
     fn d11_one_unreadable_event_hides_no_other_in_its_row() {
         let directory = tempfile::tempdir().unwrap();

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_store_is_copied_before_it_is_brought_forward() {
+    fn older_store_is_backed_up_before_its_migration() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let mut store = open(&path).unwrap();
@@ -264,10 +264,10 @@ mod tests {
         assert_eq!(schema::version(&store).unwrap(), next);
         for copy in [format!("backups/before-schema-{next}.db"), format!("backups/before-schema-{next}-2.db")] {
             let copy = open(&directory.path().join(copy)).unwrap();
-            assert_eq!(schema::version(&copy).unwrap(), schema::newest(), "the copy is from before");
+            assert_eq!(schema::version(&copy).unwrap(), schema::newest(), "the copy was made before the migration");
         }
 
-        // D6: a program that does not know the next schema leaves the store alone.
+        // D6: a program that does not know the next schema does not change the store.
         drop(store);
         let before = std::fs::read(&path).unwrap();
         assert_eq!(open(&path).unwrap_err().code, "newer_version");
@@ -277,11 +277,11 @@ mod tests {
     /// A store of schema 1, in which each event has a row of its own, is backed up, migrated and
     /// continued.
     #[test]
-    fn a_store_of_schema_1_is_read_as_it_was_and_goes_on() {
+    fn store_of_schema_1_is_migrated_without_loss() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let steps = everything();
-        // Up to here no step needs a table that schema 1 lacks.
+        // No step up to this one needs a table that schema 1 lacks.
         let newer = |it: &Step| it.batch.rows.keys().any(|it| matches!(it, RowKey::Day(..) | RowKey::Approval(_)));
         let half = steps.iter().position(newer).unwrap();
         files::create_private(&path).unwrap();
@@ -332,7 +332,7 @@ mod tests {
         store.check().unwrap();
         assert!(store.history().events(0, usize::MAX).unwrap() == told(&steps));
         let copy = directory.path().join(format!("backups/before-schema-{}.db", schema::newest()));
-        assert_eq!(schema::version(&Connection::open(&copy).unwrap()).unwrap(), 1, "it was copied before");
+        assert_eq!(schema::version(&Connection::open(&copy).unwrap()).unwrap(), 1, "the copy was made before the migration");
         assert!(SqliteStore::open(&copy).unwrap().load().unwrap().board == steps[half - 1].board);
     }
 }

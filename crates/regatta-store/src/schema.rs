@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_migration_is_applied_once_and_whole_or_not_at_all() {
+    fn migration_is_applied_once_and_whole_or_not_at_all() {
         let mut store = Connection::open_in_memory().unwrap();
         migrate(&mut store, &["CREATE TABLE a (x)"]).unwrap();
         migrate(&mut store, &["CREATE TABLE a (x)"]).unwrap();
@@ -191,7 +191,7 @@ mod tests {
         let broken = ["CREATE TABLE a (x)", "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)"];
         assert!(migrate(&mut store, &broken).is_err());
         assert_eq!(version(&store).unwrap(), 1);
-        assert_eq!(declared(&store).unwrap().len(), 1, "half a migration stayed");
+        assert_eq!(declared(&store).unwrap().len(), 1, "a part of the failed migration was kept");
 
         migrate(&mut store, &["CREATE TABLE a (x)", "CREATE TABLE b (x)", "CREATE TABLE c (x)"]).unwrap();
         assert_eq!(version(&store).unwrap(), 3);

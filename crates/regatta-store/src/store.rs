@@ -139,10 +139,10 @@ mod tests {
         assert_eq!(pragma::<String>(&store, "journal_mode"), "wal");
     }
 
-    /// D1 on a full disk: a refused commit leaves nothing, and the store works again once there is
+    /// D1: on a full disk a refused commit leaves nothing, and the store works again when there is
     /// space.
     #[test]
-    fn a_store_that_may_not_grow_is_full_and_works_again_when_it_may() {
+    fn d1_a_store_that_cannot_grow_refuses_commits_until_it_can() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = SqliteStore::open(&directory.path().join("regatta.db")).unwrap();
         let pages: i64 = pragma(&store, "page_count");
@@ -168,7 +168,7 @@ mod tests {
             }
             assert!(store.load().unwrap().board == step.board);
         }
-        assert!(refusals > 5, "only {refusals} commits needed more room");
+        assert!(refusals > 5, "only {refusals} commits needed more space");
         store.check().unwrap();
     }
 }

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_whole_cut_garbled_or_broken() {
+    fn state_of_a_log_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.db");
         let log = files::beside(&path, "-wal");
@@ -161,7 +161,7 @@ mod tests {
         for nth in 0..5 {
             db.execute("INSERT INTO t VALUES (?1)", [nth]).unwrap();
         }
-        let LogState::Present { salt, is_broken: false } = inspect(&path).unwrap() else { panic!("it is whole") };
+        let LogState::Present { salt, is_broken: false } = inspect(&path).unwrap() else { panic!("the log should be whole") };
         let whole = std::fs::read(&log).unwrap();
         let page = number(&whole, 8) as usize;
         let frame = |nth: usize| HEADER_BYTES + nth * (FRAME_HEADER_BYTES + page);
@@ -190,7 +190,7 @@ mod tests {
         }
         std::fs::write(&log, &whole).unwrap();
 
-        // After it was copied into the store, the log restarts over the old frames, and its salt
+        // When the log was copied into the store, it restarts over the old frames, and its salt
         // rises by one.
         db.execute_batch("PRAGMA wal_checkpoint(RESTART); INSERT INTO t VALUES (9)").unwrap();
         assert_eq!(inspect(&path).unwrap(), LogState::Present { salt: salt.wrapping_add(1), is_broken: false });

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_of_sqlite_has_its_code() {
+    fn sqlite_errors_have_their_codes() {
         use rusqlite::ffi;
         let code = |it| {
             sqlite(
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_of_the_file_system_has_its_code() {
+    fn file_system_errors_have_their_codes() {
         let code = |it: io::ErrorKind| io("read", Path::new("/nowhere/regatta.db"), &it.into()).code;
         assert_eq!(code(io::ErrorKind::StorageFull), "disk_full");
         assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), "read_only");

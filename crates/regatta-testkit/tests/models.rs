@@ -1,6 +1,7 @@
-//! The scripted model server, asked by a plain HTTP client: the shapes that each protocol's programs read.
+//! Tests of the scripted model server with a plain HTTP client. They check the JSON shapes that
+//! programs of each protocol read.
 
-#![allow(clippy::unwrap_used, reason = "failing is the answer here")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,12 +12,12 @@ use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a plain client got.
+/// An answer that the plain client received.
 struct Got {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
-    /// The stream ended as HTTP says it should.
+    /// True if the body arrived completely.
     whole: bool,
 }
 
@@ -29,7 +30,7 @@ impl Got {
         self.headers.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
     }
 
-    /// The `data:` of every event.
+    /// Returns the `data:` of every event.
     fn events(&self) -> Vec<Value> {
         let data = self.body.lines().filter_map(|it| it.strip_prefix("data: ")).filter(|it| *it != "[DONE]");
         data.map(|it| serde_json::from_str(it).unwrap_or_else(|error| panic!("{error} in {it}"))).collect()
@@ -94,7 +95,8 @@ fn function(name: &str, fields: &[&str], required: &[&str]) -> Value {
     json!({"name": name, "schema": {"type": "object", "properties": of, "required": required}})
 }
 
-/// A request of the work in each protocol, with the tools that a program of it offers.
+/// Returns a working request in each protocol, with the tools that a program of that protocol
+/// offers.
 fn work(api: Api, said: &str, stream: bool) -> (String, Value) {
     let named = |it: &Value, field: &str| {
         let mut tool = json!({"name": it["name"]});
@@ -152,7 +154,8 @@ fn work(api: Api, said: &str, stream: bool) -> (String, Value) {
 
 const ALL: [Api; 4] = [Api::Anthropic, Api::Responses, Api::Chat, Api::Gemini];
 
-/// What a program would make of an answer, streamed or not: the text, the tool calls, and input, cached, output.
+/// The content of an answer, streamed or not. `usage` has the tokens of input, of cached input and
+/// of output.
 #[derive(Debug, Default, PartialEq)]
 struct Understood {
     text: String,
@@ -161,7 +164,7 @@ struct Understood {
 }
 
 fn number(it: &Value) -> u64 {
-    it.as_u64().unwrap_or_else(|| panic!("{it} is no number"))
+    it.as_u64().unwrap_or_else(|| panic!("{it} is not a number"))
 }
 
 fn understand(api: Api, stream: bool, got: &Got) -> Understood {
@@ -214,7 +217,7 @@ fn understand(api: Api, stream: bool, got: &Got) -> Understood {
                     .filter(|it| it["type"] == "response.output_text.delta")
                     .map(|it| it["delta"].as_str().unwrap())
                     .collect();
-                assert_eq!(text, found.text, "the deltas are the text");
+                assert_eq!(text, found.text, "the deltas differ from the text");
                 let items = events.iter().filter(|it| it["type"] == "response.output_item.done").count();
                 assert_eq!(items, done["output"].as_array().unwrap().len());
             }
@@ -321,7 +324,7 @@ fn understand_chat_stream(got: &Got) -> Understood {
 }
 
 #[test]
-fn a_story_is_told_in_every_protocol_streamed_or_not() {
+fn story_is_played_in_every_protocol_streamed_or_not() {
     let usage = Usage { input: 7, cache_read: 11, cache_write: 13, output: 17, reasoning: 0 };
     for api in ALL {
         for stream in [false, true] {
@@ -366,7 +369,8 @@ fn a_story_is_told_in_every_protocol_streamed_or_not() {
             let seen = server.seen_of("one-word");
             assert_eq!(seen.iter().map(|it| it.story.as_ref().unwrap().1).collect::<Vec<_>>(), [0, 1, 2, 3]);
             assert!(seen.iter().all(|it| it.key && !it.path.contains("secret")));
-            // A client has read the end before the server writes down that it sent it.
+            // A client can read the end of an answer before the server records that it sent the
+            // end.
             assert!(server.until(PATIENCE, |it| it.iter().all(|it| it.ended == Some(Ended::Whole))));
             assert_eq!(seen[0].user, "please do one-word, now");
         }
@@ -374,7 +378,7 @@ fn a_story_is_told_in_every_protocol_streamed_or_not() {
 }
 
 #[test]
-fn a_request_aside_from_the_work_uses_up_no_turn_and_has_the_shape_it_asks_for() {
+fn side_request_uses_no_turn_and_gets_the_requested_schema() {
     for api in ALL {
         let server = ModelServer::start([Story::new("one-word", [Turn::say("The first turn.")])]).unwrap();
         let (path, mut body) = work(api, "one-word", true);
@@ -400,7 +404,7 @@ fn a_request_aside_from_the_work_uses_up_no_turn_and_has_the_shape_it_asks_for()
 }
 
 #[test]
-fn the_marker_said_last_names_the_story_and_only_as_a_whole_word() {
+fn last_marker_that_is_a_whole_word_selects_the_story() {
     let story = |marker: &str| Story::new(marker, []).then_always(Turn::say(format!("This is <{marker}>.")));
     let server = ModelServer::start([story("tale-1"), story("tale-12"), story("claude-x"), story("")]).unwrap();
     let said = |text: &str, model: &str| {
@@ -419,13 +423,13 @@ fn the_marker_said_last_names_the_story_and_only_as_a_whole_word() {
     ];
     body["messages"].as_array_mut().unwrap().extend(more);
     let got = ask(&server, "POST", &path, &body);
-    assert_eq!(understand(Api::Anthropic, false, &got).text, "This is <tale-1>.", "what a tool says names no story");
+    assert_eq!(understand(Api::Anthropic, false, &got).text, "This is <tale-1>.", "a tool's output selects no story");
     let last = server.seen().pop().unwrap();
     assert_eq!((last.results, last.users), (vec!["no tale-12".to_owned()], vec!["tale-1".to_owned()]));
 }
 
 #[test]
-fn failures_have_the_status_the_body_and_the_reset_of_each_provider() {
+fn failures_have_the_status_body_and_reset_time_of_each_provider() {
     for api in ALL {
         let limited = Failure::RateLimited { reset: Duration::from_secs(30) };
         let used_up = Failure::UsedUp { reset: Duration::from_secs(3600) };
@@ -469,7 +473,7 @@ fn failures_have_the_status_the_body_and_the_reset_of_each_provider() {
 }
 
 #[test]
-fn a_stream_is_cut_or_hangs_until_it_is_released_or_hung_up_on() {
+fn stream_is_cut_or_hangs_until_it_is_released_or_the_client_leaves() {
     for api in ALL {
         let text = "A text that is long enough to be cut in the middle of it, and then some.";
         let hangs = |gate: &str| Turn::say(text).paced(Pace::Hang { gate: gate.into() });
@@ -485,17 +489,17 @@ fn a_stream_is_cut_or_hangs_until_it_is_released_or_hung_up_on() {
         let mut first = connect(&server, "POST", &path, &body);
         let mut begun = [0; 15];
         first.read_exact(&mut begun).unwrap();
-        assert_eq!(&begun, b"HTTP/1.1 200 OK", "it begins before it hangs");
+        assert_eq!(&begun, b"HTTP/1.1 200 OK", "the answer begins before it hangs");
         let second = connect(&server, "POST", &path, &body);
         assert!(server.until(PATIENCE, |it| it.len() == 3 && it[2].story.is_some()));
-        // A client that is done with a stream says so; one that is gone says nothing more, and is found as well.
+        // A client can close its half of the connection or disappear. The server detects both.
         if api == Api::Chat {
             drop(second);
         } else {
             second.shutdown(std::net::Shutdown::Write).unwrap();
         }
         assert!(server.until(PATIENCE, |it| it[2].ended == Some(Ended::HungUp)), "{api:?}");
-        assert_eq!(server.seen()[1].ended, None, "only the one that hung up is over");
+        assert_eq!(server.seen()[1].ended, None, "only the stream whose client left has ended");
         server.release("one");
         let mut rest = String::new();
         first.read_to_string(&mut rest).unwrap();
@@ -506,7 +510,7 @@ fn a_stream_is_cut_or_hangs_until_it_is_released_or_hung_up_on() {
 }
 
 #[test]
-fn a_turn_that_holds_for_a_time_gives_way_afterwards() {
+fn turn_with_a_time_limit_is_skipped_afterwards() {
     let limited = Failure::RateLimited { reset: Duration::from_secs(1) };
     let over = Turn::fail(Failure::Broken).held(Hold::For(Duration::ZERO));
     let turns = [Turn::fail(limited).held(Hold::For(Duration::from_millis(300))), over, Turn::say("It goes on.")];
@@ -522,7 +526,7 @@ fn a_turn_that_holds_for_a_time_gives_way_afterwards() {
 }
 
 #[test]
-fn tools_are_found_by_what_they_do_and_a_missing_one_is_a_fault() {
+fn tools_are_found_by_their_purpose_and_a_missing_tool_is_a_fault() {
     let call = Act::Call { tool: "board".into(), input: json!({"task": "T1"}) };
     let turns = [Turn::act(call.clone()), Turn::act(Act::Read { path: "it's".into() })];
     let server = ModelServer::start([Story::new("", turns)]).unwrap();
@@ -541,7 +545,7 @@ fn tools_are_found_by_what_they_do_and_a_missing_one_is_a_fault() {
 }
 
 #[test]
-fn a_tool_that_is_not_listed_is_searched_for_and_offered_from_then_on() {
+fn tool_that_is_not_listed_is_searched_for_and_then_called() {
     let find = Turn::act(Act::Find { tool: "board".into() });
     let call = Act::Call { tool: "board".into(), input: json!({}) };
     let server = ModelServer::start([Story::new("", [find, Turn::act(call)])]).unwrap();
@@ -558,7 +562,7 @@ fn a_tool_that_is_not_listed_is_searched_for_and_offered_from_then_on() {
 }
 
 #[test]
-fn an_absolute_path_is_made_from_where_the_program_says_it_works() {
+fn absolute_path_is_built_from_the_working_directory_in_the_prompt() {
     let server = ModelServer::start([Story::new("", [Turn::write("b.txt", "x")])]).unwrap();
     let (path, mut body) = work(Api::Anthropic, "x", false);
     body["system"] =
@@ -570,7 +574,7 @@ fn an_absolute_path_is_made_from_where_the_program_says_it_works() {
 }
 
 #[test]
-fn lists_counts_and_strangers() {
+fn models_are_listed_tokens_are_counted_and_unknown_paths_are_404() {
     let server = ModelServer::start([]).unwrap();
     let none = Value::Null;
     assert_eq!(ask(&server, "GET", "/v1/models", &none).json()["data"][0]["id"], "stub-model");
@@ -589,9 +593,9 @@ fn lists_counts_and_strangers() {
     assert_eq!(understand(Api::Gemini, false, &ask(&server, "POST", &path, &body)).text, "There is nothing to do.");
 }
 
-/// Real clients keep a connection, and some send their body in chunks.
+/// Real clients reuse a connection, and some send their body in chunks.
 #[test]
-fn one_connection_bears_many_requests_and_bodies_in_chunks() {
+fn one_connection_carries_two_requests_and_a_chunked_body() {
     let server = ModelServer::start([Story::new("", [Turn::say("One."), Turn::say("Two.")])]).unwrap();
     let (path, body) = work(Api::Chat, "x", false);
     let body = body.to_string();

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_in_the_list_of_mounts_is_read_as_it_was() {
+    fn escaped_path_in_the_list_of_mounts_is_unescaped() {
         assert_eq!(unescape(r"/mnt/My\040Disk\134x"), Path::new(r"/mnt/My Disk\x"));
         assert_eq!(unescape("/plain"), Path::new("/plain"));
     }

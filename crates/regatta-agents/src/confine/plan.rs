@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn s6_what_is_hidden_stays_hidden_when_more_around_it_is_listed() {
+    fn s6_a_hidden_path_stays_hidden_when_a_directory_around_it_is_listed() {
         let data = std::env::temp_dir();
         let data = data.to_str().unwrap();
         let whole = [("/", What::Write), (data, What::Empty)];
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_already_so_is_not_said_twice() {
+    fn plan_omits_places_that_are_implied_or_do_not_exist() {
         let plan = draft(&[("/usr", What::Read), ("/usr/bin", What::Read), ("/usr/w", What::Write)], &["/nowhere"]);
         let places: Vec<_> = plan.places.iter().map(|(path, what)| (path.to_str().unwrap(), what)).collect();
         assert_eq!(places, [("/usr", &What::Read), ("/usr/w", &What::Write)]);

@@ -1,4 +1,4 @@
-//! Conversations with Claude Code, as seen with 2.1.197.
+//! Tests of conversations with Claude Code, as observed with version 2.1.197.
 
 use regatta_core::agent::Runtime;
 use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
@@ -47,7 +47,7 @@ fn result(fields: Value) -> Value {
 }
 
 #[test]
-fn a_turn_is_translated_and_nothing_is_counted_twice() {
+fn turn_is_translated_and_usage_is_counted_once() {
     let mut stage = working();
     stage.out(assistant("m1", json!({ "type": "thinking", "thinking": "hm" })));
     stage.out(assistant(
@@ -90,7 +90,7 @@ fn a_turn_is_translated_and_nothing_is_counted_twice() {
 }
 
 #[test]
-fn an_interrupt_answers_what_is_open() {
+fn interrupt_denies_open_requests() {
     let mut stage = working();
     stage.out(can_use("c-1"));
     stage.out(can_use("c-2"));
@@ -114,7 +114,7 @@ fn an_interrupt_answers_what_is_open() {
 }
 
 #[test]
-fn an_error_that_calls_itself_a_success_is_none() {
+fn result_with_an_error_is_a_failure_despite_its_subtype_success() {
     for (fields, kind, class) in [
         (
             json!({ "is_error": true, "api_error_status": 529, "result": "API Error: 529" }),
@@ -161,7 +161,7 @@ fn an_error_that_calls_itself_a_success_is_none() {
 }
 
 #[test]
-fn its_questions_are_questions() {
+fn questions_of_claude_become_questions_and_hook_callbacks_are_refused() {
     let mut stage = working();
     let questions =
         json!([{ "question": "Which colour?", "header": "C", "options": [{ "label": "Red" }, { "label": "Blue" }] }]);
@@ -179,7 +179,7 @@ fn its_questions_are_questions() {
 }
 
 #[test]
-fn what_it_says_before_it_can_begin_is_the_reason() {
+fn error_output_before_the_first_turn_is_the_reason() {
     let mut stage = Stage::new(setup(Runtime::Claude { argv: vec!["claude".to_owned()] }));
     stage.say();
     stage.err("Error: Session ID 0 is already in use.");
@@ -194,7 +194,7 @@ fn what_it_says_before_it_can_begin_is_the_reason() {
 
 /// S13: every request of a tool shows its object.
 #[test]
-fn a_request_shows_what_the_tool_would_do() {
+fn s13_a_permission_request_shows_the_object_of_the_tool() {
     for (name, input, shown) in [
         ("WebFetch", json!({ "url": "https://docs.rs/serde", "prompt": "look" }), "WebFetch: https://docs.rs/serde"),
         ("WebSearch", json!({ "query": "rust" }), r#"WebSearch: {"query":"rust"}"#),

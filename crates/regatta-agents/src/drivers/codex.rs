@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_translated_and_counted_once() {
+    fn run_is_translated_and_usage_is_counted_once() {
         let mut stage = stage();
         let command = |status: &str| json!({ "id": "i1", "type": "command_execution", "command": "ls", "aggregated_output": "a\n", "status": status });
         stage.out(json!({ "type": "item.started", "item": command("in_progress") }));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shell_around_a_command_is_taken_off_only_where_it_is_plain() {
+    fn shell_around_a_command_is_removed_only_if_it_is_unambiguous() {
         for (command, plain) in [
             ("/bin/bash -lc 'cargo test && ls'", "cargo test && ls"),
             ("/bin/bash -lc ls", "ls"),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_turn_and_an_early_end_have_their_class() {
+    fn failed_turn_and_early_end_have_their_class() {
         let mut failed = stage();
         failed.out(json!({ "type": "turn.failed", "error": { "message": "exceeded retry limit, last status: 529" } }));
         assert_eq!(failed.judge(&Exit::Code(1)).class, Some(Class::Overloaded));

@@ -1,4 +1,4 @@
-//! Conversations with Codex's app-server.
+//! Tests of conversations with Codex's app-server.
 
 use regatta_core::agent::Runtime;
 use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
@@ -43,7 +43,7 @@ fn working() -> Stage {
 }
 
 #[test]
-fn a_turn_is_translated_approved_and_counted() {
+fn turn_is_translated_approved_and_counted() {
     let mut stage = working();
     note(
         &mut stage,
@@ -69,7 +69,7 @@ fn a_turn_is_translated_approved_and_counted() {
         "thread/tokenUsage/updated",
         json!({ "tokenUsage": { "total": counts(2400), "last": counts(2400), "modelContextWindow": 10_000 } }),
     );
-    // The turn of a helper does not end this turn.
+    // The turn of a subagent's thread does not end this turn.
     stage.out(json!({ "method": "turn/completed", "params": { "threadId": "t-2", "turn": { "id": "x", "status": "failed" } } }));
     note(&mut stage, "turn/completed", json!({ "turn": { "id": "u-1", "items": [], "status": "completed" } }));
     assert_eq!(
@@ -86,7 +86,7 @@ fn a_turn_is_translated_approved_and_counted() {
 }
 
 #[test]
-fn an_interrupt_answers_what_is_open_and_is_not_said_before_the_turn_has_a_name() {
+fn interrupt_cancels_open_requests_and_waits_for_the_id_of_the_turn() {
     let mut stage = working();
     stage.out(json!({ "id": "f", "method": "item/fileChange/requestApproval", "params": { "threadId": "t-1", "turnId": "u-1", "itemId": "i", "startedAtMs": 1 } }));
     stage.wish(|it| it.cancels = 1);
@@ -98,14 +98,14 @@ fn an_interrupt_answers_what_is_open_and_is_not_said_before_the_turn_has_a_name(
     stage.wish(|it| it.prompts.push("Again.".to_owned()));
     let turn = only(stage.lines());
     stage.wish(|it| it.cancels = 2);
-    assert_eq!(stage.say(), vec![], "the turn has no name yet");
+    assert_eq!(stage.say(), vec![], "the turn has no id yet");
     stage.out(json!({ "id": turn["id"], "result": { "turn": { "id": "u-2" } } }));
     assert_eq!(only(stage.lines())["params"]["turnId"], "u-2");
     stage.check_replay();
 }
 
 #[test]
-fn failures_have_their_class_and_limits_their_end() {
+fn failures_have_their_class_and_limits_their_reset_time() {
     for (info, class) in [
         (json!("contextWindowExceeded"), Class::ContextFull),
         (json!("unauthorized"), Class::Auth),
@@ -133,7 +133,7 @@ fn failures_have_their_class_and_limits_their_end() {
 }
 
 #[test]
-fn a_thread_that_is_gone_is_followed_by_a_new_one() {
+fn missing_thread_is_replaced_by_a_new_thread() {
     let mut setup = server();
     setup.resume = Some("t-0".to_owned());
     let mut stage = Stage::new(setup);
@@ -148,7 +148,7 @@ fn a_thread_that_is_gone_is_followed_by_a_new_one() {
 }
 
 #[test]
-fn questions_are_answered_under_their_own_ids() {
+fn questions_are_answered_by_their_own_ids() {
     let mut stage = working();
     stage.out(json!({ "id": 4, "method": "item/tool/requestUserInput", "params": { "threadId": "t-1", "turnId": "u-1", "itemId": "i", "isBlocking": true,
         "questions": [{ "id": "colour", "header": "h", "question": "Which?", "options": [{ "label": "Red", "description": "" }] }] } }));
@@ -168,7 +168,7 @@ fn requested(stage: &mut Stage, method: &str, params: Value) -> regatta_core::se
 
 /// S13: a request names its call only by id, so the object comes from the announced call.
 #[test]
-fn a_request_shows_the_files_the_host_and_the_permissions() {
+fn s13_a_permission_request_shows_files_host_and_permissions() {
     let mut stage = working();
     note(
         &mut stage,
@@ -199,7 +199,7 @@ fn a_request_shows_the_files_the_host_and_the_permissions() {
 /// S13: an announced command is shown even if the request repeats only its id. A root that would
 /// become writable for the whole session is shown as one of the files.
 #[test]
-fn a_request_shows_the_announced_command_and_the_root_it_would_open() {
+fn s13_a_permission_request_shows_the_announced_command_and_the_granted_root() {
     let mut stage = working();
     note(
         &mut stage,

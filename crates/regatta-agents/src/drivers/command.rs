@@ -91,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn the_prompt_goes_in_once_and_then_the_input_ends() {
+    fn prompt_is_sent_once_and_then_the_input_is_closed() {
         let mut stage = stage(&["cat"]);
-        assert_eq!(stage.say(), vec![], "nothing is wished yet");
+        assert_eq!(stage.say(), vec![], "there is no prompt yet");
         stage.wish(|it| it.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]);
         assert_eq!(stage.say(), vec![Say::Line("Do it.\nPlease.".to_owned()), Say::Close]);
         stage.out("Done.");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_among_the_arguments_leaves_the_input_empty() {
+    fn input_is_closed_if_the_prompt_is_an_argument() {
         let mut stage = stage(&["aider", "--message", "{prompt}"]);
         stage.wish(|it| it.prompts = vec!["Do it.".to_owned()]);
         assert_eq!(stage.say(), vec![Say::Close]);

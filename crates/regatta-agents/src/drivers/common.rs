@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_chosen_by_kind_whatever_their_order_and_names() {
+    fn option_is_chosen_by_its_kind_in_any_order() {
         let mut options = vec![
             option("d", OptionKind::RejectAlways),
             option("b", OptionKind::AllowAlways),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_used_again_gets_no_old_answer() {
+    fn reused_request_id_gets_no_old_answer() {
         let mut asks = Asks::default();
         let wishes = Wishes { answers: vec![("7".to_owned(), Answer::Allow)], ..Wishes::default() };
         assert_eq!(asks.open(json!(7), (), false), "7");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_never_goes_backwards() {
+    fn usage_never_decreases() {
         let mut ledger = Ledger::from(Usage { input: 10, ..Usage::default() });
         assert!(ledger.reach(Usage { input: 5, output: 3, ..Usage::default() }).is_some());
         assert_eq!((ledger.total.input, ledger.total.output), (10, 3));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_keeps_the_end_and_whole_characters() {
+    fn tail_keeps_the_end_and_whole_characters() {
         let mut tail = Tail::default();
         for _ in 0..5000 {
             tail.add("ä€");

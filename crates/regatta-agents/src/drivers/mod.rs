@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_id_is_a_uuid_and_belongs_to_its_attempt() {
+    fn session_id_is_a_uuid_that_depends_on_attempt_and_workspace() {
         let setup = |seed: &str, workspace: &str| Setup {
             workspace: workspace.into(),
             seed: seed.to_owned(),
@@ -164,9 +164,9 @@ mod tests {
         assert!(parts[2].starts_with('4') && "89ab".contains(&parts[3][..1]), "{id}");
     }
 
-    /// S4: the token is filled in at the last moment, and only in a line that opens a session.
+    /// S4: the token is inserted when the line is sent, and only into a line that opens a session.
     #[test]
-    fn the_token_is_filled_in_only_where_a_session_is_opened() {
+    fn s4_the_token_is_inserted_only_into_a_line_that_opens_a_session() {
         let line = |method: &str| rpc::Dialect::Standard.request(1, method, serde_json::json!({ "t": TOKEN_PLACE }));
         assert!(fill(&line("session/new"), "tok-1").contains("tok-1"));
         assert!(fill(&line("session/load"), "tok-1").contains("tok-1"));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setup_survives_the_disk() {
+    fn setup_survives_serialisation() {
         let mut setup = replay::setup(Runtime::Acp { argv: vec!["goose".into(), "acp".into()] });
         setup.mcp_url = Some("http://127.0.0.1:1/mcp".to_owned());
         let json = serde_json::to_string(&setup).unwrap();

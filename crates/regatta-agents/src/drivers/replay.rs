@@ -91,9 +91,9 @@ impl Stage {
         self.driver.judge(exit)
     }
 
-    /// Checks that a new driver which replays the first part of a journal equals the driver that
-    /// experienced it: it sends the same input, reports the same events afterwards and judges the
-    /// end in the same way. The check cuts the journal at every position.
+    /// Checks that a new driver that replays the first part of a journal behaves like the driver
+    /// that wrote the journal. Both send the same input, report the same events afterwards and
+    /// judge the end in the same way. The check cuts the journal at every position.
     pub(super) fn check_replay(&self) {
         let mut lived = of(&self.setup);
         for cut in 0..=self.journal.len() {
@@ -113,7 +113,7 @@ impl Stage {
             let rest: Vec<Said> = self.journal[cut..].iter().flat_map(|it| fresh.saw(it)).collect();
             assert!(self.said.ends_with(&rest), "the events after {cut} records differ");
         }
-        // No two requests of the driver share an id, whatever the protocol calls it.
+        // No two requests of the driver share an id, under any name of the protocol.
         let mut ids = Vec::new();
         for line in self.journal.iter().filter(|it| it.stream == Stream::In) {
             let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else { continue };

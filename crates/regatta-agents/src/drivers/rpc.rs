@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_for_what_they_are() {
+    fn lines_are_parsed_as_requests_notifications_results_or_errors() {
         for (line, kind) in [
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{}}"#, "request"),
             (r#"{"id":"x","method":"a"}"#, "request"),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_messages_can_be_parsed_again() {
         for dialect in [Dialect::Standard, Dialect::Bare] {
             assert!(matches!(
                 read(&dialect.request(3, "session/new", json!({}))),

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn claude_gets_a_session_of_our_choice_and_no_token_on_its_command_line() {
+    fn s4_claude_gets_a_chosen_session_id_and_no_token_on_its_command_line() {
         let mut claude = setup(Runtime::Claude { argv: words(&["claude"]) });
         claude.mcp_url = Some("http://127.0.0.1:7/mcp".to_owned());
         claude.profile.model = Some("opus".to_owned());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn codex_is_told_everything_on_its_command_line_but_the_prompt() {
+    fn codex_gets_its_settings_but_not_the_prompt_on_its_command_line() {
         let argv = words(&["codex"]);
         let mut codex = setup(Runtime::Codex { argv: argv.clone(), app_server: false });
         codex.resume = Some("t-1".to_owned());
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_mode_is_switched_on_where_there_is_a_switch_and_only_when_asked() {
+    fn fast_mode_is_switched_on_only_on_request() {
         for (runtime, switch) in [
             (Runtime::Claude { argv: words(&["claude"]) }, r#"--settings {"fastMode":true}"#),
             (Runtime::Codex { argv: words(&["codex"]), app_server: true }, "-c service_tier=\"fast\""),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn codex_modes_name_how_it_asks_and_how_it_is_shut_in() {
+    fn codex_mode_sets_the_approval_policy_and_the_sandbox() {
         let mode = |mode: Option<&str>, confine| {
             let (approval, sandbox) =
                 codex_mode(&Profile { mode: mode.map(str::to_owned), confine, ..Profile::default() });
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_the_profile_win_and_root_is_excused_only_inside_a_sandbox() {
+    fn profile_variables_override_defaults_and_is_sandbox_is_set_only_for_sandboxed_root() {
         let mut claude = setup(Runtime::Claude { argv: words(&["claude"]) });
         claude.profile.env = vec![("ENABLE_TOOL_SEARCH".to_owned(), "true".to_owned())];
         let last = |setup: &Setup, name: &str| environment(setup).into_iter().rfind(|it| it.0 == name).map(|it| it.1);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_is_told_how_it_signs_in_by_a_file() {
+    fn gemini_gets_its_sign_in_method_in_a_settings_file() {
         let gemini = setup(Runtime::Acp { argv: words(&["/opt/bin/gemini", "--acp"]) });
         let [(path, content)] = files(&gemini).try_into().unwrap();
         assert_eq!(path, ".gemini/settings.json");

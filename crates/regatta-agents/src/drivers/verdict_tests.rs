@@ -6,7 +6,7 @@ use serde_json::json;
 const AT: u64 = 1_763_200_000_000;
 
 #[test]
-fn every_class_is_told_from_what_programs_say() {
+fn class_of_a_failure_is_read_from_its_message_status_and_data() {
     for (text, status, data, class) in [
         ("Authentication required", Some(-32000), json!(null), Class::Auth),
         ("Internal error", Some(-32603), json!({"errorKind": "server_error"}), Class::Overloaded),
@@ -50,7 +50,7 @@ fn every_class_is_told_from_what_programs_say() {
 }
 
 #[test]
-fn resets_are_read_from_data_and_from_words() {
+fn reset_times_are_read_from_data_and_text() {
     let later = |seconds: u64| Some(AT + seconds * 1000);
     for (text, data, until) in [
         ("x", json!({"resetsAt": 1_763_240_400}), Some(1_763_240_400_000)),
@@ -73,7 +73,7 @@ fn resets_are_read_from_data_and_from_words() {
 }
 
 #[test]
-fn a_limit_is_told_before_the_turn_it_ends() {
+fn limit_is_reported_before_the_end_of_its_turn() {
     let trouble = Trouble::read("429 too many requests, retry after 5", None, &Value::Null, AT);
     assert!(matches!(
         trouble.ends_turn().as_slice(),

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_that_hands_over_too_few_is_told_no() {
+    fn handing_over_too_few_sockets_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = listen(&socket).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_is_somebody_elses_is_told_no_and_the_next_one_is_heard() {
+    fn connection_of_another_process_is_refused_and_the_next_is_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = listen(&socket).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_served_by_who_got_it() {
+    fn handed_over_socket_accepts_connections_in_the_receiver() {
         let directory = tempfile::tempdir().unwrap();
         // The path is longer than a socket's address can hold.
         let deep = directory.path().join("d".repeat(120));

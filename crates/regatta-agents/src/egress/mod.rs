@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_in_a_loop_is_told_less_and_less_often() {
+    fn repeated_refusal_is_reported_at_1_10_and_100_times() {
         let heard: Arc<Mutex<Vec<Refused>>> = Arc::default();
         let (hear, rules) = (Arc::clone(&heard), Rules::new(&[]).unwrap());
         let guard = Guard { rules, told: Mutex::default(), tell: Arc::new(move |it| lock(&hear).push(it)) };
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_leaves_the_tools_their_port() {
+    fn proxy_does_not_use_the_port_of_the_mcp_server() {
         let ways = Ways::new(&["a.example".to_owned()], Some("http://127.0.0.1:61080/mcp")).unwrap().unwrap();
         assert_eq!(ways.inside().iter().map(SocketAddr::port).collect::<Vec<_>>(), [61_081, 61_080]);
         assert_eq!(Ways::new(&[], None).unwrap(), None);

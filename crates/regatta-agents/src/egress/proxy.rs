@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_is_asked_is_read_strictly() {
+    fn proxy_parses_requests_strictly() {
         let tunnel = |host: &str, port| Ok(Ask::Tunnel { host: host.to_owned(), port });
         assert_eq!(ask("CONNECT a.example:443 HTTP/1.1\r\nHost: b.example\r\n\r\n"), tunnel("a.example", 443));
         assert_eq!(ask("CONNECT [::1]:80 HTTP/1.0\r\n\r\n"), tunnel("::1", 80));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_rewritten_for_the_host_that_was_checked() {
+    fn request_is_rewritten_for_the_checked_host() {
         let head = "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: b.example\r\nProxy-Authorization: secret\r\n\
                     Connection: keep-alive\r\nContent-Length: 2\r\n\r\n";
         let rewritten = "POST /x?y HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn s11_only_what_is_listed_is_listed() {
+    fn s11_a_list_matches_only_its_own_hosts_and_ports() {
         let rules =
             rules(&["api.example.com", "*.files.example", "Mixed.Example:8443", "192.0.2.7:81", "[2001:db8::7]"]);
         let listed = [
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_in_words() {
+    fn entry_that_is_not_a_host_is_refused() {
         for entry in [
             "",
             "*",
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn s11_no_name_leads_to_this_machine_or_its_neighbours() {
+    fn s11_listed_names_do_not_reach_local_or_private_addresses() {
         let rules = rules(&["a.example", "10.1.2.3:8080"]);
         let closed = [
             "127.0.0.1",

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tools_are_those_the_session_was_opened_with() {
+    fn tools_are_read_from_the_servers_of_the_session() {
         let header = json!({ "name": "Authorization", "value": "Bearer x" });
         let server = json!({ "type": "http", "name": "regatta", "url": "http://127.0.0.1:1/mcp", "headers": [header] });
         let tools = Tools::of_session(&json!({ "mcpServers": [server] })).unwrap();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_however_they_are_cut_into_pieces() {
+    fn lines_are_the_same_for_any_division_into_pieces() {
         let text = b"one\n\nthree and more\nfour";
         let whole = split(&[text], 5);
         let expected = [("one", 0), ("", 0), ("three", 9), ("four", 0)];
@@ -166,11 +166,11 @@ mod tests {
             let pieces: Vec<&[u8]> = text.chunks(size).collect();
             assert_eq!(split(&pieces, 5), whole, "in pieces of {size}");
         }
-        assert_eq!(split(&[b"a\n"], 5).len(), 1, "no empty line after the last newline");
+        assert_eq!(split(&[b"a\n"], 5).len(), 1, "there is no empty line after the last newline");
     }
 
     #[test]
-    fn p8_a_bucket_lets_pass_its_burst_and_then_its_rate() {
+    fn p8_a_bucket_passes_its_burst_and_then_its_rate() {
         let limits = Limits { bytes_per_second: 1 << 20, burst_bytes: 4 << 20, ..Limits::default() };
         let mut now = Instant::now();
         let (mut bucket, begun, mut passed) = (Bucket::new(&limits, now), now, 0_u64);

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_known_by_both_its_ends() {
+    fn descendants_of_a_process_are_found_in_both_directions() {
         let me = std::process::id();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         assert!(descends(child.id(), me) && descends(me, me));

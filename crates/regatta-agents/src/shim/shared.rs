@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_taken_once_and_in_its_turn() {
+    fn input_is_accepted_once_and_in_order() {
         let shared = Shared::new(10, false).unwrap();
         assert_eq!(shared.accept(1, line("one")), Reply::Ok);
         assert_eq!(shared.accept(1, line("one")), Reply::Ok, "the same input again");
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(shared.accept(3, Word::End), Reply::Ok);
         assert_eq!(shared.accept(4, line("x")), Reply::Closed);
         assert_eq!(shared.accept(3, Word::End), Reply::Ok);
-        assert_eq!(shared.close(), 1, "one line was never sent");
+        assert_eq!(shared.close(), 1, "one line was not written yet");
         assert!(shared.next_word().is_none());
     }
 }

@@ -280,21 +280,21 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_grows_is_stored_once() {
+    fn growing_output_is_stored_once() {
         let (mut calls, mut text, mut lines) = (ToolOutput::default(), String::new(), Vec::new());
         for n in 0..300 {
             text += &format!("test number {n} of auth::login … ok, and ä\n");
             lines.push(calls.fold(&update(&text, None), MAX).unwrap().line);
         }
         lines.push(calls.fold(&update(&text, Some("completed")), MAX).unwrap().line);
-        assert_eq!(put_together(&lines), text, "nothing is lost");
+        assert_eq!(put_together(&lines), text, "the stored lines give the whole output");
         let stored: usize = lines.iter().map(String::len).sum();
         assert!(stored < 12 * text.len(), "{stored} bytes for an output of {}", text.len());
         assert_eq!(calls.finish(), [], "nothing was left out");
     }
 
     #[test]
-    fn an_output_that_is_replaced_is_stored_whole() {
+    fn replaced_output_is_stored_whole() {
         let mut calls = ToolOutput::default();
         let lines = ["a", "ab", "xb"].map(|text| {
             let text = text.repeat(MIN_TEXT_BYTES);
@@ -304,9 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_a_bound_and_a_mark_counts_the_rest() {
+    fn output_of_a_call_is_limited_and_a_mark_counts_the_rest() {
         let mut calls = ToolOutput::default();
-        // The bar is drawn anew each time, so no text continues the previous one.
+        // The whole bar is printed each time, so no text continues the previous text.
         let bar = |n: usize| format!("{n:04} {}", "=".repeat(995));
         let mut stored = 0;
         for n in 0..100 {
@@ -316,13 +316,13 @@ mod tests {
         let last = calls.fold(&update(&bar(100), Some("failed")), 20_000).unwrap();
         let left_out = 101 * 2 * 1_000 - 20_000;
         assert_eq!(last.marks, [Mark::LeftOut { call: "t1".into(), updates: 91, bytes: left_out }]);
-        assert_eq!(calls.finish(), [], "the call is over");
+        assert_eq!(calls.finish(), [], "the call has ended");
         calls.fold(&update(&bar(1).repeat(30), None), 20_000).unwrap();
-        assert!(matches!(&calls.finish()[..], [Mark::LeftOut { updates: 1, .. }]), "also of a call that never ends");
+        assert!(matches!(&calls.finish()[..], [Mark::LeftOut { updates: 1, .. }]), "a call that never ends gets a mark too");
     }
 
     #[test]
-    fn other_lines_and_inputs_stay_as_they_are() {
+    fn other_lines_and_inputs_are_not_changed() {
         let mut calls = ToolOutput::default();
         let long = "tool_call ".repeat(1_000);
         for line in [
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_that_is_sent_again_is_stored_once() {
+    fn repeated_diff_is_stored_once() {
         let mut calls = ToolOutput::default();
         let diff = |edits: usize| {
             let diff = "+ a line of a file\n".repeat(edits * 100);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_is_stored_once() {
+    fn repeated_line_that_was_cut_is_stored_once() {
         let mut calls = ToolOutput::default();
         let line = "x".repeat(10_000);
         assert!(calls.repeats(&line, 1).is_stored);

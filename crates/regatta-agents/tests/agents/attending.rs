@@ -1,4 +1,4 @@
-//! Session loops: reading events, sending input, and continuing after a restart.
+//! Tests of session loops: reading events, sending input, and continuing after a restart.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -94,7 +94,7 @@ fn start_talking(world: &World, script: &str) {
 const ECHO: &str = "while read -r line; do echo \"got $line\"; done; echo over; exit 4";
 
 #[test]
-fn what_a_program_prints_is_heard_and_its_end_judged() {
+fn program_output_and_exit_are_reported() {
     let world = World::new();
     world.start("echo one; echo two >&2; exit 3");
     let notes = Notes::default();
@@ -110,7 +110,7 @@ fn what_a_program_prints_is_heard_and_its_end_judged() {
 }
 
 #[test]
-fn what_never_started_or_could_not_start_is_said() {
+fn attending_an_attempt_that_did_not_start_is_an_error_or_a_bad_config_verdict() {
     let world = World::new();
     let notes = Notes::default();
     assert!(world.adapter.attend(A1, &notes).unwrap_err().what.contains("A1"));
@@ -125,7 +125,7 @@ fn attend(adapter: &AgentsAdapter, notes: &Notes) -> Option<Verdict> {
 }
 
 #[test]
-fn a_talk_goes_to_and_fro_until_its_input_is_closed() {
+fn prompts_and_answers_alternate_until_the_input_is_closed() {
     let world = World::new();
     start_talking(&world, ECHO);
     let notes = Notes::default();
@@ -142,7 +142,7 @@ fn a_talk_goes_to_and_fro_until_its_input_is_closed() {
 /// P1, P2: session loops are replaced in mid-turn, each with a new adapter as after a restart.
 /// Every line is sent once, and every loop reports all events from the beginning.
 #[test]
-fn p1_p2_attendants_change_in_mid_turn_and_nothing_is_lost_or_doubled() {
+fn p1_p2_replacing_the_session_loop_in_mid_turn_loses_and_repeats_nothing() {
     let world = World::new();
     start_talking(&world, "while read -r line; do for i in 1 2 3 4 5; do echo \"$line.$i\"; done; done");
     /// A driver that expects five lines of output for each input.
@@ -195,7 +195,7 @@ fn p1_p2_attendants_change_in_mid_turn_and_nothing_is_lost_or_doubled() {
 }
 
 #[test]
-fn a_nudge_makes_it_look_and_without_one_it_looks_by_itself() {
+fn session_loop_reads_new_prompts_after_a_nudge_and_also_without_one() {
     let world = World::new();
     start_talking(&world, ECHO);
     let notes = Notes::default();
@@ -213,7 +213,7 @@ fn a_nudge_makes_it_look_and_without_one_it_looks_by_itself() {
 }
 
 #[test]
-fn a_silence_is_told_while_it_lasts_and_its_end_once() {
+fn silence_is_reported_repeatedly_and_its_end_once() {
     let mut world = World::new();
     world.adapter = world.adapter.clone().with_silence(Duration::from_millis(100));
     start_talking(&world, ECHO);
@@ -235,7 +235,7 @@ fn a_silence_is_told_while_it_lasts_and_its_end_once() {
 /// L12: neither the date of a file nor the date of a record makes a program silent for a daemon
 /// that restarts.
 #[test]
-fn l12_a_date_that_was_changed_is_no_silence() {
+fn l12_a_changed_date_makes_no_program_silent() {
     let mut world = World::new();
     world.adapter = world.adapter.clone().with_silence(Duration::from_secs(3600));
     start_talking(&world, ECHO);
@@ -253,7 +253,7 @@ fn l12_a_date_that_was_changed_is_no_silence() {
 }
 
 #[test]
-fn p3_a_killed_shim_ends_the_talk_as_lost() {
+fn p3_a_killed_shim_ends_the_session_as_lost() {
     let world = World::new();
     start_talking(&world, &format!("touch up; {ECHO}"));
     world.wait_for("up");
@@ -269,7 +269,7 @@ fn p3_a_killed_shim_ends_the_talk_as_lost() {
     world.assert_nothing_runs();
 }
 
-/// A connection to a shim, as a daemon has one.
+/// A connection to a shim, like the daemon's.
 struct Wire(BufReader<UnixStream>);
 
 impl Wire {
@@ -293,7 +293,7 @@ impl Wire {
 }
 
 #[test]
-fn p1_what_is_said_twice_under_one_ordinal_is_said_once() {
+fn p1_an_input_that_is_sent_twice_under_one_number_reaches_the_program_once() {
     let world = World::new();
     // The program continues after the end of its input, so that its shim still answers.
     start_talking(&world, &ECHO.replace("exit", "while [ ! -e go ]; do sleep 0.01; done; exit"));
@@ -317,7 +317,7 @@ fn p1_what_is_said_twice_under_one_ordinal_is_said_once() {
 }
 
 #[test]
-fn growth_is_told_to_who_asks_and_only_then() {
+fn shim_reports_new_records_only_on_request() {
     let world = World::new();
     start_talking(&world, ECHO);
     let mut wire = Wire::open(&world);
@@ -330,9 +330,8 @@ fn growth_is_told_to_who_asks_and_only_then() {
     assert_eq!(wire.ask(json!({"do": "attach", "seen": 1})), json!({"it": "grew", "n": 2}));
 }
 
-/// A program that does not read its input can still be read and stopped.
 #[test]
-fn a_program_that_never_reads_can_be_heard_and_stopped() {
+fn program_that_never_reads_its_input_can_be_read_and_stopped() {
     let mut world = World::new();
     world.adapter = world.adapter.clone().with_limits(Limits { input_bytes: 1 << 20, ..Limits::default() });
     start_talking(&world, "echo here; touch up; while :; do sleep 1000; done");
@@ -361,7 +360,7 @@ fn a_program_that_never_reads_can_be_heard_and_stopped() {
 }
 
 #[test]
-fn a_program_that_closes_its_input_is_noticed() {
+fn program_that_closes_its_input_gets_a_record_and_no_more_lines() {
     let world = World::new();
     start_talking(&world, "exec <&-; touch up; sleep 1000");
     world.wait_for("up");
@@ -373,7 +372,7 @@ fn a_program_that_closes_its_input_is_noticed() {
 
 /// S4: the program gets the token, and the journal has the placeholder.
 #[test]
-fn s4_a_token_that_is_said_is_filled_in_behind_the_journal() {
+fn s4_the_shim_inserts_the_token_after_writing_the_journal() {
     let world = World::new();
     let mut launch = world.launch(&[]);
     let script = "read -r line; printf '%s' \"$line\" | tr a-z A-Z > heard; echo done";
@@ -391,7 +390,7 @@ fn s4_a_token_that_is_said_is_filled_in_behind_the_journal() {
 
 /// S4: the program gets the whole input, and the journal has it without the secret.
 #[test]
-fn s4_a_secret_that_is_said_to_a_program_is_not_in_its_journal() {
+fn s4_a_secret_in_a_programs_input_is_redacted_in_its_journal() {
     let world = World::new();
     start_talking(&world, "read -r line; printf '%s' \"$line\" | tr a-z A-Z > heard; echo done");
     assert_eq!(Wire::open(&world).ask(json!({"do": "say", "k": 1, "line": "password=hunter2secret"}))["it"], "ok");
@@ -403,7 +402,7 @@ fn s4_a_secret_that_is_said_to_a_program_is_not_in_its_journal() {
 }
 
 #[test]
-fn a_transcript_is_read_in_parts_while_it_grows() {
+fn transcript_is_read_in_parts_while_it_grows() {
     let world = World::new();
     start_talking(&world, ECHO);
     let notes = Notes::default();
@@ -430,7 +429,7 @@ fn a_transcript_is_read_in_parts_while_it_grows() {
 /// A prompt can have many lines. A program that takes one prompt gets it whole, followed by the end
 /// of its input.
 #[test]
-fn a_prompt_of_many_lines_reaches_a_program_that_takes_only_one() {
+fn prompt_of_many_lines_reaches_a_program_that_takes_one_prompt() {
     for runtime in [
         Runtime::Command { argv: vec!["sh".to_owned(), "-c".to_owned(), "cat > heard".to_owned()] },
         Runtime::Codex { argv: vec!["sh".to_owned(), "-c".to_owned(), "cat > heard".to_owned()], app_server: false },

@@ -1,4 +1,4 @@
-//! Checks and one-time commands.
+//! Tests of checks and one-time commands.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ fn said(exit: Exit, output: &str) -> CheckResult {
 }
 
 #[test]
-fn a_check_passes_or_fails_with_what_it_printed() {
+fn check_result_has_the_exit_code_and_the_output() {
     let world = World::new();
     let passed = check(&world, "echo out; echo err >&2; pwd; cat", LONG);
     assert!(passed.passed());
@@ -39,7 +39,7 @@ fn a_check_passes_or_fails_with_what_it_printed() {
 /// S4: the output of a check is stored and shown, so it contains no secrets. A one-time command
 /// leaves none on the disk.
 #[test]
-fn s4_what_a_check_prints_has_no_secret() {
+fn s4_secrets_are_redacted_in_a_checks_output() {
     let world = World::new();
     // The command is written so that it does not contain its own output.
     let command = "echo \"pass\"\"word=hunter2\"\"secret is wrong\"; exit 1";
@@ -51,14 +51,14 @@ fn s4_what_a_check_prints_has_no_secret() {
 }
 
 #[test]
-fn a_check_without_its_directory_says_so() {
+fn check_in_a_missing_directory_is_not_started() {
     let world = World::new();
     fs::remove_dir(&world.workspace).unwrap();
     assert!(matches!(check(&world, "true", LONG).exit, Exit::NotStarted(reason) if reason.contains("does not exist")));
 }
 
 #[test]
-fn a_check_that_takes_too_long_is_ended_with_all_it_started() {
+fn check_that_times_out_is_ended_with_all_its_processes() {
     let world = World::new();
     let before = Instant::now();
     let script =
@@ -72,7 +72,7 @@ fn a_check_that_takes_too_long_is_ended_with_all_it_started() {
 /// P3: a check that is no longer needed is ended with all its processes, long before its time is
 /// up. A check that is not needed in the first place is not begun.
 #[test]
-fn p3_a_check_that_is_no_longer_wanted_is_ended_with_all_it_started() {
+fn p3_a_check_that_is_no_longer_needed_is_ended_with_all_its_processes() {
     let world = World::new();
     let began = world.workspace.join("began");
     let script = "setsid sh -c 'trap \"\" TERM; sleep 1000; :' & touch began; while :; do sleep 1000; done";
@@ -100,7 +100,7 @@ fn p3_a_check_that_is_no_longer_wanted_is_ended_with_all_it_started() {
 /// P3: when the daemon shuts down, running checks are ended with all their processes before the
 /// caller returns, and no new check begins.
 #[test]
-fn p3_checks_are_gone_when_nobody_hears_them_any_more() {
+fn p3_shutdown_ends_running_checks_and_begins_no_new_check() {
     let world = World::new();
     let began = world.workspace.join("began");
     let check = Check {
@@ -125,7 +125,7 @@ fn p3_checks_are_gone_when_nobody_hears_them_any_more() {
 }
 
 #[test]
-fn a_flood_is_bounded_and_its_end_is_kept() {
+fn long_output_of_a_check_is_cut_to_16_kib_and_keeps_its_end() {
     let world = World::new();
     let before = resident();
     let result = check(&world, "head -c 100000000 /dev/zero | tr '\\0' x; echo; echo the end", LONG);
@@ -136,7 +136,7 @@ fn a_flood_is_bounded_and_its_end_is_kept() {
 }
 
 #[test]
-fn an_endless_flood_does_not_outlast_its_time() {
+fn check_with_endless_output_times_out() {
     let world = World::new();
     let before = Instant::now();
     assert!(check(&world, "yes", Duration::from_millis(200)).timed_out);
@@ -144,7 +144,7 @@ fn an_endless_flood_does_not_outlast_its_time() {
 }
 
 #[test]
-fn a_process_left_behind_does_not_hang_a_check() {
+fn check_does_not_wait_for_a_background_process() {
     let world = World::new();
     let before = Instant::now();
     let result = check(&world, "setsid sh -c 'trap \"\" TERM HUP; sleep 1000; :' & echo done", LONG);
@@ -154,7 +154,7 @@ fn a_process_left_behind_does_not_hang_a_check() {
 }
 
 #[test]
-fn a_check_ends_with_its_daemon() {
+fn check_ends_when_its_daemon_is_killed() {
     let world = World::new();
     let script = format!("trap '' TERM; touch up; while :; do sleep 1000; done; : {}", world.token);
     let mut daemon = Command::new(fixture())
@@ -182,7 +182,7 @@ fn once(world: &World, name: &str, command: &str, timeout: Duration) -> CheckRes
 }
 
 #[test]
-fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
+fn named_command_runs_once_and_is_answered_from_its_record() {
     let world = World::new();
     for _ in 0..3 {
         let told = once(&world, "ratchet-A1", "echo x >> runs; echo no >&2; exit 3", LONG);
@@ -192,7 +192,7 @@ fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
     assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\nx\n");
     let late = once(&world, "late", "trap 'exit 0' TERM; while :; do sleep 0.05; done", Duration::from_millis(200));
     assert!(late.timed_out && !late.passed(), "{late:?}");
-    assert!(once(&world, "late", "true", LONG).timed_out, "the record says so");
+    assert!(once(&world, "late", "true", LONG).timed_out, "the record has the timeout");
     world.assert_nothing_runs();
     let check = Check {
         command: "true".into(),
@@ -205,10 +205,10 @@ fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
     assert!(world.adapter.check(&check).is_err());
 }
 
-/// Old records are removed; the records of running commands and of commands that have just ended
+/// Old records are removed. The records of running commands and of recently ended commands stay.
 /// stay.
 #[test]
-fn records_of_commands_are_kept_for_a_while() {
+fn old_records_of_commands_are_pruned_and_new_ones_stay() {
     let world = World::new();
     assert_eq!(
         world.adapter.prune_commands(Duration::ZERO, std::time::SystemTime::now()),
@@ -232,7 +232,7 @@ fn records_of_commands_are_kept_for_a_while() {
 
 /// J8: a command that outlives its daemon is joined and not repeated.
 #[test]
-fn a_command_under_a_name_outlives_its_daemon_and_is_joined() {
+fn j8_a_named_command_outlives_its_daemon_and_is_not_repeated() {
     let world = World::new();
     let script = "echo x >> runs; touch up; while ! test -e go; do sleep 0.02; done; echo through";
     let mut daemon = Command::new(fixture())
@@ -261,9 +261,9 @@ fn can_confine() -> bool {
 }
 
 /// S6, S11: a sandboxed check can use its directory, and neither the database nor the user's
-/// repository nor the user's home. It reaches the caches of toolchains through a home of its own.
+/// repository nor the user's home. The check reaches the caches of toolchains through its own home.
 #[test]
-fn s6_s11_a_check_reaches_its_directory_and_the_caches_of_toolchains_only() {
+fn s6_s11_a_sandboxed_check_reaches_only_its_directory_and_the_toolchain_caches() {
     let world = World::new();
     if !can_confine() {
         return;
@@ -323,7 +323,7 @@ fn s6_s11_a_check_reaches_its_directory_and_the_caches_of_toolchains_only() {
 /// S11: simultaneous checks share the home of their project, and each verifies its sandbox from
 /// inside.
 #[test]
-fn s11_checks_that_are_shut_in_at_once_are_not_in_each_others_way() {
+fn s11_simultaneous_sandboxed_checks_do_not_disturb_each_other() {
     let world = World::new();
     if !can_confine() {
         return;
@@ -352,7 +352,7 @@ fn s11_checks_that_are_shut_in_at_once_are_not_in_each_others_way() {
 
 /// P3: a sandboxed check is ended with all its processes too.
 #[test]
-fn p3_a_check_that_is_shut_in_is_ended_when_its_time_is_up() {
+fn p3_a_sandboxed_check_that_times_out_is_ended_with_all_its_processes() {
     let world = World::new();
     if !can_confine() {
         return;

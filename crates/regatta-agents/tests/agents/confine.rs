@@ -1,4 +1,4 @@
-//! Sandboxed programs, with every mechanism that works on this machine (S6, S11).
+//! Tests of sandboxed programs, with every mechanism that works on this machine (S6, S11).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -142,7 +142,7 @@ fn holds(world: fn() -> World, levels: &[Level], possible: bool, scripts: &[&str
 const BOTH: [Level; 2] = [Level::Workspace, Level::Strict];
 
 #[test]
-fn an_agent_works_in_its_workspace_with_git() {
+fn sandboxed_agent_can_work_in_its_workspace_with_git() {
     holds(
         World::with_git,
         &BOTH,
@@ -160,7 +160,7 @@ fn an_agent_works_in_its_workspace_with_git() {
 }
 
 #[test]
-fn s6_nothing_else_can_be_read() {
+fn s6_a_sandboxed_program_cannot_read_other_files() {
     holds(
         World::new,
         &BOTH,
@@ -180,7 +180,7 @@ fn s6_nothing_else_can_be_read() {
 }
 
 #[test]
-fn s6_what_is_closed_stays_closed_when_all_around_it_is_listed() {
+fn s6_protected_files_stay_closed_when_a_directory_around_them_is_listed() {
     for mechanism in working() {
         let world = World::new();
         fs::write(world.path("beside"), "beside").unwrap();
@@ -196,7 +196,7 @@ fn s6_what_is_closed_stays_closed_when_all_around_it_is_listed() {
 }
 
 #[test]
-fn s6_nothing_else_can_be_written() {
+fn s6_a_sandboxed_program_cannot_write_other_files() {
     holds(
         World::new,
         &BOTH,
@@ -222,7 +222,7 @@ fn s6_nothing_else_can_be_written() {
 }
 
 #[test]
-fn s6_the_vault_lends_its_objects_and_nothing_of_it_changes() {
+fn s6_a_sandboxed_program_cannot_change_the_vault() {
     for mechanism in working() {
         let world = World::with_git();
         let before = listing(&world.path("data/vaults"));
@@ -242,7 +242,7 @@ fn listing(dir: &Path) -> String {
 }
 
 #[test]
-fn s11_without_network_nothing_gets_out() {
+fn s11_a_sandbox_without_network_allows_no_connection() {
     for mechanism in working() {
         let world = World::new();
         let mut confine = world.confine(Level::Workspace, mechanism);
@@ -260,7 +260,7 @@ fn s11_without_network_nothing_gets_out() {
 }
 
 #[test]
-fn s11_with_listed_hosts_nothing_else_gets_out_by_any_mechanism() {
+fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
     use regatta_agents::egress::Gate;
     for mechanism in working() {
         let world = World::new();
@@ -281,7 +281,7 @@ fn s11_with_listed_hosts_nothing_else_gets_out_by_any_mechanism() {
             )
         };
         let straight = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}' || echo closed\n", listed.port());
-        // No gate takes the sockets, so nothing starts.
+        // Without a gate that takes the sockets, the program does not start.
         let unattended = world.run(&prepared, "echo started");
         assert_eq!(text(&unattended.stdout), "", "{mechanism}");
         assert!(text(&unattended.stderr).contains("its shim is not reachable"), "{}", text(&unattended.stderr));
@@ -305,7 +305,7 @@ fn s11_with_listed_hosts_nothing_else_gets_out_by_any_mechanism() {
 }
 
 #[test]
-fn s11_what_was_asked_and_does_not_hold_fails_the_start() {
+fn s11_a_sandbox_that_fails_its_own_check_stops_the_start() {
     for mechanism in working() {
         let world = World::new();
         let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();
@@ -329,7 +329,7 @@ fn s11_what_was_asked_and_does_not_hold_fails_the_start() {
 }
 
 #[test]
-fn a_program_that_is_held_starts_with_its_shims_word_or_not_at_all() {
+fn held_program_starts_only_after_its_shim_releases_it() {
     use regatta_agents::egress::{Gate, Ways};
     for mechanism in working().into_iter().filter(|it| *it != Mechanism::Landlock) {
         let world = World::new();
@@ -355,7 +355,7 @@ fn a_program_that_is_held_starts_with_its_shims_word_or_not_at_all() {
 }
 
 #[test]
-fn s11_what_cannot_be_had_is_refused_in_words() {
+fn s11_a_sandbox_that_is_not_available_is_refused_with_the_reason() {
     let world = World::new();
     let mut confine = world.confine(Level::Strict, Mechanism::Landlock);
     confine.network = Network::Only(vec!["api.example.com".to_owned()]);
@@ -383,14 +383,14 @@ fn s11_what_cannot_be_had_is_refused_in_words() {
 }
 
 #[test]
-fn off_is_nothing_and_says_so() {
+fn level_off_has_no_sandbox_and_a_warning() {
     let world = World::new();
     let prepared = confine::prepare(&world.confine(Level::Off, Mechanism::Landlock)).unwrap();
     assert!(prepared.argv_prefix.is_empty() && prepared.warnings[0].contains("has no sandbox"));
 }
 
 #[test]
-fn limits_hold_and_the_exit_code_is_the_programs() {
+fn limits_are_in_force_and_the_programs_exit_code_is_kept() {
     for mechanism in working() {
         let world = World::new();
         let mut confine = world.confine(Level::Workspace, mechanism);
@@ -413,7 +413,7 @@ fn limits_hold_and_the_exit_code_is_the_programs() {
 }
 
 #[test]
-fn other_processes_cannot_be_signalled_or_looked_into() {
+fn sandboxed_program_cannot_signal_or_inspect_other_processes() {
     for mechanism in working() {
         let world = World::new();
         let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();
@@ -430,7 +430,7 @@ fn other_processes_cannot_be_signalled_or_looked_into() {
 }
 
 #[test]
-fn a_program_that_cannot_be_found_inside_is_named() {
+fn program_that_does_not_exist_in_the_sandbox_is_named() {
     for mechanism in working() {
         let world = World::new();
         let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();

@@ -1,4 +1,4 @@
-//! Conversations between the ACP driver and the scripted agent, without a session loop.
+//! Tests of conversations between the ACP driver and the scripted agent, without a session loop.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -101,7 +101,7 @@ impl Talk {
             looked = self.said.len();
             match self.output.recv_timeout(LONG) {
                 Ok(line) => self.record(Stream::Out, line),
-                Err(_) => panic!("the program was silent or ended; its events: {:#?}", self.said),
+                Err(_) => panic!("the program was silent or ended after these events: {:#?}", self.said),
             }
         }
     }
@@ -143,7 +143,7 @@ fn home() -> TempDir {
 }
 
 #[test]
-fn a_script_is_followed_in_conversation_and_a_restart_at_any_third_line_changes_nothing() {
+fn replaying_the_journal_after_every_third_record_changes_nothing() {
     let home = home();
     let script = json!([
         {"think": "Let me see."}, {"plan": ["write", "run"]},
@@ -181,7 +181,7 @@ fn a_script_is_followed_in_conversation_and_a_restart_at_any_third_line_changes_
 }
 
 #[test]
-fn a_turn_is_cancelled_while_it_waits_sleeps_or_runs_and_the_next_one_works() {
+fn turn_is_cancelled_while_the_program_waits_sleeps_or_runs_a_command() {
     let home = home();
     let script = json!([{"permission": "x"}, {"say": "never"}]);
     let mut talk = Talk::start(&home, &script, |_| {});
@@ -201,7 +201,7 @@ fn a_turn_is_cancelled_while_it_waits_sleeps_or_runs_and_the_next_one_works() {
 }
 
 #[test]
-fn a_session_is_loaded_by_a_later_process_and_goes_on_where_it_was() {
+fn later_process_loads_a_session_and_continues_it() {
     let home = home();
     let script = json!([{"say": "One."}, {"end_turn": true}, {"say": "Two."}]);
     let mut talk = Talk::start(&home, &script, |_| {});
@@ -228,7 +228,7 @@ fn a_session_is_loaded_by_a_later_process_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn every_class_of_failure_arrives_as_what_it_is() {
+fn every_class_of_failure_is_reported_as_that_class() {
     let home = home();
     for class in Class::ALL {
         let script = json!([{"fail": {"class": class, "reason": "So it goes."}}]);
@@ -258,7 +258,7 @@ fn every_class_of_failure_arrives_as_what_it_is() {
 }
 
 #[test]
-fn a_flood_comes_through_whole() {
+fn output_of_300_kb_arrives_whole() {
     let home = home();
     let mut talk = Talk::start(&home, &json!([{"flood": {"bytes": 300_000}}, {"say": "end"}]), |_| {});
     talk.wishes.prompts = vec!["Go.".to_owned()];

@@ -1,4 +1,4 @@
-//! Copies of journals of programs that run on another machine.
+//! Tests of journal copies, for programs that run on another machine.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -41,13 +41,13 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_copy_reads_like_the_journal_it_is_of() {
+fn copy_reads_like_the_original_journal() {
     let world = World::new();
     assert_eq!(world.run("echo one; echo two >&2; seq 1 500; echo '\u{1b}[1mend'"), Exit::Code(0));
     let (here, there) = (&world.adapter, elsewhere(&world));
     there.copy_heading(A1, &here.heading(A1).unwrap().unwrap()).unwrap();
-    // The records are sent as by a runner: from the last known number, a few at a time, some of
-    // them twice.
+    // The records are sent as by a runner, which begins after the last known number and sends
+    // some records twice.
     let (mut calls, mut last) = (0, there.copied(A1).unwrap());
     while let records @ [_, ..] = here.records(A1, last + 1, 100).unwrap().as_slice() {
         assert_eq!(there.copy_in(A1, records), Ok(last + records.len() as u64));
@@ -69,7 +69,7 @@ fn a_copy_reads_like_the_journal_it_is_of() {
 
 /// J8: records that are sent again after a lost reply, in any grouping, are stored once.
 #[test]
-fn j8_a_gap_is_refused_and_a_repeat_is_there_once() {
+fn j8_a_gap_is_refused_and_repeated_records_are_stored_once() {
     let world = World::new();
     let there = elsewhere(&world);
     assert_eq!(there.copied(A1), Ok(0));
@@ -93,7 +93,7 @@ fn j8_a_gap_is_refused_and_a_repeat_is_there_once() {
 
 /// J8: a runner that reconnects may send while its old connection still sends.
 #[test]
-fn j8_two_that_send_the_same_leave_it_once() {
+fn j8_simultaneous_senders_store_each_record_once() {
     let world = World::new();
     let there = elsewhere(&world);
     std::thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn j8_two_that_send_the_same_leave_it_once() {
 /// D8 and D2: a copy that is cut at any byte, with any garbage after the cut, is a prefix of the
 /// sent records, and the rest can be sent again.
 #[test]
-fn d8_d2_a_copy_that_was_torn_anywhere_goes_on() {
+fn d8_d2_a_copy_that_is_cut_at_any_byte_continues() {
     let world = World::new();
     let all = numbered(1..=6);
     elsewhere(&world).copy_in(A1, &all).unwrap();
@@ -141,7 +141,7 @@ fn d8_d2_a_copy_that_was_torn_anywhere_goes_on() {
 
 /// D8: after a hole in the middle of many segments, the records behind the hole are sent again.
 #[test]
-fn d8_what_stands_behind_a_hole_is_no_part_of_it() {
+fn d8_records_after_a_hole_are_dropped_and_can_be_sent_again() {
     let world = World::new();
     let small = || elsewhere(&world).with_limits(Limits { segment_bytes: 300, ..Limits::default() });
     let all = numbered(1..=40);
@@ -165,7 +165,7 @@ fn d8_what_stands_behind_a_hole_is_no_part_of_it() {
 
 /// J2: the journal of a local program is not a copy, and a copied program runs elsewhere.
 #[test]
-fn j2_an_attempt_runs_here_or_elsewhere() {
+fn j2_an_attempt_runs_on_one_machine_only() {
     let world = World::new();
     world.start("echo mine; exec sleep 600");
     crate::support::eventually("the program prints", || world.log() == "mine\n");
@@ -190,7 +190,7 @@ fn j2_an_attempt_runs_here_or_elsewhere() {
 }
 
 #[test]
-fn a_heading_is_of_its_own_attempt() {
+fn heading_of_another_attempt_is_refused() {
     let world = World::new();
     let mut launch = world.launch(&["true"]);
     launch.env.push(("KEY".into(), "hunter2-hunter2".into()));
@@ -213,7 +213,7 @@ fn a_heading_is_of_its_own_attempt() {
 }
 
 #[test]
-fn a_copy_is_compressed_and_goes_like_any_journal() {
+fn old_copy_is_compressed_and_later_removed() {
     let world = World::new();
     let there = elsewhere(&world);
     there.copy_in(A1, &numbered(1..=100)).unwrap();
@@ -243,7 +243,7 @@ fn a_copy_is_compressed_and_goes_like_any_journal() {
     assert_eq!(
         there.copy_in(A1, &numbered(110..=130)),
         Ok(130),
-        "also by an adapter that did not see the other records"
+        "an adapter that did not see the other records can add records too"
     );
     assert_eq!(read(&there), numbered(1..=130));
     older();
@@ -252,7 +252,7 @@ fn a_copy_is_compressed_and_goes_like_any_journal() {
 }
 
 #[test]
-fn a_copy_has_the_limits_of_a_journal() {
+fn copy_has_the_limits_of_a_journal() {
     let world = World::new();
     let there = elsewhere(&world).with_limits(Limits { journal_bytes: 1000, ..Limits::default() });
     let long = |n: u64, bytes: usize| Record { line: "\u{1}".repeat(bytes), ..record(n) };
@@ -267,7 +267,7 @@ fn a_copy_has_the_limits_of_a_journal() {
 
 /// A sender reads in order, and a bounded part each time.
 #[test]
-fn records_come_in_bounded_parts() {
+fn records_are_read_in_bounded_parts() {
     let world = World::new();
     let there = elsewhere(&world);
     let all: Vec<Record> = (1..=20).map(|n| Record { line: "x".repeat(1 << 20), ..record(n) }).collect();
@@ -284,5 +284,5 @@ fn records_come_in_bounded_parts() {
     assert_eq!(there.records(A1, 3, 2).unwrap(), all[2..4]);
     assert_eq!(there.records(A1, 21, 2), Ok(vec![]));
     there.copy_in(A1, &numbered([21])).unwrap();
-    assert_eq!(there.records(A1, 21, 2), Ok(numbered([21])), "also new records");
+    assert_eq!(there.records(A1, 21, 2), Ok(numbered([21])), "new records are read too");
 }

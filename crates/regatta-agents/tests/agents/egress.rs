@@ -1,4 +1,4 @@
-//! Programs without a network that reach the allowed hosts and no others (S11).
+//! Tests that programs without a network reach the allowed hosts and no others (S11).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -11,7 +11,7 @@ use regatta_engine::ports::agents::{Agents, Exit, Launch, McpServer, Stream};
 
 use crate::support::{A1, LONG, World, adapter, eventually, fixture};
 
-/// Starts a server on loopback that answers every connection with a line and passes on the
+/// Starts a server on loopback that answers every connection with a line. The receiver gets the
 /// requests.
 fn server(says: &'static str) -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -48,7 +48,7 @@ ask() { exec 3<>/dev/tcp/${P%:*}/${P#*:} && printf "$1 HTTP/1.1\r\nHost: x\r\n\r
 "#;
 
 #[test]
-fn s11_a_listed_host_is_reached_and_no_other() {
+fn s11_a_program_reaches_a_listed_host_and_no_other() {
     if !has_namespaces() {
         return;
     }
@@ -78,14 +78,14 @@ ls -A $TMPDIR | grep egress; true",
     assert!(not_heard.try_recv().is_err());
     let marks: Vec<String> =
         world.records().iter().filter(|it| it.stream == Stream::Mark).filter_map(regatta_agents::printed).collect();
-    // The second refusal of a host is not reported.
+    // The fifth refusal has no record, because the same host was refused before.
     assert_eq!(marks.len(), 4, "{marks:?}");
     assert!(marks[0].contains(&format!("[{other} was refused: it is not in the agent's list")), "{marks:?}");
     world.assert_nothing_runs();
 }
 
 #[test]
-fn s11_a_listed_name_does_not_lead_to_this_machine() {
+fn s11_a_listed_name_that_resolves_to_this_machine_is_refused() {
     if !has_namespaces() {
         return;
     }
@@ -106,7 +106,7 @@ fn s11_a_listed_name_does_not_lead_to_this_machine() {
 }
 
 #[test]
-fn the_tools_are_reached_without_a_network_at_their_own_address() {
+fn program_without_network_reaches_its_mcp_server_only() {
     if !has_namespaces() {
         return;
     }
@@ -129,7 +129,7 @@ fn the_tools_are_reached_without_a_network_at_their_own_address() {
 }
 
 #[test]
-fn p1_the_way_out_outlives_the_daemon_and_ends_with_the_program() {
+fn p1_the_proxy_outlives_the_daemon_and_ends_with_the_program() {
     if !has_namespaces() {
         return;
     }
@@ -153,7 +153,7 @@ fn p1_the_way_out_outlives_the_daemon_and_ends_with_the_program() {
 }
 
 #[test]
-fn s4_a_secret_in_a_refused_host_is_not_told() {
+fn s4_a_secret_in_a_refused_host_is_not_recorded() {
     if !has_namespaces() {
         return;
     }
@@ -169,7 +169,7 @@ fn s4_a_secret_in_a_refused_host_is_not_told() {
 }
 
 #[test]
-fn s11_a_list_that_cannot_be_kept_starts_nothing() {
+fn s11_a_list_of_hosts_that_cannot_be_enforced_stops_the_start() {
     let world = World::new();
     let off = launch(&world, Level::Off, &["api.example.com".to_owned()], "touch started");
     let error = world.adapter.start(&off).unwrap_err();

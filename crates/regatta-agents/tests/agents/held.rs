@@ -1,4 +1,4 @@
-//! Programs whose sandbox and shim are set up in parallel.
+//! Tests of programs whose sandbox and shim are set up in parallel.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn containment(world: &World) -> &'static str {
 }
 
 #[test]
-fn p3_whatever_is_around_a_confined_program_is_in_its_control_group() {
+fn p3_every_process_of_a_sandboxed_program_is_in_its_control_group() {
     if !has_namespaces() {
         return;
     }
@@ -57,7 +57,7 @@ fn p3_whatever_is_around_a_confined_program_is_in_its_control_group() {
 }
 
 #[test]
-fn s6_a_program_does_not_find_how_it_was_shut_in() {
+fn s6_a_program_cannot_find_its_sandbox_settings() {
     if !has_namespaces() {
         return;
     }
@@ -73,7 +73,7 @@ fn s6_a_program_does_not_find_how_it_was_shut_in() {
 }
 
 #[test]
-fn s11_attempts_of_one_agent_do_not_disturb_each_others_checks() {
+fn s11_leftover_check_files_of_another_attempt_do_not_stop_a_start() {
     if !has_namespaces() {
         return;
     }

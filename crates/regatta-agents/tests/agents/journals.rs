@@ -1,4 +1,4 @@
-//! The output of programs: complete, in order, and within its limits.
+//! Tests that journals keep the output of programs complete, in order and within the limits.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,7 +21,7 @@ fn marks(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn p2_junk_is_kept_as_text_and_the_last_line_needs_no_newline() {
+fn p2_binary_output_is_kept_as_text_and_the_last_line_needs_no_newline() {
     let world = World::new();
     let script = r"printf 'a\000b\n\377\376\n\n\033[31mred\r\n'; printf 'no newline' >&2; printf 'the end'";
     assert_eq!(world.run(script), Exit::Code(0));
@@ -38,7 +38,7 @@ fn p2_junk_is_kept_as_text_and_the_last_line_needs_no_newline() {
 }
 
 #[test]
-fn p2_a_long_line_is_cut_and_what_is_missing_is_counted() {
+fn p2_a_long_line_is_cut_and_the_missing_bytes_are_counted() {
     let world = bounded(Limits { line_bytes: 1000, ..Limits::default() });
     assert_eq!(world.run("head -c 5000 /dev/zero | tr '\\0' x; echo; echo short"), Exit::Code(0));
     assert_eq!(world.lines(Stream::Out), ["x".repeat(1000), "short".to_owned()]);
@@ -48,7 +48,7 @@ fn p2_a_long_line_is_cut_and_what_is_missing_is_counted() {
 }
 
 #[test]
-fn p2_a_full_journal_counts_what_it_drops_and_the_program_goes_on() {
+fn p2_a_full_journal_counts_dropped_lines_and_the_program_continues() {
     let world = bounded(Limits { journal_bytes: 50_000, segment_bytes: 8_000, ..Limits::default() });
     assert_eq!(world.run("seq 1 100000"), Exit::Code(0));
     let lines = world.lines(Stream::Out);
@@ -71,7 +71,7 @@ fn journal_files(world: &World) -> Vec<std::path::PathBuf> {
 
 /// P8, P2: a program that prints without end is read slowly, and nothing is cut.
 #[test]
-fn p8_a_flood_waits_and_loses_nothing() {
+fn p8_a_flooding_program_is_slowed_down_and_loses_nothing() {
     let limits = Limits { bytes_per_second: 1 << 20, burst_bytes: 1 << 20, ..Limits::default() };
     let world = bounded(limits);
     world.start("exec yes flood");
@@ -86,16 +86,16 @@ fn p8_a_flood_waits_and_loses_nothing() {
     world.assert_nothing_runs();
 }
 
-/// P8: a flooding program does not slow down others. The test counts lines and measures no time.
+/// P8: the test counts lines and measures no time.
 #[test]
-fn p8_a_flood_slows_no_other() {
+fn p8_a_flooding_program_does_not_slow_down_others() {
     let world = World::new();
     let limits = Limits { bytes_per_second: 1 << 20, burst_bytes: 1 << 20, ..Limits::default() };
     let flooded = adapter(&world.data()).with_limits(limits);
     let mut flood = world.launch(&["yes", "flood"]);
     flood.attempt = AttemptId(2);
     flooded.start(&flood).unwrap();
-    // The program has used up its burst and is slow now.
+    // The flooding program has used up its burst and is slow now.
     eventually("the program floods", || flooded.journal(AttemptId(2), 1, 5000).unwrap().len() == 5000);
     assert_eq!(world.run("seq 1 50000"), Exit::Code(0));
     assert_eq!(world.lines(Stream::Out).len(), 50_000);
@@ -105,7 +105,7 @@ fn p8_a_flood_slows_no_other() {
 }
 
 #[test]
-fn p2_thirty_programs_at_once_lose_nothing() {
+fn p2_thirty_simultaneous_programs_lose_no_output() {
     let world = World::new();
     let attempts: Vec<AttemptId> = (1..=30).map(AttemptId).collect();
     std::thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn p2_thirty_programs_at_once_lose_nothing() {
     }
 }
 
-/// S4: a secret of the launch is in no file, whichever stream the program prints it on.
+/// S4: a secret of the launch is in no file, although the program prints it on both streams.
 #[test]
 fn s4_a_secret_is_redacted_before_it_is_written() {
     let world = World::new();
@@ -144,7 +144,7 @@ fn s4_a_secret_is_redacted_before_it_is_written() {
 }
 
 #[test]
-fn a_deep_data_directory_is_no_obstacle() {
+fn shim_works_in_a_data_directory_with_a_long_path() {
     let world = World::new();
     let deep = world.data().join("d".repeat(120)).join("e".repeat(120));
     let adapter: AgentsAdapter = adapter(&deep);
@@ -156,7 +156,7 @@ fn a_deep_data_directory_is_no_obstacle() {
 }
 
 #[test]
-fn what_has_ended_is_compressed_then_removed_and_what_runs_is_left_alone() {
+fn journals_of_ended_attempts_are_compressed_then_removed() {
     let world = World::new();
     assert_eq!(world.run("seq 1 5000"), Exit::Code(0));
     let mut running = world.launch(&["sh", "-c", "echo up; exec sleep 1000"]);

@@ -1,5 +1,4 @@
-//! Tests of the port to programs with real processes: every test starts real shims and process
-//! trees.
+//! Tests of the agents port with real processes. Every test starts real shims and process trees.
 
 #![allow(clippy::unwrap_used, reason = "a test helper may fail the test")]
 

@@ -1,4 +1,4 @@
-//! Starting programs, reading their state and waiting for them.
+//! Tests of starting programs, reading their state and waiting for them.
 
 use std::fs;
 use std::process::Command;
@@ -9,14 +9,13 @@ use regatta_engine::ports::agents::{Agents, Exit, ProcessState, Stream};
 use crate::support::{A1, World, adapter, eventually, fixture};
 
 #[test]
-fn a_program_runs_and_its_exit_and_every_byte_are_kept() {
+fn p2_the_exit_and_all_output_of_a_program_are_kept() {
     let world = World::new();
     assert_eq!(world.adapter.state(A1), Ok(ProcessState::NotStarted));
     assert!(world.adapter.wait(A1, Duration::ZERO).unwrap_err().what.contains("A1"));
     let exit = world.run("cat; pwd; cat \"$REGATTA_PROMPT_FILE\" >&2; seq 1 200000; exit 7");
     assert_eq!(exit, Exit::Code(7));
     assert_eq!(world.adapter.state(A1), Ok(ProcessState::Exited(Exit::Code(7))));
-    // P2
     let mut lines = vec!["Do it.".to_owned(), world.workspace.display().to_string()];
     lines.extend((1..=200_000).map(|it| it.to_string()));
     assert_eq!(world.lines(Stream::Out), lines);
@@ -25,12 +24,12 @@ fn a_program_runs_and_its_exit_and_every_byte_are_kept() {
 }
 
 #[test]
-fn a_signal_is_told_from_a_code() {
+fn exit_by_a_signal_is_reported_as_that_signal() {
     assert_eq!(World::new().run("kill -KILL $$"), Exit::Signal(9));
 }
 
 #[test]
-fn the_prompt_can_be_an_argument() {
+fn prompt_can_be_an_argument() {
     let world = World::new();
     world.adapter.start(&world.launch(&["printf", "%s|", "--prompt={prompt}", "{prompt}"])).unwrap();
     assert_eq!(world.wait(), Exit::Code(0));
@@ -38,7 +37,7 @@ fn the_prompt_can_be_an_argument() {
 }
 
 #[test]
-fn patience_runs_out_while_a_program_runs() {
+fn wait_times_out_while_the_program_runs() {
     let world = World::new();
     world.start("exec sleep 1000");
     assert_eq!(world.adapter.wait(A1, Duration::from_millis(20)), Ok(None));
@@ -46,7 +45,7 @@ fn patience_runs_out_while_a_program_runs() {
 }
 
 #[test]
-fn a_second_start_starts_nothing_while_it_runs_and_after() {
+fn second_start_of_an_attempt_starts_nothing() {
     let world = World::new();
     let script = "echo ran >> count; read line < gate";
     assert!(Command::new("mkfifo").arg(world.workspace.join("gate")).status().unwrap().success());
@@ -62,7 +61,7 @@ fn a_second_start_starts_nothing_while_it_runs_and_after() {
 }
 
 #[test]
-fn racing_starts_run_once() {
+fn simultaneous_starts_of_an_attempt_run_it_once() {
     let world = World::new();
     let launch = world.launch(&["sh", "-c", "echo ran >> count"]);
     std::thread::scope(|scope| {
@@ -76,7 +75,7 @@ fn racing_starts_run_once() {
 }
 
 #[test]
-fn p6_a_second_shim_runs_nothing_and_leaves_the_exit_record_alone() {
+fn p6_a_second_shim_runs_nothing_and_keeps_the_exit_record() {
     let world = World::new();
     let second = || Command::new(fixture()).arg("shim").arg(world.run_dir()).status().unwrap().code();
     world.start("echo ran >> count; touch up; [ $(wc -l < count) -gt 1 ] || sleep 1000");
@@ -94,7 +93,7 @@ fn p6_a_second_shim_runs_nothing_and_leaves_the_exit_record_alone() {
 }
 
 #[test]
-fn p6_everyone_who_asks_gets_the_same_exit() {
+fn p6_simultaneous_stops_and_waits_get_the_same_exit() {
     let world = World::new();
     world.start("touch up; exec sleep 1000");
     world.wait_for("up");
@@ -133,7 +132,7 @@ fn p1_a_program_outlives_the_daemon_that_started_it() {
 }
 
 #[test]
-fn a_start_that_was_cut_short_can_be_repeated() {
+fn interrupted_start_can_be_repeated() {
     let world = World::new();
     let launch = world.launch(&["sh", "-c", "echo ran >> count"]);
     let broken = regatta_agents::AgentsAdapter::new(world.data(), "/bin/false".into());
@@ -147,7 +146,7 @@ fn a_start_that_was_cut_short_can_be_repeated() {
 }
 
 #[test]
-fn what_cannot_start_says_why() {
+fn program_that_cannot_start_has_a_reason() {
     let long = "x".repeat(200 * 1024);
     for (argv, words) in [
         (vec!["no-such-agent", "--yes"], "`no-such-agent` was not found on PATH"),
@@ -171,7 +170,7 @@ fn what_cannot_start_says_why() {
 }
 
 #[test]
-fn s3_a_program_sees_only_the_list() {
+fn s3_a_program_sees_only_the_allowed_variables() {
     const LIST: [&str; 31] = [
         "HOME",
         "LANG",
@@ -244,7 +243,7 @@ fn s3_a_program_sees_only_the_list() {
 }
 
 #[test]
-fn a_launch_may_set_home_but_not_who_it_is() {
+fn launch_can_set_home_but_not_the_attempts_id() {
     let world = World::new();
     let mut launch = world.launch(&["sh", "-c", "echo $HOME $REGATTA_ATTEMPT $TERM; [ -d \"$TMPDIR\" ]"]);
     launch.env.extend([("HOME", "/my/home"), ("REGATTA_ATTEMPT", "A99")].map(|(k, v)| (k.to_owned(), v.to_owned())));

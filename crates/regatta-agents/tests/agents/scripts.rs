@@ -1,4 +1,4 @@
-//! The scripted agent as the program of an attempt.
+//! Tests of the scripted agent as the program of an attempt.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -26,7 +26,7 @@ fn follow(world: &World, script: Value) -> (Exit, Vec<Value>, Value) {
 }
 
 #[test]
-fn every_step_does_what_it_says() {
+fn every_step_of_a_script_has_its_effect() {
     let world = World::new();
     fs::write(world.workspace.join("old.txt"), "one two two\n").unwrap();
     fs::write(world.workspace.join("gone.txt"), "").unwrap();
@@ -73,7 +73,7 @@ fn every_step_does_what_it_says() {
 }
 
 #[test]
-fn what_fails_says_so_and_stops_there() {
+fn failed_step_is_reported_and_ends_the_script() {
     for (step, code, words) in [
         (json!({"fail": "No luck today."}), 1, "No luck today."),
         (json!({"run": "exit 4"}), 1, "`exit 4` failed: exit status: 4."),
@@ -94,7 +94,7 @@ fn what_fails_says_so_and_stops_there() {
 }
 
 #[test]
-fn a_script_that_cannot_be_followed_changes_nothing() {
+fn invalid_script_changes_nothing() {
     for (script, words) in [
         (json!([{"write": {"path": "a", "text": "x"}}, {"dance": 1}]), "`dance`, which is not a step"),
         (json!([{"write": {"path": "a", "text": "x"}}, {"write": {"path": "../b", "text": "x"}}]), "not inside"),
@@ -113,7 +113,7 @@ fn a_script_that_cannot_be_followed_changes_nothing() {
 }
 
 #[test]
-fn s6_no_link_leads_out_of_the_workspace() {
+fn s6_a_step_that_leaves_the_workspace_through_a_link_is_refused() {
     let world = World::new();
     let outside = world.data();
     fs::create_dir_all(&outside).unwrap();
@@ -149,7 +149,7 @@ fn s6_no_link_leads_out_of_the_workspace() {
 }
 
 #[test]
-fn a_flood_arrives_whole() {
+fn output_of_3_mb_arrives_whole() {
     let world = World::new();
     let (exit, lines, _) = follow(&world, json!([{"flood": {"bytes": 3_000_000}}, {"say": "end"}]));
     assert_eq!(exit, Exit::Code(0));
@@ -158,7 +158,7 @@ fn a_flood_arrives_whole() {
 }
 
 #[test]
-fn a_command_that_leaves_someone_behind_does_not_hang_the_agent() {
+fn background_process_of_a_command_does_not_hang_the_agent() {
     let world = World::new();
     let (exit, lines, _) = follow(&world, json!([{"run": "echo here; sleep 1000 &"}]));
     assert_eq!(exit, Exit::Code(0), "{lines:?}");
@@ -167,7 +167,7 @@ fn a_command_that_leaves_someone_behind_does_not_hang_the_agent() {
 }
 
 #[test]
-fn an_agent_that_hangs_can_be_stopped() {
+fn hanging_agent_can_be_stopped() {
     let world = World::new();
     world.adapter.start(&launch(&world, json!([{"hang": true}]))).unwrap();
     eventually("the agent hangs", || world.log().contains("hang"));

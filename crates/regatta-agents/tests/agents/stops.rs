@@ -1,4 +1,4 @@
-//! Ending process trees that resist.
+//! Tests of ending process trees that resist.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn stop(world: &World) -> Exit {
 }
 
 #[test]
-fn a_program_that_listens_ends_by_itself() {
+fn program_that_handles_sigterm_ends_with_its_own_exit_code() {
     let world = World::new();
     world.start("trap 'echo bye; exit 9' TERM; touch up; while :; do sleep 1000 & wait; done");
     world.wait_for("up");
@@ -33,7 +33,7 @@ fn a_program_that_listens_ends_by_itself() {
 }
 
 #[test]
-fn a_stopped_program_is_woken_to_hear_that_it_should_end() {
+fn suspended_program_is_resumed_and_ends_after_sigterm() {
     let world = World::new();
     world.start("trap 'exit 9' TERM; kill -STOP $$; sleep 1000");
     let shim = world.shim();
@@ -42,7 +42,7 @@ fn a_stopped_program_is_woken_to_hear_that_it_should_end() {
 }
 
 #[test]
-fn a_child_born_while_its_parent_ends_is_asked_too() {
+fn child_started_during_the_grace_period_gets_sigterm_too() {
     let world = World::new();
     world.start("trap 'sleep 1000 & exit 9' TERM; touch up; sleep 1000 & wait");
     world.wait_for("up");
@@ -53,7 +53,7 @@ fn a_child_born_while_its_parent_ends_is_asked_too() {
 }
 
 #[test]
-fn p3_p4_hostile_trees_are_gone() {
+fn p3_p4_a_stop_ends_process_trees_that_resist() {
     let trees = [
         ("ignores SIGTERM", "trap '' TERM; touch up; while :; do sleep 1000; done"),
         ("double fork", "( ( trap '' TERM; touch up; while :; do sleep 1000; done ) & ) ; sleep 1000"),
@@ -73,7 +73,7 @@ fn p3_p4_hostile_trees_are_gone() {
     ];
     for (name, script) in trees {
         let world = World::new();
-        // Without a control group, as on a machine without cgroup2.
+        // Every second tree runs without a control group, as on a machine without cgroup2.
         let plain = world.adapter.clone().without_cgroups();
         let adapter = if name.len() % 2 == 0 { &plain } else { &world.adapter };
         adapter.start(&world.launch(&["sh", "-c", script])).unwrap();
@@ -87,7 +87,7 @@ fn p3_p4_hostile_trees_are_gone() {
 /// P3: without a shim, a process that has cleared its environment and lost its parent is found only
 /// by its control group.
 #[test]
-fn p3_a_control_group_keeps_what_a_killed_shim_cannot() {
+fn p3_a_control_group_finds_every_process_of_a_killed_shim() {
     let world = World::new();
     world.start("(setsid env -i sh -c 'sleep 1000; : '$TOKEN &); touch up; sleep 1000");
     world.wait_for("up");
@@ -102,8 +102,7 @@ fn p3_a_control_group_keeps_what_a_killed_shim_cannot() {
         let group = shim["cgroup"].as_str().unwrap();
         assert!(group.contains("regatta-") && !std::path::Path::new(group).exists(), "{group} is left");
     } else {
-        // Without a control group this process is the only one that escapes. The test must not
-        // leave it behind.
+        // Without a control group only this process escapes. The test must not leave it behind.
         assert_eq!(level, "subreaper");
         for line in world.alive() {
             signal(line.split(' ').next().unwrap().parse().unwrap(), "KILL");
@@ -112,7 +111,7 @@ fn p3_a_control_group_keeps_what_a_killed_shim_cannot() {
 }
 
 #[test]
-fn p3_what_a_program_leaves_behind_ends_with_it() {
+fn p3_background_processes_end_with_their_program() {
     let world = World::new();
     let script = "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; touch up; sleep 1000; sleep 1000' & 
         while [ ! -e up ]; do sleep 0.01; done; echo done";
@@ -122,7 +121,7 @@ fn p3_what_a_program_leaves_behind_ends_with_it() {
 }
 
 #[test]
-fn p3_a_killed_shim_is_a_lost_attempt_with_nothing_left_running() {
+fn p3_a_killed_shim_is_a_lost_attempt_without_processes() {
     for ask_by in ["wait", "state", "stop"] {
         let world = World::new();
         // Both trees are found without the shim: the first by its mark, the second, without
@@ -142,14 +141,15 @@ fn p3_a_killed_shim_is_a_lost_attempt_with_nothing_left_running() {
         world.assert_nothing_runs();
         world.start("echo again > again");
         assert_eq!(world.wait(), Exit::Lost);
-        assert_eq!(world.file("again"), "", "it must not run twice");
+        assert_eq!(world.file("again"), "", "a lost attempt must not start again");
     }
 }
 
 #[test]
-fn p4_a_frozen_shim_does_not_protect_its_tree() {
+fn p4_a_stop_ends_the_process_tree_of_a_frozen_shim() {
     let world = World::new();
-    // The process has neither its environment nor its parent, so only the shim can find it.
+    // Only the shim can find the process, because the process has lost its environment and its
+    // parent.
     world.start("(setsid env -i sh -c 'sleep 1000; : '$TOKEN &); touch up; sleep 1000");
     world.wait_for("up");
     signal(world.shim().pid, "STOP");
@@ -157,7 +157,7 @@ fn p4_a_frozen_shim_does_not_protect_its_tree() {
 }
 
 #[test]
-fn p5_a_reused_number_is_never_signalled() {
+fn p5_a_process_with_a_reused_pid_is_never_signalled() {
     let world = World::new();
     let mut stranger = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
     let other_start = entry(stranger.id()).unwrap().start_ticks - 1;
@@ -170,7 +170,7 @@ fn p5_a_reused_number_is_never_signalled() {
     }
     assert_eq!(world.adapter.stop(A1, GRACE), Ok(Exit::Lost));
     assert_eq!(world.wait(), Exit::Lost);
-    assert!(stranger.try_wait().unwrap().is_none(), "the stranger was killed");
+    assert!(stranger.try_wait().unwrap().is_none(), "the other process was killed");
     stranger.kill().unwrap();
     stranger.wait().unwrap();
 }
@@ -198,7 +198,7 @@ fn p7_orphans_that_end_are_reaped_while_the_program_runs() {
 }
 
 #[test]
-fn an_attempt_stopped_before_its_start_never_starts() {
+fn attempt_stopped_before_its_start_never_starts() {
     let world = World::new();
     let exit = world.adapter.stop(A1, GRACE).unwrap();
     assert!(matches!(&exit, Exit::NotStarted(reason) if reason.contains("stopped before")));
@@ -208,7 +208,7 @@ fn an_attempt_stopped_before_its_start_never_starts() {
 }
 
 #[test]
-fn a_second_less_patient_stop_overtakes_the_first() {
+fn second_stop_with_a_shorter_grace_period_ends_the_program() {
     let world = World::new();
     world.start("trap '' TERM; touch up; while :; do sleep 1000; done");
     world.wait_for("up");
@@ -222,7 +222,7 @@ fn a_second_less_patient_stop_overtakes_the_first() {
 /// L5, P3: a runner that was killed or is frozen ends nothing. Its programs end by themselves
 /// before their task is given to another agent, but not while the daemon is in contact.
 #[test]
-fn l5_p3_a_program_on_a_leash_ends_when_nobody_is_heard_of() {
+fn l5_p3_a_program_ends_when_its_daemon_is_out_of_contact_for_too_long() {
     let mut world = World::new();
     let file = world.data().join("leash");
     let leash = Duration::from_millis(1_500);

@@ -87,7 +87,7 @@ impl World {
         self.adapter.journal(A1, 1, usize::MAX).unwrap()
     }
 
-    /// Returns the lines of one of its streams.
+    /// Returns the lines that attempt A1 wrote to a stream.
     pub(crate) fn lines(&self, stream: Stream) -> Vec<String> {
         self.records().into_iter().filter(|it| it.stream == stream).map(|it| it.line).collect()
     }

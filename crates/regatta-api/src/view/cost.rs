@@ -134,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cost_is_said_in_words() {
+    fn prices_and_forecasts_are_described_in_words() {
         let price = |it: Sum| price_words(&it, |it| it.to_string());
         assert_eq!(price(sum(0, 0, None, 0)), "-");
         assert_eq!(price(sum(1, 9, None, 9)), "no price reported");
-        assert_eq!(price(sum(1, 9, Some(0), 0)), "$0.00", "a program that says that it cost nothing is believed");
+        assert_eq!(price(sum(1, 9, Some(0), 0)), "$0.00", "a reported price of zero is shown as zero");
         assert_eq!(price(sum(1, 9, Some(2_840_000), 0)), "$2.84");
         assert_eq!(price(sum(1, 9, Some(2_840_000), 7)), "$2.84 + 7 tok unpriced");
         let said = |it| forecast_words(&it, |wall| format!("[{wall}]"));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_it_is_said_in_words() {
+    fn landed_and_wasted_cost_is_described_in_words() {
         let plain = |it: u64| it.to_string();
         assert_eq!(CameView::default().words(plain), Vec::<String>::new());
         let came = CameView {

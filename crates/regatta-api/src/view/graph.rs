@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_says_what_is_drawn_and_what_is_folded() {
+    fn graph_describes_drawn_tasks_and_folded_tasks() {
         let rows = [
             row(1, &[], At::Landed, Status::Completed),
             row(2, &[1], At::Working, Status::InProgress),
@@ -166,7 +166,7 @@ mod tests {
         let folded = GraphView::of("all".into(), &many, None);
         assert_eq!(folded.text, "82 tasks in 2 waves · 80 of them folded into one box");
         let labels: Vec<(&str, At)> = folded.nodes.iter().map(|it| (it.label.as_str(), it.at)).collect();
-        // A failed task is not finished: others may wait for its retry.
+        // A failed task is not finished, because others may wait for its retry.
         let expected = [("thing 80", At::Landed), ("79 landed, 1 cancelled", At::Landed), ("thing 82", At::Failed)];
         assert_eq!(labels, expected);
         assert_eq!((folded.nodes[1].agent.as_ref(), folded.nodes[1].needs.len()), (None, 0));

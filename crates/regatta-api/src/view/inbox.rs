@@ -275,7 +275,7 @@ mod tests {
     /// Every choice is an existing verb with an input that it accepts, and a shell command. A
     /// choice can be selected by its name, by its first word, and by its number.
     #[test]
-    fn every_choice_can_be_made() {
+    fn every_choice_of_an_item_can_be_executed() {
         let board = board();
         let items = [
             (Kind::Review, "T9", vec!["land", "revise", "drop"]),
@@ -319,10 +319,10 @@ mod tests {
         assert_eq!(raise.line, "regatta budget set day --usd 5.00 --time 180000ms");
     }
 
-    /// The same question of two agents is one group. Items without a request have groups of their
-    /// own. A hidden item is not awake.
+    /// The same question from two agents is one group. An item without a request has its own group.
+    /// A snoozed item is not awake.
     #[test]
-    fn the_same_request_is_one_group_and_what_is_put_off_sleeps() {
+    fn equal_requests_are_one_group_and_snoozed_items_are_not_awake() {
         let ask = |choices: &[&str]| {
             let choices = choices.iter().map(|it| (*it).to_owned()).collect();
             Some(Ask { id: "1".into(), want: Want::Question { text: "what".into(), choices, schema: None } })

@@ -368,7 +368,7 @@ mod tests {
     /// The class of an answer decides whether a post is sent again: later, after a lookup, or
     /// never.
     #[test]
-    fn what_an_answer_means() {
+    fn class_of_an_answer_follows_from_its_status_headers_and_message() {
         let mean = |it: Answer| match judged(it, &Method::POST, "/repos/a/b/issues/1/comments?x=secret") {
             Ok(_) => "ok".to_owned(),
             Err(Trouble::Later(pause)) => format!("later {}", pause.as_secs()),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_is_nothing_else_in_an_address() {
+    fn repository_name_with_path_characters_is_refused() {
         for good in ["acme/shop", "a-b/c.d_e"] {
             assert!(checked(good).is_ok(), "{good}");
         }

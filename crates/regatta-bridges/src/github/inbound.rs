@@ -489,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deleted_comments_have_the_source_that_they_were_heard_under() {
+    fn deleted_comment_has_the_source_of_its_creation() {
         let comment = json!({ "action": "deleted", "issue": { "number": 7 }, "comment": { "id": 5 } });
         assert_eq!(deleted("issue_comment", &comment), Some((7, "comment:5".into())));
         let review = json!({

@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mention_is_a_word_that_people_say() {
+    fn mention_counts_only_as_a_whole_word_outside_code_quotes_and_comments() {
         for (text, called) in [
             ("@claude-bot fix it", true),
             ("please, @Claude-Bot: fix it", true),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_text_is_left_out_of_its_parts() {
+    fn parts_of_a_text_give_the_whole_text() {
         let texts =
             ["", "\n", "a `b` c", "```\nx", "> a\nb\n\n    c\n", "<!-- x\n\ny --> z `<!--`", "é\\", "a\r\n> b\r\n"];
         for text in texts {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_wrote_is_read_as_they_see_it() {
+    fn text_is_read_without_the_mention_and_hidden_comments() {
         for (text, seen) in [
             ("@claude-bot fix it", "fix it"),
             ("@claude-bot, fix it", "fix it"),
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_calls_nobody_and_its_code_and_tables_survive() {
+    fn quiet_disables_mentions_and_keeps_code_and_tables() {
         let kept = [
             "| a | b |\n|---|---|\n| 1 | `@x` |\n",
             "```ts\nimport x from \"@types/node\"; // @ann\n```\n",

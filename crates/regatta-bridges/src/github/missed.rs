@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_wanted_until_it_arrived_whatever_is_listed_first() {
+    fn failed_delivery_is_due_until_it_succeeds() {
         let line = |id: u64, guid: &str, status: u64, event: &str| json!({"id": id, "guid": guid, "status_code": status, "event": event, "action": "created"});
         let mut missed = Missed::default();
         // The newest is listed first.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_asked_for_oldest_first() {
+    fn missed_deliveries_are_requested_oldest_first() {
         let line = |id: u64, guid: &str| json!({"id": id, "guid": guid, "status_code": 502, "event": "issue_comment", "action": "created"});
         let mut missed = Missed::default();
         // "c" was sent first, and again after all others.

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn however_long_an_answer_is_each_comment_is_taken_and_nothing_is_lost() {
+    fn long_answer_is_split_into_allowed_comments_without_loss() {
         let line = "@ann @bob look at `@x` here\n";
         let text = format!("```rust\n{}```\n{}", "let x = 1;\n".repeat(9_000), line.repeat(4_000));
         let plan = vec![("@ann ".repeat(60), ToolStatus::Pending); 50];
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn buttons_are_said_in_words() {
+    fn buttons_are_described_in_words() {
         let button = |label: &str, value: &str| Button { label: label.into(), value: value.into(), danger: false };
         let said = |text: &str, buttons: Vec<Button>| spoken(&Card { text: text.into(), buttons, ..Card::default() });
         let ask = vec![button("Allow", "allow:Q1"), button("Always", "always:Q1"), button("Deny", "deny:Q1")];
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_where_it_was_asked_for() {
+    fn answer_is_placed_where_its_request_was() {
         let at = |pairs: &[(&str, &str)]| {
             let place: BTreeMap<String, String> = pairs.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
             let sight = Sight::Card(Card::default());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reaction_is_a_write_and_a_comment_is_content() {
+    fn reaction_uses_points_and_a_comment_uses_content_limits() {
         let keys = |sight: Sight| {
             let shot = Shot { place: BTreeMap::new(), mark: "m".into(), begun: false, shown_as: None, stage: 1, sight };
             github().limits(&shot).into_iter().map(|it| it.key).collect::<Vec<_>>()

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_come_back_as_they_were() {
+    fn dates_are_parsed_and_formatted() {
         for (date, seconds) in [
             ("1970-01-01T00:00:00Z", 0),
             ("2000-02-29T12:00:00Z", 951_825_600),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_as_rfc_4648_has_it() {
+    fn base64_url_follows_rfc_4648() {
         for (bytes, text) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg")] {
             assert_eq!(base64_url(bytes.as_bytes()), text);
         }
@@ -118,9 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_in_words() {
+    fn text_that_is_not_an_rsa_key_is_refused() {
         for (pem, words) in [("", "PEM"), ("hello", "PEM"), (EMPTY, "cannot be used"), (CURVE, "not RSA")] {
-            let why = Key::read(&Secret::new(pem)).err().expect("it is no key");
+            let why = Key::read(&Secret::new(pem)).err().expect("it is not a key");
             assert!(why.contains(words) && !why.contains("AQAB"), "{why}");
         }
     }

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_of_answer_is_known() {
+    fn class_of_an_answer_follows_from_its_status_and_error_code() {
         assert_eq!(judged("X", answer(200, json!({"data": {"a": 1}}))), Ok(json!({"a": 1})));
         for (status, body) in [(400, error("RATELIMITED", "slow")), (429, Value::Null)] {
             assert!(matches!(judged("X", answer(status, body)), Err(Trouble::Later(it)) if it == LEAVE_ALONE));
@@ -254,9 +254,9 @@ mod tests {
         assert!(!is_there("AgentActivityCreate: Linear says Entity not found: AgentSession"));
     }
 
-    /// The exhausted limit counts, not a limit with room that resets much later.
+    /// Only the exhausted limit counts. The other limit has room and resets much later.
     #[test]
-    fn the_pause_is_what_the_headers_say() {
+    fn pause_is_read_from_the_headers() {
         let mut it = answer(400, error("RATELIMITED", "slow"));
         let mut set = |name: &'static str, value: u64| {
             it.headers.insert(name, HeaderValue::from_str(&value.to_string()).unwrap());

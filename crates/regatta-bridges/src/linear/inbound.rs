@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_what_somebody_said_or_else_the_issue() {
+    fn request_is_the_comment_or_else_the_issue() {
         let given = "<issue identifier=\"ENG-12\">…</issue>";
         for (comment, told, text, context) in [
             ("@claude fix it", Some(given), "fix it", Some(given)),
@@ -365,9 +365,9 @@ mod tests {
         assert!(created(&json!({"issue": {}}), None, Standing::default(), &me()).is_none());
     }
 
-    /// A session or a prompt is the same delivery, whichever way it arrives.
+    /// A session or a prompt is the same delivery by webhook and by lookup.
     #[test]
-    fn a_retry_and_a_look_at_the_session_are_the_same_delivery() {
+    fn webhook_and_session_lookup_give_the_same_delivery() {
         let payload = json!({"action": "created", "agentSession": session("")});
         let said = created(&session(""), None, Standing::default(), &me()).unwrap();
         assert_eq!(delivery_of(&payload), Some(said.delivery));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offered_option_is_an_answer_and_nothing_else_is() {
+    fn only_the_value_of_an_offered_option_is_an_answer() {
         assert_eq!(chosen("allow:Q7").map(|it| it.0), Some("allow".into()));
         assert_eq!(chosen("choice-1:Q7").map(|it| it.0), Some("choice-1".into()));
         for body in ["allow", "allow:T7", "allow:", "grant:Q7", "note: Q7 is open", "deny:Qx", ""] {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_between_characters() {
+    fn long_text_is_cut_between_characters() {
         let text = "é".repeat(LONGEST_TEXT);
         assert!(cut(&text).len() <= LONGEST_TEXT && cut(&text).len() > LONGEST_TEXT - 4);
         assert_eq!(date(&json!("2026-11-16T00:00:00.000Z")), 1_794_787_200_000);

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_has_the_shape_of_a_random_one_and_is_the_same_for_the_same_thing() {
+    fn id_is_a_uuid_that_depends_only_on_its_parts() {
         let id = id_of(&["regatta:V1:2:0", "S1", "Done"]);
         assert_eq!(id, id_of(&["regatta:V1:2:0", "S1", "Done"]));
         assert_eq!(id.len(), 36);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_last_says_how_the_session_is() {
+    fn kind_of_an_activity_follows_from_tone_and_state() {
         let card = |tone| Card { tone, text: "text".into(), ..Card::default() };
         let idle = Now::default();
         let works = Now { works: true, waits: false };
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_an_action_and_words_are_a_thought() {
+    fn step_is_an_action_and_text_is_a_thought() {
         let card = |text: &str| Card { text: text.into(), doing: Some("working".into()), ..Card::default() };
         let step = working(&card("- … 2 earlier steps\n- `cargo check`\n- `cargo test`"));
         assert_eq!(step.content, json!({"type": "action", "action": "working", "parameter": "cargo test"}));
@@ -341,12 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_told_whole() {
-        let plan = vec![("look".to_owned(), ToolStatus::Completed), ("mend".to_owned(), ToolStatus::InProgress)];
+    fn plan_has_all_its_steps() {
+        let plan = vec![("look".to_owned(), ToolStatus::Completed), ("repair".to_owned(), ToolStatus::InProgress)];
         let plan = plan_of(&Card { plan, ..Card::default() }).unwrap();
         assert_eq!(
             plan,
-            json!([{"content": "look", "status": "completed"}, {"content": "mend", "status": "inProgress"}])
+            json!([{"content": "look", "status": "completed"}, {"content": "repair", "status": "inProgress"}])
         );
         assert_eq!(plan_of(&Card::default()), None);
     }

@@ -471,7 +471,7 @@ mod tests {
         ("AGENTS_JSON", r#"{"my-claude": {"command": "claude-agent-acp"}, "codex": {"command": "codex-acp"}}"#);
 
     #[test]
-    fn nothing_set_is_one_agent_called_default_and_nobody_anywhere() {
+    fn without_settings_there_is_one_agent_called_default_and_no_bridge() {
         let it = read_env(&[]);
         assert_eq!(it.agents[0].0.as_str(), "default");
         assert_eq!(it.agents[0].1.command.as_deref(), Some(USUAL_COMMAND));
@@ -482,13 +482,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_default_the_first_counts_and_two_are_an_error() {
+    fn first_agent_is_the_default_and_two_defaults_are_an_error() {
         let it = read_env(&[TWO, ("TELEGRAM_BOT_TOKEN", "1:x")]);
         assert_eq!(on(&it), ["telegram:my-claude"]);
         let both = r#"{"a": {"command": "x", "default": true}, "b": {"command": "y", "default": true}}"#;
         let it = read_env(&[("AGENTS_JSON", both), ("TELEGRAM_BOT_TOKEN", "1:x"), ("TELEGRAM_BOT_TOKEN__B", "2:y")]);
         assert!(faults(&it).contains("a and b"), "{}", faults(&it));
-        assert_eq!(on(&it), ["telegram:b"], "the plain variable is nobody's, a suffixed one still is");
+        assert_eq!(on(&it), ["telegram:b"], "only the variable with a suffix belongs to an agent");
         for bad in ["", "{}", "[]", "{\"a\": {}}", "{\"a\": {\"comand\": \"x\"}}", "{\"../a\": {\"command\": \"x\"}}"] {
             let it = read_env(&[("AGENTS_JSON", bad), ("TELEGRAM_BOT_TOKEN", "1:x")]);
             assert_eq!(it.faults.is_empty(), bad.is_empty(), "{bad}");
@@ -500,18 +500,18 @@ mod tests {
         assert!(faults(&read_env(&[("AGENTS_JSON", twins)])).contains("MY_A"));
     }
 
-    /// A fault switches off what depends on it and nothing else.
+    /// A fault disables only the pairs that depend on the faulty entry.
     #[test]
-    fn a_broken_entry_is_off_and_the_others_are_on() {
+    fn invalid_entry_disables_only_its_own_pair() {
         let one = r#"{"a": {"comand": "x"}, "b": {"command": "y"}}"#;
         let vars = [("TELEGRAM_BOT_TOKEN__A", "1:x"), ("TELEGRAM_BOT_TOKEN__B", "2:y"), ("TELEGRAM_BOT_TOKEN", "3:z")];
         let it = read_env(&[&[("AGENTS_JSON", one)], &vars[..]].concat());
-        assert_eq!(on(&it), ["telegram:b"], "and b has not got the default's token");
+        assert_eq!(on(&it), ["telegram:b"], "b does not get the token of the default agent");
         let Credentials::Telegram { bot_token } = &it.instances[0].credentials else { panic!() };
         assert_eq!(bot_token.reveal(), "2:y");
         assert!(it.off[0].why.contains("comand") && it.off[0].is_reported, "{:?}", it.off);
-        // A section that cannot be understood switches every pair off, because it is not known who
-        // may ask.
+        // A section that cannot be parsed disables every pair, because the permitted people are
+        // unknown.
         let settings = Settings { agents: vec![], config: Err("unknown variant `x`".into()) };
         let it = read(settings, &|name: &str| Ok((name == "TELEGRAM_BOT_TOKEN").then(|| "1:x".to_owned())));
         assert!(on(&it).is_empty() && it.config.allow.is_empty());
@@ -520,15 +520,15 @@ mod tests {
     }
 
     #[test]
-    fn the_default_agents_variables_may_have_its_suffix() {
+    fn variables_of_the_default_agent_can_have_its_suffix() {
         let it = read_env(&[TWO, ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x")]);
         assert_eq!(on(&it), ["telegram:my-claude"]);
         let it = read_env(&[TWO, ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x"), ("TELEGRAM_BOT_TOKEN", "2:y")]);
         let Credentials::Telegram { bot_token } = &it.instances[0].credentials else { panic!() };
-        assert_eq!(bot_token.reveal(), "1:x", "the more specific one counts");
+        assert_eq!(bot_token.reveal(), "1:x", "the variable with the suffix has priority");
     }
 
-    /// Variables with values at the sources of an earlier daemon.
+    /// Variables with their present values and their values from an earlier daemon.
     #[derive(Default)]
     struct Remembering {
         now: BTreeMap<&'static str, &'static str>,
@@ -549,12 +549,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_without_any_variable_now_is_looked_for_where_it_was() {
+    fn pair_without_variables_uses_the_remembered_sources() {
         let settings = || Settings::new(&[], Config::default());
-        let before = BTreeMap::from([("SLACK_BOT_TOKEN", Ok("b")), ("SLACK_APP_TOKEN", Err("it is gone"))]);
+        let before = BTreeMap::from([("SLACK_BOT_TOKEN", Ok("b")), ("SLACK_APP_TOKEN", Err("the file is gone"))]);
         let it = read(settings(), &Remembering { before: before.clone(), ..Remembering::default() });
-        assert_eq!(it.off.iter().map(|off| off.why.as_str()).collect::<Vec<_>>(), ["it is gone"]);
-        assert_eq!(it.used.get("SLACK_APP_TOKEN"), Some(&Origin::Remembered), "it stays remembered");
+        assert_eq!(it.off.iter().map(|off| off.why.as_str()).collect::<Vec<_>>(), ["the file is gone"]);
+        assert_eq!(it.used.get("SLACK_APP_TOKEN"), Some(&Origin::Remembered), "the variable stays remembered");
         // The environment has some variables of the pair, so the others are no longer wanted.
         let now = BTreeMap::from([("SLACK_BOT_TOKEN", "c"), ("SLACK_SIGNING_SECRET", "s")]);
         let it = read(settings(), &Remembering { now, before: before.clone() });
@@ -566,17 +566,17 @@ mod tests {
     }
 
     #[test]
-    fn variables_about_bridges_are_known_by_name() {
+    fn bridge_variables_are_recognised_by_name() {
         for name in ["SLACK_BOT_TOKEN", "SLACK_BOT_TOKEN_FILE__CODEX", "GITHUB_APP_ID__A", "ACP_AGENT_COMMAND"] {
             assert!(is_bridge_variable(name), "{name}");
         }
         assert!(!is_bridge_variable("GITHUB_TOKEN") && !is_bridge_variable("PATH"));
     }
 
-    /// A variable that cannot be read switches off its own pair with a reason; the other pairs stay
-    /// on.
+    /// An unreadable variable disables its own pair with a reason, and the other pairs stay
+    /// enabled.
     #[test]
-    fn a_credential_that_cannot_be_read_is_its_pairs_alone() {
+    fn unreadable_credential_disables_only_its_own_pair() {
         let it = read(Settings::new(&[], Config::default()), &|name: &str| match name {
             "SLACK_BOT_TOKEN" => Err("the file gives nothing".into()),
             "TELEGRAM_BOT_TOKEN" => Ok(Some("1:x".into())),
@@ -587,18 +587,19 @@ mod tests {
         assert_eq!(off, ["slack: SLACK_BOT_TOKEN cannot be read: the file gives nothing"]);
     }
 
-    /// A service may return what it was sent. The words that people see do not contain it.
+    /// A service may return the token that it was sent. Texts for people do not contain the token.
     #[test]
-    fn words_never_hold_a_secret() {
+    fn secrets_are_removed_from_texts_of_a_service() {
         let it = read_env(&[("SLACK_BOT_TOKEN", "xoxb-1"), ("SLACK_APP_TOKEN", "xapp-2")]);
         let words =
             it.instances[0].credentials.kept_out_of("xoxb-1 is no token, nor is xapp-2; look at SLACK_BOT_TOKEN");
         assert_eq!(words, "… is no token, nor is …; look at SLACK_BOT_TOKEN");
     }
 
-    /// Guards against a fault of an older bridge: an agent without a token answered under another agent's name.
+    /// Guards against a fault of an older bridge, in which an agent without a token answered under
+    /// another agent's name.
     #[test]
-    fn a_missing_token_for_the_second_agent_never_falls_back_to_the_first_ones() {
+    fn second_agent_without_a_token_does_not_use_the_first_agents_token() {
         let all = [
             TWO,
             ("SLACK_BOT_TOKEN", "xoxb-1"),
@@ -620,9 +621,10 @@ mod tests {
         assert_eq!(on(&it), ["telegram:my-claude"]);
     }
 
-    /// Guards against a fault of an older bridge: a route without a secret accepted every request.
+    /// Guards against a fault of an older bridge, in which a route without a secret accepted every
+    /// request.
     #[test]
-    fn an_absent_secret_is_said_and_the_route_stays() {
+    fn missing_webhook_secret_is_a_warning_and_the_route_stays() {
         let it = read_env(&[("GITHUB_APP_ID", "1"), ("GITHUB_PRIVATE_KEY", "a\\nb")]);
         let Credentials::Github { private_key, webhook_secret, .. } = &it.instances[0].credentials else { panic!() };
         assert_eq!((private_key.reveal(), webhook_secret), ("a\nb", &None));
@@ -631,13 +633,13 @@ mod tests {
     }
 
     #[test]
-    fn services_can_be_limited_and_a_wrong_name_is_said() {
+    fn services_can_be_limited_and_an_unknown_name_is_a_fault() {
         let vars = [("TELEGRAM_BOT_TOKEN", "1:x"), ("SLACK_BOT_TOKEN", "b"), ("SLACK_APP_TOKEN", "a")];
         let limited = [&vars[..], &[("ENABLED_SERVICES", "slack, ")]].concat();
         assert_eq!(on(&read_env(&limited)), ["slack:default"]);
         let wrong = [&vars[..], &[("ENABLED_SERVICES", "slakc")]].concat();
         let it = read_env(&wrong);
-        assert!(faults(&it).contains("slakc") && on(&it).is_empty(), "a wrong limit lets nothing in");
+        assert!(faults(&it).contains("slakc") && on(&it).is_empty(), "an unknown name enables no service");
         let partly = [&vars[..], &[("ENABLED_SERVICES", "slakc,telegram")]].concat();
         assert_eq!(on(&read_env(&partly)), ["telegram:default"]);
     }

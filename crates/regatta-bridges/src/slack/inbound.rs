@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deletions_name_their_thread_and_their_message() {
+    fn deletion_has_its_thread_and_its_message() {
         let reply = json!({ "thread_ts": "17.1", "ts": "17.2" });
         for (event, expected) in [
             (
@@ -435,6 +435,6 @@ mod tests {
         let gone = envelope(json!({
             "channel": "C1", "ts": "18.9", "subtype": "message_deleted", "deleted_ts": "17.2", "previous_message": reply
         }));
-        assert_eq!(said.place(), gone.place(), "a deletion waits for what was said before it");
+        assert_eq!(said.place(), gone.place(), "a deletion has the place of its message, so it is handled later");
     }
 }

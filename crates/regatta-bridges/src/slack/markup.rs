@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_wrote_is_read_as_they_see_it() {
+    fn text_is_read_as_people_see_it() {
         for (text, seen) in [
             ("<@UME> fix the <http://x.y/z|login> bug", "fix the login (http://x.y/z) bug"),
             ("<@UME>", ""),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_rings_no_bell() {
+    fn quiet_disables_mentions_in_an_agents_text() {
         for text in ["<!channel> hi", "@here", "ping <@U1>", "@everyone"] {
             let said = quiet(text);
             assert!(!said.contains("<!") && !said.contains("<@") && !said.contains("@here"), "{said}");

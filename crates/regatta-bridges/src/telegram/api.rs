@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_class_of_answer_is_known() {
+    fn class_of_an_answer_follows_from_its_status_and_body() {
         let answer = |status: u16, body: Value| judged("X", Answer { status, headers: HeaderMap::new(), body });
         let error = |code: u64, text: &str| json!({"ok": false, "error_code": code, "description": text});
         assert_eq!(answer(200, json!({"ok": true, "result": [1]})), Ok(json!([1])));

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_belongs_to_its_topic_its_chat_or_what_it_answers() {
+    fn message_belongs_to_its_topic_its_chat_or_the_message_it_replies_to() {
         let board = Board::default();
         let group = json!({"id": -1001, "type": "supergroup"});
         for (message, root) in [
@@ -272,7 +272,7 @@ mod tests {
 
     /// A first name is free text, so anybody could take the name of a permitted person.
     #[test]
-    fn nobody_is_known_by_a_first_name() {
+    fn person_is_not_identified_by_a_first_name() {
         let user = json!({"id": 6, "is_bot": false, "first_name": "ann"});
         assert_eq!(standing(&user), Standing { id: "6".into(), ..Standing::default() });
         let user = json!({"id": 6, "is_bot": true, "first_name": "x", "username": "ann"});
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_an_address_where_telegram_gives_one() {
+    fn message_has_a_url_where_telegram_supports_one() {
         let url = |chat| url_of(&chat, 3);
         assert_eq!(url(json!({"id": -1_001_234, "type": "supergroup"})).as_deref(), Some("https://t.me/c/1234/3"));
         assert_eq!(

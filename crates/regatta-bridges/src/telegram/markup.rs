@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_named_is_known_and_our_own_name_is_left_out() {
+    fn mentions_are_read_and_the_bots_own_mention_is_removed() {
         let someone = json!({"type": "text_mention", "offset": 0, "length": 3, "user": {"id": 9}});
         let us = json!({"type": "text_mention", "offset": 0, "length": 3, "user": {"id": 7}});
         for (text, entities, words, called, others) in [
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_words_look_as_they_are_meant() {
+    fn markdown_of_an_agent_becomes_html() {
         for (text, shown) in [
             ("a < b && c > d", "a &lt; b &amp;&amp; c &gt; d"),
             ("**bold** and *it* and ~~no~~", "<b>bold</b> and <i>it</i> and <s>no</s>"),
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Returns the text without its tags, or nothing if the tags do not match.
+    /// Returns the text without its tags, or `None` if the tags do not match.
     fn stripped(html: &str) -> Option<String> {
         let (mut shown, mut open, mut rest) = (String::new(), Vec::new(), html);
         while let Some(at) = rest.find('<') {
@@ -317,7 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_an_agent_says_is_well_formed(text in r#"[a-c <>&*_~`\[\]()|#>"\\\n:/é-]{0,80}"#) {
+        fn html_of_any_text_is_well_formed(text in r#"[a-c <>&*_~`\[\]()|#>"\\\n:/é-]{0,80}"#) {
             let html = html(&text);
             let shown = stripped(&html);
             prop_assert!(shown.is_some(), "{html}");

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_answer_is_in_pieces_that_telegram_takes() {
+    fn long_answer_is_split_into_messages_within_telegrams_limit() {
         let outbound = Telegram::new(Arc::new(Api::new(
             crate::http::Http::new().unwrap(),
             "http://127.0.0.1:1".into(),
@@ -240,12 +240,12 @@ mod tests {
                 assert_eq!(piece.buttons.is_empty(), at + 1 < pieces.len());
             }
             let letters = |it: &str| it.chars().filter(|it| it.is_alphabetic() || *it == '🚀').count();
-            assert_eq!(pieces.iter().map(|it| letters(&it.text)).sum::<usize>(), letters(&text), "something was lost");
+            assert_eq!(pieces.iter().map(|it| letters(&it.text)).sum::<usize>(), letters(&text), "letters were lost");
         }
     }
 
     #[test]
-    fn buttons_are_beside_each_other_while_there_is_room() {
+    fn buttons_share_a_row_while_there_is_room() {
         let button = |label: &str| Button { label: label.into(), value: format!("x:{}", label.len()), danger: false };
         let rows = keyboard(&[button("Allow"), button("Always in this task"), button("Deny"), button(&"x".repeat(60))]);
         let rows: Vec<usize> = rows.as_array().unwrap().iter().map(|it| it.as_array().unwrap().len()).collect();

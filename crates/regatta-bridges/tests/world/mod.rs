@@ -53,9 +53,9 @@ fn told(program: &Program) -> String {
     prompt.rsplit("```text\n").next().unwrap_or_default().split("\n```").next().unwrap_or_default().to_owned()
 }
 
-/// Follows the words of its prompt: `wait` waits for a signal, `plan` reports a plan, `ask`
-/// requests a permission, `fix` changes a file, `leak` shows a secret in its plan and in its
-/// answer.
+/// Does the work that the words of the prompt name: `wait` waits for a signal, `plan` reports a
+/// plan, `ask` requests a permission, `fix` changes a file, `leak` shows a secret in the plan and
+/// in the answer.
 fn work(program: &Program) -> Exit {
     program.say(Said::Started { session: Some("s-1".into()), model: None });
     program.say(Said::TurnStarted { n: 0 });
@@ -63,7 +63,7 @@ fn work(program: &Program) -> Exit {
     let mut answer = format!("I was told: {told}");
     if told.contains("plan") {
         let entry = |text: &str, status| PlanEntry { text: text.into(), status };
-        let entries = vec![entry("look", ToolStatus::Completed), entry("mend", ToolStatus::InProgress)];
+        let entries = vec![entry("look", ToolStatus::Completed), entry("repair", ToolStatus::InProgress)];
         program.say(Said::Plan { entries });
     }
     if told.contains("leak") {
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Ends like a killed process: everything under way is cut off.
+    /// Ends like a killed process, so everything under way is interrupted.
     pub(crate) async fn end(&mut self) {
         let Live { engine, bridges, door } = self.live.take().unwrap();
         door.abort();
@@ -232,6 +232,6 @@ impl World {
 
     /// Waits until all posts of a conversation are shown and no turn works.
     pub(crate) async fn until_quiet(&self, id: u64) {
-        self.until(id, "all is shown", |it| it.working().is_none() && it.unshown().next().is_none()).await;
+        self.until(id, "every post is shown", |it| it.working().is_none() && it.unshown().next().is_none()).await;
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_a_number_the_thread_or_something_else() {
+    fn a_review_request_names_a_number_or_the_thread() {
         for (text, wanted) in [
             ("review this PR", Some(Target::Here)),
             ("review it, please", Some(Target::Here)),

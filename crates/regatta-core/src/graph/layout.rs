@@ -571,7 +571,7 @@ mod tests {
     type Given = (u64, Vec<u64>, char);
 
     #[test]
-    fn a_task_stands_as_its_status_says() {
+    fn a_tasks_state_in_the_layout_follows_from_its_status() {
         let of = |stand| Status::ALL.into_iter().filter(|it| Stand::of(*it) == stand).collect::<Vec<_>>();
         assert_eq!(of(Stand::Over), [Status::Completed, Status::Cancelled]);
         assert_eq!(of(Stand::Waits), [Status::Backlog, Status::Unassigned, Status::Offered, Status::Pending]);
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn waves_are_columns_and_no_two_are_in_one_place() {
+    fn waves_are_columns_and_no_two_tasks_share_a_cell() {
         check(&[], "");
         check(&[(1, vec![], '-')], "T1@0,0");
         // A chain is straight, and an isolated task is below it.
@@ -635,7 +635,7 @@ mod tests {
         // Three tasks depend on one, and a fifth depends on the three.
         let fan = [(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1], '-'), (4, vec![1], '-'), (5, vec![2, 3, 4], '-')];
         check(&fan, "T1@0,0* T2@1,0* T3@1,1 T4@1,2 T5@2,0*");
-        // A long edge has a cell of its own in each column between: no line crosses T2.
+        // A long edge has its own cell in each column between, so no line crosses T2.
         let long = laid(&[(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1, 2], '-')], None);
         assert_eq!(told(&long), "T1@0,1* T2@1,1* T3@2,1*");
         assert_eq!(lines(&long), ["T1-T2*", "T1-T3", "T2-T3*"]);
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_way_is_through_what_is_left() {
+    fn the_critical_path_is_the_longest_path_of_open_tasks() {
         let way = |given: &[Given]| laid(given, None).critical.iter().map(|it| it.0).collect::<Vec<_>>();
         // T3 ends the longest path of all tasks, T5 the longest path of open tasks.
         let half = [(1, vec![], 'l'), (2, vec![1], 'l'), (3, vec![2], '-'), (4, vec![], 'w'), (5, vec![4], '-')];
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn around_a_task_are_two_steps_either_way() {
+    fn the_neighbourhood_of_a_task_is_two_steps_in_each_direction() {
         let chain: Vec<Given> = (1..=9).map(|it| (it, vec![it - 1], '-')).collect();
         let near = laid(&chain, Some(5));
         assert_eq!(told(&near), "T3@0,0* T4@1,0* T5@2,0* T6@3,0* T7@4,0*");
@@ -677,7 +677,7 @@ mod tests {
 
     /// Above sixty boxes, the least interesting tasks share a box.
     #[test]
-    fn what_says_least_is_folded_first() {
+    fn the_least_interesting_tasks_are_folded_first() {
         // Up to sixty tasks are drawn one by one, whatever their status.
         let many = |many: u64| (1..=many).map(|it| (it, vec![], 'l')).collect::<Vec<Given>>();
         assert_eq!(laid(&many(60), None).nodes.len(), 60);
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_about_is_never_folded() {
+    fn the_task_in_the_centre_is_never_folded() {
         let mut given: Vec<Given> = (2..=90).map(|it| (it, vec![1], '-')).collect();
         given.push((1, vec![], 'l'));
         let near = laid(&given, Some(50));
@@ -723,19 +723,19 @@ mod tests {
     /// The daemon accepts no cycles. If one appeared all the same, the layout would still
     /// terminate.
     #[test]
-    fn a_circle_is_no_end() {
+    fn a_cycle_does_not_keep_the_layout_from_ending() {
         check(&[(1, vec![1], '-')], "T1@0,0");
         let two = laid(&[(1, vec![2], '-'), (2, vec![1], '-')], None);
         assert_eq!((two.nodes.len(), two.edges.len()), (2, 1));
         let third = laid(&[(1, vec![2, 3], '-'), (2, vec![1], '-'), (3, vec![], '-')], None);
-        assert!(lines(&third).iter().any(|it| it.starts_with("T3-T1")), "only what closes it is left out");
+        assert!(lines(&third).iter().any(|it| it.starts_with("T3-T1")), "an edge outside the cycle was left out");
         let all: Vec<Given> = (0..80).map(|it| (it, (0..80).collect(), '-')).collect();
         assert_eq!(laid(&all, None).nodes.iter().map(|it| it.tasks.len()).sum::<usize>(), 80);
     }
 
     /// A task whose status changes keeps its position if nothing else changes.
     #[test]
-    fn little_moves_when_little_changes() {
+    fn a_change_of_status_moves_no_task() {
         let given = |at: char| -> Vec<Given> {
             (1..=50).map(|it| (it, vec![it / 2, it / 3], if it == 7 { at } else { 'l' })).collect()
         };
@@ -750,19 +750,19 @@ mod tests {
         if keep.is_none() {
             let mut all: Vec<u64> = given.iter().map(|it| it.0).collect();
             all.sort_unstable();
-            assert_eq!(drawn, all, "every task is in one box");
+            assert_eq!(drawn, all, "a task is in no box or in two boxes");
             assert!(it.nodes.len() <= MOST.max(1), "{} boxes", it.nodes.len());
         }
         let places: BTreeSet<(u32, u32)> = it.nodes.iter().map(|it| (it.column, it.row)).collect();
-        assert_eq!(places.len(), it.nodes.len(), "two in one place: {}", told(it));
+        assert_eq!(places.len(), it.nodes.len(), "two boxes in the same cell: {}", told(it));
         assert!(places.iter().all(|place| place.0 < it.columns && place.1 < it.rows));
         assert!(it.nodes.is_sorted_by_key(|it| (it.column, it.row)));
         let mut cells: BTreeMap<(u32, u32), usize> = BTreeMap::new();
         for edge in &it.edges {
             let (from, to) = (&it.nodes[edge.from], &it.nodes[edge.to]);
-            assert!(from.column < to.column, "{} goes back", told(it));
+            assert!(from.column < to.column, "an edge goes backwards in {}", told(it));
             let wide = to.column - from.column;
-            assert_eq!(edge.through.len() as u32, wide + 1, "one cell in each column");
+            assert_eq!(edge.through.len() as u32, wide + 1, "an edge does not have one cell in each column");
             assert!((from.column..).zip(&edge.through).all(|(column, it)| it.0 == column));
             assert_eq!(edge.through.first(), Some(&(from.column, from.row)));
             assert_eq!(edge.through.last(), Some(&(to.column, to.row)));
@@ -797,7 +797,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
         #[test]
-        fn every_task_is_drawn_once_and_every_edge_goes_on(given in graphs(), near in 1..130_u64) {
+        fn every_task_is_drawn_once_and_every_edge_goes_forward(given in graphs(), near in 1..130_u64) {
             let given: Vec<Given> = given
                 .into_iter()
                 .map(|(id, needs, state)| (id, needs.into_iter().filter(|it| *it < id).collect(), state))
@@ -806,7 +806,7 @@ mod tests {
             holds(&given, &all, None);
             let mut turned = given.clone();
             turned.reverse();
-            prop_assert_eq!(&laid(&turned, None), &all, "in whatever order they come");
+            prop_assert_eq!(&laid(&turned, None), &all, "the layout depends on the order of the tasks");
             holds(&given, &laid(&given, Some(near)), Some(near));
         }
     }

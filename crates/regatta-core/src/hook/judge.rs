@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_begins_whatever_its_case_and_the_spaces_before() {
+    fn a_prefix_matches_in_any_case_and_after_spaces() {
         for (text, prefix, yes) in [
             ("!dev now", "!dev", true),
             ("  !DEV", "!dev", true),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_which_hooks_it_does_not_want() {
+    fn a_message_can_silence_hooks_of_either_kind() {
         for (text, on_mention, word) in [
             ("hello !nohooks", false, Some("!nohooks")),
             ("hello !NoHooks.", true, Some("!nohooks")),

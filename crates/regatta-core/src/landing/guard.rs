@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn q13_a_submodules_commit_that_nobody_else_can_fetch_is_named_with_the_way_out() {
+    fn q13_an_unpublished_submodule_commit_is_reported_with_the_command_to_push_it() {
         let submodule = Some(FileKind::Submodule);
         let moved = special("lib", submodule, submodule, "1a2b3c4d5e6f");
         assert_eq!(special_as(&moved).unwrap(), "lib (a submodule)");
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn q13_a_projects_own_patterns_are_held_in_any_case() {
+    fn q13_a_projects_protected_patterns_match_in_any_case() {
         let protected = [PathPattern::new("Infra/**").unwrap()];
         for (path, is) in [("Infra/a.tf", true), ("infra/a.tf", true), ("INFRA/x/y", true), ("src/infra", false)] {
             assert_eq!(is_protected(&protected, path), is, "{path}");
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn q13_kinds_of_files_are_judged_by_what_they_become() {
+    fn q13_a_change_of_a_files_kind_is_judged_by_both_kinds() {
         use FileKind::{Executable, GitDirectory, Plain, Submodule, Symlink};
         // Kind before, kind after, must never land, needs a person.
         let table = [

@@ -176,71 +176,99 @@ mod tests {
         assert_eq!(next(&known(9, &[], &[], &[]), pace(3)), [1, 2, 3]);
         assert_eq!(next(&known(9, &[], &[], &[1, 2]), pace(3)), [3]);
         assert_eq!(next(&known(9, &[], &[], &[]), pace(1)), [1], "serial");
-        assert_eq!(next(&known(2, &[], &[], &[1]), pace(4)), [2], "nothing more is left");
-        assert_eq!(next(&known(9, &[2], &[], &[3]), pace(3)), [4, 5], "two may land");
-        assert_eq!(next(&waiting(known(9, &[2], &[], &[1])), pace(3)), [3, 4], "a longer one passed first");
-        assert_eq!(next(&waiting(known(9, &[2], &[], &[])), pace(2)), [1, 3], "Q1: the shorter one is still needed");
+        assert_eq!(next(&known(2, &[], &[], &[1]), pace(4)), [2], "a trial was started beyond the end of the queue");
+        assert_eq!(
+            next(&known(9, &[2], &[], &[3]), pace(3)),
+            [4, 5],
+            "the trials do not continue after the prefix that may land"
+        );
+        assert_eq!(next(&waiting(known(9, &[2], &[], &[1])), pace(3)), [3, 4], "a longer prefix passed first");
+        assert_eq!(next(&waiting(known(9, &[2], &[], &[])), pace(2)), [1, 3], "Q1: the shorter prefix is still needed");
         assert_eq!(next(&Known { lost: 2, ..known(9, &[], &[], &[]) }, pace(3)), [1]);
     }
 
     /// Q1, Q9: a prefix that failed stops longer ones, whether or not one of them passed.
     #[test]
-    fn q1_a_red_prefix_stops_longer_ones() {
+    fn q1_a_failed_prefix_stops_longer_ones() {
         let pace = Pace { verify: Verify::Every, slots: 3, batch: 8 };
-        assert_eq!(next(&known(9, &[], &[2], &[1]), pace), [0; 0], "the one before it is under way");
-        assert_eq!(next(&known(9, &[], &[2], &[]), pace), [1], "it decides whose fault it is");
+        assert_eq!(
+            next(&known(9, &[], &[2], &[1]), pace),
+            [0; 0],
+            "the prefix before the failed one is already being tried"
+        );
+        assert_eq!(
+            next(&known(9, &[], &[2], &[]), pace),
+            [1],
+            "the prefix before the failed one decides which landing is at fault"
+        );
         let longer = Known { landable: 1, ..known(9, &[1, 3], &[2], &[]) };
-        assert_eq!(next(&longer, pace), [0; 0], "the verdict is made elsewhere");
+        assert_eq!(next(&longer, pace), [0; 0], "a trial was started although the failing landing is known");
     }
 
     /// A wave lands whole, so only its end is tried, until it fails.
     #[test]
-    fn a_wave_is_tried_whole_and_searched_when_it_fails() {
+    fn a_wave_is_tried_as_a_whole_and_split_when_it_fails() {
         let pace = Pace { verify: Verify::Every, slots: 2, batch: 8 };
         let wave = |known| Known { ends: vec![1, 5, 6], ..known };
         assert_eq!(next(&wave(known(6, &[], &[], &[])), pace), [1, 5]);
         assert_eq!(next(&wave(known(6, &[1], &[], &[])), pace), [5, 6]);
-        assert_eq!(next(&wave(known(6, &[1], &[5], &[])), pace), [3, 4], "in three parts with two slots");
+        assert_eq!(next(&wave(known(6, &[1], &[5], &[])), pace), [3, 4], "two slots split the wave in three parts");
         let searched = Known { landable: 1, ..wave(known(6, &[1, 3], &[5], &[])) };
         assert_eq!(next(&searched, pace), [4]);
-        assert_eq!(next(&wave(known(6, &[], &[5], &[])), pace), [1], "what it stands on comes first");
-        assert_eq!(next(&wave(known(6, &[1], &[3, 5], &[])), pace), [2], "below the shortest that failed");
+        assert_eq!(next(&wave(known(6, &[], &[5], &[])), pace), [1], "the prefix before the wave comes first");
+        assert_eq!(
+            next(&wave(known(6, &[1], &[3, 5], &[])), pace),
+            [2],
+            "the search is not below the shortest failed prefix"
+        );
     }
 
     #[test]
-    fn batches_stand_on_top_of_each_other() {
+    fn each_batch_builds_on_the_one_before() {
         let pace = |slots, batch| Pace { verify: Verify::Tip, slots, batch };
         assert_eq!(next(&known(10, &[], &[], &[]), pace(2, 4)), [4, 8]);
         assert_eq!(next(&known(10, &[], &[], &[4]), pace(2, 4)), [8]);
-        assert_eq!(next(&known(10, &[4], &[], &[8]), pace(2, 4)), [10], "the last one is short");
+        assert_eq!(next(&known(10, &[4], &[], &[8]), pace(2, 4)), [10], "the last batch is shorter");
         assert_eq!(next(&known(10, &[], &[], &[4, 8]), pace(2, 4)), [0; 0], "the slots are full");
-        assert_eq!(next(&known(3, &[], &[], &[3]), pace(4, 2)), [0; 0], "nothing is left");
+        assert_eq!(
+            next(&known(3, &[], &[], &[3]), pace(4, 2)),
+            [0; 0],
+            "a trial was started although the whole queue is being tried"
+        );
         assert_eq!(next(&known(9, &[], &[], &[]), pace(3, 1)), [1, 2, 3], "a chain");
         assert_eq!(next(&known(9, &[], &[], &[]), pace(1, 1)), [1], "serial");
         assert_eq!(next(&Known { lost: 1, ..known(9, &[], &[], &[]) }, pace(2, 4)), [4]);
         let waves = Known { ends: vec![1, 2, 6, 9], ..known(9, &[], &[], &[]) };
-        assert_eq!(next(&waves, pace(2, 3)), [6, 9], "a batch does not cut a wave");
+        assert_eq!(next(&waves, pace(2, 3)), [6, 9], "a batch ends inside a wave");
         let claimed = Known { landable: 0, needed: [4].into(), ..known(10, &[8], &[], &[]) };
-        assert_eq!(next(&claimed, pace(2, 4)), [4, 10], "what a longer one claims is validated first");
+        assert_eq!(next(&claimed, pace(2, 4)), [4, 10], "a prefix that a longer one counts on is validated first");
     }
 
     #[test]
-    fn a_red_batch_is_cut() {
+    fn a_failed_batch_is_split() {
         let two = Pace { verify: Verify::Tip, slots: 2, batch: 8 };
         assert_eq!(next(&known(20, &[], &[8], &[]), Pace { slots: 1, ..two }), [4], "halved");
-        assert_eq!(next(&known(20, &[], &[6], &[]), two), [2, 4], "in three parts with two slots");
-        assert_eq!(next(&known(20, &[], &[6], &[16]), two), [3], "the one beyond is still under way");
-        assert_eq!(next(&known(20, &[], &[4], &[2]), two), [1], "the widest gap, the earlier first");
+        assert_eq!(next(&known(20, &[], &[6], &[]), two), [2, 4], "two slots split the batch in three parts");
+        assert_eq!(next(&known(20, &[], &[6], &[16]), two), [3], "the other slot is still taken by a longer trial");
+        assert_eq!(
+            next(&known(20, &[], &[4], &[2]), two),
+            [1],
+            "the widest gap is split first, and the earlier one of equal gaps"
+        );
         assert_eq!(next(&known(20, &[2], &[4], &[]), two), [3]);
-        assert_eq!(next(&known(20, &[], &[1], &[]), two), [0; 0], "its verdict is made elsewhere");
+        assert_eq!(
+            next(&known(20, &[], &[1], &[]), two),
+            [0; 0],
+            "a trial was started although the failing landing is known"
+        );
         let longer = Known { landable: 0, ..known(20, &[8], &[4], &[]) };
-        assert_eq!(next(&longer, two), [2, 3], "Q1: a longer one that passed proves nothing");
+        assert_eq!(next(&longer, two), [2, 3], "Q1: a longer prefix that passed ends the search");
     }
 
-    /// A search always has a trial to run until its verdict, never repeats a trial that is under
-    /// way, and stays within bounds.
+    /// A search has a trial to run until the failing landing is found, never starts a trial that is
+    /// already running, and stays between the known prefixes.
     #[test]
-    fn a_search_ends() {
+    fn a_search_always_has_a_next_trial_until_it_ends() {
         for (red, green, slots) in
             (1..=16).flat_map(|red| (0..red).flat_map(move |green| (1..=4).map(move |it| (red, green, it))))
         {
@@ -261,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_batch_follows_the_failures() {
+    fn the_batch_size_shrinks_with_the_failures() {
         let cases = [
             (0, 0, 8),
             (0, 32, 16),

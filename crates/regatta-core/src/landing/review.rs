@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_read_strictly() {
+    fn only_a_clear_approval_or_rejection_is_read_as_a_review() {
         for yes in ["approve", " Approved.", "APPROVE: good work", "approve\nbecause"] {
             assert_eq!(read(yes), Ok(None), "{yes}");
         }

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_has_one_spelling() {
+    fn each_path_has_one_canonical_spelling() {
         for (path, spelling) in [
             ("%61.txt", Some("a.txt")),
             ("%2561.txt", Some("%2561.txt")),
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_no_pattern_gives_are_not_unescaped() {
+    fn paths_that_no_pattern_escapes_to_are_not_unescaped() {
         for path in ["%2A", "a%3F", "%2F", "%FF", "100%"] {
             assert_eq!(unescape(path), None, "{path:?}");
         }
     }
 
     proptest! {
-        /// D9: an escaped path is canonical, and gives the path back.
+        /// D9: an escaped path is canonical, and unescaping gives the path back.
         #[test]
         fn d9_escaping_is_undone_by_unescaping(pattern in any::<String>()) {
             let escaped = escape(&pattern);

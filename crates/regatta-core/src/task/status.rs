@@ -147,9 +147,9 @@ pub fn next_status(task: TaskId, from: Status, to: Status) -> Result<Status, Ref
 mod tests {
     use super::*;
 
-    /// J7: nothing leads out of a terminal status.
+    /// J7: no transition leaves a terminal status.
     #[test]
-    fn j7_terminal_is_final() {
+    fn j7_no_transition_leaves_a_terminal_status() {
         for from in Status::ALL.into_iter().filter(|it| it.is_terminal()) {
             for to in Status::ALL {
                 assert_eq!(next_status(TaskId(1), from, to), Err(Refusal::Finished { task: TaskId(1), status: from }));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_running_work_is_validated_and_only_submitted_work_lands() {
+    fn only_running_work_is_validated_and_only_checked_work_is_completed() {
         for from in Status::ALL {
             let may = |to| next_status(TaskId(1), from, to).is_ok();
             assert_eq!(may(Status::Validating), from == Status::InProgress, "{from}");

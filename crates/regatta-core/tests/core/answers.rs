@@ -1,5 +1,5 @@
-//! Answers: the first one counts and the second is told whose it was, one reaches as far as was meant and no further,
-//! and not everybody may give one.
+//! Answers to requests for permission and to questions: only the first answer counts, an answer
+//! covers only similar requests, and only some actors may answer.
 
 use regatta_core::approval::Reach;
 use regatta_core::command::{Command, Outcome};
@@ -28,7 +28,7 @@ fn question() -> Want {
     Want::Question { text: "Which?".into(), choices: vec![], schema: None }
 }
 
-/// Ada and Bob at work, each of whom asks these.
+/// Returns a world in which ada and bob are working and have asked for these things.
 fn asking(ada: &[Want], bob: &[Want]) -> (World, Grant) {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
     world.add_task("one", &["a.rs"]);
@@ -51,20 +51,20 @@ fn no() -> Answer {
     Answer::Deny { words: None }
 }
 
-/// Who was answered, and how.
+/// Returns the requests that were answered, with their answers.
 fn answered(world: &World) -> Vec<(u64, Answer)> {
     let all = world.board.approvals.values();
     all.filter_map(|it| Some((it.id.0, it.decision.as_ref()?.answer.clone()))).collect()
 }
 
 #[test]
-fn the_first_answer_counts_and_the_second_is_told_whose_it_was() {
+fn a_second_answer_is_refused_and_names_the_first_answerer() {
     let (mut world, grant) = asking(&[permission("npm install zod"), question()], &[]);
     world.ask("ann", decide(Q1, Answer::Allow, Reach::Once));
     let late = world.refused("regatta", decide(Q1, no(), Reach::Once));
     assert_eq!(late, Refusal::AlreadyAnswered { approval: Q1, by: "ann".into() });
-    assert_eq!(answered(&world), [(1, Answer::Allow)], "it is as it was");
-    // What was taken back is answered by nobody.
+    assert_eq!(answered(&world), [(1, Answer::Allow)], "the first answer is unchanged");
+    // A request that the agent withdrew cannot be answered.
     says(&mut world, &grant, 3, Said::Withdrew { ask: "2".into() });
     let text = Answer::Text { text: "this".into() };
     let late = world.refused("ann", decide(Q2, text, Reach::Once));
@@ -73,24 +73,29 @@ fn the_first_answer_counts_and_the_second_is_told_whose_it_was() {
 }
 
 #[test]
-fn an_answer_for_the_task_reaches_what_is_alike_in_it_and_nothing_else() {
+fn an_answer_for_the_task_covers_only_similar_requests_of_that_task() {
     let lines = ["npm install zod", "npm install left-pad", "cargo test all"].map(permission);
     let (mut world, _) = asking(&lines, &lines[..1]);
     world.ask("ann", decide(Q2, no(), Reach::Once));
-    assert_eq!(answered(&world), [(2, no())], "once is once");
+    assert_eq!(answered(&world), [(2, no())], "an answer for once covers one request");
     world.ask("ann", decide(Q1, Answer::Allow, Reach::Task));
-    assert_eq!(answered(&world), [(1, Answer::Allow), (2, no())], "neither another's, nor what was answered before");
+    assert_eq!(
+        answered(&world),
+        [(1, Answer::Allow), (2, no())],
+        "the answer covered another task's request or an answered one"
+    );
     let (mut world, _) = asking(&lines, &lines[..1]);
     world.ask("ann", decide(Q1, Answer::Allow, Reach::Task));
-    assert_eq!(answered(&world), [(1, Answer::Allow), (2, Answer::Allow)], "another command is not alike");
+    assert_eq!(answered(&world), [(1, Answer::Allow), (2, Answer::Allow)], "a different command is not similar");
     let scopes = |world: &World| world.board.rules.values().map(|it| it.scope.clone()).collect::<Vec<_>>();
     assert_eq!(scopes(&world), [Scope::Task(world.grants[0].task)]);
     world.ask("ann", decide(ApprovalId(4), no(), Reach::Always));
-    assert_eq!(scopes(&world)[1], Scope::Agent(agent("bob")), "always is for whoever asked");
+    assert_eq!(scopes(&world)[1], Scope::Agent(agent("bob")), "an answer for always covers the agent that asked");
     assert_eq!(answered(&world).len(), 3);
 }
 
-/// The command's outcome lists what the command answered, also where a rule of its own first answer did.
+/// The outcome lists every request that the command answered, also those that its own new rule
+/// answered first.
 #[test]
 fn an_answer_to_several_requests_is_one_commit_and_counts_them_all() {
     let lines = ["npm install zod", "npm install left-pad", "cargo test all"].map(permission);
@@ -104,29 +109,31 @@ fn an_answer_to_several_requests_is_one_commit_and_counts_them_all() {
         Outcome::Decided(ids) => ids.iter().map(|id| id.0).collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
-    // Q1's rule answers Q2 (the same agent); Q4 is another agent's and gets a rule of its own.
+    // Q1's rule answers Q2 (the same agent). Q4 is another agent's request and gets a rule of its
+    // own.
     let (mut world, _) = asking(&lines, &lines[..1]);
     assert_eq!(ids(world.ask("ann", all(&[2, 4], Reach::Always))), [1, 2, 4]);
     assert_eq!(answered(&world).len(), 3);
     assert_eq!(world.board.rules.len(), 2);
-    // A request that somebody answered before, or that does not exist, is skipped and not counted.
+    // A request that was answered before, or that does not exist, is skipped and not counted.
     let (mut world, _) = asking(&lines, &lines[..1]);
     world.ask("ann", decide(ApprovalId(4), no(), Reach::Once));
     assert_eq!(ids(world.ask("ann", all(&[4, 2, 77, 2], Reach::Once))), [1, 2]);
     assert_eq!(answered(&world), [(1, Answer::Allow), (2, Answer::Allow), (4, no())]);
-    // One that cannot be answered so refuses the whole call: nothing is half answered.
+    // If one of the requests cannot be answered in this way, the whole command is refused.
     let (mut world, _) = asking(&[lines[0].clone(), question()], &[]);
     world.refused("ann", all(&[2], Reach::Always));
     assert_eq!((answered(&world), world.board.rules.len()), (vec![], 0));
 }
 
 #[test]
-fn not_everybody_may_say_everything() {
+fn answers_of_the_wrong_kind_or_from_the_asking_agent_are_refused() {
     let (mut world, _) = asking(&[permission("npm install zod"), question()], &[]);
     let text = || Answer::Text { text: "this".into() };
     world.refused("ann", decide(Q1, text(), Reach::Once));
     world.refused("ann", decide(Q2, Answer::Allow, Reach::Once));
-    // Neither whoever asked nor its own helpers; its lead may, and a permission is a person's.
+    // The agent that asked and its helpers may not answer. Another agent may answer a question, but
+    // only a person answers a request for permission.
     for own in ["ada", "ada/helper"] {
         world.refused(own, decide(Q2, text(), Reach::Once));
     }
@@ -136,7 +143,8 @@ fn not_everybody_may_say_everything() {
     assert_eq!(answered(&world), [(2, text())]);
 }
 
-/// S13: a request whose object is not named is denied by default, and the agent is told why.
+/// S13: a request that does not name its object is denied by default, and the agent gets the
+/// reason.
 #[test]
 fn s13_a_request_that_does_not_show_its_object_is_denied_with_the_reason() {
     let tool = |kind, title: &str| Tool { kind, title: title.into(), ..Tool::default() };
@@ -171,14 +179,14 @@ fn s13_a_request_that_does_not_show_its_object_is_denied_with_the_reason() {
         } else {
             assert!(approval.is_open(), "{approval:?}");
             assert!(
-                approval.subject().contains(&tool.object().expect("it is shown").replace("{}", "")),
+                approval.subject().contains(&tool.object().expect("the request shows its object").replace("{}", "")),
                 "{approval:?}"
             );
         }
     }
 }
 
-/// A rule that a person wrote decides also on a request without an object.
+/// A person's rule decides also on a request that does not name its object.
 #[test]
 fn a_rule_for_a_kind_of_tool_needs_no_object() {
     let mut world = World::with(&[("ada", 1)]);
@@ -192,7 +200,7 @@ fn a_rule_for_a_kind_of_tool_needs_no_object() {
     assert_eq!(answered(&world), [(1, Answer::Allow)]);
 }
 
-/// Who allows a fetch for a task allows its host, and no other host.
+/// An answer that allows a fetch for a task allows its host, and no other host.
 #[test]
 fn a_fetch_is_allowed_for_a_task_by_its_host() {
     let fetch = |url: &str| {

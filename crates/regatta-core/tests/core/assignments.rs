@@ -1,4 +1,5 @@
-//! An assignment to an agent whose program Regatta runs is a start of its own (ADR 5).
+//! An assignment to an agent whose program Regatta runs starts that program, without a mission (ADR
+//! 5).
 
 use regatta_core::agent::{Register, Runtime};
 use regatta_core::command::{Command, Outcome};
@@ -10,7 +11,7 @@ use regatta_core::task::{How, Status};
 
 use crate::world::{World, agent, polled, polls, registers, shop, work};
 
-/// A mission of one agent for one task that is there already.
+/// Returns a mission of one agent that adopts one existing task.
 fn adopts(who: &str, task: TaskId) -> Command {
     let mission = mission::Start {
         project: shop(),
@@ -27,9 +28,10 @@ fn adopts(who: &str, task: TaskId) -> Command {
     Command::StartMission { mission, tasks: vec![], adopt: vec![task] }
 }
 
-/// An assignment is a start of its own for an agent whose program Regatta runs, and for nobody else (ADR 5).
+/// An assignment starts the agent's program if Regatta runs that program (ADR 5). Other agents
+/// poll.
 #[test]
-fn an_assignment_starts_a_program_that_regatta_runs() {
+fn an_assignment_starts_the_program_of_an_agent_that_regatta_runs() {
     let mut world = World::with(&[("ada", 9)]);
     world.ask("ann", Command::RegisterAgent(Register { runtime: Runtime::Scripted, ..registers("bot", 9) }));
     let starts = |world: &World, id| schedule::starts_by_assignment(&world.board, world.task(id));
@@ -47,29 +49,30 @@ fn an_assignment_starts_a_program_that_regatta_runs() {
     let said = schedule::wait_reasons(&world.board, world.task(pooled), world.now);
     assert!(said.iter().all(|it| !it.text.contains("task poll")), "{said:?}");
 
-    // The work of a mission starts with its mission.
+    // A task of a mission is started by its mission.
     world.ask("ann", adopts("bot", pooled));
     assert!(!starts(&world, pooled));
 }
 
-/// Nobody polls by accident in the name of an agent that Regatta runs: the board would say that it works.
+/// A poll in the name of an agent that Regatta runs is refused, because the board would show work
+/// that nobody does.
 #[test]
-fn a_poll_for_an_agent_that_regatta_runs_says_so() {
+fn a_poll_for_an_agent_that_regatta_runs_is_refused() {
     let mut world = World::with(&[]);
     world.ask("ann", Command::RegisterAgent(Register { runtime: Runtime::Scripted, ..registers("bot", 1) }));
     let task = world.add_for(work("given", &["a.rs"]), Some("bot"), How::Queue);
     let refusal = world.refused("bot", Command::Poll(polls("bot")));
     assert_eq!(refusal, Refusal::RunByRegatta { agent: agent("bot") });
     assert!(refusal.hint().contains("--by-hand"), "{}", refusal.hint());
-    assert!(schedule::would_grant(&world.board, &polls("bot"), world.now), "who waits is told at once");
+    assert!(schedule::would_grant(&world.board, &polls("bot"), world.now), "a waiting poll is answered at once");
     assert_eq!(world.status(task), Status::Pending);
     let by_hand = Command::Poll(Poll { by_hand: true, ..polls("bot") });
     assert_eq!(polled(world.ask("bot", by_hand)).unwrap().task, task);
 }
 
-/// A task that is tried again is given to whoever was given it, unless that came from a mission that has ended.
+/// A retried task keeps its assignee, unless the assignment came from a mission that has ended.
 #[test]
-fn a_retry_keeps_what_a_person_assigned() {
+fn a_retry_keeps_the_assignee_that_a_person_chose() {
     let mut world = World::with(&[("ada", 9)]);
     let task = world.add_for(work("given", &["a.rs"]), Some("ada"), How::Queue);
     world.cancel(task);

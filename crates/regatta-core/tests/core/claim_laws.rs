@@ -1,5 +1,5 @@
-//! Who excludes whom, written a second time: files, ports and trunks exclude everybody; a task, a workspace and an
-//! agent's name exclude every other party.
+//! The rules of exclusion, written a second time: files, ports and trunks exclude everybody. A
+//! task, a workspace and an agent's name exclude every other party.
 
 use regatta_core::board::Board;
 use regatta_core::claim::{Claim, Mode, Owner, Wait};
@@ -14,7 +14,7 @@ pub(super) struct Side {
     uris: Vec<Uri>,
     mode: Mode,
     agent: Option<AgentName>,
-    /// Whether running work holds it by itself, rather than somebody by hand.
+    /// Whether running work holds the URIs implicitly, rather than through a claim.
     is_work: bool,
 }
 
@@ -41,7 +41,8 @@ impl Side {
     }
 }
 
-/// What work holds by running: its task, its workspace if it has one, and its agent's name while it is an attempt.
+/// Returns the URIs that running work holds implicitly: its task, its workspace if it has one, and
+/// its agent's name while it is an attempt.
 fn work(board: &Board) -> Vec<(Owner, Side)> {
     let mut all = Vec::new();
     for attempt in board.attempts.values() {
@@ -68,7 +69,7 @@ fn agent_of(board: &Board, owner: &Owner) -> Option<AgentName> {
     }
 }
 
-/// Whether both sides cannot be held at once.
+/// Returns whether the two sides cannot be held at the same time.
 pub(super) fn conflict(a: &Side, b: &Side) -> bool {
     let excludes = |x: &Uri| a.uris.iter().any(|y| y.overlaps(x)) && !is_one_party(x, a, b);
     (a.mode == Mode::Exclusive || b.mode == Mode::Exclusive) && b.uris.iter().any(excludes)
@@ -89,7 +90,8 @@ fn is_one_party(uri: &Uri, a: &Side, b: &Side) -> bool {
     }
 }
 
-/// L1: no two claims overlap unless both are shared, and no claim overlaps what another party's work holds by running.
+/// L1: no two claims overlap unless both are shared, and no claim overlaps the implicit URIs of
+/// another party's work.
 pub(super) fn check_exclusion(board: &Board) {
     let work = work(board);
     for (id, a) in &board.claims {
@@ -103,7 +105,8 @@ pub(super) fn check_exclusion(board: &Board) {
     }
 }
 
-/// Who is in the way of a side: holders, waiters before `line`, and work; whether work may start, its own state says.
+/// Returns the owners that block a side: holders, waits before `line`, and running work. Running
+/// work does not block work; the task's own state decides that.
 pub(super) fn blockers(board: &Board, side: &Side, line: Option<&Wait>) -> Vec<Owner> {
     let held = board.claims.values().filter(|claim| conflict(side, &Side::of_claim(board, claim)));
     let waiting = board.waits.values().filter(|wait| line.is_none_or(|mine| wait.id < mine.id));
@@ -113,7 +116,7 @@ pub(super) fn blockers(board: &Board, side: &Side, line: Option<&Wait>) -> Vec<O
     held.map(|claim| claim.owner.clone()).chain(waiting.map(|wait| wait.owner.clone())).chain(work).collect()
 }
 
-/// Whether nobody's claims keep an agent from starting a task.
+/// Returns whether no claim keeps an agent from starting a task.
 pub(super) fn can_start(board: &Board, task: &Task, agent: &AgentName) -> bool {
     let files = Side { is_work: true, ..Side::unknown(&needs(board, task), mode_of(board, task)) };
     let names = ["task", "workspace"].map(|scheme| format!("{scheme}://{}/{}", task.project, task.id));

@@ -1,4 +1,4 @@
-//! Claims: who may hold what, for how long, and who is next.
+//! Claims: conflicts, tokens, expiry, and the order of waits.
 
 use regatta_core::attempt::Exited;
 use regatta_core::claim::{Acquire, LONGEST_TRUNK_HOLD_MS, LONGEST_TTL_MS, LONGEST_WAIT_MS, MOST_URIS, Mode, Owner};
@@ -21,8 +21,7 @@ fn releases(held: Held) -> Command {
     Command::Release { claim: held.claim, token: held.token }
 }
 
-/// L1: two claims that overlap live together only if both are shared.
-/// An attempt without files holds no claim: one that names nothing would be in nobody's way and on every list.
+/// An attempt without files holds no claim. A claim on nothing would only clutter every list.
 #[test]
 fn an_attempt_without_files_holds_no_claim() {
     let mut world = World::with(&[("ada", 2)]);
@@ -41,7 +40,7 @@ fn l1_only_shared_claims_overlap() {
     let check = |first: (&str, Mode), second: (&str, Mode), granted: bool| {
         let mut world = World::empty();
         world.hold_with("ada", Acquire { mode: first.1, ..asks("ada", &[first.0]) });
-        // Another owner and the same owner are treated alike.
+        // Claims of the same owner conflict as well.
         for name in ["bob", "ada"] {
             let ask = Acquire { mode: second.1, ..asks(name, &[second.0]) };
             let mut world = world.clone();
@@ -65,15 +64,15 @@ fn l1_only_shared_claims_overlap() {
     }
 }
 
-/// Acceptance scenario 8: names that only look alike are different things, and one of fifty wins.
+/// L1: names that only look alike are different URIs, and one of fifty racing claims is granted.
 #[test]
-fn l1_fifty_stakes_have_one_winner() {
+fn l1_one_of_fifty_racing_claims_is_granted() {
     let mut world = World::empty();
     world.hold("lead-1", &["bead://shop/bd-1"]);
     world.hold("lead-2", &["bead://shop/bd-12"]);
     let refusal = world.refused("lead-3", Command::Acquire(asks("lead-3", &["bead://shop/*"])));
     let Refusal::ClaimHeld { holders } = refusal else { panic!("{refusal:?}") };
-    assert_eq!(holders.len(), 2, "both are in the way");
+    assert_eq!(holders.len(), 2, "both conflicting claims are named");
     world.hold("a", &["agent://a"]);
     world.hold("w", &["agent://a/w"]);
     let winners = (0..50)
@@ -85,7 +84,7 @@ fn l1_fifty_stakes_have_one_winner() {
     assert_eq!(winners, 1);
 }
 
-/// L2: tokens only rise, whoever asks, and a restart does not begin again.
+/// L2: tokens only rise, for every owner, also across restarts.
 #[test]
 fn l2_tokens_rise_across_restarts() {
     let mut world = World::empty();
@@ -103,9 +102,9 @@ fn l2_tokens_rise_across_restarts() {
     }
 }
 
-/// L5: a lease ends at exactly its TTL after the last renewal, and not a millisecond before.
+/// L5: a lease ends exactly its TTL after the last renewal, and not a millisecond earlier.
 #[test]
-fn l5_never_expired_early() {
+fn l5_a_lease_ends_exactly_at_its_ttl() {
     let mut world = World::empty();
     let held = world.hold("ada", &["port://1"]);
     world.advance(20 * SECOND);
@@ -117,7 +116,8 @@ fn l5_never_expired_early() {
     assert!(!world.board.claims.contains_key(&held.claim));
 }
 
-/// L5: expiry is an event: until it is written, the holder holds, however late the tick.
+/// L5: a lease ends when its expiry is committed. Until then the holder can renew it, however late
+/// the tick is.
 #[test]
 fn l5_a_late_tick_lets_the_holder_renew() {
     let mut world = World::empty();
@@ -129,9 +129,9 @@ fn l5_a_late_tick_lets_the_holder_renew() {
     assert!(world.board.claims.contains_key(&held.claim));
 }
 
-/// L12: nobody gains or loses a lease because somebody set the date.
+/// L12: a change of the machine's date neither ends nor extends a lease.
 #[test]
-fn l12_the_date_may_jump() {
+fn l12_a_jump_of_the_date_neither_ends_nor_extends_a_lease() {
     for jump in [YEAR, -YEAR] {
         let mut world = World::with(&[("ada", 1)]);
         world.add_task("words", &["src/**"]);
@@ -149,9 +149,9 @@ fn l12_the_date_may_jump() {
     }
 }
 
-/// L6, L8: who does not hold a claim, or no longer does, changes nothing about it.
+/// L6, L8: a caller without the current token cannot renew or release the claim.
 #[test]
-fn l6_l8_only_the_live_token_acts() {
+fn l6_l8_only_the_current_token_renews_or_releases() {
     let mut world = World::empty();
     let old = world.hold("ada", &["port://1"]);
     world.advance(30 * SECOND);
@@ -172,12 +172,12 @@ fn l6_l8_only_the_live_token_acts() {
     }
     world.ask("bob", renews(new));
     world.ask("bob", releases(new));
-    assert_eq!(world.refused("bob", releases(new)).code(), "claim_ended", "released is released");
+    assert_eq!(world.refused("bob", releases(new)).code(), "claim_ended", "the released claim was released again");
 }
 
-/// L7: a set is granted whole or not at all, also from the line.
+/// L7: a claim on several URIs is granted whole or not at all, also when it had to wait.
 #[test]
-fn l7_sets_are_atomic() {
+fn l7_a_claim_on_several_uris_is_granted_whole() {
     let mut world = World::empty();
     let held = world.hold("ada", &["port://1"]);
     let refusal = world.refused("bob", Command::Acquire(asks("bob", &["port://2", "port://1", "port://3"])));
@@ -190,29 +190,35 @@ fn l7_sets_are_atomic() {
     assert_eq!(world.board.claims[&granted.claim].uris, [uri("port://2"), uri("port://1")]);
 }
 
-/// L9: one line, in order of arrival, and a newcomer stands behind whoever it overlaps.
+/// L9: waits are served in order of arrival, and a new request queues behind every earlier wait
+/// that it overlaps.
 #[test]
-fn l9_nobody_overtakes() {
+fn l9_a_new_claim_does_not_overtake_an_overlapping_wait() {
     let mut world = World::empty();
     let held = world.hold("ada", &["file://shop/src/x.rs"]);
-    // The classic starvation: somebody wants all of src while a stream of others wants one file after another.
+    // This is how starvation would happen: bob wants all of src while others want one file after
+    // another.
     let all = world.wait_for("bob", &["file://shop/src/**"], MINUTE);
     let refusal = world.refused("eve", Command::Acquire(asks("eve", &["file://shop/src/y.rs"])));
     let Refusal::ClaimHeld { holders } = refusal else { panic!("{refusal:?}") };
-    assert_eq!((holders[0].claim, &holders[0].owner), (None, &Owner::Agent(agent("bob"))), "it names the waiter");
+    assert_eq!(
+        (holders[0].claim, &holders[0].owner),
+        (None, &Owner::Agent(agent("bob"))),
+        "the refusal names the waiting owner"
+    );
     let file = world.wait_for("eve", &["file://shop/src/y.rs"], MINUTE);
-    // What overlaps nobody in line is free.
+    // A claim that overlaps no wait is granted.
     world.hold("zoe", &["file://shop/docs/y.md"]);
     world.release("ada", held);
-    let bob = world.granted_from(all).expect("the first in line is served in the same commit");
+    let bob = world.granted_from(all).expect("the first wait is granted in the commit of the release");
     assert_eq!(world.granted_from(file), None);
     world.release("bob", bob);
     assert!(world.granted_from(file).is_some());
 }
 
-/// L9: manifests of tasks do not overtake a waiter either.
+/// L9: the start of a task does not overtake a wait for its files.
 #[test]
-fn l9_a_start_does_not_overtake_a_waiter() {
+fn l9_a_start_does_not_overtake_an_earlier_wait() {
     let mut world = World::with(&[("ada", 2)]);
     let held = world.hold("eve", &["file://shop/src/x.rs"]);
     let wait = world.wait_for("bob", &["file://shop/src/**"], MINUTE);
@@ -225,9 +231,9 @@ fn l9_a_start_does_not_overtake_a_waiter() {
     world.take("ada");
 }
 
-/// L9: shared waiters pass together, an exclusive one between them is not passed.
+/// L9: shared waits are granted together, but not past an exclusive wait between them.
 #[test]
-fn l9_shared_waiters_keep_their_place() {
+fn l9_shared_waits_do_not_overtake_an_exclusive_wait() {
     let mut world = World::empty();
     let held = world.hold("ada", &["port://1"]);
     let shared = |name| Acquire { mode: Mode::Shared, wait_ms: MINUTE, ..asks(name, &["port://1"]) };
@@ -245,9 +251,9 @@ fn l9_shared_waiters_keep_their_place() {
     assert_eq!(world.board.waits.len(), 1);
 }
 
-/// L10: a wait that would close a circle is refused, however long the circle.
+/// L10: a wait that would close a cycle is refused, however long the cycle is.
 #[test]
-fn l10_deadlock_is_refused_at_the_door() {
+fn l10_a_wait_that_would_deadlock_is_refused() {
     for size in 1..=4 {
         let mut world = World::empty();
         let names: Vec<String> = (0..size).map(|it| format!("agent-{it}")).collect();
@@ -262,25 +268,25 @@ fn l10_deadlock_is_refused_at_the_door() {
         let ask = Acquire { wait_ms: MINUTE, ..asks(last, &[&ports[0]]) };
         let refusal = world.refused(last, Command::Acquire(ask));
         let Refusal::Deadlock { cycle } = refusal else { panic!("{size}: {refusal:?}") };
-        assert_eq!(cycle.len(), size, "all of the circle are named");
-        // Without waiting it is an ordinary refusal, and somebody outside the circle may wait.
+        assert_eq!(cycle.len(), size, "the refusal names the whole cycle");
+        // Without a wait it is an ordinary refusal, and an agent outside the cycle may wait.
         assert_eq!(world.refused(last, Command::Acquire(asks(last, &[&ports[0]]))).code(), "claim_held");
         world.wait_for("outsider", &[&ports[0]], MINUTE);
     }
 }
 
-/// L10: a circle through a place in the line counts too.
+/// L10: a cycle through a queued wait counts, too.
 #[test]
-fn l10_waiters_block_like_holders() {
+fn l10_a_cycle_through_a_wait_is_a_deadlock() {
     let mut world = World::empty();
     world.hold("ada", &["port://1"]);
     world.wait_for("bob", &["port://1", "port://2"], MINUTE);
-    // Bob waits for ada; ada would wait behind bob for port 2.
+    // Bob waits for ada, and ada would wait behind bob for port 2.
     let ask = Acquire { wait_ms: MINUTE, ..asks("ada", &["port://2"]) };
     assert_eq!(world.refused("ada", Command::Acquire(ask)).code(), "deadlock");
 }
 
-/// L10: every wait ends: by a grant, by its time, or because the caller went away.
+/// L10: every wait ends by a grant, a timeout or a cancellation.
 #[test]
 fn l10_every_wait_ends() {
     let mut world = World::empty();
@@ -294,14 +300,14 @@ fn l10_every_wait_ends() {
     assert!(!world.board.waits.contains_key(&short));
     world.ask("regatta", Command::CancelWait { wait: gone });
     world.ask("regatta", Command::CancelWait { wait: gone });
-    assert_eq!(world.count("claim.wait_ended"), 2, "hanging up twice is hanging up once");
+    assert_eq!(world.count("claim.wait_ended"), 2, "the second cancellation ended another wait");
     world.release("ada", held);
     assert!(world.granted_from(long).is_some());
 }
 
-/// L9, L10: who stood behind a wait that ended moves up.
+/// L9, L10: when a wait ends, the wait behind it is granted.
 #[test]
-fn l10_a_wait_that_ends_lets_the_next_go() {
+fn l10_the_end_of_a_wait_grants_the_next_wait() {
     let mut world = World::empty();
     world.hold("ada", &["port://1"]);
     let both = world.wait_for("bob", &["port://1", "port://2"], 10 * SECOND);
@@ -311,9 +317,9 @@ fn l10_a_wait_that_ends_lets_the_next_go() {
     assert!(world.granted_from(one).is_some());
 }
 
-/// A trunk held by hand is free after ten minutes, whatever is renewed and however it is spelled.
+/// A trunk claim ends after ten minutes, whatever its renewals and however its URI is spelled.
 #[test]
-fn a_trunk_is_not_held_by_hand_for_ever() {
+fn a_trunk_claim_ends_after_ten_minutes() {
     for spelling in ["workspace://shop/default", "workspace://shop/*", "workspace://shop/defaul?", "workspace://**"] {
         let mut world = World::empty();
         let held = world.hold("ada", &[spelling, "port://1"]);
@@ -324,12 +330,12 @@ fn a_trunk_is_not_held_by_hand_for_ever() {
             world.ask("ada", renews(other));
         }
         assert!(!world.board.claims.contains_key(&held.claim), "{spelling} is still held");
-        assert!(world.board.claims.contains_key(&other.claim), "only the trunk has a longest hold");
+        assert!(world.board.claims.contains_key(&other.claim), "only a trunk claim has a maximum duration");
         assert_eq!(LONGEST_TRUNK_HOLD_MS, 10 * MINUTE);
     }
 }
 
-/// The ten minutes count from the grant, also for who waited, and a restart does not lengthen them.
+/// The ten minutes count from the grant, also after a wait, and a restart does not extend them.
 #[test]
 fn a_trunk_hold_is_not_lengthened_by_restarts() {
     let mut world = World::empty();
@@ -347,9 +353,9 @@ fn a_trunk_hold_is_not_lengthened_by_restarts() {
     assert!(!world.board.claims.contains_key(&second.claim));
 }
 
-/// L11: an attempt's end frees everything it held and wanted, in the commit that ends it.
+/// L11: the end of an attempt releases all its claims and waits in the same commit.
 #[test]
-fn l11_an_end_releases_everything() {
+fn l11_the_end_of_an_attempt_releases_its_claims_and_waits() {
     type End = fn(&mut World, &regatta_core::schedule::Grant);
     let ends: [(&str, bool, End); 7] = [
         ("gave up", false, |world, it| world.give_up(it)),
@@ -382,9 +388,9 @@ fn l11_an_end_releases_everything() {
     }
 }
 
-/// L11: who has ended, or never was, is given nothing.
+/// L11: an attempt that has ended or never existed gets no claim.
 #[test]
-fn l11_the_dead_acquire_nothing() {
+fn l11_an_ended_attempt_acquires_nothing() {
     let mut world = World::with(&[("ada", 1)]);
     world.add_task("words", &["src/**"]);
     let grant = world.take("ada");
@@ -394,7 +400,7 @@ fn l11_the_dead_acquire_nothing() {
     }
 }
 
-/// The files pass from the attempt to its landing without a moment in which they are free.
+/// L1: the files pass from the attempt to its landing in one commit and are never free in between.
 #[test]
 fn l1_files_pass_to_the_landing_without_a_gap() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
@@ -406,13 +412,13 @@ fn l1_files_pass_to_the_landing_without_a_gap() {
     assert_eq!(world.owner_of("file://shop/src/x.rs"), Some(Owner::Landing(landing)));
     assert_eq!((world.granted_from(wait), world.poll("bob")), (None, None));
     world.land(landing);
-    assert!(world.granted_from(wait).is_some(), "it ends with the landing, and the line goes on");
+    assert!(world.granted_from(wait).is_some(), "the claim did not end with the landing");
     assert_eq!(world.count("claim.transferred"), 1);
 }
 
-/// What an attempt or a landing holds by being alive cannot be talked away from it.
+/// L8: the file claims of a live attempt or landing cannot be released by hand.
 #[test]
-fn l8_files_under_work_are_not_released_by_hand() {
+fn l8_file_claims_of_running_work_cannot_be_released_by_hand() {
     let mut world = World::with(&[("ada", 1)]);
     world.add_task("words", &["src/**"]);
     world.take("ada");
@@ -420,9 +426,9 @@ fn l8_files_under_work_are_not_released_by_hand() {
     assert_eq!(world.refused("ada", releases(claim)).code(), "in_use");
 }
 
-/// What nobody can mean is refused before anything else is looked at.
+/// Requests outside the limits are refused.
 #[test]
-fn limits_of_a_claim() {
+fn a_claim_outside_the_limits_is_refused() {
     let mut world = World::empty();
     let fine = asks("ada", &["port://1"]);
     for wrong in [
@@ -439,7 +445,7 @@ fn limits_of_a_claim() {
     world.hold_with("ada", longest);
 }
 
-/// A supervised attempt that is being stopped keeps its files until its process tree is gone.
+/// L11: a supervised attempt that is being stopped keeps its files until its processes have ended.
 #[test]
 fn l11_a_stopping_attempt_keeps_its_claims() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);

@@ -1,4 +1,4 @@
-//! What becomes of a message in a thread: reviews, attachments, long answers, and the notice that it waits.
+//! Messages in a thread: reviews, attachments, long answers, and the notice that a message waits.
 
 use regatta_core::conversation::review::PullRequest;
 use regatta_core::conversation::{Conversation, Hear, Heard, Post, TurnState, What};
@@ -14,7 +14,7 @@ fn notes(it: &Conversation) -> String {
     it.posts.iter().filter_map(note).collect::<Vec<_>>().join("\n")
 }
 
-/// A person's pull request is handed to the reviewer, fenced, and what a reviewer changes is not work.
+/// The reviewer gets a person's pull request as text. A reviewer's changes are not work.
 #[test]
 fn a_pull_request_of_a_person_is_handed_to_its_reviewer() {
     let mut world = world();
@@ -32,7 +32,8 @@ fn a_pull_request_of_a_person_is_handed_to_its_reviewer() {
     assert_eq!(world.reloaded(), world.board);
 }
 
-/// Without anything to look at, nobody is set to work, and the thread is told why.
+/// A review without a pull request or work to look at starts no turn, and the thread gets the
+/// reason.
 #[test]
 fn a_review_of_nothing_is_refused_in_the_thread() {
     for (text, words) in [("review PR #999", "#999"), ("review it", "nothing here to review")] {
@@ -46,7 +47,8 @@ fn a_review_of_nothing_is_refused_in_the_thread() {
     }
 }
 
-/// Nobody can open attachments: the agent and the person are told which ones.
+/// Regatta does not read attachments. Their names are given to the agent, and the thread says that
+/// they are not read.
 #[test]
 fn attachments_are_named_to_the_agent_and_to_the_person() {
     let mut world = world();
@@ -61,9 +63,10 @@ fn attachments_are_named_to_the_agent_and_to_the_person() {
     assert!(notes(it(&world, 1)).contains("Say in words"), "{}", notes(it(&world, 1)));
 }
 
-/// The notice that a message waits changes when the message has its turn, and when it is dropped.
+/// The notice that a message waits is updated when the message gets its turn and when it is
+/// dropped.
 #[test]
-fn the_notice_that_a_message_waits_does_not_stay() {
+fn the_notice_that_a_message_waits_is_updated_when_the_wait_ends() {
     let mut world = world();
     says(&mut world, hear("claude", "1", "fix the login bug"));
     let first = begin(&mut world, TaskId(1));
@@ -81,9 +84,9 @@ fn the_notice_that_a_message_waits_does_not_stay() {
     assert_eq!(stages(it(&world, 1)), [2, 2]);
 }
 
-/// A long answer is kept whole; one that is longer than any thread takes says that it is cut.
+/// An answer is kept whole up to the limit of a thread. A longer answer says that it was cut.
 #[test]
-fn a_long_answer_is_kept_from_its_beginning() {
+fn a_long_answer_keeps_its_beginning_and_says_when_it_is_cut() {
     let mut world = world();
     for (n, length) in [(1, 9_000), (2, 40_000), (3, 90_000)] {
         says(&mut world, hear("claude", &n.to_string(), "explain"));

@@ -1,5 +1,5 @@
-//! The twenty-seven dangerous places of mixed teams, each where it lives here and under its number. `docs/teams.md` says
-//! which fault was planted to see each test fail.
+//! The 27 known dangers of mixed teams, one test each, under the number that `docs/teams.md` gives
+//! them. That page also says which fault was planted to see each test fail.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use regatta_core::team::{Ask, Backup, Create, Edit, Environment, Member, Team};
 use crate::teams::*;
 use crate::world::{HOUR, World, agent};
 
-/// The record as the time before lanes would have left it.
+/// Returns the record as a version without lanes would have written it.
 fn without_lanes(launch: &Launch) -> Launch {
     let members = launch.members.iter().map(|it| Entry { lane: None, ..it.clone() }).collect();
     Launch { lanes: vec![], bootstrap_expected_members: vec![], members, ..launch.clone() }
@@ -42,9 +42,9 @@ fn edit(world: &mut World, edit: Edit) -> Result<regatta_core::command::Outcome,
     world.try_ask("ann", asks(Ask::Edit { team: harbour(), edit }))
 }
 
-/// Who owns a member is policy; how its model is set is not asked.
+/// A member's lane follows from the policy, not from its model or effort.
 #[test]
-fn danger_01_lanes_are_not_worked_out_from_models_and_effort() {
+fn danger_01_lanes_do_not_depend_on_models_or_effort() {
     let mut ask = wanted("codex", &[("alice", "codex"), ("bob", "codex"), ("eve", "gemini")]);
     for (nth, member) in ask.members.iter_mut().enumerate() {
         (member.model, member.effort) = (Some(format!("model-{nth}")), Some(format!("effort-{nth}")));
@@ -56,22 +56,22 @@ fn danger_01_lanes_are_not_worked_out_from_models_and_effort() {
     assert_eq!(record(&world).bootstrap_expected_members.len(), 4);
 }
 
-/// What a lane reports is about its own member; who is in the team is the team's to say.
+/// A report of a lane concerns its own member. The roster comes from the team alone.
 #[test]
-fn danger_02_a_side_lane_writes_no_roster() {
+fn danger_02_a_side_lane_does_not_change_the_roster() {
     let mut world = launched("codex", &[("tom", "opencode")]);
     let launch = record(&world).id;
     world.ask("regatta", Command::ReportResolved { launch, found: vec![found("mallory"), found("amy"), found("tom")] });
     comes_up(&mut world, "amy");
     crashes(&mut world, "tom", Class::Crashed);
     assert_eq!(record(&world).expected_members, [name("amy"), name("tom")]);
-    assert!(record(&world).lead().is_some_and(|it| it.state == State::Alive), "the lead is there whatever tom does");
+    assert!(record(&world).lead().is_some_and(|it| it.state == State::Alive), "the failure of tom changed the lead");
     assert!(!world.board.agents.contains_key(&agent("harbour/mallory")));
 }
 
-/// A side lane's whole life leaves the primary lane's entries as they were.
+/// Starts, failures and retries of a side lane do not change the entries of the primary lane.
 #[test]
-fn danger_03_side_lanes_stand_beside_the_primary_and_replace_nothing() {
+fn danger_03_a_side_lane_does_not_change_the_primary_lanes_entries() {
     let mut world = mixed_and_up();
     let own = |world: &World| vec![entry(world, "amy"), entry(world, "alice")];
     let before = own(&world);
@@ -84,9 +84,9 @@ fn danger_03_side_lanes_stand_beside_the_primary_and_replace_nothing() {
     assert_eq!(own(&world), before);
 }
 
-/// Nothing launches a team but somebody who asks for it.
+/// A team is launched only by a request.
 #[test]
-fn danger_04_no_clock_launches_a_team() {
+fn danger_04_a_team_is_launched_only_on_request() {
     let mut world = World::with(&[]);
     create(&mut world, wanted("codex", &[("tom", "opencode")]));
     world.advance(100 * 24 * HOUR);
@@ -105,12 +105,12 @@ fn danger_05_a_secondary_lane_has_one_member() {
     assert!(aside.iter().all(|it| it.members.len() == 1));
 }
 
-/// The primary lane waits for its own, and the whole for everybody.
+/// The primary lane waits for its own members, and the launch waits for all members.
 #[test]
-fn danger_06_what_the_primary_lane_waits_for_is_not_what_the_team_waits_for() {
+fn danger_06_the_primary_lane_waits_for_its_own_members_only() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     resolve(&mut world, &[]);
-    assert!(entry(&world, "tom").attempt.is_none(), "tom is no part of the primary lane's start");
+    assert!(entry(&world, "tom").attempt.is_none(), "the primary lane's start includes tom");
     comes_up(&mut world, "amy");
     comes_up(&mut world, "alice");
     let launch = record(&world);
@@ -120,7 +120,7 @@ fn danger_06_what_the_primary_lane_waits_for_is_not_what_the_team_waits_for() {
 }
 
 #[test]
-fn danger_07_a_move_between_lanes_is_no_restart() {
+fn danger_07_a_running_member_cannot_move_between_lanes() {
     let mut world = mixed_and_up();
     for (who, provider) in [("tom", "codex"), ("alice", "opencode")] {
         let members = team(&world).members.into_iter().map(|it| match it.name == name(who) {
@@ -130,7 +130,7 @@ fn danger_07_a_move_between_lanes_is_no_restart() {
         let refusal = edit(&mut world, Edit { members: Some(members.collect()), ..Edit::default() }).unwrap_err();
         assert!(refusal.message().contains(&format!("move {who} from ")), "{}", refusal.message());
     }
-    // And a lane that is tried again is the same lane.
+    // A retry keeps the member's lane.
     crashes(&mut world, "tom", Class::Crashed);
     let before = entry(&world, "tom").lane;
     world.ask("ann", asks(Ask::Retry { team: harbour(), member: name("tom") }));
@@ -138,7 +138,7 @@ fn danger_07_a_move_between_lanes_is_no_restart() {
 }
 
 #[test]
-fn danger_08_primary_members_inherit_backend_and_fast_mode_and_the_record_says_so() {
+fn danger_08_primary_members_inherit_backend_and_fast_mode_with_a_note() {
     let own = |it: Member| Member { backend: Some("special".into()), fast_mode: Some(true), ..it };
     let mut ask = wanted("codex", &[("alice", "codex"), ("eve", "gemini"), ("tom", "opencode")]);
     ask.lead = Member { backend: Some("codex-native".into()), fast_mode: Some(false), ..ask.lead };
@@ -148,19 +148,27 @@ fn danger_08_primary_members_inherit_backend_and_fast_mode_and_the_record_says_s
     launch_it(&mut world);
     let got = |who: &str| (entry(&world, who).got.backend, entry(&world, who).got.fast_mode);
     assert_eq!(got("alice"), (Some("codex-native".into()), Some(false)));
-    assert_eq!(got("eve"), (Some("special".into()), Some(false)), "no program of the lead's provider fits her");
-    assert_eq!(got("tom"), (Some("special".into()), Some(true)), "a lane of its own takes its own");
-    assert_eq!(entry(&world, "alice").asked.backend.as_deref(), Some("special"), "what was asked is not forgotten");
+    assert_eq!(
+        got("eve"),
+        (Some("special".into()), Some(false)),
+        "eve has another provider, so the lead's backend does not fit"
+    );
+    assert_eq!(got("tom"), (Some("special".into()), Some(true)), "a member with its own lane keeps its own settings");
+    assert_eq!(
+        entry(&world, "alice").asked.backend.as_deref(),
+        Some("special"),
+        "the requested backend is kept in the record"
+    );
     let backend = "backend is the lead's on the primary lane: codex-native".to_owned();
     let fast = "fast mode is the lead's on the primary lane: off".to_owned();
     assert_eq!(entry(&world, "alice").notes, [backend, fast.clone()]);
-    assert_eq!(entry(&world, "eve").notes, [fast], "a note says only what is so");
+    assert_eq!(entry(&world, "eve").notes, [fast], "eve has a note about a setting that she did not inherit");
     assert_eq!(entry(&world, "tom").notes, Vec::<String>::new());
 }
 
-/// T3: whatever fails in a lane is its member's alone.
+/// T3: a failure in a lane is recorded for its own member only.
 #[test]
-fn danger_09_t3_a_side_lane_knows_no_member_but_its_own() {
+fn danger_09_t3_a_failure_is_recorded_for_its_own_member_only() {
     let others = [("alice", "codex"), ("tom", "opencode"), ("bob", "opencode"), ("eve", "opencode")];
     for who in ["tom", "bob", "eve", "alice"] {
         let mut world = launched("codex", &others);
@@ -168,15 +176,15 @@ fn danger_09_t3_a_side_lane_knows_no_member_but_its_own() {
         comes_up(&mut world, "amy");
         crashes(&mut world, who, Class::BadConfig);
         for entry in record(&world).members {
-            assert_eq!(entry.cause.is_some(), entry.name == name(who), "{} bears what {who} did", entry.name);
+            assert_eq!(entry.cause.is_some(), entry.name == name(who), "{} has the failure of {who}", entry.name);
             assert_eq!(entry.state == State::FailedToStart, entry.name == name(who));
         }
     }
 }
 
-/// Who is registered as an agent is no sign of who is in the team.
+/// The registered agents do not decide who is in the team.
 #[test]
-fn danger_10_agents_on_the_board_are_not_the_roster() {
+fn danger_10_registered_agents_do_not_change_the_roster() {
     let mut world = stopped();
     world.register("harbour/eve", 1);
     world.ask("ann", Command::RemoveAgent { agent: agent("harbour/tom") });
@@ -185,9 +193,9 @@ fn danger_10_agents_on_the_board_are_not_the_roster() {
     assert_eq!(record(&world).expected_members, [name("amy"), name("alice"), name("tom")]);
 }
 
-/// A member is started by the coordinator, never because the lead says so.
+/// Only the coordinator starts members. A message of the lead does not.
 #[test]
-fn danger_11_no_word_of_the_lead_starts_a_side_lane() {
+fn danger_11_no_message_of_the_lead_starts_a_side_lane() {
     let mut world = mixed_and_up();
     crashes(&mut world, "tom", Class::Crashed);
     let before = world.board.attempts.len();
@@ -198,9 +206,9 @@ fn danger_11_no_word_of_the_lead_starts_a_side_lane() {
     assert_eq!((world.board.attempts.len(), state(&world, "tom")), (before, State::Degraded));
 }
 
-/// T4: a record that does not say who owned whom is not mended from what else is known.
+/// T4: a record without lanes is not completed by guessing.
 #[test]
-fn danger_12_lane_truth_that_is_missing_is_not_guessed() {
+fn danger_12_missing_lanes_are_not_guessed() {
     let mut world = stopped();
     let backup = Backup {
         team: Team { name: regatta_core::ids::TeamName::new("quay").unwrap(), launch: None, ..team(&world) },
@@ -212,22 +220,22 @@ fn danger_12_lane_truth_that_is_missing_is_not_guessed() {
     world.ask("ann", asks(Ask::Restore { backup: Backup { launch, ..backup } }));
     let quay = Team::clone(&world.board.teams[&regatta_core::ids::TeamName::new("quay").unwrap()]);
     let found = launch::of(&world.board, &quay).unwrap().clone();
-    assert!(found.members.iter().all(|it| it.lane.is_none()), "T4: a lane was invented");
+    assert!(found.members.iter().all(|it| it.lane.is_none()), "T4: a lane was guessed");
     assert!(found.members.iter().all(|it| it.cause.as_ref().is_some_and(|it| it.kind == Why::LaneUnknown)));
     let said = launch::summary(&world.board, &quay);
     assert!(said.degraded.is_some() && said.said.contains("relaunch"), "{}", said.said);
     let retry = asks(Ask::Retry { team: quay.name.clone(), member: name("tom") });
     assert!(world.refused("ann", retry).hint().contains("relaunch"));
-    // An old team of nobody who needs a lane of its own was primary.
+    // An old team without a member that needs its own lane had only the primary lane.
     let plain = Team { members: vec![member("alice", "codex")], ..quay.clone() };
     let members = found.members.iter().filter(|it| it.name != name("tom")).cloned().collect();
     let old = Launch { expected_members: vec![name("amy"), name("alice")], members, ..Launch::clone(&found) };
     assert_eq!(reconcile::truth(&plain, &old, &Lanes::default()), Truth::Primary);
 }
 
-/// T5: a side lane's environment, keys and arguments are its own or nobody's.
+/// T5: the environment, keys and arguments of a side lane are its own, or empty.
 #[test]
-fn danger_13_t5_the_leads_environment_ends_at_its_own_lane() {
+fn danger_13_t5_a_side_lane_does_not_inherit_the_leads_environment() {
     let environment = |text: &str| Environment {
         env: [("WHOSE".to_owned(), text.to_owned())].into(),
         keys: vec![Key { name: "KEY".into(), from: KeySource::Env(format!("{text}_KEY")) }],
@@ -248,15 +256,23 @@ fn danger_13_t5_the_leads_environment_ends_at_its_own_lane() {
         (env, profile.keys.len(), profile.args.join(" "))
     };
     assert_eq!(whose("amy"), ("lead".into(), 1, "--lead".into()));
-    assert_eq!(whose("alice"), ("lead".into(), 1, "--lead".into()), "the lead's own provider on the lead's own lane");
-    assert_eq!(whose("eve"), ("none".into(), 0, String::new()), "another provider gets no key of the lead's");
+    assert_eq!(
+        whose("alice"),
+        ("lead".into(), 1, "--lead".into()),
+        "a member with the lead's provider and lane has the lead's environment"
+    );
+    assert_eq!(whose("eve"), ("none".into(), 0, String::new()), "another provider does not get the lead's key");
     assert_eq!(whose("tom"), ("own".into(), 1, "--own".into()));
-    assert_eq!(whose("bob"), ("none".into(), 0, String::new()), "T5: no environment is better than another's");
+    assert_eq!(
+        whose("bob"),
+        ("none".into(), 0, String::new()),
+        "T5: a side lane without an environment got another one"
+    );
 }
 
-/// What is shown is what the record says, for everybody, the lead always among them.
+/// The summary shows the record of each member, and always includes the lead.
 #[test]
-fn danger_14_the_summary_shows_lanes_and_states_and_always_the_lead() {
+fn danger_14_the_summary_shows_each_lane_and_state_and_always_the_lead() {
     let mut world = mixed_and_up();
     crashes(&mut world, "tom", Class::Crashed);
     let said = summary(&world);
@@ -277,12 +293,13 @@ fn danger_14_the_summary_shows_lanes_and_states_and_always_the_lead() {
     let launch = record(&world);
     let members = launch.members.iter().filter(|it| !it.lead).cloned().collect();
     let backup = Backup { team: team(&sparse), launch: Some(Launch { members, ..launch }), extra: BTreeMap::new() };
-    sparse.unjudged = true; // the laws would not let such a record be
+    sparse.unjudged = true; // the laws reject such a record
     sparse.ask("ann", asks(Ask::Restore { backup }));
     assert!(summary(&sparse).members[0].lead);
 }
 
-/// Fields of a newer version live through reading, changing and writing, in every row that people or versions share.
+/// Fields of a newer version survive reading, editing and writing, in every row that people or
+/// versions share.
 #[test]
 fn danger_15_fields_of_a_newer_version_survive() {
     let text = r#"{"name":"harbour","project":"shop","colour":"teal","lead":{"name":"amy","provider":"codex","mood":[1,-2,0.5,null,{"a":true}]},
@@ -298,7 +315,7 @@ fn danger_15_fields_of_a_newer_version_survive() {
     assert_eq!(written["lead"]["mood"], serde_json::json!([1, -2, 0.5, null, { "a": true }]));
     assert_eq!(written["members"][0]["since"], 7);
     assert_eq!(written["environments"]["own"]["vault"], "v");
-    // The record of a launch, too: also where a member's entry is written anew.
+    // The same for the record of a launch, also where an entry is rewritten.
     launch_it(&mut world);
     let tomorrow = |launch: Launch| {
         let mut value = serde_json::to_value(launch).unwrap();
@@ -318,16 +335,20 @@ fn danger_15_fields_of_a_newer_version_survive() {
     assert_eq!((&written["weather"], &written["members"][1]["seat"]), (&"fair".into(), &4.into()));
 }
 
-/// T1: what is expected is the whole roster, whoever starts, fails or is left out.
+/// T1: the expected members are the whole roster, whichever members start, fail or are left out.
 #[test]
-fn danger_16_t1_expected_members_is_always_the_whole_roster() {
+fn danger_16_t1_the_expected_members_are_always_the_whole_roster() {
     let everybody = [name("amy"), name("alice"), name("tom")];
     let mut world = World::with(&[]);
     create(&mut world, wanted("codex", &[("alice", "codex"), ("tom", "opencode")]));
     world.ask("ann", asks(Ask::Launch { team: harbour(), left_out: vec![name("alice")] }));
     let check = |world: &World| {
         assert_eq!(record(world).expected_members, everybody);
-        assert_eq!(record(world).bootstrap_expected_members, everybody[..2], "the subset has a name of its own");
+        assert_eq!(
+            record(world).bootstrap_expected_members,
+            everybody[..2],
+            "the primary lane's members have their own field"
+        );
         assert_eq!(summary(world).expected, 3);
     };
     check(&world);
@@ -340,15 +361,15 @@ fn danger_16_t1_expected_members_is_always_the_whole_roster() {
 }
 
 #[test]
-fn danger_17_a_richer_record_is_believed_before_a_newer_one() {
+fn danger_17_a_richer_record_is_preferred_to_a_newer_one() {
     let mut world = stopped();
     let rich = record(&world);
     let poor = Launch { updated_wall: rich.updated_wall + HOUR, ..without_lanes(&rich) };
     assert_eq!(reconcile::prefer(&rich, &poor), Side::Left);
     assert_eq!(reconcile::prefer(&poor, &rich), Side::Right);
     let later = Launch { updated_wall: rich.updated_wall + 1, ..rich.clone() };
-    assert_eq!(reconcile::prefer(&rich, &later), Side::Right, "of two that know as much the newer");
-    // Put back from a file, the poorer one changes nothing.
+    assert_eq!(reconcile::prefer(&rich, &later), Side::Right, "of two equally rich records the newer one is preferred");
+    // Restoring the poorer record from a file changes nothing.
     let backup = |launch: Launch| Backup { team: team(&world), launch: Some(launch), extra: BTreeMap::new() };
     let (poorer, richer) = (backup(poor), backup(later));
     world.ask("ann", asks(Ask::Restore { backup: poorer }));
@@ -358,9 +379,9 @@ fn danger_17_a_richer_record_is_believed_before_a_newer_one() {
     assert_ne!(record(&world).id, rich.id);
 }
 
-/// A summary of a hundred is as readable as one of two.
+/// The size of a summary has a limit, also with a hundred members.
 #[test]
-fn danger_18_a_hundred_members_fit_a_summary() {
+fn danger_18_a_summary_of_100_members_stays_within_its_size_limit() {
     let long = |nth: usize| format!("{nth:03}{}", "x".repeat(61));
     let provider = "p".repeat(32);
     let mut ask = wanted("codex", &[]);
@@ -379,11 +400,12 @@ fn danger_18_a_hundred_members_fit_a_summary() {
     world.ask("regatta", Command::ReportResolved { launch, found: all });
     let text = serde_json::to_vec(&summary(&world)).unwrap();
     assert!(text.len() < LARGEST_SUMMARY, "{} bytes", text.len());
-    assert_eq!(summary(&world).members.len(), 101, "and nobody is left out");
+    assert_eq!(summary(&world).members.len(), 101, "a member is missing from the summary");
 }
 
-/// T6: whoever reads, from memory, from the store or from the log, is told the same, and whoever reads later, too, as long
-/// as the record is the same. `same_summary` of the end-to-end tests says it of the doors.
+/// T6: memory, store and log give the same summary, also later, as long as the record is the same.
+/// `same_summary` of the end-to-end tests checks the same for the command line, the API, the page
+/// and the bus.
 #[test]
 fn danger_19_t6_every_reader_derives_the_same_summary() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
@@ -392,7 +414,7 @@ fn danger_19_t6_every_reader_derives_the_same_summary() {
         let told = of(&world.board);
         assert_eq!(of(&world.reloaded()), told);
         world.register("somebody-else", 1);
-        assert_eq!(of(&world.board), told, "what is no part of the record changed what is told of it");
+        assert_eq!(of(&world.board), told, "a change outside of the record changed the summary");
     };
     check(&mut world);
     resolve(&mut world, &[]);
@@ -406,9 +428,10 @@ fn danger_19_t6_every_reader_derives_the_same_summary() {
     check(&mut world);
 }
 
-/// What an agent's row says of a member is a projection: the next launch is made from the wish.
+/// An agent's row is derived from its member. The next launch uses the member's settings, not the
+/// agent's.
 #[test]
-fn danger_20_an_agents_row_is_not_the_truth_of_a_member() {
+fn danger_20_a_launch_ignores_changes_of_a_members_agent() {
     let mut world = stopped();
     let mut row = crate::world::registers("harbour/tom", 5);
     (row.provider, row.profile.model) = (Some("codex".into()), Some("another".into()));
@@ -437,19 +460,20 @@ fn danger_21_the_roster_of_a_running_mixed_team_does_not_change() {
         let order = ["team stop", "team edit", "team relaunch"].map(|it| hint.find(it));
         assert!(order[0].is_some() && order.is_sorted() && order[2].is_some(), "{hint}");
     }
-    // What a member is there for may be said anew.
+    // The description of a member may be changed while the team runs.
     let words = Member { role: Some("tests".into()), ..tom };
     edit(&mut world, with(vec![alice, words])).unwrap();
     assert_eq!(record(&world).members.len(), 3);
 }
 
-/// Each lane's program keeps its own store, because each member is an agent of its own, with a home of its own.
+/// Each lane's program has its own store, because each member is an agent with its own home
+/// directory.
 #[test]
 fn danger_22_two_lanes_share_no_store() {
     let world = launched("codex", &[("tom", "opencode"), ("bob", "opencode")]);
     let agents: std::collections::BTreeSet<_> = record(&world).members.iter().map(|it| it.agent.clone()).collect();
     assert_eq!(agents.len(), 3);
-    // Where that cannot be, there is one.
+    // A provider whose members must share one store can have one member only.
     let mut world = World::with(&[]);
     let mut ask = world.project("shop", &["cargo test"]);
     ask.settings.lanes.policy.insert("opencode".into(), Rule { store: Scope::Team, ..Rule::SECONDARY });
@@ -457,7 +481,7 @@ fn danger_22_two_lanes_share_no_store() {
     let two = wanted("codex", &[("tom", "opencode"), ("bob", "opencode")]);
     let refusal = world.refused("ann", asks(Ask::Create(two)));
     assert!(refusal.message().contains("at most one opencode member"), "{}", refusal.message());
-    assert!(world.board.teams.is_empty(), "a refusal leaves nothing behind");
+    assert!(world.board.teams.is_empty(), "the refused team was stored");
     create(&mut world, wanted("codex", &[("tom", "opencode")]));
 }
 
@@ -473,9 +497,9 @@ fn danger_23_each_lane_has_its_own_model() {
     assert_eq!((model("tom"), model("bob")), (Some("small".into()), Some("big".into())));
 }
 
-/// Who has not come yet has not failed, and what is not known is no failure either.
+/// A member that is still starting has not failed, and an unknown state is not a failure.
 #[test]
-fn danger_24_nothing_is_inferred_from_what_is_not_there_yet() {
+fn danger_24_a_starting_or_unknown_member_is_not_a_failure() {
     let mut world = launched("codex", &[("tom", "opencode")]);
     resolve(&mut world, &[]);
     comes_up(&mut world, "amy");
@@ -488,7 +512,7 @@ fn danger_24_nothing_is_inferred_from_what_is_not_there_yet() {
 }
 
 #[test]
-fn danger_25_the_primary_lanes_success_clears_nothing() {
+fn danger_25_the_primary_lanes_success_does_not_clear_other_failures() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode"), ("bob", "opencode")]);
     resolve(&mut world, &["bob"]);
     comes_up(&mut world, "amy");
@@ -499,25 +523,25 @@ fn danger_25_the_primary_lanes_success_clears_nothing() {
     assert_eq!((record(&world).phase(), record(&world).outcome()), (Phase::Finished, Outcome::PartialFailure));
 }
 
-/// The primary lane's end does not end those who are still to attach.
+/// The failure of the primary lane does not end members that are still attaching.
 #[test]
-fn danger_26_who_is_still_attaching_is_not_failed_by_the_primary_lane() {
+fn danger_26_a_failed_primary_lane_does_not_fail_attaching_members() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     resolve(&mut world, &[]);
     comes_up(&mut world, "amy");
     crashes(&mut world, "alice", Class::Crashed);
     assert_eq!(words(&world), ["alive", "failed_to_start", "starting"]);
     crashes(&mut world, "amy", Class::Crashed);
-    assert_eq!(words(&world), ["degraded", "failed_to_start", "starting"], "tom goes on attaching");
+    assert_eq!(words(&world), ["degraded", "failed_to_start", "starting"], "tom's start was ended");
     assert_eq!(record(&world).phase(), Phase::Active);
     world.restart();
-    assert_eq!(state(&world, "tom"), State::Starting, "a restart terminalises nobody who lives");
+    assert_eq!(state(&world, "tom"), State::Starting, "a restart ended a live session");
     comes_up(&mut world, "tom");
     assert_eq!((state(&world, "tom"), record(&world).phase()), (State::Alive, Phase::Finished));
 }
 
 #[test]
-fn danger_27_a_side_lane_is_attaching_never_bootstrapping() {
+fn danger_27_a_side_lane_is_described_as_attaching_not_bootstrapping() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     let told = |world: &World| {
         let said = summary(world);
@@ -536,9 +560,9 @@ fn danger_27_a_side_lane_is_attaching_never_bootstrapping() {
     assert_eq!(told(&world).1, "still attaching");
 }
 
-/// Numbers of launches only rise, whatever is put back.
+/// The ids of launches only rise, also after a restore.
 #[test]
-fn a_restored_launch_gets_a_number_of_its_own() {
+fn a_restored_launch_gets_a_new_id() {
     let mut world = stopped();
     let kept = record(&world);
     let backup = Backup {

@@ -1,4 +1,4 @@
-//! The six gates: what passes, what warns, what blocks, and where one reads it.
+//! The six gates: when each one passes, warns or blocks, and where its result is shown.
 
 use regatta_core::attempt::Exited;
 use regatta_core::command::{Command, Outcome, PlannedTask};
@@ -59,11 +59,11 @@ fn end(world: &mut World, grant: &Grant) {
     world.ask("regatta", exits(grant, Exited::Done { output: None }));
     let landing = world
         .judge(grant, crate::world::passed(&[&world.task(grant.task).files[0].as_str().replace('*', "x")]))
-        .expect("it passed");
+        .expect("the work is queued");
     world.land(landing);
 }
 
-/// Where nothing is wrong, all six pass, and that is written down with the attempt.
+/// When nothing is wrong, all six gates pass, and the attempt records it.
 #[test]
 fn all_gates_pass_where_nothing_is_wrong() {
     let mut world = World::with(&[("ada", 1)]);
@@ -78,30 +78,32 @@ fn all_gates_pass_where_nothing_is_wrong() {
     }
 }
 
-/// Base sync: a stale base warns, one that cannot be read blocks until it can.
+/// Base sync: a stale base is a warning. A base that cannot be read blocks until it can.
 #[test]
 fn base_sync_warns_of_a_stale_base_and_blocks_without_one() {
     let mut world = World::with(&[("ada", 2)]);
     let id = start(&mut world, Mode::Flow, 5, vec![planned("one", &["a"], &[]), planned("two", &["b"], &[])]);
     assert_eq!(world.poll_with("ada", broken()), None);
     assert!(world.reasons(TaskId(1)).contains(&WaitKind::Gate));
-    assert!(outlook(&world.board, id).is_settled(), "only a person can mend it");
+    assert!(outlook(&world.board, id).is_settled(), "only a person can fix the base");
     assert_eq!(world.poll_with("ada", broken()), None);
-    assert_eq!(world.count("mission.weighed"), 1, "the same again is no news");
+    assert_eq!(world.count("mission.weighed"), 1, "the same result is recorded once");
     let grant = world.poll_with("ada", there(3, None)).unwrap();
     assert_eq!(world.count("mission.weighed"), 2);
     let found = of_attempt(&world, grant.attempt, Gate::BaseSync);
     assert_eq!(found.says, Says::Warn);
     assert!(found.reason.contains("3 commits behind origin/main"), "{}", found.reason);
-    assert!(!world.reasons(TaskId(2)).contains(&WaitKind::Gate), "what blocked is over");
-    // Who polls from outside is told that nobody looked.
+    assert!(!world.reasons(TaskId(2)).contains(&WaitKind::Gate), "the gate still blocks");
+    // For an agent that polls from outside nobody looked at the base, and the gate's reason says
+    // so.
     let outside = world.take("ada");
     assert!(of_attempt(&world, outside.attempt, Gate::BaseSync).reason.contains("nobody looked"));
 }
 
-/// File manifest: a contract that is not complete blocks; a task that need name no files is warned of.
+/// File manifest: a task that must name its files and does not is blocked. A task that need not
+/// name files gets a warning.
 #[test]
-fn file_manifest_blocks_what_is_not_said_and_warns_of_what_need_not_be() {
+fn file_manifest_blocks_a_missing_manifest_and_warns_of_an_optional_one() {
     let mut world = World::with(&[("ada", 2)]);
     let bare = world.add_task("no files", &[]);
     assert_eq!(of_task(&world, bare.0, Gate::FileManifest).kind, Some(WaitKind::Gate));
@@ -113,9 +115,10 @@ fn file_manifest_blocks_what_is_not_said_and_warns_of_what_need_not_be() {
     assert_eq!(of_attempt(&world, grant.attempt, Gate::FileManifest).says, Says::Warn);
 }
 
-/// Waves remember what a step changed, for the warnings of the next one; a mission without waves has no next one.
+/// In waves, the changed files of a step are kept for the warnings of the next step. In flow they
+/// are not needed.
 #[test]
-fn only_waves_remember_what_a_step_changed() {
+fn only_waves_remember_the_changed_files_of_a_step() {
     for (mode, remembered) in [(Mode::Flow, 0), (Mode::Waves, 1)] {
         let mut world = World::with(&[("ada", 2)]);
         let plan = vec![planned("one", &["a"], &[]), planned("two", &["b"], &[0])];
@@ -128,9 +131,9 @@ fn only_waves_remember_what_a_step_changed() {
     }
 }
 
-/// Dependency graph: whoever needs something that is not done is blocked by it.
+/// Dependency graph: a task is blocked by each blocker that is not completed.
 #[test]
-fn dependency_graph_names_what_is_missing() {
+fn dependency_graph_names_the_open_blockers() {
     let mut world = World::with(&[("ada", 2)]);
     start(&mut world, Mode::Flow, 5, vec![planned("one", &["a"], &[]), planned("two", &["b"], &[0])]);
     let found = of_task(&world, 2, Gate::DependencyGraph);
@@ -140,9 +143,10 @@ fn dependency_graph_names_what_is_missing() {
     assert_eq!(of_task(&world, 1, Gate::DependencyGraph).says, Says::Pass);
 }
 
-/// Misalignment breaker: who says nothing for 15 minutes is stopped, and its task goes to the next, who is told.
+/// Misalignment breaker: an attempt that is silent for 15 minutes is stopped, and its task's next
+/// attempt gets a warning.
 #[test]
-fn misalignment_breaker_stops_the_silent_and_tells_the_next() {
+fn misalignment_breaker_stops_a_silent_attempt_and_warns_the_next() {
     let mut world = World::with(&[("ada", 1)]);
     start(&mut world, Mode::Flow, 5, vec![planned("one", &["a"], &[])]);
     let grant = world.poll_with("ada", there(0, None)).unwrap();
@@ -155,14 +159,15 @@ fn misalignment_breaker_stops_the_silent_and_tells_the_next() {
     world.advance(MINUTE);
     let next = world.poll_with("ada", there(0, None)).unwrap();
     assert_eq!(of_attempt(&world, next.attempt, Gate::MisalignmentBreaker).says, Says::Warn);
-    // A better end makes it good.
+    // The warning does not keep the next attempt from completing the task.
     end(&mut world, &next);
     assert_eq!(world.status(TaskId(1)), Status::Completed);
 }
 
-/// Wave cap: the mission's workers, the machine's attempts, its memory and its disk, and whose turn it is.
+/// Wave cap: the smallest of the mission's workers, the machine's attempts, its memory and its
+/// disk.
 #[test]
-fn wave_cap_is_the_smallest_of_all_there_is() {
+fn wave_cap_is_the_smallest_limit() {
     let mut world = World::with(&[("ada", 9)]);
     let plan = (0..6).map(|it| planned("part", &[&format!("{it}.rs")], &[])).collect();
     let id = start(&mut world, Mode::Flow, 3, plan);
@@ -178,11 +183,12 @@ fn wave_cap_is_the_smallest_of_all_there_is() {
         "ann",
         Command::SetLimits { limits: Limits { attempt_memory_mb: 100, attempt_disk_mb: 50, ..Limits::default() } },
     );
-    // Two have just started and have not yet taken what they need: 300 MiB are enough for one more, 299 are not.
+    // Two attempts have just started and have not yet used the memory they need. 300 MiB are enough
+    // for one more, and 299 are not.
     let memory = |free| Facts { memory_mb: Some(free), ..rich() };
     assert_eq!(world.poll_with("ada", memory(299)), None);
     assert_eq!(world.reasons(TaskId(3))[0], WaitKind::Machine);
-    assert!(!outlook(&world.board, id).is_settled(), "memory comes back by itself");
+    assert!(!outlook(&world.board, id).is_settled(), "memory becomes free again by itself");
     let disk = |free| Facts { disk_mb: Some(free), ..rich() };
     assert_eq!(world.poll_with("ada", disk(149)), None);
     assert_eq!(world.reasons(TaskId(3))[0], WaitKind::Disk);
@@ -190,7 +196,8 @@ fn wave_cap_is_the_smallest_of_all_there_is() {
         world.poll_with("ada", Facts { memory_mb: Some(300), disk_mb: Some(150), ..rich() }).unwrap().task,
         TaskId(3)
     );
-    // The mission has its three; and half a minute later what runs has what it needs.
+    // The mission has its three attempts. Half a minute later the running attempts use what they
+    // need.
     assert_eq!(of_task(&world, 4, Gate::WaveCap).kind, Some(WaitKind::Slot));
     end(&mut world, &got[0]);
     world.advance(30 * SECOND);
@@ -199,7 +206,7 @@ fn wave_cap_is_the_smallest_of_all_there_is() {
 }
 
 #[test]
-fn wave_cap_knows_whose_turn_it_is() {
+fn wave_cap_blocks_a_task_of_a_later_wave() {
     let mut world = World::with(&[("ada", 9)]);
     start(&mut world, Mode::Waves, 3, vec![planned("one", &["a"], &[]), planned("two", &["a"], &[])]);
     let found = of_task(&world, 2, Gate::WaveCap);
@@ -208,10 +215,11 @@ fn wave_cap_knows_whose_turn_it_is() {
     assert!(world.reasons(TaskId(2)).contains(&WaitKind::Wave));
 }
 
-/// Base ancestry: a trunk without something that landed blocks every start in waves; in flow it blocks the tasks that
-/// need it and is a warning for the others. It does not matter what landed since.
+/// Base ancestry: when landed work is missing from the trunk, waves start nothing. In flow only
+/// tasks that need that work are blocked, and the others get a warning. Work that landed later does
+/// not matter.
 #[test]
-fn base_ancestry_wants_everything_that_landed_in_the_base() {
+fn base_ancestry_blocks_when_landed_work_is_missing_from_the_trunk() {
     for mode in [Mode::Waves, Mode::Flow] {
         let mut world = World::with(&[("ada", 9)]);
         let plan = vec![
@@ -226,29 +234,33 @@ fn base_ancestry_wants_everything_that_landed_in_the_base() {
             end(&mut world, &grant);
         }
         let first = world.stored(TaskId(1)).landed.unwrap();
-        assert_ne!(world.stored(TaskId(2)).landed.as_ref(), Some(&first), "another landed after it");
+        assert_ne!(world.stored(TaskId(2)).landed.as_ref(), Some(&first), "another task landed after it");
         let lost = || there(0, Some(LostLanding { task: TaskId(1), commit: first.clone() }));
         if mode == Mode::Waves {
             assert_eq!(world.poll_with("ada", lost()), None);
             assert!(world.reasons(TaskId(4)).contains(&WaitKind::Gate));
         } else {
             let grant = world.poll_with("ada", lost()).unwrap();
-            assert_eq!(grant.task, TaskId(4), "only what needs T1 waits for it");
+            assert_eq!(grant.task, TaskId(4), "only a task that needs T1 waits for it");
             let found = of_attempt(&world, grant.attempt, Gate::BaseAncestry);
             assert!(found.says == Says::Warn && found.reason.contains(&first.as_str()[..10]), "{found:?}");
             assert_eq!(world.poll_with("ada", lost()), None);
-            assert_eq!(world.poll("ada"), None, "nor does an outsider get it");
+            assert_eq!(world.poll("ada"), None, "an outside poll got the blocked task");
         }
         let reasons = wait_reasons(&world.board, world.task(TaskId(3)), world.now);
         let gate = reasons.iter().find(|reason| reason.kind == WaitKind::Gate).unwrap_or_else(|| panic!("{reasons:?}"));
         assert!(gate.text.contains(&first.as_str()[..10]) && gate.text.contains("T1"), "{gate:?}");
-        assert!(world.poll_with("ada", there(0, None)).is_some(), "it was brought back");
+        assert!(
+            world.poll_with("ada", there(0, None)).is_some(),
+            "the task is still blocked although the work is back"
+        );
     }
 }
 
-/// Wave 2 is told which of its files wave 1 changed; wave 3 only what wave 2 did.
+/// A task of wave 2 is warned about its files that wave 1 changed, and a task of wave 3 only about
+/// those of wave 2.
 #[test]
-fn what_the_wave_before_changed_is_on_the_attempt() {
+fn an_attempt_lists_its_files_that_the_previous_wave_changed() {
     let mut world = World::with(&[("ada", 9)]);
     let plan = vec![
         planned("one", &["settings.go", "a.go"], &[]),
@@ -268,28 +280,29 @@ fn what_the_wave_before_changed_is_on_the_attempt() {
     assert_eq!((found.says, &found.files[..]), (Says::Warn, &["settings.go".to_owned()][..]));
     end(&mut world, &third);
     let fourth = world.poll_with("ada", there(0, None)).unwrap();
-    assert_eq!(of_attempt(&world, fourth.attempt, Gate::BaseAncestry).files, [""; 0], "settings.x is no .go");
+    assert_eq!(of_attempt(&world, fourth.attempt, Gate::BaseAncestry).files, [""; 0], "settings.x is not a .go file");
 }
 
-/// A mission in flow has no steps, so it remembers no paths of them.
+/// A mission in flow has no steps, so it keeps no changed files of a step.
 #[test]
-fn flow_remembers_no_paths_of_steps() {
+fn flow_keeps_no_changed_files_of_steps() {
     let mut world = World::with(&[("ada", 1)]);
     let plan = vec![planned("one", &["a.go"], &[]), planned("two", &["a.go"], &[0])];
     let mission = start(&mut world, Mode::Flow, 1, plan);
     let first = world.poll_with("ada", there(0, None)).unwrap();
     end(&mut world, &first);
     let landed = world.board.missions[&mission].landed.clone();
-    assert!(landed.last.is_some(), "it landed");
+    assert!(landed.last.is_some(), "the first task has landed");
     assert_eq!((landed.changed, landed.before), (vec![], vec![]));
     let second = world.poll_with("ada", there(0, None)).unwrap();
     let found = of_attempt(&world, second.attempt, Gate::BaseAncestry);
     assert_eq!((found.says, found.files), (Says::Pass, vec![]));
 }
 
-/// Who lacks a manifest is the same for a plan before it starts and for a task on the board.
+/// The same rule about missing manifests applies to a plan before its start and to a task on the
+/// board.
 #[test]
-fn work_without_a_manifest_is_given_to_nobody() {
+fn a_task_that_lacks_a_manifest_is_given_to_no_agent() {
     use regatta_core::schedule::{gate, lacks_manifest};
     use regatta_core::task::Expects;
     for (issue_type, expects, files, lacks) in [

@@ -1,6 +1,7 @@
-//! Golden scenarios: commands and a virtual clock in, events and effects out, as text a person can review.
-//!
-//! `UPDATE_GOLDEN=1 cargo test -p regatta-core` writes the files again; read the difference before you keep it.
+//! Golden scenarios: commands on a virtual clock, and the resulting events and effects, stored as
+//! text that a person can review.
+//! // `UPDATE_GOLDEN=1 cargo test -p regatta-core` writes the files again. Read the difference
+//! before you keep it.
 
 use regatta_core::attempt::Exited;
 use regatta_core::claim::{Acquire, Owner};
@@ -52,7 +53,7 @@ fn clock(now: Now) -> String {
     format!("{:>3}:{:02}.{:03}", now.at / MINUTE, now.at / SECOND % 60, now.at % SECOND)
 }
 
-/// The fields of a value that say something, without those that only say when.
+/// Returns the fields of a value that are not empty, without the dates.
 fn brief(value: &Value) -> String {
     let mut out = String::new();
     let Value::Object(fields) = value else { return plain(value).map_or(out, |it| format!(" {it}")) };
@@ -94,7 +95,7 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Compares what happened with what is checked in.
+/// Compares the transcript with the stored file.
 fn check(name: &str, world: &World) {
     let found = world.transcript.join("\n").trim_start_matches('\n').to_owned() + "\n";
     let path = format!("{}/tests/core/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
@@ -127,7 +128,7 @@ fn one_task_from_add_to_trunk() {
 }
 
 #[test]
-fn two_overlapping_tasks_go_one_after_the_other() {
+fn two_overlapping_tasks_run_one_after_the_other() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
     let first = world.add_task("settings", &["src/settings.go", "src/a.go"]);
     let second = world.add_task("more settings", &["src/settings.*"]);
@@ -142,7 +143,7 @@ fn two_overlapping_tasks_go_one_after_the_other() {
 }
 
 #[test]
-fn a_claim_goes_to_the_next_in_line_when_it_expires() {
+fn an_expired_claim_goes_to_the_next_wait() {
     let mut world = World::with(&[]);
     let trunk = &["workspace://shop/default"];
     let held = world.hold("ada", trunk);
@@ -155,7 +156,8 @@ fn a_claim_goes_to_the_next_in_line_when_it_expires() {
     check("claim_hand_over", &world);
 }
 
-/// The seed's example: #2 and #3 after #1, #4 after #3, #5 after all.
+/// A plan in which tasks 2 and 3 come after task 1, task 4 after task 3, and task 5 after tasks 2,
+/// 3 and 4.
 pub(crate) fn auth_plan() -> Vec<PlannedTask> {
     let plan: [(&str, &str, &[usize]); 5] = [
         ("auth types", "src/auth/types.rs", &[]),
@@ -170,7 +172,7 @@ pub(crate) fn auth_plan() -> Vec<PlannedTask> {
 }
 
 #[test]
-fn a_mission_goes_in_waves() {
+fn a_mission_runs_in_waves() {
     let mut world = World::with(&[("ada", 2), ("bob", 2)]);
     let mission = Start {
         project: shop(),
@@ -201,7 +203,7 @@ fn a_mission_goes_in_waves() {
 }
 
 #[test]
-fn a_daemon_dies_and_another_takes_over() {
+fn a_restart_after_a_crash_keeps_claims_and_ends_waits() {
     let mut world = World::with(&[("ada", 1)]);
     world.add_task("word list", &["src/words.rs"]);
     let running = world.take_supervised("ada");
@@ -209,20 +211,20 @@ fn a_daemon_dies_and_another_takes_over() {
     let wait = world.wait_for("eve", &["port://8080"], MINUTE);
     world.advance(20 * SECOND);
     world.restart();
-    assert!(world.board.waits.is_empty(), "{wait} had a caller, and that is gone");
-    // The lease had 10 s left and has all 30 again, since nobody could renew it meanwhile.
+    assert!(world.board.waits.is_empty(), "{wait} survived the restart although its caller is gone");
+    // The lease had 10 s left and has 30 s again, because nobody could renew it during the restart.
     world.advance(29 * SECOND);
     assert!(world.board.claims.contains_key(&held.claim));
     world.advance(SECOND);
     assert!(!world.board.claims.contains_key(&held.claim));
     world.ask("regatta", exits(&running, Exited::Lost));
-    assert_eq!(world.task(running.task).failures, 0, "a crash is not the task's fault");
+    assert_eq!(world.task(running.task).failures, 0, "the crash counts as a failed attempt");
     world.take_supervised("ada");
     check("crash_and_resume", &world);
 }
 
 #[test]
-fn a_conflict_is_worked_on_again_and_lands() {
+fn a_conflict_is_fixed_up_and_lands() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("word list", &["src/**"]);
     let first = world.take("ada");
@@ -235,9 +237,9 @@ fn a_conflict_is_worked_on_again_and_lands() {
     check("conflict_then_retry", &world);
 }
 
-/// A refusal reads the same way everywhere, so one is kept here as people see it.
+/// All refusals have this form, so one is kept here as a person sees it.
 #[test]
-fn refusals_name_who_until_when_and_what_next() {
+fn a_refused_claim_names_its_holder_and_the_remaining_time() {
     let mut world = World::with(&[]);
     let ask = Acquire { memo: "merging".into(), ..acquire(Owner::Agent(agent("ada")), &["workspace://shop/default"]) };
     world.hold_with("ada", ask);

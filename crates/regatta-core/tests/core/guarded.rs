@@ -1,4 +1,4 @@
-//! Q13: nothing guarded lands unseen, on whatever way it comes to the queue.
+//! Q13: guarded changes do not land without a person, however they enter the queue.
 
 use regatta_core::attempt::{Cause, Findings, Verdict};
 use regatta_core::command::{Command, Outcome};
@@ -21,7 +21,7 @@ fn special(path: &str, after: FileKind, target: Option<&str>) -> SpecialFile {
     }
 }
 
-/// Ends an attempt that changed `path`, which is `file` if it is more than a plain file.
+/// Ends an attempt that changed `path`. `file` describes a path that is not a plain file.
 fn submit(world: &mut World, grant: &Grant, path: &str, file: Option<SpecialFile>) {
     world.finish(grant);
     let changed = vec![path.to_owned()];
@@ -40,7 +40,7 @@ fn finished(path: &str, file: Option<SpecialFile>) -> (World, TaskId) {
 }
 
 #[test]
-fn q13_guarded_work_waits_for_a_person_whatever_the_manifest_says() {
+fn q13_guarded_work_waits_for_a_person_although_its_manifest_names_it() {
     let guarded = [
         (".claude/settings.json", None, "agent settings or instructions"),
         ("sub/AGENTS.md", None, "agent settings or instructions"),
@@ -80,7 +80,7 @@ fn q13_links_out_of_the_tree_and_git_directories_go_back_to_their_worker() {
     }
 }
 
-/// A fix-up makes another tree than the one that was approved.
+/// After a fix-up the tree is another one than the approved tree.
 #[test]
 fn q13_an_approval_counts_for_one_submission() {
     let (mut world, task) = finished("CLAUDE.md", None);
@@ -89,7 +89,7 @@ fn q13_an_approval_counts_for_one_submission() {
     let fixup = world.take("ada");
     assert_eq!(fixup.task, task);
     submit(&mut world, &fixup, "CLAUDE.md", None);
-    assert_eq!(world.status(task), Status::InReview, "the new tree was seen by nobody");
+    assert_eq!(world.status(task), Status::InReview, "the new tree was queued without a review");
     assert!(world.board.landings.is_empty());
 }
 
@@ -100,7 +100,8 @@ fn q13_an_agent_cannot_bring_guarded_content_back_by_an_undo() {
         let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
         world.land(place.landing);
         let mut done = world.stored(task);
-        // As if the change that landed had removed it: to undo that is to bring an executable.
+        // The stored change is reversed here, as if it had removed the executable. Undoing it would
+        // then add an executable.
         let work = done.submission.as_mut().unwrap();
         work.special =
             work.special.iter().map(|file| SpecialFile { before: file.after, after: None, ..file.clone() }).collect();
@@ -133,8 +134,8 @@ fn q13_a_verdict_on_older_work_does_not_let_newer_work_land() {
         let verdict = Verdict::Passed { commit: commit(4), base: commit(4), changed: vec![] };
         assert_eq!(world.judge(&review, verdict), None);
         assert_eq!(world.status(review_task), Status::Completed);
-        assert_eq!(world.status(task), Status::InReview, "{newer}: nobody has seen it");
-        // Where an agent may look at it, it is asked again, for what is there now.
+        assert_eq!(world.status(task), Status::InReview, "{newer}: unreviewed work was queued");
+        // If an agent may review the new work, a new review is requested for it.
         let again = world.poll("eve");
         assert_eq!(again.is_some(), newer == "src/a.rs");
         if let Some(again) = again {

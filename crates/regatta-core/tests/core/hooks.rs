@@ -1,4 +1,4 @@
-//! Hooks: what fires them, what does not, and how a circle of them ends.
+//! Hooks: the triggers that fire them, their claims and limits, and the end of a cycle of hooks.
 
 use regatta_core::bus::{Extra, Post};
 use regatta_core::command::{Actor, Command, Outcome};
@@ -51,7 +51,7 @@ impl World {
         self.ask(who, Command::Post(post));
     }
 
-    /// The firings of a hook whose command has not ended.
+    /// Returns the firings of a hook whose commands have not ended.
     fn live(&self, hook: HookId) -> Vec<Firing> {
         self.board.firings.values().filter(|it| it.hook == hook).map(|it| Firing::clone(it)).collect()
     }
@@ -75,7 +75,7 @@ impl World {
     }
 }
 
-/// Hooks that stand in the way of much: for stories that are not about hooks.
+/// Adds hooks that hold claims, for tests that are not about hooks.
 pub(crate) fn some(world: &mut World) {
     let when = |claim: &str| Conditions { claim: Some(uri(claim)), ..Conditions::default() };
     world.hook(Add { when: when("file://shop/a"), ..on(in_channel("shop")) });
@@ -96,16 +96,16 @@ fn a_message_fires_a_hook_once() {
     assert_eq!((firing.depth, firing.agent.as_str()), (1, "hook/H1"));
     assert_eq!(world.outbox.values().filter(|it| matches!(it, Effect::RunHook { .. })).count(), 1);
     world.restart();
-    assert_eq!(world.live(hook).len(), 1, "a restart neither loses nor repeats it");
+    assert_eq!(world.live(hook).len(), 1, "a restart lost or repeated the firing");
     world.end(firing.id);
     world.end(firing.id);
     assert!(world.live(hook).is_empty());
     assert_eq!(world.count("hook.ended"), 1);
 }
 
-/// What each kind of message does to each kind of hook.
+/// Each kind of message against each kind of hook.
 #[test]
-fn what_fires_and_what_does_not() {
+fn a_hook_fires_only_for_matching_messages() {
     let message = |label: Option<&str>, mention: Option<&str>, prefix: Option<&str>| Trigger::Message {
         channel: None,
         label: label.map(|it| Label::new(it).unwrap()),
@@ -138,9 +138,9 @@ fn what_fires_and_what_does_not() {
         let hook = world.hook(on(trigger.clone()));
         world.says_with(who, where_to, text, labels);
         assert_eq!(world.fired(hook) == 1, *fires, "{trigger:?} {who} {text}");
-        assert_eq!(world.board.hooks[&hook].skipped, 0, "what is nothing to a hook is not written down");
+        assert_eq!(world.board.hooks[&hook].skipped, 0, "a message that does not match is not recorded");
     }
-    // What Regatta says fires nothing, and neither does an agent's own word.
+    // Messages of Regatta fire nothing, and neither do messages of the hook's own agent.
     let mut world = World::with(&[("ada", 1)]);
     let hook = world.hook(Add { agent: Some(agent("ada")), ..on(in_channel("shop")) });
     let post = Post { channel: channel("shop"), text: "landed".into(), labels: vec![], reply_to: None };
@@ -151,7 +151,7 @@ fn what_fires_and_what_does_not() {
     assert_eq!(world.fired(hook), 1);
 }
 
-/// The claim is held while the command runs, refused to others meanwhile, and free afterwards.
+/// The hook's claim is held while its command runs, and free afterwards.
 #[test]
 fn a_claim_is_held_until_the_command_ends() {
     let mut world = World::with(&[("ada", 1)]);
@@ -168,24 +168,26 @@ fn a_claim_is_held_until_the_command_ends() {
     let mine = crate::world::acquire(regatta_core::claim::Owner::Agent(agent("eve")), &["respond://shop-dev"]);
     assert_eq!(world.refused("eve", Command::Acquire(mine.clone())).code(), "claim_held");
     world.end(firing.id);
-    assert_eq!(world.fired(hook), 2, "it fires for what waited");
+    assert_eq!(world.fired(hook), 2, "the hook fires for the waiting message");
     assert!(world.board.hooks[&hook].waiting.is_empty());
-    // A TTL ends it too, while the command goes on; its end then frees nothing that is another's (L6).
+    // The claim also ends at its TTL while the command runs. The end of the command then releases
+    // no claim of others (L6).
     world.advance(61 * SECOND);
     world.ask("eve", Command::Acquire(mine));
     world.end_all();
     assert_eq!(world.board.claims.len(), 1);
-    // Of two that want the same, the first by priority gets it.
+    // Of two hooks with the same claim, the one with the lower priority number gets it.
     let mut world = World::with(&[("ada", 1)]);
     let last = world.hook(Add { when: when.clone(), priority: 5, ..on(in_channel("shop")) });
     let first = world.hook(Add { when, priority: 1, ..on(in_channel("shop")) });
     world.says("eve", "shop", "one");
     assert_eq!((world.fired(first), world.fired(last)), (1, 0));
     world.end_all();
-    assert_eq!((world.fired(first), world.fired(last)), (1, 1), "and the other follows");
+    assert_eq!((world.fired(first), world.fired(last)), (1, 1), "the other hook fires next");
 }
 
-/// Messages that come while the claim is held wait and are handled one after the other, whoever held it.
+/// Messages that arrive while the claim is held wait and are handled in order, whoever holds the
+/// claim.
 #[test]
 fn messages_wait_for_the_claim_in_order() {
     let mut world = World::with(&[("ada", 1)]);
@@ -207,7 +209,7 @@ fn messages_wait_for_the_claim_in_order() {
     }
     assert_eq!(causes, ["B1", "B2", "B3"]);
     assert!(world.live(hook).is_empty());
-    // A paused hook keeps what waits, and goes on with it.
+    // A paused hook keeps its waiting messages and continues with them.
     world.says("eve", "shop", "four");
     world.says("eve", "shop", "five");
     world.ask("ann", Command::PauseHook { hook, reason: "enough".into() });
@@ -218,9 +220,10 @@ fn messages_wait_for_the_claim_in_order() {
     world.end_all();
 }
 
-/// A hook keeps a bounded number of triggers for its claim; those beyond are skipped with the reason.
+/// A hook keeps a limited number of triggers that wait for its claim. Further ones are skipped,
+/// with the reason.
 #[test]
-fn triggers_that_wait_for_a_claim_are_bounded() {
+fn a_hook_keeps_a_limited_number_of_waiting_triggers() {
     let mut world = World::with(&[("ada", 1)]);
     world.unjudged = true;
     let when = Conditions { claim: Some(uri("respond://shop-dev")), ..Conditions::default() };
@@ -231,7 +234,7 @@ fn triggers_that_wait_for_a_claim_are_bounded() {
         world.says("eve", "shop", &format!("message {nth}"));
     }
     assert_eq!(world.board.hooks[&hook].waiting.len(), MAX_WAITING);
-    let (_, why) = world.board.hooks[&hook].last_skip.clone().expect("one was skipped");
+    let (_, why) = world.board.hooks[&hook].last_skip.clone().expect("a trigger was skipped");
     assert!(world.board.hooks[&hook].skipped == 1 && why.contains("already wait for it"), "{why}");
 }
 
@@ -251,7 +254,11 @@ fn a_cooldown_and_a_required_label_hold_a_hook_back() {
     world.ask("ann", Command::PauseHook { hook, reason: "enough".into() });
     world.advance(90 * SECOND);
     world.says_with("eve", "shop", "paused", &["go"]);
-    assert_eq!((world.fired(hook), world.board.hooks[&hook].skipped), (2, 2), "that it rests is said once");
+    assert_eq!(
+        (world.fired(hook), world.board.hooks[&hook].skipped),
+        (2, 2),
+        "a trigger of a paused hook was recorded as skipped"
+    );
     world.ask("ann", Command::ResumeHook { hook });
     world.says_with("eve", "shop", "again", &["go"]);
     assert_eq!(world.fired(hook), 3);
@@ -260,7 +267,7 @@ fn a_cooldown_and_a_required_label_hold_a_hook_back() {
     world.end_all();
 }
 
-/// A hook on events fires on what people and the daemon do, not on what hooks do.
+/// Hooks on events fire for events of people and the daemon, not for events of hooks.
 #[test]
 fn events_and_free_claims_fire_hooks() {
     let mut world = World::with(&[("ada", 1)]);
@@ -276,7 +283,7 @@ fn events_and_free_claims_fire_hooks() {
     let free = world.hook(Add { when: with_claim, ..on(Trigger::Free { uri: uri("port://80") }) });
     let held = world.hold("eve", &["port://80"]);
     assert_eq!(world.fired(granted), 1);
-    // It goes to who waits for it: it was never free.
+    // The released claim goes to a waiting owner, so it was never free.
     let ask = regatta_core::claim::Acquire {
         wait_ms: 60 * SECOND,
         ..crate::world::acquire(regatta_core::claim::Owner::Agent(agent("bob")), &["port://80"])
@@ -287,21 +294,21 @@ fn events_and_free_claims_fire_hooks() {
     let last = world.board.claims.values().next_back().cloned().unwrap();
     world.ask("bob", Command::Release { claim: last.id, token: last.token });
     assert_eq!(world.fired(free), 1);
-    assert_eq!(world.fired(granted), 2, "what a hook takes for itself fires none");
+    assert_eq!(world.fired(granted), 2, "the claim of a hook fired a hook");
     world.end_all();
-    assert_eq!(world.fired(free), 1, "nor does what it gives back");
+    assert_eq!(world.fired(free), 1, "the release of a hook's claim fired a hook");
 }
 
-/// Two hooks that answer each other are cut when the chain is too deep, and people are told.
+/// Two hooks that answer each other are paused when the chain is too deep, and a message is posted.
 #[test]
-fn a_chain_of_hooks_is_cut() {
+fn a_chain_of_hooks_that_is_too_deep_is_paused() {
     let mut world = World::with(&[("ada", 1)]);
     let (ping, pong) = (world.hook(on(in_channel("ping"))), world.hook(on(in_channel("pong"))));
     world.says("eve", "ping", "go");
     let mut fired = 0;
     while let Some(firing) = world.board.firings.values().next().map(|it| Firing::clone(it)) {
         fired += 1;
-        assert!(fired <= DEEPEST, "it goes on for ever");
+        assert!(fired <= DEEPEST, "the chain of hooks does not end");
         assert_eq!(firing.depth, fired);
         let other = if firing.hook == ping { "pong" } else { "ping" };
         let post = Post { channel: channel(other), text: "your turn".into(), labels: vec![], reply_to: None };
@@ -324,7 +331,7 @@ fn a_chain_of_hooks_is_cut() {
     assert!(said.text.contains("regatta hook resume H2"), "{}", said.text);
 }
 
-/// A hook that fires too often is paused, whoever causes it; resumed, it begins anew.
+/// A hook that fires too often is paused. After it is resumed, the count begins anew.
 #[test]
 fn a_hook_that_fires_too_often_is_paused() {
     let mut world = World::with(&[("ada", 1)]);
@@ -340,7 +347,7 @@ fn a_hook_that_fires_too_often_is_paused() {
     world.ask("ann", Command::ResumeHook { hook });
     world.says("eve", "shop", "hello again");
     assert_eq!(world.fired(hook), MOST_IN_SPAN as u64 + 1);
-    // Spread over time it may fire as often as it likes.
+    // Over a longer time it may fire more often.
     for nth in 0..60 {
         world.advance(4 * SECOND);
         world.says("eve", "shop", &format!("{nth}"));
@@ -350,7 +357,7 @@ fn a_hook_that_fires_too_often_is_paused() {
 }
 
 #[test]
-fn what_a_hook_cannot_be() {
+fn an_invalid_hook_is_refused() {
     let mut world = World::with(&[("ada", 1)]);
     let run = |argv: &[&str], cwd: &str| Action::Run {
         argv: argv.iter().map(|it| (*it).to_owned()).collect(),

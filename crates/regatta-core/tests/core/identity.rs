@@ -1,5 +1,5 @@
-//! Identity claims: a running attempt holds its task, its workspace and its agent's name, and outside holders of them
-//! keep it from starting.
+//! Identity claims: a running attempt holds its task, its workspace and its agent's name. A claim
+//! of somebody else on one of them keeps it from starting.
 
 use regatta_core::board::Draft;
 use regatta_core::claim::{Mode, Owner, check_known, in_the_way};
@@ -14,13 +14,13 @@ fn by_hand(name: &str, text: &str) -> Command {
     Command::Acquire(acquire(Owner::Agent(agent(name)), &[text]))
 }
 
-/// Who keeps everybody else from having it.
+/// Returns the owner that keeps others from claiming this URI.
 fn holder_of(world: &World, text: &str) -> Option<Owner> {
     let draft = Draft::of(&world.board, world.now);
     in_the_way(&draft, &[uri(text)], Mode::Exclusive, None, world.now).first().map(|holder| holder.owner.clone())
 }
 
-/// What outsiders can claim to keep ada from T1 of shop.
+/// The URIs with which others can keep ada from starting T1 of shop.
 const IDENTITIES: [&str; 7] = [
     "task://shop/T1",
     "bead://shop/T1",
@@ -37,8 +37,8 @@ fn world_with_task() -> World {
     world
 }
 
-/// An outsider that holds a task, its workspace or its agent's name keeps it from starting until the claim ends, and
-/// the task says who holds what until when.
+/// L1: a claim of an outsider on a task, its workspace or its agent's name keeps the task from
+/// starting until the claim ends. The task's wait reason names the holder and the remaining time.
 #[test]
 fn l1_a_claim_by_an_outsider_stops_the_start() {
     for text in IDENTITIES {
@@ -58,7 +58,8 @@ fn l1_a_claim_by_an_outsider_stops_the_start() {
     }
 }
 
-/// Nobody else gets the task, the workspace or the name of running work; with a wait, they get it at its end.
+/// L1: nobody else gets the task, the workspace or the agent's name of running work. A waiting
+/// claim is granted at its end.
 #[test]
 fn l1_running_work_keeps_outsiders_out() {
     for text in IDENTITIES {
@@ -69,11 +70,12 @@ fn l1_running_work_keeps_outsiders_out() {
         assert_eq!(holders[0].owner, owner_attempt(grant.attempt), "{text}");
         world.wait_for("bob", &[text], MINUTE);
         world.give_up(&grant);
-        assert_eq!(holder_of(&world, text), Some(Owner::Agent(agent("bob"))), "{text} went to the next in line");
+        assert_eq!(holder_of(&world, text), Some(Owner::Agent(agent("bob"))), "{text} did not go to the waiting claim");
     }
 }
 
-/// An agent's own claims do not keep it from work, nor do its lead's, whether they came before the start or after it.
+/// An agent's own claims do not keep it from work, nor do its lead's, whether they are older than
+/// the start or not.
 #[test]
 fn own_claims_do_not_block_the_start() {
     for text in IDENTITIES {
@@ -84,7 +86,7 @@ fn own_claims_do_not_block_the_start() {
         assert!(world.try_ask("bob", by_hand("bob", text)).is_err(), "{text} is held by the attempt");
         world.hold("ada", &[text]);
         let twice = world.refused("ada", by_hand("ada", text));
-        assert_eq!(twice.code(), "claim_held", "two claims by hand exclude each other, whoever asks");
+        assert_eq!(twice.code(), "claim_held", "two claims of the same agent exclude each other");
     }
     let mut world = world_with_task();
     world.register("ada/worker-1", 1);
@@ -93,9 +95,9 @@ fn own_claims_do_not_block_the_start() {
     assert_eq!(world.take("ada/worker-1").task, task_id());
 }
 
-/// A lot of tasks that one pattern keeps waiting is passed over for everybody but the holder.
+/// A pattern that covers many tasks keeps every agent but its holder from them.
 #[test]
-fn a_pattern_over_many_tasks_binds_everybody_but_its_holder() {
+fn a_pattern_over_many_tasks_blocks_every_agent_but_its_holder() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
     for nth in 0..200 {
         world.add_task("words", &[&format!("src/{nth}.rs")]);
@@ -107,7 +109,7 @@ fn a_pattern_over_many_tasks_binds_everybody_but_its_holder() {
     assert_eq!(world.take("bob").task, task_id());
 }
 
-/// Several attempts of one agent share its name, and it is free when the last of them has ended.
+/// Several attempts of one agent share its name. The name is free when the last of them has ended.
 #[test]
 fn attempts_of_one_agent_share_its_name() {
     let mut world = World::with(&[("ada", 2), ("bob", 1)]);
@@ -120,9 +122,10 @@ fn attempts_of_one_agent_share_its_name() {
     world.hold("bob", &["agent://ada"]);
 }
 
-/// The task and its workspace pass to the landing and end with it; the agent's name does not, as it no longer runs.
+/// The task and its workspace pass to the landing and end with it. The agent's name does not,
+/// because the agent no longer runs.
 #[test]
-fn claims_pass_to_the_landing_and_end_with_it() {
+fn claims_on_task_and_workspace_pass_to_the_landing_and_end_with_it() {
     let mut world = world_with_task();
     let grant = world.take("ada");
     world.wait_for("bob", &["agent://ada"], MINUTE);
@@ -138,9 +141,9 @@ fn claims_pass_to_the_landing_and_end_with_it() {
     }
 }
 
-/// A claim that ends with its TTL lets the start through, as a release does.
+/// The expiry of a claim lets the task start, as a release does.
 #[test]
-fn an_expired_claim_stops_nothing() {
+fn an_expired_claim_does_not_stop_the_start() {
     let mut world = world_with_task();
     world.hold("bob", &["task://shop/T1"]);
     assert_eq!(world.poll("ada"), None);
@@ -148,9 +151,9 @@ fn an_expired_claim_stops_nothing() {
     world.take("ada");
 }
 
-/// A claim in the name of nobody, or on a project that does not exist, would bind nobody.
+/// A claim for an unknown agent, or on a project that does not exist, is refused.
 #[test]
-fn claims_of_strangers_and_on_unknown_projects_are_refused() {
+fn claims_of_unknown_agents_and_on_unknown_projects_are_refused() {
     let mut world = World::with(&[("ada", 1)]);
     world.register("crew/lead", 1);
     let person = Actor::Person("ann".into());

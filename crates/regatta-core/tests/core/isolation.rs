@@ -1,4 +1,5 @@
-//! Isolation that lied: who goes on, who is stopped, and who is only warned.
+//! Isolation that does not hold: which attempts go on, which are stopped, and which only get a
+//! warning.
 
 use regatta_core::command::{Command, Outcome, PlannedTask};
 use regatta_core::ids::{MissionId, TaskId};
@@ -9,7 +10,7 @@ use regatta_core::task::Status;
 
 use crate::world::{World, agent, shop, work};
 
-/// A mission that isolates, with one task at work for each manifest.
+/// Returns a mission with `isolate` that has one running task for each manifest.
 fn isolated(manifests: &[&str]) -> (World, MissionId, Vec<Grant>) {
     let mut world = World::with(&[("ada", 9)]);
     let planned = |it: &&str| PlannedTask { task: work(it, &[it]), after: vec![], assign: None };
@@ -43,8 +44,8 @@ fn checkout(paths: &[&str]) -> Sign {
     Sign::Checkout { paths: paths.iter().map(ToString::to_string).collect() }
 }
 
-/// L1: a wave whose tasks share files is aborted to serial: of those at work one goes on, the others wait, and nobody
-/// starts beside another.
+/// L1: when isolation fails in a wave whose tasks share files, the wave becomes serial. One task of
+/// those that overlap goes on, the others wait.
 #[test]
 fn l1_an_overlapping_wave_is_aborted_to_serial() {
     for sign in
@@ -58,16 +59,16 @@ fn l1_an_overlapping_wave_is_aborted_to_serial() {
             let at_work = world.board.tasks.values().filter(|it| it.status.is_running());
             at_work.map(|it| it.id.0).collect::<Vec<_>>()
         };
-        assert_eq!(running(&world), [1, 3], "{sign:?}: who wants nothing of another's goes on");
-        assert_eq!(world.task(TaskId(2)).failures, 0, "it cost them nothing");
-        assert_eq!(world.count("message.posted"), 1, "everybody is told once");
-        // The same again changes nothing.
+        assert_eq!(running(&world), [1, 3], "{sign:?}: tasks that share no files go on");
+        assert_eq!(world.task(TaskId(2)).failures, 0, "the stop counts as a failed attempt");
+        assert_eq!(world.count("message.posted"), 1, "the message is posted once");
+        // The same report again changes nothing.
         let before = world.board.revision;
         doubt(&mut world, &grants[0], sign.clone());
         assert_eq!(world.board.revision, before);
         assert!(world.poll("ada").is_none());
         assert!(world.reasons(TaskId(2)).contains(&WaitKind::Claim), "{:?}", world.reasons(TaskId(2)));
-        // One after the other from here on.
+        // From here on the tasks run one after the other.
         for (task, next) in [(1, 2), (2, 4)] {
             let grant = world.grants.iter().rev().find(|it| it.task == TaskId(task)).cloned().unwrap();
             world.finish_and_land(&grant);
@@ -77,7 +78,7 @@ fn l1_an_overlapping_wave_is_aborted_to_serial() {
     }
 }
 
-/// Where nobody shares anything the wave goes on, with a warning.
+/// A wave whose tasks share no files goes on, with a warning.
 #[test]
 fn a_disjoint_wave_goes_on_with_a_warning() {
     let (mut world, mission, grants) = isolated(&["src/a.rs", "docs/b.md"]);
@@ -89,18 +90,18 @@ fn a_disjoint_wave_goes_on_with_a_warning() {
     assert_eq!(world.status(TaskId(2)), Status::InProgress);
 }
 
-/// What a person writes in files that nobody works on is no sign; it is only said.
+/// A change of files that no task works on may be a person's. It only gets a warning.
 #[test]
-fn files_of_no_manifest_are_only_mentioned() {
+fn a_change_of_files_in_no_manifest_only_warns() {
     let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**"]);
     doubt(&mut world, &grants[0], checkout(&["notes.txt", "tmp/"]));
     assert!(world.board.missions[&mission].isolate);
     assert!(world.task(TaskId(1)).warnings[0].contains("check if you made these changes"));
 }
 
-/// J3: only the attempt's own token speaks.
+/// J3: a report for an attempt that has ended is refused.
 #[test]
-fn j3_an_attempt_that_has_ended_is_not_doubted() {
+fn j3_a_report_about_isolation_of_an_ended_attempt_is_refused() {
     let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**"]);
     world.submit(&grants[0]);
     let (attempt, token) = (grants[0].attempt, grants[0].token);
@@ -108,9 +109,10 @@ fn j3_an_attempt_that_has_ended_is_not_doubted() {
     assert!(world.board.missions[&mission].isolate);
 }
 
-/// Whoever works on what has just landed is told, with the commit and the files; nobody else is.
+/// An attempt whose files a landing changed gets a message with the commit and the files. Other
+/// attempts do not.
 #[test]
-fn siblings_are_told_which_of_their_files_changed() {
+fn attempts_get_a_message_when_a_landing_changes_their_files() {
     let (mut world, _, grants) = isolated(&["src/a.rs", "src/**", "docs/b.md"]);
     let landing = world.submit(&grants[0]);
     world.land(landing);

@@ -1,4 +1,5 @@
-//! A remote that has what is not here: it is brought in by a landing of its own, before all others.
+//! Commits that a remote has and the local trunk lacks: a landing of its own brings them in before
+//! all others.
 
 use regatta_core::command::{Command, Outcome};
 use regatta_core::effect::Effect;
@@ -11,7 +12,7 @@ use regatta_core::task::{Add, How, Status};
 
 use crate::world::{SECOND, World, agent, commit, shop, work};
 
-/// A world that pushes to `origin`, with landings of these priorities in its queue.
+/// Returns a world that pushes to `origin`, with landings of these priorities in its queue.
 fn pushing(priorities: &[u8]) -> (World, Vec<LandingId>) {
     let mut world = World::serial(&[("ada", 8)]);
     let mut ask = world.project("shop", &["cargo test"]);
@@ -34,22 +35,23 @@ fn diverged(world: &mut World) {
 
 fn joining(world: &World) -> LandingId {
     let joins = world.board.landings.values().find(|it| it.submission.joins.is_some());
-    joins.expect("what the remote has is queued").id
+    joins.expect("the landing of the remote's commits is queued").id
 }
 
 fn held_by(world: &World) -> Option<String> {
     world.board.projects[&shop()].queue.held.as_ref().map(|it| it.by.clone())
 }
 
-/// Q1, Q10: what was found out before no longer counts, what the remote has goes first and alone, and then the others.
+/// Q1, Q10: the trial under way no longer counts, the remote's commits land first and alone, and
+/// then the others.
 #[test]
-fn q10_what_a_remote_has_goes_first_and_alone() {
+fn q10_commits_of_a_remote_land_first_and_alone() {
     let (mut world, landings) = pushing(&[0, 2]);
     assert_eq!(world.landing(landings[0]), "trying");
     diverged(&mut world);
     let join = joining(&world);
     diverged(&mut world);
-    assert_eq!(joining(&world), join, "one is enough");
+    assert_eq!(joining(&world), join, "the same commits were queued twice");
     assert_eq!(world.landing(join), "queued", "the only slot is still taken by a trial that no longer counts");
     world.merge(landings[0]);
     assert_eq!((world.landing(landings[0]), world.landing(join)), ("queued", "trying"));
@@ -57,8 +59,8 @@ fn q10_what_a_remote_has_goes_first_and_alone() {
     assert_eq!(world.landing(join), "moving");
     world.moved(join, Moved::Moved);
     let pushes = |it: &&Effect| matches!(it, Effect::PushTrunk { commit: it, .. } if *it == commit(901));
-    assert_eq!(world.outbox.values().filter(pushes).count(), 1, "it is pushed at once");
-    assert_eq!(world.landing(landings[0]), "trying", "the others go on behind it");
+    assert_eq!(world.outbox.values().filter(pushes).count(), 1, "the merged trunk is pushed at once");
+    assert_eq!(world.landing(landings[0]), "trying", "the other landings go on");
     let unpushed = |world: &World| world.board.projects[&shop()].queue.unpushed.clone();
     assert!(unpushed(&world).is_some_and(|it| it.reason.contains("commits that are not here")));
     let done = Command::ReportPushed { project: shop(), remote: "origin".into(), commit: commit(901), trouble: None };
@@ -66,9 +68,10 @@ fn q10_what_a_remote_has_goes_first_and_alone() {
     assert_eq!(unpushed(&world), None);
 }
 
-/// Q6: what does not go together holds the queue and says what to do; `land` of its task is what lets both go on.
+/// Q6: commits of a remote that conflict hold the queue, with instructions for a person. `regatta
+/// land` of their task continues the queue.
 #[test]
-fn q6_what_does_not_go_together_is_a_persons() {
+fn q6_conflicting_commits_of_a_remote_need_a_person() {
     let (mut world, landings) = pushing(&[2]);
     world.land(landings[0]);
     diverged(&mut world);
@@ -91,24 +94,25 @@ fn q6_what_does_not_go_together_is_a_persons() {
     assert_eq!(
         world.board.landings[&place.landing].submission.joins.as_deref(),
         Some("origin"),
-        "it is still what it was"
+        "the task lost its remote"
     );
     assert_eq!(world.landing(place.landing), "trying");
     world.tried(place.landing, Tried::AlreadyThere { tip: commit(950), landed_as: vec![] });
     assert_eq!((world.status(task), world.landing(waiting)), (Status::Completed, "trying"));
 }
 
-/// What brings in what a remote has is no agent's work: whoever would give it to one is told what to do instead. Dropped,
-/// it lets the queue go on, and the next push finds again what is missing here.
+/// The task that brings in a remote's commits cannot be given to an agent, and the refusal says
+/// what to do instead. Dropping it releases the queue, and the next push finds the missing commits
+/// again.
 #[test]
-fn what_a_remote_has_is_given_to_no_agent_and_dropped_frees_the_queue() {
+fn commits_of_a_remote_are_given_to_no_agent_and_dropping_them_releases_the_queue() {
     let (mut world, landings) = pushing(&[2]);
     world.land(landings[0]);
     diverged(&mut world);
     let join = joining(&world);
     let task = world.board.landings[&join].task;
     let revise = |task| Command::Revise { task, text: "do it better".into() };
-    assert_eq!(world.refused("ann", revise(task)).code(), "invalid", "while it is tried, too");
+    assert_eq!(world.refused("ann", revise(task)).code(), "invalid", "a task under trial can be sent back");
     world.tried(join, Tried::Conflict { at: join, paths: vec!["src/0.rs".into()], kinds: vec![] });
     for ask in [
         revise(task),
@@ -122,18 +126,18 @@ fn what_a_remote_has_is_given_to_no_agent_and_dropped_frees_the_queue() {
     assert_eq!((held_by(&world).as_deref(), world.status(task)), (Some("regatta"), Status::NeedsHuman));
 
     world.ask("ann", Command::CancelTask { task, reason: "dropped".into() });
-    assert_eq!(held_by(&world), None, "nobody waits for it any longer");
+    assert_eq!(held_by(&world), None, "the queue is still held");
     let unpushed = world.board.projects[&shop()].queue.unpushed.clone();
-    assert!(unpushed.is_some_and(|it| it.reason.contains("was dropped")), "what is missing is still said");
+    assert!(unpushed.is_some_and(|it| it.reason.contains("was dropped")), "the missing commits are no longer reported");
     let gone = Box::new(world.stored(task));
     assert!(world.refused("ann", Command::RetryTask { task, failed: Some(gone) }).hint().contains("next landing"));
     diverged(&mut world);
-    assert_ne!(world.board.landings[&joining(&world)].task, task, "the next push queues it anew");
+    assert_ne!(world.board.landings[&joining(&world)].task, task, "the next push queues the commits again");
 }
 
-/// Who holds a queue by hand holds it, whatever becomes of what a remote has.
+/// A queue that a person holds stays held when the landing of a remote's commits is dropped.
 #[test]
-fn a_queue_held_by_hand_stays_so_when_what_a_remote_has_is_dropped() {
+fn a_queue_held_by_hand_stays_held_when_a_remotes_commits_are_dropped() {
     let (mut world, landings) = pushing(&[2]);
     world.land(landings[0]);
     diverged(&mut world);
@@ -143,9 +147,9 @@ fn a_queue_held_by_hand_stays_so_when_what_a_remote_has_is_dropped() {
     assert_eq!(held_by(&world).as_deref(), Some("ann"));
 }
 
-/// A remote that cannot be reached holds up nobody: the others land meanwhile, and it is tried again.
+/// Q9: while a remote cannot be reached, other landings land, and the remote is tried again later.
 #[test]
-fn q9_a_remote_that_cannot_be_reached_holds_up_nobody() {
+fn q9_an_unreachable_remote_does_not_delay_other_landings() {
     let (mut world, landings) = pushing(&[2, 2]);
     world.land(landings[0]);
     diverged(&mut world);
@@ -159,9 +163,9 @@ fn q9_a_remote_that_cannot_be_reached_holds_up_nobody() {
     assert_eq!(world.landing(join), "trying");
 }
 
-/// The same trouble with a push is written down once, and told once.
+/// Repeated failures of a push for the same reason are recorded once, and one message is posted.
 #[test]
-fn trouble_with_a_push_is_written_down_once() {
+fn a_repeated_push_failure_is_recorded_once() {
     let (mut world, _) = pushing(&[]);
     let told = world.count("message.posted");
     let trouble = |reason: &str| Command::ReportPushed {
@@ -181,9 +185,9 @@ fn trouble_with_a_push_is_written_down_once() {
     assert_eq!(world.count("queue.pushed"), 1);
 }
 
-/// A revert that conflicts is a person's, and is still a revert when they let it land.
+/// A revert that conflicts needs a person, and is still a revert when the person lands it.
 #[test]
-fn a_revert_that_is_let_in_again_is_still_one() {
+fn a_revert_that_a_person_lands_again_is_still_a_revert() {
     let (mut world, landings) = pushing(&[2]);
     world.land(landings[0]);
     let done = Box::new(world.stored(TaskId(1)));

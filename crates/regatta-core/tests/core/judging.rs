@@ -1,4 +1,5 @@
-//! What becomes of work that was captured and checked.
+//! Judging of captured work: scope escapes, reports, failed checks, standing rules and missing
+//! manifests.
 
 use regatta_core::attempt::{Cause, Findings, ResultStatus, Verdict, WorkResult};
 use regatta_core::command::{Command, Outcome};
@@ -33,9 +34,9 @@ fn end_of(world: &World, task: TaskId) -> Cause {
     ends.rfind(|it| it.0 == last).unwrap().1
 }
 
-/// What is outside the manifest is held back and remembered; what is inside goes on.
+/// Changes outside the manifest are held back and recorded. Changes inside it go on to the queue.
 #[test]
-fn what_escaped_is_held_back_and_the_rest_goes_on() {
+fn scope_escapes_are_held_back_and_the_rest_goes_on() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take("ada");
@@ -49,12 +50,12 @@ fn what_escaped_is_held_back_and_the_rest_goes_on() {
     let note = scope::left_out_note(world.task(task), grant.attempt).unwrap();
     assert_eq!(
         note, "left out README.md, outside its files; kept in A1: regatta diff A1",
-        "what was only said is not left out"
+        "only changes from the diff are left out"
     );
     assert_eq!(
         scope::left_out_note(world.task(task), regatta_core::ids::AttemptId(2)),
         None,
-        "another attempt left nothing"
+        "another attempt left nothing out"
     );
     let add = scope::follow_up(world.task(task), 1).unwrap();
     assert_eq!((add.alias.as_deref(), add.files[0].as_str()), (Some("T1.2"), "api/x.rs"));
@@ -63,9 +64,10 @@ fn what_escaped_is_held_back_and_the_rest_goes_on() {
     assert_eq!(world.status(follow), Status::Unassigned);
 }
 
-/// Nothing inside is nothing changed, whatever was done outside; and only a person passes a block.
+/// Work with changes only outside of the manifest counts as no change. If the project blocks
+/// escapes, a person must decide.
 #[test]
-fn work_that_is_all_outside_does_not_count() {
+fn work_only_outside_the_manifest_counts_as_no_change() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take("ada");
@@ -82,9 +84,9 @@ fn work_that_is_all_outside_does_not_count() {
     assert_eq!(world.reasons(task), [WaitKind::Policy]);
 }
 
-/// `expects = report`: a report must be there, a change need not.
+/// A task with `expects = report` needs a report, but no change.
 #[test]
-fn a_report_may_change_nothing_but_must_say_something() {
+fn a_report_needs_a_text_but_no_change() {
     let says = |detail: &str| Findings {
         result: Some(WorkResult { detail: detail.into(), status: ResultStatus::Done, ..WorkResult::default() }),
         ..Findings::default()
@@ -103,10 +105,10 @@ fn a_report_may_change_nothing_but_must_say_something() {
     assert_eq!((world.status(task), world.stored(task).landed), (Status::Completed, None));
 }
 
-/// A poll that wants no workspace for a report costs the world nothing, and is judged in the commit that finishes it; a
-/// task that expects a change has a workspace all the same.
+/// An attempt without a workspace has no effects, and its report is judged in the commit that
+/// finishes it. A task that expects a change gets a workspace even if the poll asked for none.
 #[test]
-fn a_report_without_a_workspace_is_judged_where_it_stands() {
+fn a_report_without_a_workspace_is_judged_when_it_finishes() {
     let bare =
         |world: &mut World| polled(world.ask("ada", Command::Poll(Poll { bare: true, ..polls("ada") }))).unwrap();
     let says = |it: &Grant, output: &str| Command::Finish {
@@ -122,23 +124,24 @@ fn a_report_without_a_workspace_is_judged_where_it_stands() {
     let grant = bare(&mut world);
     world.ask("ada", says(&grant, " "));
     assert_eq!((world.status(report), end_of(&world, report)), (Status::Unassigned, Cause::NothingChanged));
-    assert_eq!(world.task(report).resume, None, "there is nothing to go on in");
+    assert_eq!(world.task(report).resume, None, "there is no workspace to resume");
     let grant = bare(&mut world);
-    assert_eq!(world.board.attempts[&grant.attempt].gates, [], "it builds on no trunk and changes no file");
+    assert_eq!(world.board.attempts[&grant.attempt].gates, [], "an attempt without a workspace passes no gates");
     world.ask("ada", says(&grant, "it sorts"));
     assert_eq!((world.status(report), world.board.attempts.len()), (Status::Completed, 0));
-    assert_eq!(world.outbox.len(), 0, "nothing was asked of the world");
+    assert_eq!(world.outbox.len(), 0, "the attempt had an effect");
 
     let change = world.add_task("words", &["src/**"]);
     let grant = bare(&mut world);
     assert!(world.outbox.values().any(|it| *it == Effect::PrepareWorkspace { attempt: grant.attempt }));
     world.ask("ada", says(&grant, "done"));
-    assert_eq!(world.status(change), Status::Validating, "what it left is captured first");
+    assert_eq!(world.status(change), Status::Validating, "the work was judged before it was captured");
 }
 
-/// Work that does not pass goes back to its worker in the same workspace, as often as the project says.
+/// Work that fails its checks goes back to the same workspace, up to the project's number of
+/// attempts.
 #[test]
-fn work_that_fails_its_checks_goes_back_where_it_was() {
+fn work_that_fails_its_checks_goes_back_to_its_workspace() {
     for attempts in [1, 3, 4] {
         let mut world = World::with(&[("ada", 1)]);
         let mut project = world.project("shop", &["make"]);
@@ -156,14 +159,15 @@ fn work_that_fails_its_checks_goes_back_where_it_was() {
             assert_eq!(world.status(task), if left == 0 { Status::Failed } else { Status::Unassigned });
         }
         workspaces.dedup();
-        assert_eq!(workspaces.len(), 1, "all in the same workspace");
+        assert_eq!(workspaces.len(), 1, "the attempts used several workspaces");
         assert!(world.stored(task).reason.unwrap().contains("1 test failed"));
     }
 }
 
-/// A standing rule that blocks holds what it meets, and says so (W1); changing the rules lets it go.
+/// W1: a blocking standing rule holds the tasks that match it, with a wait reason. A change of the
+/// rule releases them.
 #[test]
-fn w1_a_standing_rule_holds_what_it_meets() {
+fn w1_a_standing_rule_holds_matching_tasks() {
     let mut world = World::with(&[("ada", 2)]);
     let rule = |files: &str, action| project::StandingRule {
         name: "frozen".into(),
@@ -186,14 +190,14 @@ fn w1_a_standing_rule_holds_what_it_meets() {
     assert_eq!(world.take("ada").task, held);
 }
 
-/// A task without a manifest gets one from a report that can be used, and only then starts.
+/// A task without a manifest gets one from the report of an exploring task. It starts only then.
 #[test]
-fn a_missing_manifest_is_found_out_by_a_task_of_its_own() {
+fn a_missing_manifest_is_found_by_an_exploring_task() {
     let mut world = World::with(&[("ada", 2)]);
     let task = world.add_task("words", &[]);
-    assert_eq!(world.poll("ada"), None, "the gate holds it");
-    let Outcome::Task(explorer) = world.ask("ann", Command::Explore { task }) else { panic!("it adds a task") };
-    assert_eq!(world.ask("ann", Command::Explore { task }), Outcome::Task(explorer), "once");
+    assert_eq!(world.poll("ada"), None, "the task started without a manifest");
+    let Outcome::Task(explorer) = world.ask("ann", Command::Explore { task }) else { panic!("exploring adds a task") };
+    assert_eq!(world.ask("ann", Command::Explore { task }), Outcome::Task(explorer), "exploring twice adds one task");
     let found = |detail: &str| Findings {
         result: Some(WorkResult { detail: detail.into(), ..WorkResult::default() }),
         ..Findings::default()
@@ -207,7 +211,7 @@ fn a_missing_manifest_is_found_out_by_a_task_of_its_own() {
     world.finish(&grant);
     assert!(
         !judge(&mut world, &grant, passed(&["src/a.rs"]), found("[\"src/a.rs\"]")),
-        "what it changed does not land"
+        "the changes of the exploring task were queued"
     );
     assert_eq!(world.task(task).files[0].as_str(), "src/a.rs");
     assert_eq!(world.take("ada").task, task);

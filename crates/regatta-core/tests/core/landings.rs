@@ -12,7 +12,7 @@ use crate::world::{Held, MINUTE, SECOND, World, acquire, agent, commit, owner_at
 
 const TRUNK: &str = "workspace://shop/default";
 
-/// A world in which each of these priorities has been submitted, in this order.
+/// Returns a world in which one task for each of these priorities was submitted, in this order.
 fn queue(priorities: &[u8]) -> (World, Vec<LandingId>) {
     let mut world = World::serial(&[("ada", 1)]);
     let mut landings = Vec::new();
@@ -39,23 +39,28 @@ fn lands(world: &World) -> Vec<u64> {
         .collect()
 }
 
-/// Q10: one at a time; the order is priority, then age, whatever is under way is not interrupted.
+/// Q10: landings run one at a time, by priority and then age. A landing under way is not
+/// interrupted.
 #[test]
-fn q10_one_at_a_time_in_order() {
+fn q10_landings_run_one_at_a_time_by_priority_and_age() {
     let (mut world, landings) = queue(&[2, 5, 2, 0]);
     assert_eq!(states(&world, &landings), ["trying", "queued", "queued", "queued"]);
     let place = |world: &mut World, task| match world.ask("ann", Command::Land { task: TaskId(task), first: false }) {
         Outcome::Queued(place) => place.position,
         other => panic!("{other:?}"),
     };
-    assert_eq!([1, 2, 3, 4].map(|it| place(&mut world, it)), [1, 4, 3, 2], "asking for a place changes none");
+    assert_eq!(
+        [1, 2, 3, 4].map(|it| place(&mut world, it)),
+        [1, 4, 3, 2],
+        "asking for the position does not change it"
+    );
     while let Some(id) = landings.iter().copied().find(|it| world.landing(*it) == "trying") {
         world.land(id);
     }
     assert_eq!(lands(&world), [1, 4, 3, 2]);
 }
 
-/// Q10: another project's queue is another queue.
+/// Q10: each project has its own queue.
 #[test]
 fn q10_projects_do_not_wait_for_each_other() {
     let (mut world, landings) = queue(&[2]);
@@ -68,7 +73,7 @@ fn q10_projects_do_not_wait_for_each_other() {
     world.land(landings[0]);
 }
 
-/// Whoever holds the trunk stops the queue; giving it back lets it go on.
+/// A claim on the trunk stops the queue, and its release or expiry lets the queue continue.
 #[test]
 fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
     let (mut world, landings) = queue(&[2, 2]);
@@ -84,7 +89,7 @@ fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
     );
     world.moved(landings[0], Moved::Moved);
     assert_eq!(states(&world, &landings), ["gone", "trying"]);
-    // Expiry gives it back just as well.
+    // The expiry of the claim has the same effect.
     world.hold("eve", &["workspace://shop/defaul?"]);
     world.merge(landings[1]);
     assert_eq!(world.landing(landings[1]), "validated");
@@ -92,9 +97,9 @@ fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
     assert_eq!(world.landing(landings[1]), "moving");
 }
 
-/// L9: who stood in line for the trunk comes before the queue, and the queue before who comes later.
+/// L9: a wait for the trunk that came before the landing is served first.
 #[test]
-fn l9_the_queue_does_not_overtake_who_waits_for_the_trunk() {
+fn l9_the_queue_does_not_overtake_an_earlier_wait_for_the_trunk() {
     let (mut world, landings) = queue(&[2]);
     let held = world.hold("eve", &[TRUNK]);
     let wait = world.wait_for("zoe", &[TRUNK], MINUTE);
@@ -106,9 +111,10 @@ fn l9_the_queue_does_not_overtake_who_waits_for_the_trunk() {
     assert_eq!(world.landing(landings[0]), "moving");
 }
 
-/// Q8: a landing that stands behind somebody who waits goes on when that wait ends, however it ends.
+/// Q8: a landing behind an earlier wait continues when that wait ends by timeout, cancellation or
+/// restart.
 #[test]
-fn q8_a_wait_that_ends_lets_the_queue_go_on() {
+fn q8_the_queue_continues_when_an_earlier_wait_ends() {
     type End = fn(&mut World, regatta_core::ids::WaitId);
     let ends: [End; 3] = [
         |world, _| world.advance(10 * SECOND),
@@ -118,7 +124,7 @@ fn q8_a_wait_that_ends_lets_the_queue_go_on() {
     for end in ends {
         let (mut world, landings) = queue(&[2]);
         world.hold("eve", &["port://1"]);
-        // Zoe wants the port and the trunk together; the trunk is free, but zoe was first.
+        // Zoe wants the port and the trunk together. The trunk is free, but zoe's wait came first.
         let wait = world.wait_for("zoe", &["port://1", TRUNK], 10 * SECOND);
         world.merge(landings[0]);
         assert_eq!(world.landing(landings[0]), "validated");
@@ -127,9 +133,10 @@ fn q8_a_wait_that_ends_lets_the_queue_go_on() {
     }
 }
 
-/// L6: a move whose fence fell by expiry is given up; its late report changes nothing, and it is tried again.
+/// L6: a move whose fence expires is given up. Its late report changes nothing, and the landing is
+/// tried again.
 #[test]
-fn l6_a_fallen_fence_moves_nothing() {
+fn l6_an_expired_fence_moves_nothing() {
     let (mut world, landings) = queue(&[2]);
     let id = landings[0];
     world.merge(id);
@@ -148,7 +155,8 @@ fn l6_a_fallen_fence_moves_nothing() {
     assert_eq!(lands(&world), [1]);
 }
 
-/// L6: only the fence's own claim is the fence; another lease of the same owner may end without a word.
+/// L6: the fence is one specific claim. The end of another lease of the same owner does not affect
+/// the move.
 #[test]
 fn l6_another_lease_is_not_the_fence() {
     let mut world = World::serial(&[("ada", 1)]);
@@ -158,19 +166,20 @@ fn l6_another_lease_is_not_the_fence() {
     let landing = world.submit(&grant);
     world.merge(landing);
     world.advance(MINUTE);
-    assert_eq!(world.landing(landing), "moving", "a port's lease ended, not the trunk's");
+    assert_eq!(world.landing(landing), "moving", "the port's lease ended, not the trunk's");
     world.moved(landing, Moved::Moved);
 }
 
-/// Q7: the trunk moved and the report was lost: the next trial finds the work there, and it counts as landed.
+/// Q7: the trunk moved but the report was lost. The next trial finds the work on the trunk, and it
+/// counts as landed.
 #[test]
-fn q7_what_is_there_already_has_landed() {
+fn q7_work_that_is_already_on_the_trunk_has_landed() {
     let (mut world, landings) = queue(&[2, 2]);
     world.merge(landings[0]);
     world.advance(TRUNK_TTL_MS);
     world.tried(landings[0], Tried::AlreadyThere { tip: commit(77), landed_as: vec![] });
     assert_eq!((lands(&world), world.status(TaskId(1))), (vec![1], Status::Completed));
-    assert_eq!(world.stored(TaskId(1)).landed, None, "the tip is another task's commit, or a person's");
+    assert_eq!(world.stored(TaskId(1)).landed, None, "the tip may be a commit of another task or person");
     let labels = |label: &str| {
         let posted = world.log.iter().filter_map(|it| match &it.event {
             Event::MessagePosted(it) => Some(it.message().labels.clone()),
@@ -189,7 +198,8 @@ fn q7_what_is_there_already_has_landed() {
     );
 }
 
-/// Q2: a trunk that somebody else moved makes the trial worthless: it is merged again at once.
+/// Q2: when somebody else moves the trunk, the trial's result is dropped and the work is merged
+/// again at once.
 #[test]
 fn q2_a_trunk_that_moved_elsewhere_is_merged_again() {
     let (mut world, landings) = queue(&[2]);
@@ -200,8 +210,8 @@ fn q2_a_trunk_that_moved_elsewhere_is_merged_again() {
     world.land(landings[0]);
 }
 
-/// A person's changes in the checkout hold the landing, not those behind it (Q9); it is tried again later, or
-/// when they say so.
+/// Q9: a person's uncommitted changes hold the landing that touches the same files, not the
+/// landings behind it. The held landing is tried again later, or at once when a person asks.
 #[test]
 fn q9_a_dirty_checkout_holds_its_own_landing() {
     let (mut world, landings) = queue(&[2, 2]);
@@ -223,13 +233,13 @@ fn q9_a_dirty_checkout_holds_its_own_landing() {
     world.merge(id);
     world.moved(id, Moved::Dirty { paths: vec!["src/0.rs".into()] });
     world.advance(5 * SECOND);
-    assert_eq!(world.landing(id), "queued", "it waits longer each time");
+    assert_eq!(world.landing(id), "queued", "the second wait is not longer than the first");
     world.ask("ann", Command::Land { task: TaskId(1), first: false });
     assert_eq!(world.landing(id), "trying");
     world.land(id);
 }
 
-/// Q10: asking for a held landing does not put two on their way.
+/// Q10: asking for a held landing does not start a second trial.
 #[test]
 fn q10_asking_for_a_held_landing_stays_serial() {
     let (mut world, mut landings) = queue(&[2]);
@@ -238,7 +248,7 @@ fn q10_asking_for_a_held_landing_stays_serial() {
     world.add(Add { priority: 0, ..work("urgent", &["src/urgent.rs"]) });
     let grant = world.take("ada");
     landings.push(world.submit(&grant));
-    assert_eq!(states(&world, &landings), ["queued", "trying"], "a more urgent one does not wait for a held one");
+    assert_eq!(states(&world, &landings), ["queued", "trying"], "the urgent landing waits for the held one");
     world.ask("ann", Command::Land { task: TaskId(1), first: false });
     assert_eq!(states(&world, &landings), ["queued", "trying"]);
     world.land(landings[1]);
@@ -246,9 +256,10 @@ fn q10_asking_for_a_held_landing_stays_serial() {
     world.land(landings[0]);
 }
 
-/// The shell could not find out: the landing is held and tried again, and nothing counts against the task.
+/// When a trial gives no result, the landing is held and tried again, and nothing counts against
+/// the task.
 #[test]
-fn an_unknown_trial_is_tried_again() {
+fn a_trial_without_a_result_is_tried_again() {
     let (mut world, landings) = queue(&[2]);
     for _ in 0..6 {
         world.tried(landings[0], Tried::Held { at: None, reason: "no disk".into() });
@@ -260,7 +271,8 @@ fn an_unknown_trial_is_tried_again() {
     world.land(landings[0]);
 }
 
-/// Q6, Q8, Q9: what conflicts or fails merged comes back to be mended in those files, and after three needs a person.
+/// Q6, Q8, Q9: a conflict or a failed validation is sent back for a fix-up of the affected files.
+/// After three fix-ups the task needs a person.
 #[test]
 fn q8_a_conflict_is_retried_up_to_the_limit() {
     for red in [false, true] {
@@ -270,7 +282,7 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
             assert_eq!(world.task(task).fixups, round);
             let grant = world.take("ada");
             let landing = world.submit(&grant);
-            assert_eq!(world.task(task).fixup, None, "what is submitted is mended");
+            assert_eq!(world.task(task).fixup, None, "submitted work still has a fix-up");
             match red {
                 false => world
                     .tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] }),
@@ -279,7 +291,7 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
             assert_eq!(world.owner_of("file://shop/src/a.rs"), None, "round {round}");
             let it = world.task(task);
             if round < 3 {
-                let fixup = it.fixup.clone().expect("it is told what to mend");
+                let fixup = it.fixup.clone().expect("the task has a fix-up");
                 assert_eq!(Some(&fixup.commit), it.submission.as_ref().map(|it| &it.commit));
                 let manifest: Vec<String> = it.manifest().iter().map(ToString::to_string).collect();
                 assert_eq!(manifest, [if red { "src/**" } else { "src/words.rs" }]);
@@ -289,14 +301,15 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
         assert_eq!(world.status(task), Status::NeedsHuman);
         assert_eq!(world.reasons(task), [if red { WaitKind::Review } else { WaitKind::Conflict }]);
         assert_eq!(world.poll("ada"), None);
-        let last = world.task(task).fixup.clone().expect("a person is told what the last landing met");
+        let last = world.task(task).fixup.clone().expect("the last failure is kept for the person");
         assert_eq!(last.paths, if red { vec![] } else { vec!["src/words.rs".to_owned()] });
-        assert!(world.task(task).submission.is_some(), "Q6: what was made is kept");
-        assert_eq!(world.task(task).failures, 0, "no attempt of its own failed");
+        assert!(world.task(task).submission.is_some(), "Q6: the work is lost");
+        assert_eq!(world.task(task).failures, 0, "a failed landing counted as a failed attempt");
     }
 }
 
-/// A fix-up that fails is one of the three, and its work is a person's in the end, never failed.
+/// Q6: a failed fix-up counts as one of the three. The task then needs a person; it does not fail,
+/// and its work is kept.
 #[test]
 fn q6_a_fixup_that_fails_counts_and_the_work_is_kept() {
     let mut world = World::serial(&[("ada", 1)]);
@@ -315,9 +328,10 @@ fn q6_a_fixup_that_fails_counts_and_the_work_is_kept() {
     assert!(world.task(task).submission.is_some() && world.task(task).failures == 0);
 }
 
-/// What ownership dropped is a task of its own once the other side has landed, and not before.
+/// Q6: the side of a conflict that ownership dropped becomes a follow-up task, but only after the
+/// other side has landed.
 #[test]
-fn q6_what_was_dropped_becomes_a_task() {
+fn q6_a_side_dropped_by_ownership_becomes_a_task() {
     let (mut world, landings) = queue(&[2]);
     let dropped = regatta_core::landing::Dropped {
         reference: "refs/regatta/dropped/x".into(),
@@ -336,23 +350,27 @@ fn q6_what_was_dropped_becomes_a_task() {
     assert!(made.description.contains("refs/regatta/dropped/x") && made.description.contains("T1"), "{made:?}");
 }
 
-/// Q9: one that fails delays the others by its own trial and no more.
+/// Q9: a failing landing delays the others by its own trial and no more.
 #[test]
-fn q9_a_red_branch_lets_the_others_go_first() {
+fn q9_a_failing_landing_lets_the_others_go_first() {
     let (mut world, landings) = queue(&[2, 2]);
     world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None, settled: vec![] });
     assert_eq!(states(&world, &landings), ["queued", "trying"]);
     assert_eq!(world.reasons(TaskId(1)), [WaitKind::Queue]);
     world.land(landings[1]);
-    assert_eq!(states(&world, &landings), ["trying", "gone"], "it may have been a flake");
+    assert_eq!(
+        states(&world, &landings),
+        ["trying", "gone"],
+        "a first failure is tried again because it may be a flake"
+    );
     world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None, settled: vec![] });
     assert_eq!(states(&world, &landings), ["gone", "gone"]);
     assert_eq!(world.status(TaskId(1)), Status::Unassigned);
 }
 
-/// A person may send work that needs them to the queue again, if its files can be had.
+/// A person can send work that needs a person to the queue again, if its files are not claimed.
 #[test]
-fn needs_human_work_can_be_landed() {
+fn work_that_needs_a_person_can_be_landed_by_a_person() {
     let mut world = World::serial(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     world.conflict_until_a_person_is_needed();
@@ -368,7 +386,7 @@ fn needs_human_work_can_be_landed() {
 }
 
 #[test]
-fn only_finished_work_is_landed() {
+fn only_finished_work_can_be_landed() {
     let mut world = World::serial(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     assert_eq!(world.refused("ann", Command::Land { task, first: false }).code(), "nothing_to_land");
@@ -377,7 +395,7 @@ fn only_finished_work_is_landed() {
     assert_eq!(world.refused("ann", Command::Land { task: TaskId(9), first: false }).code(), "no_such_task");
 }
 
-/// L6: a report that is late, early or about nothing changes nothing.
+/// L6: a report that is late, early or about an unknown landing changes nothing.
 #[test]
 fn l6_stale_reports_change_nothing() {
     let (mut world, landings) = queue(&[2, 2]);
@@ -400,7 +418,8 @@ fn l6_stale_reports_change_nothing() {
     assert_eq!(lands(&world), [1], "Q7");
 }
 
-/// Cancelling takes a landing out of the queue, unless the trunk is being moved for it this moment.
+/// Cancelling takes a landing out of the queue, unless the trunk is being moved for it at that
+/// moment.
 #[test]
 fn a_cancelled_task_is_withdrawn() {
     let (mut world, landings) = queue(&[2, 2, 2]);
@@ -416,9 +435,10 @@ fn a_cancelled_task_is_withdrawn() {
     assert_eq!([1, 2, 3].map(|it| world.status(TaskId(it))), [Status::Cancelled, Status::Cancelled, Status::Completed]);
 }
 
-/// `coord:merge` names branch, task, subject and files; `coord:conflict` says why something left.
+/// A `coord:merge` message names branch, task, subject and files. A `coord:conflict` message says
+/// why a landing left the queue.
 #[test]
-fn landings_are_announced() {
+fn landings_and_conflicts_post_a_message() {
     let mut world = World::serial(&[("ada", 1)]);
     world.add_task("Word list!", &["src/words.rs"]);
     let grant = world.take("ada");
@@ -443,9 +463,9 @@ fn landings_are_announced() {
     assert_eq!(said, expected);
 }
 
-/// A landing's own fence is not for others to release.
+/// L8: the claim that fences a landing cannot be released by others.
 #[test]
-fn l8_a_fence_is_not_released_by_hand() {
+fn l8_the_fence_of_a_landing_cannot_be_released_by_hand() {
     let (mut world, landings) = queue(&[2]);
     world.merge(landings[0]);
     let token = world.fence(landings[0]);
@@ -460,18 +480,23 @@ fn in_review(world: &mut World, files: &[&str]) -> TaskId {
     world.finish(&grant);
     let changed = files.iter().map(ToString::to_string).collect();
     let verdict = regatta_core::attempt::Verdict::Passed { commit: commit(5), base: commit(4), changed };
-    assert_eq!(world.judge(&grant, verdict), None, "somebody must look at it");
+    assert_eq!(world.judge(&grant, verdict), None, "work that needs a review is queued");
     task
 }
 
-/// What decides what is checked and what runs unasked lands with a person's word, never with an agent's.
+/// Files that decide which checks run, or that run unasked, land only with a person's approval,
+/// never with an agent's.
 #[test]
-fn protected_paths_need_a_person() {
+fn changes_of_protected_paths_need_a_persons_approval() {
     for path in ["regatta.toml", ".github/workflows/ci.yml", "docs/.gitattributes", ".husky/pre-commit"] {
         let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
         let task = in_review(&mut world, &[path]);
         assert_eq!((world.status(task), world.reasons(task)), (Status::InReview, vec![WaitKind::Review]));
-        assert_eq!(world.owner_of(&format!("file://shop/{path}")), None, "nobody waits for a person's files");
+        assert_eq!(
+            world.owner_of(&format!("file://shop/{path}")),
+            None,
+            "the files of work in review are still claimed"
+        );
         assert_eq!(world.refused("eve", Command::Land { task, first: false }).code(), "person_needed");
         let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
         assert_eq!(world.board.landings[&place.landing].approved.as_deref(), Some("person:ann"));
@@ -480,9 +505,10 @@ fn protected_paths_need_a_person() {
     }
 }
 
-/// A reviewer that is an agent may let work through, but for what is protected; another agent may not.
+/// The agent that a project names as its reviewer may approve work that is not protected. Other
+/// agents may not.
 #[test]
-fn review_is_asked_for_where_the_project_says_so() {
+fn of_all_agents_only_the_projects_reviewer_can_approve_work() {
     use regatta_core::project::Review;
     for (review, eve_may) in [(Review::Human, false), (Review::Agent, true)] {
         let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
@@ -495,16 +521,17 @@ fn review_is_asked_for_where_the_project_says_so() {
     }
 }
 
-/// Revised work goes back with the words and with where the work so far is; it costs no attempt.
+/// Work that a person sends back carries the person's text and the commit of the work so far, and
+/// costs no attempt.
 #[test]
-fn revised_work_goes_back_with_the_words() {
+fn revised_work_goes_back_with_the_persons_text() {
     let (mut world, landings) = queue(&[2, 2]);
     world.ask("ann", Command::Revise { task: TaskId(1), text: "shorter, please".into() });
     assert_eq!((states(&world, &landings), world.status(TaskId(1))), (vec!["gone", "trying"], Status::Unassigned));
     let task = world.task(TaskId(1));
     assert_eq!((task.failures, task.notes.len()), (0, 1));
     let looked_at = task.submission.as_ref().map(|it| it.commit.clone());
-    assert!(looked_at.is_some() && task.reviewed == looked_at, "what was sent back is what was reviewed");
+    assert!(looked_at.is_some() && task.reviewed == looked_at, "the reviewed commit is not the one that was sent back");
     assert!(
         task.notes[0].starts_with("shorter, please") && task.notes[0].contains("git cherry-pick"),
         "{:?}",
@@ -516,9 +543,9 @@ fn revised_work_goes_back_with_the_words() {
     );
 }
 
-/// What landed is taken back by a landing like any other.
+/// An undo is queued and lands like any other landing.
 #[test]
-fn undo_is_a_landing_of_its_own() {
+fn an_undo_lands_like_other_work_and_can_be_undone() {
     let (mut world, landings) = queue(&[2]);
     world.land(landings[0]);
     let done = Box::new(world.stored(TaskId(1)));
@@ -533,7 +560,7 @@ fn undo_is_a_landing_of_its_own() {
     assert_eq!(world.status(place.task), Status::Completed);
     let again = world.refused("ann", Command::Undo { done: done.clone() });
     assert_eq!((again.code(), again.message()), ("taken_back", "T1 landed, and T2 undid it".into()));
-    // What took it back can be taken back, and then the first is on the trunk again.
+    // The undo can be undone. The first work is then on the trunk again and can be undone again.
     let undoing = Box::new(world.stored(place.task));
     let Outcome::Queued(back) = world.ask("ann", Command::Undo { done: undoing }) else { panic!() };
     world.land(back.landing);
@@ -543,7 +570,8 @@ fn undo_is_a_landing_of_its_own() {
     assert_eq!(world.refused("ann", Command::Undo { done: open }).code(), "nothing_to_undo");
 }
 
-/// A person takes over a conflict that fix-ups did not settle. The attempt is theirs, has the conflict, and lands.
+/// A person takes over a conflict that the fix-ups did not resolve. The person's attempt gets the
+/// conflict, and lands.
 #[test]
 fn a_person_takes_over_a_conflict() {
     let mut world = World::serial(&[("ada", 1)]);
@@ -554,7 +582,7 @@ fn a_person_takes_over_a_conflict() {
     let Outcome::Polled(Some(grant)) = world.ask("ann", Command::Poll(poll.clone())) else { panic!() };
     let attempt = &world.board.attempts[&grant.attempt];
     assert!(attempt.by_hand && !attempt.supervised, "{attempt:?}");
-    let fixup = world.task(task).fixup.clone().expect("its workspace is made with the conflict");
+    let fixup = world.task(task).fixup.clone().expect("the taken-over task has no conflict to resolve");
     assert_eq!(fixup.paths, ["src/words.rs"]);
     world.restart();
     assert_eq!(world.refused("ann", Command::Poll(poll)).code(), "illegal_transition");
@@ -578,9 +606,9 @@ fn an_undo_that_conflicts_is_not_taken_over() {
     assert_eq!(world.status(place.task), Status::NeedsHuman);
 }
 
-/// A held queue ends what is under way and begins nothing; it says who holds it and why.
+/// A held queue finishes the trial under way, but starts no trial and does not move the trunk.
 #[test]
-fn a_held_queue_begins_and_moves_nothing() {
+fn a_held_queue_starts_no_trial_and_moves_nothing() {
     let (mut world, landings) = queue(&[2, 2]);
     world.ask("ann", Command::HoldQueue { project: crate::world::shop(), reason: "a release".into() });
     world.merge(landings[0]);
@@ -592,17 +620,17 @@ fn a_held_queue_begins_and_moves_nothing() {
     world.land(landings[1]);
 }
 
-/// Q10: who is put first comes before all that are not under way.
+/// Q10: a landing that is put first goes before all landings that are not under way.
 #[test]
-fn q10_first_is_before_all_that_wait() {
+fn q10_a_landing_put_first_goes_before_all_waiting_landings() {
     let (mut world, landings) = queue(&[0, 0, 2]);
     world.ask("ann", Command::Land { task: TaskId(3), first: true });
     world.land(landings[0]);
     assert_eq!(states(&world, &landings), ["gone", "queued", "trying"]);
 }
 
-/// L6, L8: a trunk that is held by hand moves for the landing that it is lent to, with its own token as the fence; a
-/// token that does not hold is refused, and a claim that ends gives the move up.
+/// L6, L8: the holder of a trunk claim can lend it to one landing. The claim's token is then the
+/// fence. A wrong token is refused, and the move is given up when the claim ends.
 #[test]
 fn l6_a_trunk_held_by_hand_is_lent_to_one_landing() {
     use regatta_core::landing::Under;
@@ -614,24 +642,24 @@ fn l6_a_trunk_held_by_hand_is_lent_to_one_landing() {
     assert_eq!(world.refused("ann", land(token + 1)).code(), "stale_token");
     let other = world.hold("eve", &["port://1"]);
     let wrong = Command::LandUnder { task: TaskId(1), under: Under { claim: other.claim, token: other.token } };
-    assert_eq!(world.refused("ann", wrong).code(), "invalid", "another claim is no fence");
+    assert_eq!(world.refused("ann", wrong).code(), "invalid", "a claim on something else is accepted as the fence");
     assert_eq!(world.landing(landings[0]), "validated");
     world.ask("ann", land(token));
     assert_eq!((world.landing(landings[0]), world.fence(landings[0])), ("moving", token));
     world.moved(landings[0], Moved::Moved);
     assert_eq!(world.status(TaskId(1)), Status::Completed);
-    assert!(world.board.claims.contains_key(&claim), "it stays its holder's");
+    assert!(world.board.claims.contains_key(&claim), "the lent claim ended with the landing");
     world.merge(landings[1]);
-    assert_eq!(world.landing(landings[1]), "validated", "it was lent to the other one");
+    assert_eq!(world.landing(landings[1]), "validated", "the claim was lent to the first landing only");
     let lend = Command::LandUnder { task: TaskId(2), under: Under { claim, token } };
     world.ask("ann", lend.clone());
     assert_eq!(world.landing(landings[1]), "moving");
     world.release("eve", Held { claim, token });
-    assert_eq!(world.landing(landings[1]), "trying", "its fence fell: whether the trunk moved is found out");
+    assert_eq!(world.landing(landings[1]), "trying", "the move is not given up when its fence ends");
     assert_eq!(world.refused("ann", lend).code(), "claim_ended");
 }
 
-/// A project says how long its trunk may be held by hand.
+/// A project can limit how long its trunk is held by hand.
 #[test]
 fn max_hold_bounds_a_trunk_held_by_hand() {
     let mut world = World::serial(&[("ada", 1)]);
@@ -644,13 +672,13 @@ fn max_hold_bounds_a_trunk_held_by_hand() {
         world.ask("eve", Command::Renew { claim: held.claim, token: held.token });
     }
     world.advance(SECOND);
-    assert!(!world.board.claims.contains_key(&held.claim), "whatever is renewed");
+    assert!(!world.board.claims.contains_key(&held.claim), "renewing extends the hold beyond the limit");
 }
 
-/// A wait for the trunk by hand ends at the project's `merge_timeout`, however long was asked for; the channel is told
-/// who left, and who holds it.
+/// A wait for the trunk ends at the project's `merge_timeout`, even if a longer wait was requested,
+/// and a message is posted.
 #[test]
-fn merge_timeout_ends_a_wait_for_the_trunk_and_says_so() {
+fn merge_timeout_ends_a_wait_for_the_trunk_and_posts_a_message() {
     let mut world = World::serial(&[("ada", 1)]);
     let mut ask = world.project("shop", &["cargo test"]);
     ask.settings.landing.merge_timeout = regatta_core::project::Span::seconds(30);
@@ -661,18 +689,18 @@ fn merge_timeout_ends_a_wait_for_the_trunk_and_says_so() {
     world.advance(29 * SECOND);
     assert!(world.board.waits.contains_key(&wait));
     world.advance(2 * SECOND);
-    assert!(!world.board.waits.contains_key(&wait), "it takes other work");
+    assert!(!world.board.waits.contains_key(&wait), "the wait did not end");
     assert_eq!(world.count("message.posted"), told + 1);
     let last = world.log.iter().rev().find_map(|it| match &it.event {
         Event::MessagePosted(it) => Some(it.message().labels[0].to_string()),
         _ => None,
     });
-    assert_eq!(last.as_deref(), Some("coord:wait"), "nothing was merged");
+    assert_eq!(last.as_deref(), Some("coord:wait"), "the message has the wrong label");
 }
 
-/// How long one usually takes is what the one in the middle took, of those that landed.
+/// The usual duration of a landing is the median of those that landed.
 #[test]
-fn what_a_landing_usually_takes_is_the_middle() {
+fn the_usual_duration_of_a_landing_is_the_median() {
     let mut world = World::with(&[("ada", 1)]);
     let id = world.add_for(work("a", &["a"]), Some("ada"), How::Queue);
     let grant = world.take("ada");
@@ -682,12 +710,17 @@ fn what_a_landing_usually_takes_is_the_middle() {
     let took = |ms: u64| Task { landed: Some(commit(1)), updated_wall: landing.queued_wall + ms, ..open.clone() };
     let tasks = [took(900_000), took(1_200), took(1_900)];
     assert_eq!(usual(tasks.iter().map(|it| (&landing, Some(it)))), Some(1_900));
-    assert_eq!(usual([(&landing, Some(&open)), (&landing, None)].into_iter()), None, "none of them landed");
+    assert_eq!(
+        usual([(&landing, Some(&open)), (&landing, None)].into_iter()),
+        None,
+        "landings that did not land have no duration"
+    );
 }
 
-/// A landing that a person's files hold up is tried again as soon as they change; any other report changes nothing.
+/// A landing that is held because of a person's files is tried again as soon as the checkout
+/// changes. Reports about other landings change nothing.
 #[test]
-fn a_changed_checkout_ends_the_wait() {
+fn a_change_of_the_checkout_retries_the_held_landing() {
     let mut world = World::with(&[("ada", 3)]);
     world.add_task("words", &["src/0.rs"]);
     let grant = world.take("ada");
@@ -703,15 +736,16 @@ fn a_changed_checkout_ends_the_wait() {
     world.ask("regatta", Command::ReportCheckout { landing: LandingId(99) });
     assert_eq!(world.board.revision, before);
 
-    // What a person stopped stays stopped.
+    // A landing that a person stopped stays stopped.
     world.ask("ann", Command::StopTask { task: grant.task, reason: "stopped by ann".into(), pause: true });
     world.ask("regatta", Command::ReportCheckout { landing: id });
     assert!(world.board.landings[&id].held.is_some());
 }
 
-/// P11: a stop breaks a trial off and keeps the landing in the queue until somebody asks for it. The others go on.
+/// P11: a stop ends the trial and keeps the landing in the queue until somebody asks for it. Other
+/// landings go on.
 #[test]
-fn p11_a_stopped_landing_waits_until_somebody_asks_for_it() {
+fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
     for asks in ["resume", "land"] {
         let mut world = World::serial(&[("ada", 2)]);
         for file in ["a", "b"] {
@@ -730,10 +764,10 @@ fn p11_a_stopped_landing_waits_until_somebody_asks_for_it() {
             kept.held.as_ref().is_some_and(|it| it.contains("regatta land T1")) && kept.retry_at.is_none(),
             "{kept:?}"
         );
-        assert_eq!((world.landing(stopped), world.landing(other)), ("queued", "trying"), "the other goes on");
+        assert_eq!((world.landing(stopped), world.landing(other)), ("queued", "trying"), "the other landing waits");
         world.pass(60 * MINUTE);
         world.ask("regatta", Command::Tick);
-        assert_eq!(world.landing(stopped), "queued", "no time brings it back");
+        assert_eq!(world.landing(stopped), "queued", "the stopped landing started again by itself");
         world.land(other);
         assert_eq!(world.landing(stopped), "queued");
         match asks {

@@ -1,4 +1,5 @@
-//! The lane planner against a table of rosters written by hand, and as laws over random ones.
+//! The lane planner against a table of rosters that were planned by hand, and against laws on
+//! random rosters.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ fn seat(name: &str, provider: &str) -> Seat {
     Seat { name: MemberName::new(name).unwrap(), provider: provider.to_owned() }
 }
 
-/// `codex: codex opencode` is a lead and the members a, b, …; `a=codex` names one otherwise.
+/// Reads a roster: `codex: codex opencode` is a lead and the members a and b, and `x=codex` gives a
+/// member another name.
 fn roster(text: &str) -> (Seat, Vec<Seat>) {
     let (lead, members) = text.split_once(':').expect("a lead and a colon");
     let named = |(nth, it): (usize, &str)| match it.split_once('=') {
@@ -20,7 +22,7 @@ fn roster(text: &str) -> (Seat, Vec<Seat>) {
     (seat("lead", lead), members.split_whitespace().enumerate().map(named).collect())
 }
 
-/// `mixed lead a | opencode:b`, or what stands against it.
+/// Returns a plan as text such as `mixed lead a | opencode:b`, or the objections to the roster.
 fn shown(planned: Result<Plan, Vec<Objection>>) -> String {
     let plan = match planned {
         Ok(plan) => plan,
@@ -47,7 +49,7 @@ fn shown(planned: Result<Plan, Vec<Objection>>) -> String {
         let names: Vec<&str> = it.members.iter().map(MemberName::as_str).collect();
         match it.kind {
             Kind::Primary => names.join(" "),
-            // One name by the rule, so the lane's own name says it all.
+            // A secondary lane has one member, so the lane's id contains its name.
             Kind::Secondary => {
                 assert_eq!(names.len(), 1, "{it:?}");
                 it.id.clone()
@@ -73,9 +75,9 @@ fn policy(text: &str) -> Lanes {
     Lanes { policy: named.iter().map(|(name, rule)| ((*name).to_owned(), *rule)).collect(), ..Lanes::default() }
 }
 
-/// Policy, roster, lanes.
+/// Policy, roster and expected lanes.
 const ORACLE: &[(&str, &str, &str)] = &[
-    // Alone.
+    // A lead alone.
     ("", "anthropic:", "primary lead"),
     ("", "codex:", "primary lead"),
     ("", "gemini:", "primary lead"),
@@ -91,7 +93,8 @@ const ORACLE: &[(&str, &str, &str)] = &[
     ("", "opencode: opencode opencode opencode", "pure lead a b c"),
     ("team", "opencode: opencode opencode", "pure lead a b"),
     ("", "goose: goose goose", "pure lead a b"),
-    // Several providers that the primary lane can launch: no lane for a mere difference.
+    // Several providers that the primary lane can launch. A different provider alone needs no
+    // secondary lane.
     ("", "anthropic: codex", "primary lead a"),
     ("", "anthropic: gemini", "primary lead a"),
     ("", "codex: anthropic", "primary lead a"),
@@ -100,7 +103,7 @@ const ORACLE: &[(&str, &str, &str)] = &[
     ("", "gemini: codex", "primary lead a"),
     ("", "anthropic: codex gemini anthropic", "primary lead a b c"),
     ("", "gemini: anthropic codex scripted", "primary lead a b c"),
-    // The seed's matrix: each lead with one OpenCode teammate.
+    // Each lead with one OpenCode member.
     ("", "anthropic: opencode", "mixed lead | opencode:a"),
     ("", "codex: opencode", "mixed lead | opencode:a"),
     ("", "gemini: opencode", "mixed lead | opencode:a"),
@@ -108,26 +111,27 @@ const ORACLE: &[(&str, &str, &str)] = &[
     ("team", "anthropic: opencode", "mixed lead | opencode:a"),
     ("team", "codex: opencode", "mixed lead | opencode:a"),
     ("team", "gemini: opencode", "mixed lead | opencode:a"),
-    // With others beside it, in any place of the roster.
+    // The same with other members, in any order of the roster.
     ("", "codex: codex opencode", "mixed lead a | opencode:b"),
     ("", "codex: opencode codex", "mixed lead b | opencode:a"),
     ("", "anthropic: codex opencode gemini", "mixed lead a c | opencode:b"),
     ("", "gemini: tom=opencode alice=codex", "mixed lead alice | opencode:tom"),
     ("team", "codex: codex codex opencode", "mixed lead a b | opencode:c"),
-    // Several OpenCode members: a lane each where each lane has its store, and refused where a team has one.
+    // Several OpenCode members: each has its own lane if each lane has its own store, and they are
+    // refused if the team shares one store.
     ("", "codex: opencode opencode", "mixed lead | opencode:a | opencode:b"),
     ("", "anthropic: opencode opencode opencode", "mixed lead | opencode:a | opencode:b | opencode:c"),
     ("", "gemini: opencode codex opencode", "mixed lead b | opencode:a | opencode:c"),
     ("team", "codex: opencode opencode", "no: one opencode a,b"),
     ("team", "anthropic: opencode codex opencode", "no: one opencode a,c"),
     ("team", "gemini: opencode opencode opencode", "no: one opencode a,b,c"),
-    // A provider that nobody named is not taken for one that the primary lane can launch.
+    // A provider without a rule gets a secondary lane.
     ("", "codex: goose", "mixed lead | goose:a"),
     ("", "anthropic: qwen pi", "mixed lead | qwen:a | pi:b"),
     ("", "codex: goose opencode codex", "mixed lead c | goose:a | opencode:b"),
     ("goose first", "codex: goose", "primary lead a"),
     ("goose first", "goose: codex opencode", "mixed lead a | opencode:b"),
-    // Who needs an owner of its own leads only its own kind.
+    // A provider that needs its own lane can lead only members of the same provider.
     ("", "opencode: codex", "no: opencode leads a"),
     ("", "opencode: anthropic", "no: opencode leads a"),
     ("", "opencode: gemini", "no: opencode leads a"),
@@ -137,7 +141,8 @@ const ORACLE: &[(&str, &str, &str)] = &[
     ("team", "opencode: opencode gemini", "no: opencode leads b; one opencode lead,a"),
     ("codex led", "codex: codex", "primary lead a"),
     ("codex led", "codex: anthropic", "no: codex leads a"),
-    // Until the policy names it able; its own members still never share the primary lane of a mixed team.
+    // A policy can allow it to lead others. Its members still do not share the primary lane of a
+    // mixed team.
     ("able", "opencode: codex", "primary lead a"),
     ("able", "opencode: opencode codex", "mixed lead b | opencode:a"),
     ("able", "opencode: opencode opencode", "pure lead a b"),
@@ -145,13 +150,13 @@ const ORACLE: &[(&str, &str, &str)] = &[
     ("able team", "opencode: codex", "primary lead a"),
     ("able team", "opencode: opencode codex", "no: one opencode lead,a"),
     ("able team", "codex: opencode", "mixed lead | opencode:a"),
-    // Policy is data.
+    // The policy decides, not the provider's name.
     ("opencode first", "opencode: codex opencode", "primary lead a b"),
     ("opencode first", "codex: opencode opencode", "primary lead a b"),
     ("codex aside", "anthropic: codex", "mixed lead | codex:a"),
     ("codex aside", "codex: anthropic", "no: codex leads a"),
     ("codex aside", "codex: codex", "pure lead a"),
-    // What is no roster.
+    // Invalid rosters.
     ("", "codex: a=codex a=gemini", "no: same a"),
     ("", "codex: lead=codex", "no: same lead"),
     ("", "codex: a=codex a=codex a=opencode", "no: same a"),
@@ -160,7 +165,7 @@ const ORACLE: &[(&str, &str, &str)] = &[
     ("team", "codex: a=opencode a=opencode", "no: same a; one opencode a,a"),
 ];
 
-/// The oracle: at least sixty rosters, planned by hand.
+/// At least sixty rosters, planned by hand.
 #[test]
 fn the_planner_agrees_with_the_table() {
     assert!(ORACLE.len() >= 60, "only {} rosters", ORACLE.len());
@@ -176,7 +181,7 @@ fn the_planner_agrees_with_the_table() {
 }
 
 #[test]
-fn the_plan_is_told_in_these_words() {
+fn a_plan_is_explained_line_by_line() {
     let (lead, members) = roster("codex: alice=codex tom=opencode bob=opencode");
     let plan = lane::plan(&lead, &members, &Lanes::default()).unwrap();
     assert_eq!(
@@ -191,7 +196,7 @@ fn the_plan_is_told_in_these_words() {
 }
 
 #[test]
-fn a_refusal_says_what_to_change() {
+fn a_refused_roster_gets_a_hint_how_to_change_it() {
     let told = |rules: &str, text: &str| {
         let (lead, members) = roster(text);
         let objections = lane::plan(&lead, &members, &policy(rules)).unwrap_err();
@@ -206,7 +211,7 @@ fn a_refusal_says_what_to_change() {
 }
 
 #[test]
-fn a_rule_is_a_word_or_a_table() {
+fn a_lane_rule_is_read_from_a_word_or_a_table() {
     let read = |text: &str| serde_json::from_str::<Rule>(text).unwrap();
     assert_eq!(read("\"secondary\""), Rule::SECONDARY);
     assert_eq!(read("\"primary\""), Rule::PRIMARY);
@@ -221,14 +226,14 @@ fn a_rule_is_a_word_or_a_table() {
     assert!(error("3").contains("a table with lane, leads and store"), "{}", error("3"));
 }
 
-/// The usual names of a provider plan as its own name does, in rosters and in policies.
+/// A provider's common names plan as its own name does, in rosters and in policies.
 #[test]
-fn a_provider_is_planned_alike_under_all_its_names() {
+fn a_provider_is_planned_the_same_under_all_its_names() {
     for (written, own) in [("claude", "anthropic"), ("Codex", "codex"), ("openai", "codex"), ("Google", "gemini")] {
         assert_eq!(Lanes::default().rule(written), Rule::PRIMARY, "{written}");
         let rule = Rule { store: Scope::Team, ..Rule::SECONDARY };
         let lanes = Lanes { policy: BTreeMap::from([(written.to_owned(), rule)]), ..Lanes::default() };
-        assert_eq!(lanes.rule(own), rule, "a rule for {written} is one for {own}");
+        assert_eq!(lanes.rule(own), rule, "a rule for {written} applies to {own}");
         let failover = BTreeMap::from([(written.to_owned(), vec!["OpenCode".to_owned()])]);
         let lanes = Lanes { failover, ..Lanes::default() };
         assert_eq!(lanes.failover_of(own).collect::<Vec<_>>(), ["opencode"], "{written}");
@@ -249,10 +254,11 @@ fn rules() -> impl Strategy<Value = Rule> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// T4, and the planner's laws: everybody in exactly one lane, the lead on the primary, no secondary member in any
-    /// primary input, one member to a side lane, and nothing left behind by a refusal.
+    /// T4 and the planner's laws: each member is in exactly one lane, the lead is on the primary
+    /// lane, no member with a secondary lane is started by the primary lane, and a secondary lane
+    /// has one member.
     #[test]
-    fn t4_every_member_has_one_lane_and_no_secondary_one_is_primary(
+    fn t4_every_member_has_one_lane_and_no_secondary_member_is_on_the_primary_lane(
         lead in 0..PROVIDERS.len(),
         members in prop::collection::vec((0..14_u8, 0..PROVIDERS.len()), 0..12),
         named in prop::collection::btree_map(0..PROVIDERS.len(), rules(), 0..4),
@@ -264,7 +270,7 @@ proptest! {
             members.into_iter().map(|(name, it)| seat(&format!("m{name}"), PROVIDERS[it])).collect::<Vec<_>>(),
         );
         let planned = lane::plan(&lead, &members, &lanes);
-        // Asked again it answers the same: nothing of the first question stays.
+        // Planning twice gives the same plan, so the first call leaves no state behind.
         prop_assert_eq!(&planned, &lane::plan(&lead, &members, &lanes));
         let plan = match planned {
             Ok(plan) => plan,
@@ -288,7 +294,7 @@ proptest! {
         let pure = everybody.iter().all(|it| it.provider == lead.provider);
         for seat in &members {
             if !pure && lanes.rule(&seat.provider).lane == Kind::Secondary {
-                prop_assert!(!plan.bootstrap().contains(&seat.name), "{} drifted to the primary lane", seat.name);
+                prop_assert!(!plan.bootstrap().contains(&seat.name), "{} is on the primary lane", seat.name);
             }
         }
         prop_assert_eq!(lane::explain(&lead, &members, &plan).len(), everybody.len());

@@ -1,11 +1,10 @@
-//! The invariants of DESIGN §6 that a pure core can break, each under its number.
-//!
-//! They are written a second time here, without the board's indexes and without its verbs, so that a mistake
-//! there does not excuse itself. [`Laws`] remembers what only history shows (tokens, ends, when somebody was
-//! last heard of).
+//! The invariants that a pure core can break, each under its id (see `docs/invariants.md`).
+//! // They are written a second time here, without the board's indexes and functions, so that a
+//! mistake in the core is not repeated in its check. [`Laws`] remembers what the board alone does
+//! not show, such as tokens, ends, and when an attempt last reported.
 
-mod claim_laws; // who excludes whom
-mod queue_laws; // those of the merge queue
+mod claim_laws; // which claims exclude each other
+mod queue_laws; // the laws of the landing queue
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +27,13 @@ use regatta_core::{graph, lane, launch, mission};
 use claim_laws::{Side, blockers, check_exclusion, conflict};
 use queue_laws::{check_landings, check_order};
 
-/// What history must be remembered to see whether a law was broken.
+/// The history that some of the laws need.
 #[derive(Clone, Default)]
 pub(crate) struct Laws {
     last_token: u64,
-    /// When a lease was last granted or prolonged, and until when that held.
+    /// The earliest time at which each lease may expire, from its last grant or renewal.
     lease_floor: BTreeMap<ClaimId, u64>,
-    /// Until when an attempt from outside may be silent.
+    /// The earliest time at which each outside attempt may be lost.
     silence_floor: BTreeMap<AttemptId, u64>,
     started: BTreeSet<AttemptId>,
     ended: BTreeSet<AttemptId>,
@@ -42,23 +41,28 @@ pub(crate) struct Laws {
 }
 
 impl Laws {
-    /// What an answer must be, given the board it was decided on.
+    /// Checks an answer against the board on which it was decided.
     pub(crate) fn check_answer(&self, before: &Board, request: &Request, decided: &Result<Commit, Refusal>, now: Now) {
         if let Some(known) = request.key.as_ref().and_then(|it| before.answers.get(it)) {
             if let Err(Refusal::KeyReused { .. }) = decided {
-                return; // another request under the same key: `talk.rs` says when that is so
+                return; // another request under the same key: see `talk.rs`
             }
-            let again = decided.as_ref().expect("J9: an answer given once is given again");
+            let again = decided.as_ref().expect("J9: an earlier answer is repeated");
             assert_eq!(again.outcome, known.outcome, "J9: another answer under the same key");
-            assert!(again.events.is_empty() && again.rows.is_empty() && again.effects.is_empty(), "J9: done twice");
+            assert!(
+                again.events.is_empty() && again.rows.is_empty() && again.effects.is_empty(),
+                "J9: the command was executed twice"
+            );
             return;
         }
         if let Some(law) = must_refuse(before, &request.command) {
             assert!(decided.is_err(), "{law}: {:?} was not refused", request.command);
         }
         match (&request.command, decided) {
-            (Command::Tick | Command::Resume { .. }, Err(refusal)) => panic!("time cannot be refused: {refusal:?}"),
-            // A person takes over the task that they name, whatever is next in line.
+            (Command::Tick | Command::Resume { .. }, Err(refusal)) => {
+                panic!("a tick or a resume was refused: {refusal:?}")
+            }
+            // A person takes over the task that they name, even if another task is next.
             (Command::Poll(ask), Ok(done)) if ask.by_hand && ask.task.is_some() => {
                 let Outcome::Polled(Some(grant)) = &done.outcome else { panic!("{:?}", done.outcome) };
                 assert_eq!(Some(grant.task), ask.task);
@@ -80,7 +84,7 @@ impl Laws {
         }
     }
 
-    /// What one event may say, on the board as it was at that moment.
+    /// Checks one event against the board before and after it.
     pub(crate) fn check_event(&mut self, at_that_time: &Board, recorded: &Recorded, after: &Board) {
         let now = recorded.now;
         assert_eq!(recorded.revision, at_that_time.revision + 1, "a revision was skipped");
@@ -96,17 +100,17 @@ impl Laws {
                 let earlier = |other: &Wait| it.wait().is_none_or(|mine| other.id < mine);
                 for wait in at_that_time.waits.values().filter(|other| earlier(other)) {
                     let (side, other) = (Side::of_claim(at_that_time, claim), Side::of_wait(at_that_time, wait));
-                    assert!(!conflict(&side, &other), "L9: {} overtaken", wait.id);
+                    assert!(!conflict(&side, &other), "L9: {} was overtaken", wait.id);
                 }
                 check_exclusion(after);
                 if let (Some(ttl), Some(at)) = (claim.ttl_ms, claim.expires_at) {
-                    assert_eq!(at, floor(now, ttl, claim.latest_at), "L5: a lease of another length");
+                    assert_eq!(at, floor(now, ttl, claim.latest_at), "L5: the lease has another length");
                     self.lease_floor.insert(claim.id, at);
                 }
             }
             Event::ClaimRenewed(it) => {
                 let claim = &at_that_time.claims[it.claim()];
-                let at = floor(now, claim.ttl_ms.expect("only leases are prolonged"), claim.latest_at);
+                let at = floor(now, claim.ttl_ms.expect("only leases are renewed"), claim.latest_at);
                 self.lease_floor.insert(claim.id, at);
             }
             Event::ClaimReleased(it) if *it.cause() == EndCause::Expired => {
@@ -114,25 +118,32 @@ impl Laws {
             }
             Event::AttemptStarted(it) => {
                 let attempt = it.attempt();
-                assert!(self.started.insert(attempt.id), "J6: {} began twice", attempt.id);
+                assert!(self.started.insert(attempt.id), "J6: {} started twice", attempt.id);
                 let of_task = after.attempts.values().filter(|it| it.task == attempt.task).count();
                 assert_eq!(of_task, 1, "J2: {} has {of_task} live attempts", attempt.task);
-                // A member's standing session takes no task's place.
+                // A member's standing session does not count against its limit of tasks.
                 let counts = |it: &&std::sync::Arc<attempt::Attempt>| it.standing.is_none();
                 let running = after.attempts.values().filter(counts).filter(|it| it.agent == attempt.agent).count();
                 let max = after.agents[&attempt.agent].max_tasks as usize;
                 assert!(running <= max, "J4: {} runs {running}/{max}", attempt.agent);
                 let there = after.attempts.values().filter(|it| it.runner == attempt.runner).count();
                 match &attempt.runner {
-                    None if attempt.light => {} // it takes none of the machine's room
+                    None if attempt.light => {} // a light attempt does not count against the machine's limit
                     None => {
                         let light = after.attempts.values().filter(|it| it.light && it.runner.is_none()).count();
-                        assert!(there - light <= after.limits.max_attempts as usize, "J4: the machine is overfull");
+                        assert!(
+                            there - light <= after.limits.max_attempts as usize,
+                            "J4: the machine has too many attempts"
+                        );
                     }
                     Some(name) => {
                         let runner = &after.runners[name];
                         assert!(there <= runner.max_tasks as usize, "J4: {name} runs {there}/{}", runner.max_tasks);
-                        assert_eq!(runner.state, regatta_core::runner::State::Up, "J10: {name} takes nothing new");
+                        assert_eq!(
+                            runner.state,
+                            regatta_core::runner::State::Up,
+                            "J10: {name} is not up and got an attempt"
+                        );
                         let whose = &runner.agents;
                         assert!(
                             whose.is_empty() || whose.contains(&attempt.agent),
@@ -181,7 +192,7 @@ impl Laws {
         self.settled.insert(id, status);
     }
 
-    /// What must hold between any two commands.
+    /// Checks what must hold between any two commands.
     pub(crate) fn check_commit(
         &self,
         before: &Board,
@@ -192,7 +203,7 @@ impl Laws {
     ) {
         assert_eq!(board.revision, before.revision + events.len() as u64, "a revision was skipped");
         for (key, _) in effects {
-            assert!(key.revision > before.revision && key.revision <= board.revision, "an effect without its event");
+            assert!(key.revision > before.revision && key.revision <= board.revision, "an effect has no event");
         }
         if events.is_empty() {
             assert!(before == board, "something changed without an event");
@@ -201,7 +212,7 @@ impl Laws {
             assert_eq!(board.settled(*id), Some(*status), "J7: the end of {id} was forgotten");
         }
         let live: BTreeSet<_> = board.attempts.keys().copied().collect();
-        assert!(live.iter().eq(self.started.difference(&self.ended)), "J6: an attempt vanished without a cause");
+        assert!(live.iter().eq(self.started.difference(&self.ended)), "J6: an attempt disappeared without a cause");
         check_exclusion(board);
         check_owners(board);
         check_waits(board, now);
@@ -214,12 +225,12 @@ impl Laws {
     }
 }
 
-/// T1, T2, T4: a launch has an entry for everybody expected, its aggregate is what its members say, and nobody who
-/// needs a lane of its own is among those the primary lane starts.
+/// T1, T2, T4: a launch has an entry for each expected member, its outcome follows from its
+/// entries, and the primary lane starts no member that needs its own lane.
 fn check_teams(board: &Board) {
     for launch in board.launches.values() {
         let id = launch.id;
-        assert_eq!(board.teams[&launch.team].launch, Some(id), "{id} is on the board and nobody's");
+        assert_eq!(board.teams[&launch.team].launch, Some(id), "{id} is on the board without a team");
         let names: Vec<_> = launch.members.iter().map(|it| it.name.clone()).collect();
         assert_eq!(names, launch.expected_members, "T1: {id} does not expect its whole roster");
         let pending = launch
@@ -250,19 +261,19 @@ fn check_teams(board: &Board) {
                 "T4: {} starts with the primary lane",
                 entry.name
             );
-            assert!(!entry.lead || kind != Some(lane::Kind::Secondary), "T4: the lead of {id} is aside");
+            assert!(!entry.lead || kind != Some(lane::Kind::Secondary), "T4: the lead of {id} is on a secondary lane");
             if let Some(attempt) = entry.attempt {
                 let live = board.attempts.get(&attempt);
                 let mine = live.and_then(|it| it.standing.clone());
                 let same = mine.is_some_and(|it| it.launch == id && it.member == entry.name);
-                assert!(same, "{} of {id} has {attempt}, which is not its own", entry.name);
+                assert!(same, "{} of {id} has {attempt}, which is another member's session", entry.name);
             }
             let up = entry.state == launch::State::Alive
                 || (entry.state.is_pending() && entry.state != launch::State::Queued);
             assert_eq!(
                 up,
                 entry.attempt.is_some(),
-                "{} of {id} is {} with or without a session",
+                "{} of {id} is {}, which does not match whether it has a session",
                 entry.name,
                 entry.state.word()
             );
@@ -270,7 +281,7 @@ fn check_teams(board: &Board) {
     }
     for attempt in board.attempts.values().filter(|it| it.standing.is_some()) {
         let of = attempt.standing.as_ref().and_then(|it| board.launches.get(&it.launch)?.entry(&it.member).cloned());
-        assert_eq!(of.and_then(|it| it.attempt), Some(attempt.id), "{} is nobody's session", attempt.id);
+        assert_eq!(of.and_then(|it| it.attempt), Some(attempt.id), "{} is not the session of a member", attempt.id);
     }
 }
 
@@ -278,7 +289,7 @@ fn floor(now: Now, ttl_ms: u64, latest_at: Option<u64>) -> u64 {
     latest_at.unwrap_or(u64::MAX).min(now.at + ttl_ms)
 }
 
-/// L6, L8, J3, J7: whose word has no effect on this board.
+/// L6, L8, J3, J7: returns the law by which a command must be refused on this board.
 fn must_refuse(board: &Board, command: &Command) -> Option<&'static str> {
     let speaks = |task: &TaskId, id: &AttemptId, token: &u64| {
         board.tasks.contains_key(task)
@@ -313,16 +324,17 @@ fn must_refuse(board: &Board, command: &Command) -> Option<&'static str> {
     (!allowed).then_some(law)
 }
 
-/// Whether these are the URIs that were asked for; a task that was named by its alias is named by its id, too.
+/// Returns whether these are the requested URIs. A task that was named by its alias is also named
+/// by its id.
 fn is_asked(uris: &[Uri], ask: &Acquire) -> bool {
     let (asked, more) = uris.split_at(ask.uris.len().min(uris.len()));
     asked == ask.uris && more.iter().all(|uri| uri.as_str().starts_with("task://"))
 }
 
-/// L7: a set is granted whole, or nothing of it is.
+/// L7: a set of URIs is granted whole or not at all.
 fn check_set(before: &Board, ask: &Acquire, done: &Commit, now: Now) {
     let Outcome::Claim(acquired) = &done.outcome else { panic!("{:?}", done.outcome) };
-    // A task that was named by its alias is asked for by its id, too.
+    // A task that was named by its alias is also requested by its id.
     let uris = match acquired {
         Acquired::Granted { claim, .. } => &done.board.claims[claim].uris,
         Acquired::Waiting { wait, .. } => &done.board.waits[wait].uris,
@@ -334,37 +346,41 @@ fn check_set(before: &Board, ask: &Acquire, done: &Commit, now: Now) {
             let claim = &done.board.claims[claim];
             assert_eq!((&claim.owner, claim.token), (&ask.owner, *token), "L7");
             assert!(is_asked(&claim.uris, ask), "L7: {:?} granted for {:?}", claim.uris, ask.uris);
-            assert!(!blocked, "L1, L9: granted past somebody");
-            assert_eq!(claim.expires_at, Some(now.at + ttl_ms), "L5: another life than was said");
+            assert!(!blocked, "L1, L9: granted although another owner is first");
+            assert_eq!(claim.expires_at, Some(now.at + ttl_ms), "L5: the lease has another length than was answered");
         }
         Acquired::Waiting { wait, .. } => {
             assert!(is_asked(&done.board.waits[wait].uris, ask), "L7: {:?}", ask.uris);
-            assert_eq!(before.claims, done.board.claims, "L7: a part was granted");
-            assert!(blocked, "somebody waits for nothing");
+            assert_eq!(before.claims, done.board.claims, "L7: a part of the set was granted");
+            assert!(blocked, "a wait was created although nothing blocks it");
         }
     }
 }
 
-/// L11: whoever has ended holds nothing and waits for nothing.
+/// L11: an owner that has ended holds nothing and waits for nothing.
 fn check_owners(board: &Board) {
     let owners = board.claims.values().map(|it| &it.owner).chain(board.waits.values().map(|it| &it.owner));
     for owner in owners {
         match owner {
             Owner::Agent(_) => {}
-            Owner::Attempt(id) => assert!(board.attempts.contains_key(id), "L11: {id} has ended and holds on"),
-            Owner::Landing(id) => assert!(board.landings.contains_key(id), "L11: {id} has ended and holds on"),
+            Owner::Attempt(id) => {
+                assert!(board.attempts.contains_key(id), "L11: {id} has ended and still holds or waits")
+            }
+            Owner::Landing(id) => {
+                assert!(board.landings.contains_key(id), "L11: {id} has ended and still holds or waits")
+            }
         }
     }
 }
 
-/// L9, L10: nobody waits for what is free, nobody waits for ever, and nobody waits for themselves.
+/// L9, L10: every wait is blocked, every wait has an end, and waits form no cycle.
 fn check_waits(board: &Board, now: Now) {
     let mut edges: BTreeMap<&Owner, BTreeSet<Owner>> = BTreeMap::new();
     for wait in board.waits.values() {
         assert!(wait.until_at <= now.at + LONGEST_WAIT_MS, "L10: {} has no end", wait.id);
         let side = Side::of_wait(board, wait);
         let ahead: BTreeSet<Owner> = blockers(board, &side, Some(wait)).into_iter().collect();
-        assert!(!ahead.is_empty(), "L9: {} waits for nothing", wait.id);
+        assert!(!ahead.is_empty(), "L9: {} waits although nothing blocks it", wait.id);
         edges.entry(&wait.owner).or_default().extend(ahead);
     }
     for start in edges.keys() {
@@ -379,7 +395,7 @@ fn check_waits(board: &Board, now: Now) {
     }
 }
 
-/// J2, J3, W1 and the bond between a task and its attempt.
+/// J2, J3, W1, and that a task and its attempt agree.
 fn check_tasks(board: &Board, now: Now) {
     for task in board.tasks.values() {
         let (id, status) = (task.id, task.status);
@@ -387,14 +403,23 @@ fn check_tasks(board: &Board, now: Now) {
         let reasons = wait_reasons(board, task, now);
         assert_eq!(reasons.is_empty(), status.is_running(), "W1: {id} is {status} and waits for {reasons:?}");
         assert!(reasons.iter().all(|it| !it.text.trim().is_empty()), "W1: an empty reason");
-        assert_eq!(task.offer_until.is_some(), status == Status::Offered, "{id} is {status} with or without an offer");
-        assert!(status != Status::Offered || task.assignee.is_some(), "{id} is offered to nobody");
-        assert!(status != Status::Pending || task.assignee.is_some(), "{id} is pending for nobody");
-        assert!(status != Status::Unassigned || task.assignee.is_none(), "{id} is unassigned for somebody");
-        assert_eq!(task.landing.is_some(), status == Status::Landing, "{id} is {status} with or without a landing");
-        let attempt = task.attempt.map(|it| board.attempts.get(&it).expect("J3: a task's attempt is live"));
+        assert_eq!(
+            task.offer_until.is_some(),
+            status == Status::Offered,
+            "{id} is {status}, which does not match whether it has an offer"
+        );
+        assert!(status != Status::Offered || task.assignee.is_some(), "{id} is offered to no agent");
+        assert!(status != Status::Pending || task.assignee.is_some(), "{id} is pending without an assignee");
+        assert!(status != Status::Unassigned || task.assignee.is_none(), "{id} is unassigned and has an assignee");
+        assert_eq!(
+            task.landing.is_some(),
+            status == Status::Landing,
+            "{id} is {status}, which does not match whether it has a landing"
+        );
+        let attempt = task.attempt.map(|it| board.attempts.get(&it).expect("J3: the attempt of a task is live"));
         assert!(attempt.is_none_or(|it| it.task == id), "J2: {id} has another task's attempt");
-        // A standing task is its session: it ends with that, and is handed to nobody while that is being ended.
+        // A standing task lives exactly as long as its session, also while the session is being
+        // stopped.
         let at_work = attempt.filter(|it| it.stopping.is_none() || it.standing.is_some()).map(|it| it.phase);
         let expected = match status {
             Status::InProgress => Some(Phase::Working),
@@ -405,7 +430,7 @@ fn check_tasks(board: &Board, now: Now) {
     }
     for attempt in board.attempts.values() {
         let of_task = board.tasks.get(&attempt.task).filter(|it| it.attempt == Some(attempt.id));
-        assert!(of_task.is_some() || attempt.stopping.is_some(), "J2: {} works for nobody", attempt.id);
+        assert!(of_task.is_some() || attempt.stopping.is_some(), "J2: {} has no task", attempt.id);
         let runs_here = attempt.supervised || attempt.phase == Phase::Validating;
         assert!(runs_here || attempt.stopping.is_none(), "{} has no process to wait for", attempt.id);
         if attempt.stopping.is_none() {
@@ -415,7 +440,7 @@ fn check_tasks(board: &Board, now: Now) {
     }
 }
 
-/// The files of work under way are held by who does it: attempt first, then landing, without a gap.
+/// The files of work under way are always held by its attempt or its landing.
 fn check_files(board: &Board, owner: &Owner, needs: &[Uri]) {
     let held: Vec<&Uri> = board.claims.values().filter(|it| it.owner == *owner).flat_map(|it| &it.uris).collect();
     for uri in needs {
@@ -423,16 +448,16 @@ fn check_files(board: &Board, owner: &Owner, needs: &[Uri]) {
     }
 }
 
-/// What an agent asked is on the board exactly while its attempt lives, or while a kept question of an open task has no
-/// answer that was read; under one id, and what it used is what its
-/// sessions say, never more: cumulative counts are not added up (J2 of money).
+/// A request of an agent is on the board while its attempt lives, or while it is a kept question of
+/// an open task. Each request is there once. An attempt's usage is the sum of the cumulative counts
+/// that its sessions reported.
 fn check_talk(board: &Board) {
     let mut asked = BTreeSet::new();
     for approval in board.approvals.values() {
         let is_kept = approval.kept && board.tasks.contains_key(&approval.task);
         let is_live = board.attempts.contains_key(&approval.attempt);
-        assert!(is_live || is_kept, "{} outlived {}", approval.id, approval.attempt);
-        assert!(asked.insert((approval.attempt, &approval.ask.id)), "{} was asked twice", approval.id);
+        assert!(is_live || is_kept, "{} is left after {} has ended", approval.id, approval.attempt);
+        assert!(asked.insert((approval.attempt, &approval.ask.id)), "{} is on the board twice", approval.id);
         assert!(!(approval.closed && approval.is_open()));
     }
     let mut workspaces = BTreeSet::new();
@@ -442,7 +467,7 @@ fn check_talk(board: &Board) {
             Some(it) if it.agent == attempt.agent && it.session.is_some() => it.used.tokens(),
             _ => 0,
         };
-        assert_eq!(attempt.used.tokens() + before, sessions, "{} was charged for what it did not use", attempt.id);
+        assert_eq!(attempt.used.tokens() + before, sessions, "{} was not charged what its sessions report", attempt.id);
         assert!(workspaces.insert(attempt.workspace()), "two attempts in the workspace of {}", attempt.workspace());
     }
     for task in board.tasks.values() {
@@ -459,9 +484,11 @@ fn check_talk(board: &Board) {
     }
     for rule in board.rules.values() {
         match &rule.scope {
-            regatta_core::policy::Scope::Task(it) => assert!(board.tasks.contains_key(it), "{} outlived {it}", rule.id),
+            regatta_core::policy::Scope::Task(it) => {
+                assert!(board.tasks.contains_key(it), "{} is left after {it} has ended", rule.id)
+            }
             regatta_core::policy::Scope::Mission(it) => {
-                assert!(board.missions.contains_key(it), "{} outlived {it}", rule.id)
+                assert!(board.missions.contains_key(it), "{} is left after {it} has ended", rule.id)
             }
             _ => {}
         }
@@ -472,7 +499,8 @@ fn of_mission(board: &Board, id: regatta_core::ids::MissionId) -> usize {
     board.attempts.values().filter(|it| it.mission == Some(id) && !it.light).count()
 }
 
-/// Whether a task could start but for slots, claims and its mission's pace, from the rows alone.
+/// Returns whether a task could start, apart from slots, claims and its mission's limits, computed
+/// from the rows alone.
 fn is_ready(board: &Board, task: &Task) -> bool {
     let contract = matches!(task.issue_type, IssueType::Feature | IssueType::Bug | IssueType::Task)
         && task.expects == Expects::Changes;
@@ -495,7 +523,7 @@ fn is_ready(board: &Board, task: &Task) -> bool {
         })
 }
 
-/// The ready index says what a scan says.
+/// Checks the ready index against a scan of all tasks.
 fn check_ready(board: &Board) {
     let mut lines: BTreeMap<ReadyFor, Vec<(u8, TaskId)>> = BTreeMap::new();
     for agent in board.agents.keys() {
@@ -522,7 +550,7 @@ fn check_ready(board: &Board) {
     }
 }
 
-/// Whether the world has something against a start for the mission that is asked for.
+/// Returns whether the facts forbid a start for the mission that the poll names.
 fn is_against(board: &Board, ask: &Poll, facts: &Facts, now: Now) -> bool {
     let Some(mission) = ask.mission.and_then(|it| board.missions.get(&it)) else { return false };
     let young = board.attempts.values().filter(|it| now.at - it.started_at < 30_000).count() as u64;
@@ -535,7 +563,8 @@ fn is_against(board: &Board, ask: &Poll, facts: &Facts, now: Now) -> bool {
     lost || short(facts.memory_mb, board.limits.attempt_memory_mb) || short(facts.disk_mb, board.limits.attempt_disk_mb)
 }
 
-/// Whether a task in flow needs what somebody took off the trunk: as the shell sees it now, or as it last saw it.
+/// Returns whether a task in flow depends on landed work that is missing from the trunk, as the
+/// shell sees it now or saw it last.
 fn lacks_blocker(board: &Board, task: &Task, ask: &Poll, facts: Option<&Facts>) -> bool {
     let Some(mission) = task.mission.map(|id| &board.missions[&id]) else { return false };
     match facts.filter(|_| ask.mission == task.mission) {
@@ -547,7 +576,7 @@ fn lacks_blocker(board: &Board, task: &Task, ask: &Poll, facts: Option<&Facts>) 
     }
 }
 
-/// What a poll must give: every rule of DESIGN §5, tried on every task.
+/// Returns the task that a poll must give, by applying every scheduling rule to every task.
 pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: Now) -> Option<TaskId> {
     let agent = board.agents.get(&ask.agent)?;
     let lanes = [Some(format!("agent:{}", agent.name)), agent.provider.clone()];
@@ -578,7 +607,7 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
     if running >= agent.max_tasks as usize || full {
         return None;
     }
-    // What is unfinished goes on where it lies, as long as that machine is there.
+    // Unfinished work continues on the machine of its workspace as long as that machine exists.
     let lies = |task: &Task| {
         let at = task.resume.as_ref().and_then(|it| it.runner.as_ref());
         let gone = at.is_some_and(|it| board.runners.get(it).is_none_or(|it| it.expires_at.is_none()));
@@ -618,7 +647,7 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
         .map(|it| it.2)
 }
 
-/// Whether enough ports of its project's range are free.
+/// Returns whether enough ports of the project's range are free.
 fn has_ports(board: &Board, task: &Task) -> bool {
     let settings = &board.projects[&task.project].settings.workspace;
     let free = |port: u16| {
@@ -629,7 +658,8 @@ fn has_ports(board: &Board, task: &Task) -> bool {
         == settings.ports as usize
 }
 
-/// What an attempt at a task must hold: its manifest, what follows from it, and the serial packages it touches.
+/// Returns what an attempt at a task must hold: its manifest, derived files, and the serial
+/// packages it touches.
 fn needs(board: &Board, task: &Task) -> Vec<Uri> {
     let run = &board.projects[&task.project].settings.run;
     let touches = |a: &[PathPattern], b: &[PathPattern]| a.iter().any(|x| b.iter().any(|y| x.overlaps(y)));
@@ -651,7 +681,7 @@ fn mode_of(board: &Board, task: &Task) -> Mode {
     if isolate { Mode::Shared } else { Mode::Exclusive }
 }
 
-/// The lowest step with a task that goes on without a person: it needs none, and neither does anything it waits for.
+/// Returns the lowest step that has a task that can go on without a person.
 fn step_at_work(board: &Board, id: regatta_core::ids::MissionId) -> graph::Step {
     let by_hand = |it: &Task| {
         matches!(it.status, Status::NeedsHuman | Status::InReview | Status::Backlog)

@@ -1,4 +1,4 @@
-//! Leads, their missions, the router and its questions.
+//! Leads and their missions, and the router with its questions.
 
 use regatta_core::approval::Reach;
 use regatta_core::attempt::{Cause, Exited, Findings, WorkResult};
@@ -18,7 +18,8 @@ use regatta_core::task::{Duty, How, Status, Task};
 
 use crate::world::{HOUR, MINUTE, SECOND, World, acquire, agent, polls, shop, uri, work};
 
-/// A project `shop` that `ada` leads, with its router, and room for so many leads.
+/// Returns a world with the project `shop`, which `ada` leads, its router, and this many leads at
+/// most.
 fn led(max_leads: u32, set: impl FnOnce(&mut Settings)) -> World {
     let mut world = World::with(&[("ada", 2)]);
     let mut ask = world.project("shop", &["cargo test"]);
@@ -39,7 +40,7 @@ fn message_of(world: &World, id: MessageId) -> Message {
     posted.unwrap_or_else(|| panic!("{id} was not posted"))
 }
 
-/// Posts in the project's channel, and has the router look at it as its hook does.
+/// Posts in the project's channel and routes the message, as the router's hook does.
 fn says(world: &mut World, who: &str, text: &str, reply_to: Option<MessageId>) -> MessageId {
     let channel = ChannelName::new("shop").unwrap();
     let post = Post { channel, text: text.into(), labels: vec![], reply_to };
@@ -53,7 +54,7 @@ fn deliver(world: &mut World, id: MessageId) {
     world.ask("regatta", Command::Route { project: shop(), message });
 }
 
-/// What was posted since a message, by whom and with which labels.
+/// Returns the messages after a message.
 fn after(world: &World, id: MessageId) -> Vec<Message> {
     let posted = world.log.iter().filter_map(|it| match &it.event {
         Event::MessagePosted(it) if it.message().id > id => Some(it.message().clone()),
@@ -89,7 +90,7 @@ fn begin(world: &mut World, task: TaskId) -> Grant {
     }
 }
 
-/// Ends a turn or an answer with these words.
+/// Ends a turn or an answer with this text.
 fn end(world: &mut World, grant: &Grant, detail: &str) {
     let Grant { attempt, token, .. } = *grant;
     world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
@@ -104,7 +105,7 @@ fn turn(world: &mut World, mission: u64) -> Grant {
     begin(world, task)
 }
 
-/// A child of a mission, as its lead's tool adds it.
+/// Adds a child task to a mission, as the lead's tool does.
 fn child(world: &mut World, mission: u64, subject: &str, manifest: &[&str]) -> TaskId {
     let by = name(world, mission);
     let add = Command::AddChild {
@@ -119,14 +120,14 @@ fn child(world: &mut World, mission: u64, subject: &str, manifest: &[&str]) -> T
     }
 }
 
-/// Has a worker of a mission take its next task.
+/// Lets a worker of a mission take its next task.
 fn works(world: &mut World, mission: u64) -> Grant {
     let workers = world.board.missions[&MissionId(mission)].agents.clone();
     let free = workers.iter().find_map(|it| world.poll_supervised(it.as_str()));
-    free.expect("a worker takes it")
+    free.expect("a worker gets a task")
 }
 
-/// A worker's program ends, and what it did lands.
+/// A worker's program ends, and its work lands.
 fn lands(world: &mut World, grant: &Grant) {
     let Grant { attempt, token, task, .. } = *grant;
     world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
@@ -142,7 +143,7 @@ fn answers(world: &World) -> Vec<TaskId> {
 }
 
 #[test]
-fn five_at_once_with_room_for_three_and_one_delivered_twice() {
+fn of_five_missions_three_start_two_wait_and_repeated_messages_add_none() {
     let mut world = led(3, |_| {});
     let mut asked = Vec::new();
     for nth in 1..=5 {
@@ -151,7 +152,7 @@ fn five_at_once_with_room_for_three_and_one_delivered_twice() {
     assert_eq!(working(&world), [1, 2, 3]);
     deliver(&mut world, asked[1]);
     deliver(&mut world, asked[4]);
-    assert_eq!(world.board.missions.len(), 5, "what was delivered twice does nothing");
+    assert_eq!(world.board.missions.len(), 5, "a message that was delivered twice started a mission");
     let acks: Vec<String> =
         after(&world, MessageId(0)).into_iter().filter(|it| has(it, "spawn-ack")).map(|it| it.text).collect();
     assert_eq!(acks.len(), 5, "{acks:?}");
@@ -163,10 +164,10 @@ fn five_at_once_with_room_for_three_and_one_delivered_twice() {
         let name = name(&world, id);
         assert!(name.as_str().starts_with("shop-dev/lead-"), "{name}");
         let own = uri(&format!("agent://{name}"));
-        assert!(world.board.claims.values().any(|it| it.uris.contains(&own)), "{name} holds its name");
+        assert!(world.board.claims.values().any(|it| it.uris.contains(&own)), "{name} does not hold its name");
     }
 
-    // One ends: the first in line begins with no message from anybody.
+    // When a mission ends, the first waiting one starts without a message.
     let grant = turn(&mut world, 2);
     end(&mut world, &grant, "all done");
     assert_eq!(working(&world), [1, 3, 4]);
@@ -176,18 +177,18 @@ fn five_at_once_with_room_for_three_and_one_delivered_twice() {
     assert_eq!(working(&world), [3, 4, 5]);
     assert!(
         !world.board.agents.keys().any(|it| names.contains(it) && *it != name(&world, 3)),
-        "the gone are forgotten"
+        "the agents of ended missions are removed"
     );
 }
 
 #[test]
-fn with_room_for_one_the_second_waits() {
+fn a_second_mission_waits_while_the_limit_is_one_lead() {
     let mut world = led(1, |_| {});
     says(&mut world, "ann", "!mission one", None);
     says(&mut world, "ann", "!mission two", None);
     assert_eq!(working(&world), [1]);
     assert_eq!(world.board.missions[&MissionId(2)].state, State::Queued);
-    // More room is used at once.
+    // A higher limit is used at once.
     let mut ask = world.project("shop", &["cargo test"]);
     ask.settings = world.board.projects[&shop()].settings.clone();
     ask.settings.leads.max_leads = 2;
@@ -196,7 +197,7 @@ fn with_room_for_one_the_second_waits() {
 }
 
 #[test]
-fn a_lead_rests_between_turns_and_begins_the_next_with_what_happened() {
+fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
     let mut world = led(3, |_| {});
     says(&mut world, "ann", "!mission Add limits", None);
     let grant = turn(&mut world, 1);
@@ -204,7 +205,7 @@ fn a_lead_rests_between_turns_and_begins_the_next_with_what_happened() {
     end(&mut world, &grant, "I planned one task");
     let own = lead(&world, 1).task.unwrap();
     assert!(world.task(own).asleep);
-    assert_eq!(world.reasons(own)[0], WaitKind::Lead, "W1: whoever rests says so");
+    assert_eq!(world.reasons(own)[0], WaitKind::Lead, "W1: a sleeping lead has a wait reason");
     assert_eq!(world.board.missions[&MissionId(1)].state, State::Active);
 
     let work = works(&mut world, 1);
@@ -213,7 +214,7 @@ fn a_lead_rests_between_turns_and_begins_the_next_with_what_happened() {
     assert!(worker.as_str().starts_with(&format!("{}/worker-", name(&world, 1))), "{worker}");
     lands(&mut world, &work);
     assert_eq!(world.status(task), Status::Completed);
-    assert!(!world.task(own).asleep, "what landed wakes its lead");
+    assert!(!world.task(own).asleep, "a landing did not wake the lead");
     let grant = turn(&mut world, 1);
     let notes = &world.board.attempts[&grant.attempt].notes;
     assert!(notes[0].contains("What happened since your last turn") && notes[0].contains("limit logins"), "{notes:?}");
@@ -226,12 +227,12 @@ fn a_lead_rests_between_turns_and_begins_the_next_with_what_happened() {
     let merged = after(&world, MessageId(0)).into_iter().find(|message| has(message, "coord:merge")).unwrap();
     let of_lead = said.labels.iter().find(|label| label.as_str().starts_with("lead:")).unwrap();
     assert!(has(&merged, "M1") && merged.labels.contains(of_lead), "{:?}", merged.labels);
-    assert!(world.board.agents.keys().all(|it| it.as_str() == "ada"), "who was named for it is forgotten");
+    assert!(world.board.agents.keys().all(|it| it.as_str() == "ada"), "an agent of the ended mission is left");
     assert!(world.board.claims.is_empty());
 }
 
 #[test]
-fn a_lead_cannot_finish_over_open_tasks_and_has_so_many_and_no_more() {
+fn a_lead_cannot_finish_with_open_tasks_or_exceed_max_children() {
     let mut world = led(3, |it| it.leads.max_children = 2);
     says(&mut world, "ann", "!mission x", None);
     let grant = turn(&mut world, 1);
@@ -246,11 +247,11 @@ fn a_lead_cannot_finish_over_open_tasks_and_has_so_many_and_no_more() {
     assert!(world.refused("ann", more).message().contains("2 of at most 2"));
     says(&mut world, "ann", "!mission y", None);
     let other = world.refused("ann", Command::AdoptTask { mission: MissionId(2), task: pool });
-    assert_eq!(other.code(), "in_use", "what one lead has, another is not given");
+    assert_eq!(other.code(), "in_use", "a task was adopted by two missions");
 }
 
 #[test]
-fn a_question_waits_for_no_lead_and_takes_no_room() {
+fn a_question_is_answered_although_all_leads_and_slots_are_busy() {
     let mut world = led(1, |_| {});
     world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 1, ..world.board.limits } });
     says(&mut world, "ann", "!mission long", None);
@@ -270,7 +271,7 @@ fn a_question_waits_for_no_lead_and_takes_no_room() {
 }
 
 #[test]
-fn a_thread_goes_on_in_its_session_one_turn_after_the_other() {
+fn replies_in_a_thread_continue_its_session_one_at_a_time() {
     let mut world = led(1, |_| {});
     let asked = says(&mut world, "ann", "!q(opus) why?", None);
     let [first] = answers(&world)[..] else { panic!() };
@@ -279,7 +280,7 @@ fn a_thread_goes_on_in_its_session_one_turn_after_the_other() {
     let Grant { attempt, token, .. } = grant;
     let said = Said::Started { session: Some("s-1".into()), model: None };
     world.ask("regatta", Command::ReportSaid { attempt, token, n: 1, said });
-    // Before it is answered, two more: they wait for their turn.
+    // Two more questions before the answer wait for their turn.
     says(&mut world, "ann", "and when?", Some(asked));
     says(&mut world, "ann", "and who?", Some(asked));
     let [_, second, third] = answers(&world)[..] else { panic!("{:?}", answers(&world)) };
@@ -287,12 +288,12 @@ fn a_thread_goes_on_in_its_session_one_turn_after_the_other() {
     end(&mut world, &grant, "because");
     let grant = begin(&mut world, second);
     let resumed = world.board.attempts[&grant.attempt].resumed_session().map(str::to_owned);
-    assert_eq!(resumed.as_deref(), Some("s-1"), "the same session");
+    assert_eq!(resumed.as_deref(), Some("s-1"), "the second answer did not resume the session");
     end(&mut world, &grant, "tomorrow");
     let answer = after(&world, asked).into_iter().rfind(|it| it.text == "tomorrow").unwrap();
     let grant = begin(&mut world, third);
     end(&mut world, &grant, "you");
-    // A reply to an answer goes on, too; one to nothing of the thread does not.
+    // A reply to an answer continues the thread. A reply to a one-shot question does not.
     says(&mut world, "ann", "thanks, and where?", Some(answer.id));
     let [fourth] = answers(&world)[..] else { panic!() };
     assert!(matches!(world.task(fourth).duty, Some(Duty::Answer { root, .. }) if root == asked));
@@ -300,11 +301,11 @@ fn a_thread_goes_on_in_its_session_one_turn_after_the_other() {
     let once = says(&mut world, "ann", "!oneshot quickly?", None);
     says(&mut world, "ann", "more?", Some(once));
     let duties: Vec<_> = answers(&world).iter().map(|it| world.task(*it).duty.clone().unwrap()).collect();
-    assert!(matches!(duties[2], Duty::Triage { .. }), "one answer was asked for: {duties:?}");
+    assert!(matches!(duties[2], Duty::Triage { .. }), "a one-shot question continues no thread: {duties:?}");
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_said() {
+fn a_question_without_an_answer_gets_a_failure_message() {
     let mut world = led(1, |_| {});
     let asked = says(&mut world, "ann", "!q why?", None);
     let [task] = answers(&world)[..] else { panic!() };
@@ -317,9 +318,9 @@ fn an_answer_that_does_not_come_is_said() {
     assert_eq!(said.reply_to, Some(asked));
 }
 
-/// W1: what is asked in a thread behind a turn that came to nothing, or was cancelled, is answered all the same.
+/// W1: a question in a thread is answered even if the question before it failed or was cancelled.
 #[test]
-fn w1_a_turn_that_failed_holds_up_nobody_behind_it() {
+fn w1_a_failed_answer_does_not_hold_up_the_next_question() {
     for cancelled in [false, true] {
         let mut world = led(1, |_| {});
         let asked = says(&mut world, "ann", "!q why?", None);
@@ -345,7 +346,7 @@ fn w1_a_turn_that_failed_holds_up_nobody_behind_it() {
 }
 
 #[test]
-fn triage_answers_makes_a_task_or_asks_for_a_lead() {
+fn triage_answers_adds_a_task_or_starts_a_lead() {
     let mut world = led(1, |_| {});
     let cases = ["answer: no", "task: Fix it\nsoon", "lead: rework it all", "nothing"];
     for said in cases {
@@ -371,7 +372,7 @@ fn triage_answers_makes_a_task_or_asks_for_a_lead() {
 }
 
 #[test]
-fn only_who_may_ask_is_heard() {
+fn the_router_ignores_senders_and_labels_that_may_not_start_work() {
     let mut world = led(3, |it| it.router.from = vec![agent("ops")]);
     says(&mut world, "bob", "!mission from an agent", None);
     says(&mut world, "regatta", "!mission from the system", None);
@@ -383,7 +384,7 @@ fn only_who_may_ask_is_heard() {
         deliver(&mut world, id);
     }
     assert!(world.board.missions.is_empty());
-    says(&mut world, "ops", "!mission from one who is listed", None);
+    says(&mut world, "ops", "!mission from a listed sender", None);
     assert_eq!(world.board.missions.len(), 1);
     let before = world.board.tasks.len();
     let asked = says(&mut world, "ann", "!wat", None);
@@ -392,7 +393,7 @@ fn only_who_may_ask_is_heard() {
 }
 
 #[test]
-fn messages_wait_while_somebody_else_answers_and_are_taken_in_their_order() {
+fn messages_wait_while_the_router_claim_is_held_and_are_routed_in_order() {
     let mut world = led(3, |_| {});
     let held = match world.ask("bob", Command::Acquire(acquire(Owner::Agent(agent("bob")), &["respond://shop-dev"]))) {
         Outcome::Claim(regatta_core::claim::Acquired::Granted { claim, token, .. }) => (claim, token),
@@ -409,7 +410,7 @@ fn messages_wait_while_somebody_else_answers_and_are_taken_in_their_order() {
     deliver(&mut world, first);
     assert_eq!(world.board.missions.len(), 2);
     assert!(world.board.projects[&shop()].intake.waiting.is_empty());
-    // A shared claim of the same name counts as well, and an expired one no more.
+    // A shared claim on the same URI counts as well. An expired claim no longer counts.
     let mut shared = acquire(Owner::Agent(agent("bob")), &["respond://shop-dev"]);
     shared.mode = Mode::Shared;
     world.ask("bob", Command::Acquire(shared));
@@ -420,7 +421,7 @@ fn messages_wait_while_somebody_else_answers_and_are_taken_in_their_order() {
 }
 
 #[test]
-fn without_its_lead_a_mission_stops_and_can_be_handed_over() {
+fn a_mission_that_loses_its_lead_stops_and_can_be_handed_over() {
     let mut world = led(1, |_| {});
     world.register("eve", 1);
     says(&mut world, "ann", "!mission x", None);
@@ -432,9 +433,13 @@ fn without_its_lead_a_mission_stops_and_can_be_handed_over() {
     let Grant { task: own, attempt, token, .. } = grant;
     world.ask("ann", Command::GiveUp { task: own, attempt, token, reason: Some("no idea ".repeat(20_000)) });
     assert_eq!(world.board.missions[&MissionId(1)].state, State::Draining);
-    assert_eq!(world.board.attempts[&work.attempt].stopping, Some(Cause::Stopped), "its workers go with it");
-    assert_eq!(world.status(task), Status::Unassigned, "and their work waits");
-    assert_eq!(working(&world), [2], "its place is not kept");
+    assert_eq!(
+        world.board.attempts[&work.attempt].stopping,
+        Some(Cause::Stopped),
+        "the workers of the mission are not stopped"
+    );
+    assert_eq!(world.status(task), Status::Unassigned, "the task of the stopped worker does not wait");
+    assert_eq!(working(&world), [2], "the lost lead still counts against the limit");
     assert!(after(&world, MessageId(0)).iter().any(|it| has(it, "mission:lost") && it.text.contains("no idea")));
     assert!(world.refused("ann", Command::ResumeMission { mission: MissionId(1) }).hint().contains("handover"));
     let gone = Command::ReportExited { attempt: work.attempt, token: work.token, how: Exited::Lost };
@@ -450,11 +455,11 @@ fn without_its_lead_a_mission_stops_and_can_be_handed_over() {
     assert_eq!(world.board.agents[&name(&world, 1)].of, Some(agent("eve")));
     assert!(!world.board.agents.contains_key(&lost));
     let work = works(&mut world, 1);
-    assert_eq!(work.task, task, "the work goes on under the new lead");
+    assert_eq!(work.task, task, "the task does not go on under the new lead");
 }
 
 #[test]
-fn a_mission_that_is_handed_over_keeps_its_workers_at_work() {
+fn a_mission_that_is_handed_over_keeps_its_running_workers() {
     let mut world = led(2, |_| {});
     says(&mut world, "ann", "!mission x", None);
     let grant = turn(&mut world, 1);
@@ -463,16 +468,17 @@ fn a_mission_that_is_handed_over_keeps_its_workers_at_work() {
     let old = world.board.attempts[&work.attempt].agent.clone();
     world.ask("ann", Command::HandOverMission { mission: MissionId(1), to: None });
     assert!(world.board.attempts[&grant.attempt].stopping.is_some());
-    assert_eq!(world.board.attempts[&work.attempt].stopping, None, "what is handed over goes on");
+    assert_eq!(world.board.attempts[&work.attempt].stopping, None, "a worker was stopped by the handover");
     assert_eq!(working(&world), [1]);
     assert!(world.board.agents.contains_key(&old));
     lands(&mut world, &work);
-    assert!(!world.board.agents.contains_key(&old), "its worker is forgotten when it is done");
+    assert!(!world.board.agents.contains_key(&old), "the old worker is left after its task is done");
 }
 
-/// J1, W1: what was given to a worker that no longer works for the mission is not left to it: nobody polls for it.
+/// J1, W1: tasks of a worker that no longer works for the mission are unassigned, because nobody
+/// would poll for them.
 #[test]
-fn j1_what_a_worker_of_the_lead_before_was_given_is_not_stranded() {
+fn j1_tasks_of_a_previous_leads_worker_are_unassigned() {
     let mut world = led(1, |_| {});
     says(&mut world, "ann", "!mission x", None);
     turn(&mut world, 1);
@@ -481,23 +487,23 @@ fn j1_what_a_worker_of_the_lead_before_was_given_is_not_stranded() {
     for task in [begun, waits] {
         world.ask("ann", Command::AssignTask { task, to: Some(worker.clone()), how: How::Queue });
     }
-    let work = world.poll_supervised(worker.as_str()).expect("the first is begun");
+    let work = world.poll_supervised(worker.as_str()).expect("the first task starts");
     world.ask("ann", Command::HandOverMission { mission: MissionId(1), to: None });
-    assert!(!world.board.missions[&MissionId(1)].agents.contains(&worker), "others work for it now");
-    assert_eq!(world.task(waits).assignee, None, "what had not begun is anybody's");
-    assert_eq!(world.status(begun), Status::InProgress, "what had goes on");
-    // It comes back: not to who is gone.
+    assert!(!world.board.missions[&MissionId(1)].agents.contains(&worker), "the mission still has the old worker");
+    assert_eq!(world.task(waits).assignee, None, "a task that has not started keeps the old worker");
+    assert_eq!(world.status(begun), Status::InProgress, "a running task was stopped");
+    // The running attempt is lost. Its task is not given to the old worker again.
     let Grant { attempt, token, .. } = work;
     world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Lost });
     assert_eq!((world.status(begun), &world.task(begun).assignee), (Status::Unassigned, &None));
-    assert!(!world.board.agents.contains_key(&worker), "nothing is left of it");
+    assert!(!world.board.agents.contains_key(&worker), "the old worker is still on the board");
     world.advance(HOUR);
     let taken: std::collections::BTreeSet<_> = [works(&mut world, 1), works(&mut world, 1)].map(|it| it.task).into();
     assert_eq!(taken, [begun, waits].into());
 }
 
 #[test]
-fn what_is_cancelled_ends_with_all_its_tasks() {
+fn a_cancelled_mission_cancels_all_its_tasks() {
     let mut world = led(1, |_| {});
     says(&mut world, "ann", "!mission x", None);
     says(&mut world, "ann", "!mission y", None);
@@ -510,7 +516,7 @@ fn what_is_cancelled_ends_with_all_its_tasks() {
     assert!(said.iter().any(|message| has(message, "mission:cancelled")), "{said:?}");
     assert!(!said.iter().any(|message| has(message, "mission:done")), "a cancelled mission is not done");
     for attempt in [grant.attempt, work.attempt] {
-        assert!(world.board.attempts[&attempt].stopping.is_some(), "{attempt} is stopped");
+        assert!(world.board.attempts[&attempt].stopping.is_some(), "{attempt} is not stopped");
     }
     assert_eq!(working(&world), [2]);
     for Grant { attempt, token, .. } in [grant, work] {
@@ -518,14 +524,14 @@ fn what_is_cancelled_ends_with_all_its_tasks() {
     }
     let names: Vec<_> = world.board.agents.values().filter(|it| it.of.is_some()).map(|it| it.name.clone()).collect();
     assert!(names.iter().all(|it| it.as_str().starts_with(name(&world, 2).as_str())), "{names:?}");
-    // One that waits ends as well, and what is behind it moves up.
+    // A waiting mission can be cancelled, too, and the mission behind it moves up.
     says(&mut world, "ann", "!mission z", None);
     world.ask("ann", Command::CancelMission { mission: MissionId(3), reason: "no".into() });
     assert_eq!(world.board.missions.len(), 1);
 }
 
 #[test]
-fn missions_are_summed_up_when_something_changed_and_end_with_their_time() {
+fn a_mission_posts_a_summary_after_a_change_and_ends_at_its_timeout() {
     let mut world = led(2, |it| {
         it.leads.checkpoint_interval = Span::seconds(30);
         it.leads.timeout = Span::seconds(3 * 3_600);
@@ -536,7 +542,7 @@ fn missions_are_summed_up_when_something_changed_and_end_with_their_time() {
     world.advance(31 * SECOND);
     assert_eq!(summed(&world), 1);
     world.advance(10 * MINUTE);
-    assert_eq!(summed(&world), 1, "nothing new is nothing to say");
+    assert_eq!(summed(&world), 1, "a summary was posted without a change");
     child(&mut world, 1, "one", &["a"]);
     world.advance(31 * SECOND);
     let said = after(&world, MessageId(0)).into_iter().rfind(|it| has(it, "feedback")).unwrap();
@@ -548,7 +554,7 @@ fn missions_are_summed_up_when_something_changed_and_end_with_their_time() {
 }
 
 #[test]
-fn leads_hear_of_each_other_and_of_what_is_said_to_them() {
+fn leads_get_news_of_new_leads_and_are_woken_by_mentions() {
     let mut world = led(3, |_| {});
     says(&mut world, "ann", "!mission one", None);
     let grant = turn(&mut world, 1);
@@ -557,14 +563,14 @@ fn leads_hear_of_each_other_and_of_what_is_said_to_them() {
     says(&mut world, "ann", "!mission two", None);
     let own = lead(&world, 1).task.unwrap();
     assert!(lead(&world, 1).news.iter().any(|it| it.contains("leads M2")), "{:?}", lead(&world, 1).news);
-    assert!(world.task(own).asleep, "a new sibling wakes nobody");
+    assert!(world.task(own).asleep, "a new lead woke another lead");
     let name = name(&world, 1);
     says(&mut world, "bob", &format!("@{name} look here"), None);
-    assert!(!world.task(own).asleep, "who is called wakes");
+    assert!(!world.task(own).asleep, "a mention did not wake the lead");
     let grant = turn(&mut world, 1);
     let notes = world.board.attempts[&grant.attempt].notes.join("\n");
     assert!(notes.contains("leads M2") && notes.contains("look here"), "{notes}");
-    // What it says itself does not wake it again.
+    // The lead's own message does not wake it.
     says(&mut world, name.as_str(), &format!("I, @{name}, am here"), None);
     end(&mut world, &grant, "seen");
     assert!(world.task(own).asleep);
@@ -573,7 +579,7 @@ fn leads_hear_of_each_other_and_of_what_is_said_to_them() {
 }
 
 #[test]
-fn who_could_lead_is_found_or_said() {
+fn a_mission_without_one_possible_lead_is_refused_with_the_reason() {
     let mut world = World::with(&[]);
     let ask = |agent: Option<&str>| {
         Command::AskMission(Ask {
@@ -593,16 +599,17 @@ fn who_could_lead_is_found_or_said() {
     world.ask("ann", ask(Some("bob")));
     let derived = name(&world, 1);
     assert!(world.refused("ann", ask(Some(derived.as_str()))).message().contains("named for one mission"));
-    // In a message, a refusal is an answer.
+    // In a channel, the refusal is posted as an answer.
     let asked = says(&mut world, "ann", "!mission x", None);
     assert!(after(&world, asked)[0].text.contains("several agents could lead"));
     let focus = says(&mut world, "ann", "!dev T99", None);
     assert!(after(&world, focus)[0].text.contains("T99"));
 }
 
-/// An answer for a whole task or mission that is over makes no rule: nothing would ever take it away.
+/// An answer for a whole task or mission that has ended adds no rule, because nothing would ever
+/// remove the rule.
 #[test]
-fn what_is_over_gets_no_rule() {
+fn an_answer_for_an_ended_task_or_mission_adds_no_rule() {
     for (reach, cancel) in [(Reach::Task, false), (Reach::Mission, true)] {
         let mut world = led(1, |_| {});
         says(&mut world, "ann", "!mission x", None);
@@ -624,10 +631,10 @@ fn what_is_over_gets_no_rule() {
     }
 }
 
-/// What a worker may do is a person's to say: no agent permits it, neither its lead nor a hook's. Its questions a lead
-/// answers.
+/// Only a person decides requests for permission. Leads, hooks and other agents cannot. A lead can
+/// answer questions of its workers.
 #[test]
-fn no_agent_permits_anything() {
+fn no_agent_can_decide_a_permission_request() {
     let mut world = led(1, |_| {});
     says(&mut world, "ann", "!mission x", None);
     turn(&mut world, 1);
@@ -656,9 +663,9 @@ fn no_agent_permits_anything() {
     world.ask("ann", Command::Decide { approval: permission, answer: Answer::Allow, reach: Reach::Once, also: vec![] });
 }
 
-/// A triage that asks for what cannot be had ends all the same, and says why.
+/// A triage whose outcome is refused still completes, and the reason is posted.
 #[test]
-fn a_triage_that_cannot_be_followed_is_answered() {
+fn a_triage_whose_outcome_is_refused_posts_the_reason() {
     let mut world = led(1, |it| {
         it.leads.agent = None;
         it.router.agent = Some(agent("ada"));
@@ -675,9 +682,10 @@ fn a_triage_that_cannot_be_followed_is_answered() {
     assert!(world.board.missions.is_empty());
 }
 
-/// A lead that edits files itself has made a task: the change is checked and landed, and the mission is not done before.
+/// When a lead edits files itself, the change becomes a task that is checked and landed, and the
+/// mission is not done before.
 #[test]
-fn what_a_lead_changed_itself_is_a_task_of_its_mission() {
+fn a_change_by_a_lead_itself_becomes_a_task_of_its_mission() {
     let mut world = led(1, |_| {});
     says(&mut world, "ann", "!mission x", None);
     let grant = turn(&mut world, 1);
@@ -685,7 +693,7 @@ fn what_a_lead_changed_itself_is_a_task_of_its_mission() {
     world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
     let landing = {
         world.judge(&grant, crate::world::passed(&["triple.py"]));
-        *world.board.landings.keys().next().expect("it is in the queue")
+        *world.board.landings.keys().next().expect("the change is queued")
     };
     assert!(world.board.missions.contains_key(&MissionId(1)), "the mission is not done");
     let adopted = world.board.landings[&landing].task;
@@ -693,19 +701,19 @@ fn what_a_lead_changed_itself_is_a_task_of_its_mission() {
     assert_eq!((task.mission, task.status), (Some(MissionId(1)), Status::Landing));
     assert!(task.subject.contains("triple.py"), "{}", task.subject);
     assert!(lead(&world, 1).news.iter().any(|news| news.contains("triple.py") && news.contains(&adopted.to_string())));
-    assert_eq!(world.task(own).resume, None, "its next turn begins in a fresh workspace");
+    assert_eq!(world.task(own).resume, None, "the next turn resumes the old workspace");
     world.restart();
     world.land(landing);
-    // Its next turn changes nothing, and ends the mission.
+    // The next turn changes nothing and ends the mission.
     let grant = turn(&mut world, 1);
     end(&mut world, &grant, "all is done");
     assert!(!world.board.missions.contains_key(&MissionId(1)));
-    assert_eq!(world.count("landing.landed"), 1, "it landed once");
+    assert_eq!(world.count("landing.landed"), 1, "the change landed more than once");
 }
 
-/// What only a person lets through waits for one, also when a lead did it.
+/// Q13: a guarded change waits for a person, also when a lead made it.
 #[test]
-fn q13_a_lead_lands_nothing_guarded() {
+fn q13_a_guarded_change_by_a_lead_waits_for_a_person() {
     let mut world = led(1, |_| {});
     says(&mut world, "ann", "!mission x", None);
     let grant = turn(&mut world, 1);
@@ -713,6 +721,6 @@ fn q13_a_lead_lands_nothing_guarded() {
     world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
     world.judge(&grant, crate::world::passed(&[".github/workflows/a.yml"]));
     assert!(world.board.landings.is_empty());
-    let task = world.board.tasks.values().find(|task| task.is_work()).expect("it is a task");
+    let task = world.board.tasks.values().find(|task| task.is_work()).expect("the change became a task");
     assert_eq!(task.status, Status::InReview);
 }

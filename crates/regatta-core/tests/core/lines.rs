@@ -1,4 +1,4 @@
-//! Who gets which task next: capacity, lines, offers and order.
+//! Which task an agent gets next: capacity, queues, offers and order.
 
 use regatta_core::agent;
 use regatta_core::board::ReadyFor;
@@ -24,7 +24,8 @@ fn room(world: &World, of: &str) -> (u32, u32, u32) {
     (it.current, it.max, it.available)
 }
 
-/// J4, acceptance scenario 1: twelve polls, three slots, eight pending: three tasks, each already in progress.
+/// J4: an agent with three slots and eight pending tasks polls twelve times and gets three tasks,
+/// which are in progress at once.
 #[test]
 fn j4_twelve_polls_take_three_tasks() {
     let mut world = World::with(&[("ada", 3)]);
@@ -42,9 +43,10 @@ fn j4_twelve_polls_take_three_tasks() {
     assert!(world.reasons(tasks[3]).contains(&WaitKind::Slot));
 }
 
-/// J4, acceptance scenario 2: the fourth task is refused, queued or offered; a failure frees a slot.
+/// J4: a fourth task is refused when assigned directly, but can be queued or offered. A failure
+/// frees a slot.
 #[test]
-fn j4_the_fourth_task() {
+fn j4_a_fourth_task_is_refused_queued_or_offered() {
     let mut world = World::with(&[("ada", 3)]);
     pending(&mut world, 4, "ada");
     let running: Vec<_> = (0..3).map(|_| world.take("ada")).collect();
@@ -54,28 +56,28 @@ fn j4_the_fourth_task() {
     assert_eq!(refusal, Refusal::AtCapacity { agent: name("ada"), running: 3, max: 3 });
     assert_eq!(refusal.message(), "Agent \"ada\" is at capacity (3/3 tasks)");
     assert!(refusal.hint().contains("--offer") && refusal.hint().contains("--queue"));
-    assert!(world.board == before, "no row is left behind");
+    assert!(world.board == before, "the refusal changed the board");
     let queued = world.add_for(work("queued", &["q.rs"]), Some("ada"), How::Queue);
     let offered = world.add_for(work("offered", &["o.rs"]), Some("ada"), How::Offer);
     assert_eq!((world.status(queued), world.status(offered)), (Status::Pending, Status::Offered));
     assert_eq!(world.poll("ada"), None);
     world.give_up(&running[1]);
-    // An offer to it comes first, then the oldest of its line.
+    // An offer to the agent would come first. It declines, and gets the oldest task of its queue.
     world.ask("ada", Command::AnswerOffer { task: offered, agent: name("ada"), accept: false });
     assert_eq!(world.take("ada").task, TaskId(4));
     assert_eq!(world.poll("ada"), None);
 }
 
-/// J4, acceptance scenario 3: fewer slots end nothing, and start nothing until there is room.
+/// J4: a lower limit ends no attempt, and starts none until there is a free slot.
 #[test]
-fn j4_lowering_max_tasks_kills_nothing() {
+fn j4_lowering_max_tasks_ends_no_attempt() {
     let mut world = World::with(&[("ada", 3)]);
     pending(&mut world, 5, "ada");
     let running: Vec<_> = (0..3).map(|_| world.take("ada")).collect();
     world.register("ada", 1);
     assert_eq!((world.board.attempts.len(), room(&world, "ada")), (3, (3, 1, 0)));
     for grant in &running {
-        assert_eq!(world.poll("ada"), None, "no grant until none runs");
+        assert_eq!(world.poll("ada"), None, "a task was granted above the limit");
         world.finish_and_land(grant);
     }
     world.take("ada");
@@ -87,7 +89,7 @@ fn j4_lowering_max_tasks_kills_nothing() {
     assert_eq!(world.board.agents[&name("ada")].max_tasks, 20);
 }
 
-/// J4: validating holds a slot, landing does not.
+/// J4: an attempt holds a slot while it is validated, but not while it lands.
 #[test]
 fn j4_a_slot_is_free_once_the_work_is_in_the_queue() {
     let mut world = World::with(&[("ada", 1)]);
@@ -99,13 +101,13 @@ fn j4_a_slot_is_free_once_the_work_is_in_the_queue() {
     world.take("ada");
 }
 
-/// J4: the machine has a cap of its own, whatever its agents may do.
+/// J4: the machine has its own limit, independent of the limits of its agents.
 #[test]
-fn j4_the_machine_has_a_cap() {
+fn j4_the_machine_has_its_own_limit() {
     let mut world = World::with(&[("ada", 20), ("bob", 20)]);
     let tasks: Vec<_> = (0..12).map(|nth| world.add_task("part", &[&file(nth)])).collect();
     let got = (0..20).filter(|nth| world.poll(["ada", "bob"][nth % 2]).is_some()).count();
-    assert_eq!(got, 8, "the default");
+    assert_eq!(got, 8, "the machine's default limit");
     assert!(world.reasons(tasks[8]).contains(&WaitKind::Machine));
     world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 9, ..Limits::default() } });
     assert!(world.poll("ada").is_some() && world.poll("bob").is_none());
@@ -113,14 +115,15 @@ fn j4_the_machine_has_a_cap() {
         let limits = Limits { max_attempts, ..Limits::default() };
         assert_eq!(world.refused("ann", Command::SetLimits { limits }).code(), "invalid");
     }
-    // Nobody waits for ever for what was stopped.
+    // The shutdown timeout has a limit, too.
     let limits = Limits { shutdown_ms: 600_001, ..Limits::default() };
     assert_eq!(world.refused("ann", Command::SetLimits { limits }).code(), "invalid");
 }
 
-/// Lower priority number first, then the older, then the lower id; an offer and one's own line before the pool.
+/// Lower priority number first, then age, then id. Offers and the agent's own queue come before the
+/// pool.
 #[test]
-fn order_is_priority_then_age_then_id() {
+fn tasks_are_given_by_priority_then_age_then_id() {
     let mut world = World::with(&[("ada", 20), ("bob", 1)]);
     world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 20, ..Limits::default() } });
     let mut add = |priority, to, how| {
@@ -145,9 +148,9 @@ fn order_is_priority_then_age_then_id() {
     assert_eq!(world.take("bob").task.0, others);
 }
 
-/// A task whose files are taken does not stop those behind it.
+/// A task whose files are claimed does not hold up the tasks behind it.
 #[test]
-fn a_held_file_holds_only_its_task() {
+fn a_claimed_file_holds_up_only_its_own_task() {
     let mut world = World::with(&[("ada", 3)]);
     world.hold("eve", &["file://shop/src/a.rs"]);
     let first = world.add(Add { priority: 0, ..work("a", &["src/*"]) });
@@ -156,9 +159,10 @@ fn a_held_file_holds_only_its_task() {
     assert!(world.reasons(first).contains(&WaitKind::Claim));
 }
 
-/// A poll may name a project or a provider's work; what is not meant for it stays.
+/// A poll can be limited to a project. A task for a provider is given only to agents of that
+/// provider.
 #[test]
-fn a_poll_takes_only_what_it_may() {
+fn a_poll_respects_the_project_and_the_provider() {
     let mut world = World::with(&[("ada", 5)]);
     world.ask("ann", Command::AddProject(world.project("docs", &["make"])));
     let docs = ProjectName::new("docs").unwrap();
@@ -178,12 +182,12 @@ fn a_poll_takes_only_what_it_may() {
     assert_eq!(world.refused("x", Command::Poll(polls("nobody"))).code(), "no_such_agent");
 }
 
-/// An offer is taken, declined or lapses; it is never stranded.
+/// An offer is accepted, declined, or lapses.
 #[test]
-fn offers_are_never_stranded() {
+fn an_offer_is_accepted_declined_or_lapses() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
     let task = world.add_for(work("words", &["src/**"]), Some("ada"), How::Offer);
-    assert_eq!(world.poll("bob"), None, "it is on offer to somebody else");
+    assert_eq!(world.poll("bob"), None, "the task is offered to another agent");
     let answer = |who: &str, accept| Command::AnswerOffer { task, agent: name(who), accept };
     assert_eq!(world.refused("bob", answer("bob", true)).code(), "not_offered");
     world.advance(OFFER_MS - 1);
@@ -198,29 +202,29 @@ fn offers_are_never_stranded() {
     world.ask("ada", answer("ada", true));
     assert_eq!(world.status(task), Status::Pending);
     world.advance(2 * OFFER_MS);
-    assert_eq!(world.status(task), Status::Pending, "what was accepted does not lapse");
+    assert_eq!(world.status(task), Status::Pending, "an accepted offer lapsed");
     world.assign(task, None, How::Direct);
     world.assign(task, Some("ada"), How::Offer);
     world.take("ada");
     world.advance(2 * OFFER_MS);
-    assert_eq!(world.status(task), Status::InProgress, "polling accepts");
+    assert_eq!(world.status(task), Status::InProgress, "polling accepts the offer");
 }
 
-/// An offer that a person overrules is no offer any more.
+/// Moving an offered task to the backlog ends the offer. Other edits do not accept it.
 #[test]
-fn an_offer_ends_with_the_backlog_and_is_not_accepted_by_an_edit() {
+fn an_offer_ends_in_the_backlog_and_no_edit_accepts_it() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_for(work("words", &["src/**"]), Some("ada"), How::Offer);
     world.edit(task, Edit { backlog: Some(false), ..Edit::default() });
-    assert_eq!(world.status(task), Status::Offered, "it is ready already, and nobody has accepted");
+    assert_eq!(world.status(task), Status::Offered, "the edit accepted the offer");
     world.edit(task, Edit { backlog: Some(true), ..Edit::default() });
     world.advance(2 * OFFER_MS);
-    assert_eq!(world.status(task), Status::Backlog, "a lapsed offer does not bring it back");
+    assert_eq!(world.status(task), Status::Backlog, "a lapsed offer moved the task out of the backlog");
     world.edit(task, Edit { backlog: Some(false), ..Edit::default() });
-    assert_eq!(world.status(task), Status::Unassigned, "nobody had accepted it");
+    assert_eq!(world.status(task), Status::Unassigned, "the task kept the assignee that had not accepted");
 }
 
-/// W1: the backlog waits for a person, and comes back into the line it left.
+/// W1: a task in the backlog waits for a person, and is ready again when the person moves it out.
 #[test]
 fn w1_the_backlog_waits_for_a_person() {
     let mut world = World::with(&[("ada", 1)]);
@@ -230,9 +234,9 @@ fn w1_the_backlog_waits_for_a_person() {
     assert_eq!(world.take("ada").task, task);
 }
 
-/// The lines say who is next without anybody polling.
+/// The ready index lists each agent's next tasks without a poll.
 #[test]
-fn lines_are_where_tasks_wait() {
+fn the_ready_index_lists_pool_queue_and_offers() {
     let mut world = World::with(&[("ada", 1)]);
     let pool = world.add_task("a", &["a"]);
     let own = world.add_for(work("b", &["b"]), Some("ada"), How::Queue);
@@ -243,9 +247,9 @@ fn lines_are_where_tasks_wait() {
     assert_eq!(line(&ReadyFor::Offered(name("ada"))), [offer]);
 }
 
-/// An agent that is wanted for anything stays.
+/// An agent with tasks or attempts cannot be removed.
 #[test]
-fn an_agent_in_use_is_not_removed() {
+fn an_agent_in_use_cannot_be_removed() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
     let task = world.add_for(work("words", &["src/**"]), Some("ada"), How::Queue);
     let remove = || Command::RemoveAgent { agent: name("ada") };
@@ -257,7 +261,7 @@ fn an_agent_in_use_is_not_removed() {
     assert_eq!(world.refused("ann", remove()).code(), "no_such_agent");
     assert_eq!(world.status(task), Status::Failed);
     world.advance(MINUTE);
-    // Registering the same twice is no event.
+    // Registering an agent again without a change is not an event.
     let revision = world.board.revision;
     world.register("bob", 1);
     assert_eq!(world.board.revision, revision);

@@ -1,4 +1,5 @@
-//! A task's life as the log tells it: every wait begins and ends with its reason (W1, over time).
+//! The history of a task, computed from the log: every wait has a beginning, an end and a reason
+//! (W1, over time).
 
 use regatta_core::board::Board;
 use regatta_core::command::Command;
@@ -9,50 +10,51 @@ use regatta_core::task::{Edit, How, Pause};
 
 use crate::world::{SECOND, World, agent, work};
 
-/// A task's life, from the log alone.
+/// Returns a task's history, computed from the log alone.
 pub(crate) fn told(world: &World, id: TaskId) -> Life {
     let mut telling = Telling::begin(Board::default(), &[id]);
     world.log.iter().for_each(|it| telling.hear(it));
     telling.rest();
-    assert!(telling.board().revision == world.board.revision, "the whole log was heard");
+    assert!(telling.board().revision == world.board.revision, "part of the log was not applied");
     telling.lives()[0].1.clone()
 }
 
-/// W1 over time: from its first commit to its end a task is in exactly one stretch, each begins where the one before
-/// it ended, and each in which nobody works has a reason in words.
+/// W1 over time: from its first commit to its end, a task is in exactly one stretch. Each stretch
+/// begins where the previous one ended, and each stretch of waiting has a reason.
 pub(crate) fn check(world: &World) {
     for id in (1..=world.board.counters.task).map(TaskId) {
         let life = told(world, id);
-        assert_eq!(life.left_out, 0, "a story is shorter than what is kept of a life");
+        assert_eq!(life.left_out, 0, "the test is too long: stretches were left out");
         let open = world.board.tasks.contains_key(&id);
         let lasts = life.stretches.last().is_some_and(|it| it.to_wall.is_none());
-        assert_eq!(open, lasts, "W1: {id} is open and its life is over, or the other way round: {life:?}");
+        assert_eq!(open, lasts, "W1: {id} is open and its history has ended, or the reverse: {life:?}");
         for (nth, it) in life.stretches.iter().enumerate() {
             let next = life.stretches.get(nth + 1);
-            assert_eq!(it.to_wall.is_none(), next.is_none() && open, "W1: a hole in the life of {id}: {life:?}");
+            assert_eq!(it.to_wall.is_none(), next.is_none() && open, "W1: a gap in the history of {id}: {life:?}");
             if let Some(next) = next {
                 let met = next.from_wall.max(it.from_wall);
-                assert_eq!(it.to_wall, Some(met), "W1: a hole between two stretches of {id}: {life:?}");
+                assert_eq!(it.to_wall, Some(met), "W1: a gap between two stretches of {id}: {life:?}");
                 let same = (it.doing, it.attempt) == (next.doing, next.attempt);
-                assert!(!same, "{id} was at one thing in two stretches: {life:?}");
+                assert!(!same, "two adjacent stretches of {id} are the same: {life:?}");
                 assert!(it.revision < next.revision, "{id}'s stretches are out of order");
             }
             if let Doing::Waiting(_) = it.doing {
                 assert!(
                     !it.text.trim().is_empty() && !it.text.contains("the reason is unknown"),
-                    "W1: {id} waits for nothing"
+                    "W1: {id} waits without a reason"
                 );
             } else {
-                assert!(it.attempt.is_some(), "{id} is worked on by nobody");
+                assert!(it.attempt.is_some(), "{id} is being worked on without an attempt");
             }
         }
         let seen = world.lives.get(&id).cloned().unwrap_or_default();
-        // Of two commits in one millisecond only the last is looked at, so words may differ; what it is at may not.
+        // Of two commits in one millisecond only the last is recorded, so the reasons may differ,
+        // but the states may not.
         let shape = |life: &Life| {
             let of = |it: &Stretch| (it.doing, it.attempt, it.from_wall, it.to_wall);
             life.stretches.iter().map(of).collect::<Vec<_>>()
         };
-        assert_eq!(shape(&life), shape(&seen), "D4: the log tells {id}'s life otherwise than it was");
+        assert_eq!(shape(&life), shape(&seen), "D4: the log gives another history of {id} than was seen");
     }
 }
 
@@ -60,10 +62,10 @@ fn kinds(life: &Life) -> Vec<(Doing, u64)> {
     life.stretches.iter().map(|it| (it.doing, it.to_wall.map_or(0, |to| to - it.from_wall))).collect()
 }
 
-/// W1: what a task waited for, in order and to the millisecond: a blocker, its agent's room, a claim; then it is
-/// worked on, comes back, is paused, and ends.
+/// W1: the waits of a task are recorded in order and to the millisecond: a blocker, then an agent.
+/// Afterwards the task is worked on and paused.
 #[test]
-fn w1_a_life_tells_each_wait_with_its_reason_and_its_length() {
+fn w1_a_history_has_each_wait_with_its_reason_and_length() {
     let mut world = World::with(&[("ada", 1)]);
     let first = world.add_task("first", &["src/a.rs"]);
     let mut second = work("second", &["src/b.rs"]);
@@ -73,11 +75,11 @@ fn w1_a_life_tells_each_wait_with_its_reason_and_its_length() {
     world.pass(7 * SECOND);
     world.ask("ann", Command::CancelTask { task: first, reason: "not needed".into() });
     world.pass(3 * SECOND);
-    // A dead blocker still holds it; taking it away does not.
+    // A cancelled blocker still blocks. Removing it from the task does not.
     let edit = Edit { blocked_by: Some(vec![]), ..Edit::default() };
     world.ask("ann", Command::EditTask { task: second, edit });
     world.pass(2 * SECOND);
-    let grant = world.poll("ada").expect("it is ready");
+    let grant = world.poll("ada").expect("the task is ready");
     assert_eq!(grant.task, second);
     world.pass(5 * SECOND);
     world.ask("ann", Command::StopTask { task: second, reason: "a pause".into(), pause: true });
@@ -114,9 +116,9 @@ fn pause(world: &mut World, task: TaskId, how: Pause) {
     world.ask("ann", Command::EditTask { task, edit });
 }
 
-/// What lasted no time was seen by nobody: two commits in one millisecond are one look.
+/// A state that lasted no time is not recorded. Here two commits happen in the same millisecond.
 #[test]
-fn what_lasts_no_time_leaves_no_trace() {
+fn a_state_that_lasts_no_time_is_not_in_the_history() {
     let mut world = World::with(&[("ada", 1)]);
     let id = world.add_task("quick", &["src/a.rs"]);
     world.pass(SECOND);
@@ -128,9 +130,9 @@ fn what_lasts_no_time_leaves_no_trace() {
     check(&world);
 }
 
-/// A life of many turns is kept within bounds, and its sums lose nothing.
+/// A long history keeps a limited number of stretches, and its sums still include all of them.
 #[test]
-fn a_long_life_is_summed_up() {
+fn a_long_history_is_shortened_and_its_sums_are_complete() {
     let mut world = World::with(&[("ada", 1)]);
     let id = world.add_task("restless", &["src/a.rs"]);
     for _ in 0..150 {

@@ -1,4 +1,4 @@
-//! Manifests: derived files, serial packages, the ownership map, and missions that isolate.
+//! Manifests: derived files, serial packages, the ownership map, and missions with `isolate`.
 
 use regatta_core::claim::{Mode as Held, Owner};
 use regatta_core::command::{Command, Outcome, PlannedTask};
@@ -11,7 +11,8 @@ use regatta_core::task::Status;
 
 use crate::world::{World, agent, files, passed, shop, work};
 
-/// The project makes its lock file from any manifest of the workspace, and its page from the lock file.
+/// Returns settings in which the lock file is derived from the workspace's manifests, and a page
+/// from the lock file.
 fn run() -> Run {
     let derived = |file: &str, from: &[&str]| Derived { file: files(&[file]).remove(0), from: files(from) };
     Run {
@@ -62,7 +63,7 @@ fn tasks(grants: &[Grant]) -> Vec<u64> {
 }
 
 #[test]
-fn what_follows_from_a_manifest_belongs_to_it() {
+fn files_derived_from_a_manifest_belong_to_it() {
     let texts = |manifest: &[&str]| -> Vec<String> {
         reach(&run(), &files(manifest)).iter().map(ToString::to_string).collect()
     };
@@ -70,15 +71,15 @@ fn what_follows_from_a_manifest_belongs_to_it() {
     assert_eq!(
         texts(&["crates/a/**"]),
         ["crates/a/**", "Cargo.lock", "docs/versions.md"],
-        "and what follows from that"
+        "files derived from derived files belong to it, too"
     );
     assert_eq!(texts(&["Cargo.toml", "Cargo.lock"]), ["Cargo.toml", "Cargo.lock", "docs/versions.md"]);
-    assert_eq!(texts(&[]), [""; 0], "who names nothing is not narrowed by it");
+    assert_eq!(texts(&[]), [""; 0], "an empty manifest stays empty");
 }
 
-/// L1: two tasks that make the same file collide, though what they make it from is disjoint.
+/// L1: two tasks that derive the same file collide, although their own files are disjoint.
 #[test]
-fn l1_makers_of_one_derived_file_collide() {
+fn l1_tasks_that_derive_the_same_file_collide() {
     let mut world = World::with(&[("ada", 5)]);
     with_settings(&mut world, run());
     let plan = vec![
@@ -91,16 +92,22 @@ fn l1_makers_of_one_derived_file_collide() {
     assert_eq!(tasks(&got), [1, 3]);
     assert!(world.reasons(TaskId(2)).contains(&WaitKind::Claim));
     assert_eq!(world.owner_of("file://shop/Cargo.lock"), Some(Owner::Attempt(got[0].attempt)));
-    // And it may change that file: it is no escape. Another file is.
+    // The task may change the derived file. A task that does not derive it may not.
     world.finish(&got[0]);
-    world.judge(&got[0], passed(&["crates/a/Cargo.toml", "Cargo.lock"])).expect("it lands");
+    world
+        .judge(&got[0], passed(&["crates/a/Cargo.toml", "Cargo.lock"]))
+        .expect("the derived file is not a scope escape");
     world.finish(&got[1]);
-    assert_eq!(world.judge(&got[1], passed(&["crates/b/src/x.rs", "Cargo.lock"])), None, "it makes no lock file");
+    assert_eq!(
+        world.judge(&got[1], passed(&["crates/b/src/x.rs", "Cargo.lock"])),
+        None,
+        "the lock file is a scope escape of this task"
+    );
     assert_eq!(world.status(TaskId(3)), Status::Unassigned);
 }
 
 #[test]
-fn packages_whose_tests_share_something_are_serial() {
+fn packages_with_shared_test_helpers_or_many_test_files_are_serial() {
     let find = |paths: &[&str], set: &[&str]| -> Vec<String> {
         let set: Vec<String> = set.iter().map(ToString::to_string).collect();
         serial_packages(paths.iter().copied(), &set).unwrap().iter().map(ToString::to_string).collect()
@@ -122,7 +129,7 @@ fn packages_whose_tests_share_something_are_serial() {
     for (paths, expected) in table {
         assert_eq!(find(paths, &[]), expected, "{paths:?}");
     }
-    // More than five test files, of each language's naming; five are not more than five.
+    // More than five test files, in the naming of each language. Five files are not enough.
     for name in
         ["a/x{}_test.go", "a/test_x{}.py", "a/x{}.test.ts", "a/x{}.spec.jsx", "a/tests/x{}.rs", "a/X{}Test.java"]
     {
@@ -131,14 +138,15 @@ fn packages_whose_tests_share_something_are_serial() {
         assert_eq!(find(&paths[..5], &[]), [""; 0], "{name}");
         assert_eq!(find(&paths, &[]).len(), 1, "{name}");
     }
-    // What the settings say is the last word.
+    // The settings override what was found.
     let shared = ["a/testutil_test.go", "b/testutil_test.go"];
     assert_eq!(find(&shared, &["c", "!a", "d/*.sql"]), ["b/*", "c/**", "d/*.sql"]);
     assert_eq!(find(&shared, &["!a/", "!b"]), [""; 0]);
     assert!(serial_packages([], &["/abs".to_owned()]).is_err());
 }
 
-/// L1: tasks of a serial package run one after the other, though their files are disjoint; others do not wait.
+/// L1: tasks of a serial package run one after the other although their files are disjoint. Other
+/// tasks do not wait.
 #[test]
 fn l1_a_serial_package_has_one_task_at_a_time() {
     let mut world = World::with(&[("ada", 5)]);
@@ -151,15 +159,15 @@ fn l1_a_serial_package_has_one_task_at_a_time() {
     start(&mut world, |it| it.serial = files(&["cli/*"]), plan);
     let got = takes(&mut world);
     assert_eq!(tasks(&got), [1, 3, 4]);
-    // What is held is not what may be changed.
+    // The serial claim is not permission to change the whole package.
     world.finish(&got[0]);
     assert_eq!(world.judge(&got[0], passed(&["cli/a.go", "cli/other.go"])), None);
-    assert_eq!(tasks(&takes(&mut world)), [1], "the older one again");
+    assert_eq!(tasks(&takes(&mut world)), [1], "the older task is tried again first");
     world.cancel(TaskId(1));
     assert_eq!(tasks(&takes(&mut world)), [2]);
 }
 
-/// The serial package counts in waves, too: its tasks go into sub-waves.
+/// In waves, tasks of a serial package and tasks that derive the same file go into sub-waves.
 #[test]
 fn serial_packages_and_derived_files_split_waves() {
     let mut world = World::with(&[("ada", 5)]);
@@ -185,9 +193,9 @@ fn steps(map: &Ownership) -> Vec<String> {
     map.steps.iter().map(ToString::to_string).collect()
 }
 
-/// The seed's auth example: #1, then #2 and #3, then #4, then #5.
+/// The example of an authentication project: task 1, then 2 and 3, then 4, then 5.
 #[test]
-fn the_auth_example_has_four_waves() {
+fn the_example_plan_with_five_tasks_has_four_waves() {
     let it = map(
         &[
             (&["model/user.go"], &[]),
@@ -206,7 +214,7 @@ fn the_auth_example_has_four_waves() {
     assert_eq!(owners, [("api/login.go", &[2][..]), ("auth/hash.go", &[1][..])]);
 }
 
-/// The seed's map: settings.go is owned by tasks 1 and 3, so task 3 goes to sub-wave 2.
+/// settings.go is owned by tasks 1 and 3, so task 3 goes into the second sub-wave.
 #[test]
 fn the_ownership_map_shows_conflicts_and_how_they_are_resolved() {
     let plan: [(&[&str], &[usize]); 4] = [
@@ -217,22 +225,23 @@ fn the_ownership_map_shows_conflicts_and_how_they_are_resolved() {
     ];
     let it = map(&plan, &[], false);
     assert_eq!(steps(&it), ["1", "1", "1.2", "2"]);
-    assert_eq!(it.conflicts(), 1, "a later wave's owner is in nobody's way");
+    assert_eq!(it.conflicts(), 1, "an owner in a later wave counts as a conflict");
     assert_eq!(it.waves[0].moved, [(2, 1)]);
     let conflict = it.waves[0].owned.iter().find(|it| it.conflict()).unwrap();
     assert_eq!(
         (conflict.pattern.as_str(), &conflict.owners[..], &conflict.subs[..]),
         ("src/config/settings.go", &[0, 2][..], &[0, 1][..])
     );
-    // Isolated, it is still shown, and nobody is moved.
+    // With `isolate` the conflict is still shown, but no task is moved.
     let it = map(&plan, &[], true);
     assert_eq!(steps(&it), ["1", "1", "1", "2"]);
     assert_eq!((it.conflicts(), it.waves[0].moved.len()), (1, 0));
 }
 
-/// Patterns that overlap without being equal, derived files and serial packages are all in the map.
+/// Overlapping patterns, derived files and serial packages are all in the map, each with its
+/// reason.
 #[test]
-fn the_ownership_map_says_why_something_is_owned() {
+fn the_ownership_map_gives_the_reason_for_each_entry() {
     let it = map(
         &[
             (&["cli/a.go", "Cargo.toml"], &[]),
@@ -265,7 +274,8 @@ fn the_ownership_map_says_why_something_is_owned() {
     );
 }
 
-/// L1: with `isolate` overlapping manifests run at once, in one wave; who holds the file outside still counts.
+/// L1: with `isolate`, tasks with overlapping manifests run at the same time. An outside claim on a
+/// file still stops them.
 #[test]
 fn l1_isolated_tasks_share_their_files() {
     for mode in [Mode::Flow, Mode::Waves] {
@@ -273,13 +283,13 @@ fn l1_isolated_tasks_share_their_files() {
         let held = world.hold("bob", &["file://shop/settings.go"]);
         let plan = || vec![planned("one", &["settings.go"], &[]), planned("two", &["settings.*", "b.go"], &[])];
         start(&mut world, |it| (it.mode, it.isolate) = (mode, true), plan());
-        assert_eq!(takes(&mut world).len(), 0, "bob has it for himself");
+        assert_eq!(takes(&mut world).len(), 0, "a task started although bob holds the file");
         assert!(world.reasons(TaskId(1)).contains(&WaitKind::Claim));
         world.release("bob", held);
         let got = takes(&mut world);
         assert_eq!(tasks(&got), [1, 2]);
         assert!(world.board.claims.values().all(|it| it.mode == Held::Shared));
-        // A mission that does not isolate waits for those that do.
+        // A mission without `isolate` waits for missions with it.
         start(&mut world, |it| it.agents = vec![agent("bob")], vec![planned("three", &["settings.go"], &[])]);
         assert_eq!(world.poll("bob"), None);
         let landings: Vec<_> = got.iter().map(|it| world.submit(it)).collect();
@@ -288,7 +298,7 @@ fn l1_isolated_tasks_share_their_files() {
     }
 }
 
-/// Isolated work that a person sends to the queue again takes its files shared, too.
+/// Isolated work that a person sends to the queue again takes its files as shared, too.
 #[test]
 fn isolated_work_lands_beside_other_isolated_work() {
     let mut world = World::with(&[("ada", 5)]);
@@ -300,9 +310,9 @@ fn isolated_work_lands_beside_other_isolated_work() {
     assert_eq!(world.status(TaskId(1)), Status::Landing);
 }
 
-/// Tasks that were on the board before go in waves like a plan's own.
+/// Tasks that existed before the mission are put into waves like the tasks of a plan.
 #[test]
-fn adopted_tasks_are_laid_out_too() {
+fn adopted_tasks_are_put_into_waves() {
     let mut world = World::with(&[("ada", 5)]);
     let first = world.add_task("first", &["a.go"]);
     let same = world.add_task("same file", &["a.go"]);

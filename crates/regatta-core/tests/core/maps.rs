@@ -1,4 +1,5 @@
-//! The map of a project's files: who holds what until when, and where two meet.
+//! The map of a project's files: the holder of each file, the end of each claim, and the files that
+//! tasks collide in.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ fn drawn(world: &World, landed: &[(&str, u32)]) -> Vec<String> {
 }
 
 #[test]
-fn a_file_says_who_has_it_until_when_and_who_meets() {
+fn a_file_shows_its_holder_its_end_and_the_tasks_that_collide() {
     let mut world = World::serial(&[("ada", 1), ("bob", 1)]);
     world.add_task("one", &["src/api/**"]);
     world.add_task("two", &["src/api/a.rs"]);
@@ -36,7 +37,7 @@ fn a_file_says_who_has_it_until_when_and_who_meets() {
     assert_eq!(
         drawn(&world, &[]),
         ["docs/a.md wanted by T3", "src/api/** wanted by T1 meet T1+T2", "src/api/a.rs wanted by T2 meet T1+T2"],
-        "a pattern meets what it matches"
+        "a pattern collides with a path that it matches"
     );
     let grant = world.take("ada");
     assert_eq!(
@@ -57,10 +58,10 @@ fn a_file_says_who_has_it_until_when_and_who_meets() {
     );
 }
 
-/// The map is one project's: neither what is claimed in another nor what is wanted there is on it, however alike they
-/// are called.
+/// The map is about one project. Claims and tasks of another project are not on it, even if the
+/// names are similar.
 #[test]
-fn another_project_is_not_on_the_map() {
+fn files_of_another_project_are_not_on_the_map() {
     let mut world = World::serial(&[("ada", 1)]);
     let other = world.project("shopping", &["cargo test"]);
     let name = other.name.clone();
@@ -73,9 +74,10 @@ fn another_project_is_not_on_the_map() {
     assert_eq!(there.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["b.rs", "c.rs"]);
 }
 
-/// A lease ends at a date, to the second: the two clocks are read apart.
+/// A lease's end is shown as a date, rounded to the second. The date does not move while time
+/// passes.
 #[test]
-fn a_lease_is_held_until_a_date() {
+fn the_map_shows_the_date_at_which_a_lease_ends() {
     let mut world = World::serial(&[("ada", 1)]);
     world.pass(1);
     let wall = world.now.wall;
@@ -83,13 +85,14 @@ fn a_lease_is_held_until_a_date() {
     for later in [0, 1, 998] {
         world.pass(later);
         let spots = map::spots(&world.board, &shop(), &BTreeMap::new(), (world.now, 100));
-        assert_eq!(spots[0].held[0].until_wall, Some(wall - 1 + 31 * SECOND), "nor does it move while time passes");
+        assert_eq!(spots[0].held[0].until_wall, Some(wall - 1 + 31 * SECOND), "the end of the lease moved");
     }
 }
 
-/// Those of a mission that isolates share what they hold: the queue merges it, and that is no quarrel.
+/// Tasks of a mission with `isolate` share their files, because the queue merges the changes. That
+/// is not a collision.
 #[test]
-fn who_shares_does_not_meet() {
+fn tasks_that_isolate_do_not_collide() {
     for (isolate, meet) in [(true, "a.rs wanted by T1+T2"), (false, "a.rs wanted by T1+T2 meet T1+T2")] {
         let mut world = World::serial(&[("ada", 1)]);
         let ids = [world.add_task("one", &["a.rs"]), world.add_task("two", &["a.rs"])];
@@ -110,9 +113,9 @@ fn who_shares_does_not_meet() {
     }
 }
 
-/// Work in progress that will not merge meets where it will not, held or not.
+/// A collision that was found in work in progress is on the map, also in files that no task holds.
 #[test]
-fn what_will_collide_is_on_the_map() {
+fn a_found_collision_is_on_the_map() {
     let mut world = World::serial(&[("ada", 1), ("bob", 1)]);
     world.add_task("one", &["a.rs"]);
     world.add_task("two", &["b.rs"]);
@@ -122,9 +125,9 @@ fn what_will_collide_is_on_the_map() {
     assert_eq!(drawn(&world, &[])[2], "shared.rs meet T1+T2");
 }
 
-/// However much is wanted, a map can be drawn: what is held is all there, of the rest only so much.
+/// The size of the map is limited. Held files are always on it, and the rest up to the limit.
 #[test]
-fn a_map_has_an_end() {
+fn a_map_shows_held_files_first_and_has_a_maximum_size() {
     let mut world = World::serial(&[("ada", 1)]);
     world.hold("ada", &["file://shop/held.rs"]);
     let many: Vec<String> = (0..60).map(|it| format!("src/{it:02}.rs")).collect();
@@ -134,15 +137,16 @@ fn a_map_has_an_end() {
         let landed = BTreeMap::from([("hot.rs".to_owned(), 1), ("src/00.rs".to_owned(), 1)]);
         map::spots(&world.board, &shop(), &landed, (world.now, most))
     };
-    assert_eq!(paths(100).len(), 52, "fifty of one task, what is held and what is hot");
+    assert_eq!(paths(100).len(), 52, "fifty files of one task, the held file and the hot file");
     let few = paths(2);
     assert_eq!(few.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["held.rs", "src/00.rs"]);
-    assert_eq!((few[1].wanted.len(), few[1].hot), (2, 1), "what is on it is drawn whole");
+    assert_eq!((few[1].wanted.len(), few[1].hot), (2, 1), "the entries that remain are complete");
 }
 
-/// Whoever waits for the other by its blockers has an order, however long the chain: that is no meeting.
+/// Two tasks of which one depends on the other do not collide, however long the chain of blockers
+/// is.
 #[test]
-fn who_depends_on_another_does_not_meet_it() {
+fn a_task_does_not_collide_with_its_blockers() {
     let mut world = World::serial(&[("ada", 1)]);
     let one = world.add_task("one", &["a.rs"]);
     let two = world.add(Add { blocked_by: vec![one], ..work("two", &["b.rs"]) });

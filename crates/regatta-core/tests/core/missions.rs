@@ -1,4 +1,4 @@
-//! Missions: flow, waves, draining and the end.
+//! Missions: flow, waves, draining and their end.
 
 use regatta_core::attempt::Exited;
 use regatta_core::command::{Command, Outcome, PlannedTask};
@@ -48,25 +48,25 @@ fn grant(world: &World, task: u64) -> regatta_core::schedule::Grant {
     world.grants.iter().rev().find(|it| it.task == TaskId(task)).cloned().unwrap()
 }
 
-/// J5: in flow a task starts as soon as its own blockers are done.
+/// J5: in flow a task starts as soon as its own blockers are completed.
 #[test]
-fn j5_flow_starts_what_is_ready() {
+fn j5_in_flow_a_task_starts_when_its_blockers_are_completed() {
     let mut world = World::with(&[("ada", 5)]);
     let id = start(&mut world, Mode::Flow, 5, auth_plan());
     assert_eq!(takes(&mut world), [1]);
     world.finish_and_land(&grant(&world, 1));
     assert_eq!(takes(&mut world), [2, 3]);
     world.finish_and_land(&grant(&world, 3));
-    assert_eq!(takes(&mut world), [4], "the login page does not wait for the token store");
+    assert_eq!(takes(&mut world), [4], "the login page waits for the token store");
     world.finish_and_land(&grant(&world, 2));
     world.finish_and_land(&grant(&world, 4));
     assert_eq!(takes(&mut world), [5]);
     world.finish_and_land(&grant(&world, 5));
-    assert!(!world.board.missions.contains_key(&id), "it ends with its last task");
+    assert!(!world.board.missions.contains_key(&id), "the mission did not end with its last task");
     assert_eq!(world.count("mission.ended"), 1);
 }
 
-/// Waves have a barrier: the next layer waits for all of this one.
+/// J5: in waves, the next wave waits for the whole current wave.
 #[test]
 fn j5_waves_have_a_barrier() {
     let mut world = World::with(&[("ada", 5)]);
@@ -75,15 +75,15 @@ fn j5_waves_have_a_barrier() {
     world.finish_and_land(&grant(&world, 1));
     assert_eq!(takes(&mut world), [2, 3]);
     world.finish_and_land(&grant(&world, 3));
-    assert_eq!(takes(&mut world), [0; 0], "the login page waits for the token store");
+    assert_eq!(takes(&mut world), [0; 0], "the login page did not wait for the token store");
     assert!(world.reasons(TaskId(4)).contains(&WaitKind::Wave));
     let landing = world.submit(&grant(&world, 2));
-    assert_eq!(takes(&mut world), [0; 0], "landing is not landed");
+    assert_eq!(takes(&mut world), [0; 0], "a task started before the wave had landed");
     world.land(landing);
     assert_eq!(takes(&mut world), [4]);
 }
 
-/// Acceptance scenario 9: tasks of one layer whose manifests overlap go to sub-waves.
+/// Tasks of one wave whose manifests overlap are split into sub-waves.
 #[test]
 fn overlapping_manifests_split_a_wave() {
     let mut world = World::with(&[("ada", 5)]);
@@ -99,9 +99,9 @@ fn overlapping_manifests_split_a_wave() {
     assert_eq!(takes(&mut world), [1, 2]);
 }
 
-/// A task that needs a person leaves its wave's barrier.
+/// A task that needs a person no longer holds up the next wave.
 #[test]
-fn a_task_that_needs_a_person_leaves_the_barrier() {
+fn a_task_that_needs_a_person_does_not_hold_up_the_next_wave() {
     let mut world = World::with(&[("ada", 1)]);
     let plan = vec![planned("hard", &["a"], &[]), planned("easy", &["b"], &[]), planned("next", &["c"], &[1])];
     let id = start(&mut world, Mode::Waves, 5, plan);
@@ -111,16 +111,17 @@ fn a_task_that_needs_a_person_leaves_the_barrier() {
         assert_eq!(takes(&mut world), [task]);
         world.finish_and_land(&grant(&world, task));
     }
-    assert!(world.board.missions.contains_key(&id), "somebody still has to decide");
+    assert!(world.board.missions.contains_key(&id), "the mission ended before a person decided");
     let left = outlook(&world.board, id);
     assert!(left.is_settled() && left.stuck == 1);
     world.cancel(TaskId(1));
     assert!(!world.board.missions.contains_key(&id));
 }
 
-/// A task whose contract is incomplete may not start as it is: its wave closes without it, and what needs it is stuck.
+/// W1: a task that the gate holds does not hold up the next wave. The tasks that depend on it are
+/// stuck.
 #[test]
-fn w1_a_task_held_by_the_manifest_gate_leaves_the_barrier() {
+fn w1_a_task_held_by_the_manifest_gate_does_not_hold_up_the_next_wave() {
     let mut world = World::with(&[("ada", 5)]);
     let plan = vec![
         planned("good", &["a"], &[]),
@@ -148,9 +149,9 @@ fn w1_a_task_held_by_the_manifest_gate_leaves_the_barrier() {
     assert_eq!(takes(&mut world), [4]);
 }
 
-/// What a person paused, or keeps in the backlog, is theirs to move: the waves behind it go on.
+/// A task that a person paused or put into the backlog does not hold up the next wave.
 #[test]
-fn what_a_person_put_by_leaves_the_barrier() {
+fn a_paused_task_does_not_hold_up_the_next_wave() {
     let mut world = World::with(&[("ada", 5)]);
     let plan = vec![planned("one", &["a"], &[]), planned("two", &["b"], &[]), planned("next", &["c"], &[1])];
     let id = start(&mut world, Mode::Waves, 5, plan);
@@ -162,9 +163,10 @@ fn what_a_person_put_by_leaves_the_barrier() {
     assert!(outlook(&world.board, id).is_settled());
 }
 
-/// A mission whose agents are all parked until somebody acts goes on by itself only when a limit ends.
+/// A mission is settled when each of its agents is parked until a person acts, but not when they
+/// wait for a rate limit.
 #[test]
-fn a_mission_is_settled_when_a_person_must_mend_every_agent() {
+fn a_mission_is_settled_when_every_agent_needs_a_person() {
     for (class, is_settled) in [(Class::BadConfig, true), (Class::Auth, true), (Class::RateLimit, false)] {
         let mut world = World::with(&[("ada", 1), ("bob", 1)]);
         let plan = vec![planned("one", &["a"], &[]), planned("two", &["b"], &[]), planned("three", &["c"], &[0])];
@@ -179,9 +181,10 @@ fn a_mission_is_settled_when_a_person_must_mend_every_agent() {
     }
 }
 
-/// A landing that a person holds up keeps its wave: what comes after it waits for that person, and nothing else.
+/// W1: a landing that a person's files hold up keeps its wave open. The tasks behind it wait for
+/// that person only.
 #[test]
-fn w1_the_waves_behind_a_landing_that_is_held_are_stuck() {
+fn w1_the_waves_behind_a_held_landing_are_stuck() {
     for mode in [Mode::Waves, Mode::Flow] {
         let mut world = World::with(&[("ada", 5)]);
         let plan = vec![planned("one", &["a"], &[]), planned("two", &["b"], &[0]), planned("three", &["c"], &[1])];
@@ -196,14 +199,14 @@ fn w1_the_waves_behind_a_landing_that_is_held_are_stuck() {
     }
 }
 
-/// J4: a mission has at most `max_workers` attempts, and an assigned task counts.
+/// J4: a mission has at most `max_workers` attempts, and attempts at assigned tasks count.
 #[test]
-fn j4_max_workers_holds() {
+fn j4_a_mission_has_at_most_max_workers_attempts() {
     let mut world = World::with(&[("ada", 5)]);
     let mut plan: Vec<_> = (0..4).map(|it| planned("part", &[&format!("{it}.rs")], &[])).collect();
     plan[3].assign = Some(agent("ada"));
     start(&mut world, Mode::Flow, 2, plan);
-    assert_eq!(takes(&mut world), [4, 1], "one's own line first");
+    assert_eq!(takes(&mut world), [4, 1], "the agent's own queue comes first");
     assert!(world.reasons(TaskId(2)).contains(&WaitKind::Slot));
     world.finish_and_land(&grant(&world, 1));
     assert_eq!(takes(&mut world), [2]);
@@ -211,7 +214,7 @@ fn j4_max_workers_holds() {
 
 /// J10: a draining mission starts nothing, ends nothing, and can be resumed.
 #[test]
-fn j10_draining_starts_nothing() {
+fn j10_a_draining_mission_starts_nothing() {
     let mut world = World::with(&[("ada", 5)]);
     let mut plan = vec![planned("a", &["a"], &[]), planned("b", &["b"], &[]), planned("c", &["c"], &[0])];
     plan[1].assign = Some(agent("ada"));
@@ -222,16 +225,17 @@ fn j10_draining_starts_nothing() {
     assert_eq!(world.count("mission.changed"), 1);
     let running = grant(&world, 2);
     world.stop(TaskId(2));
-    assert_eq!(takes(&mut world), [0; 0], "neither the pool nor its own line");
+    assert_eq!(takes(&mut world), [0; 0], "a draining mission started a task");
     world.refused("ada", crate::world::finishes(&running));
     assert!(world.reasons(TaskId(1)).contains(&WaitKind::Paused));
     world.ask("ann", Command::ResumeMission { mission: id });
     assert_eq!(takes(&mut world), [2]);
 }
 
-/// Stopping a mission stops what runs and lets nothing start; doing it twice is doing it once.
+/// J10: stopping a mission stops its attempts and lets nothing start. A second stop changes
+/// nothing.
 #[test]
-fn j10_stop_ends_what_runs() {
+fn j10_stopping_a_mission_stops_its_attempts() {
     let mut world = World::with(&[("ada", 5)]);
     let id = start(&mut world, Mode::Flow, 5, vec![planned("a", &["a"], &[]), planned("b", &["b"], &[])]);
     let supervised = world.take_supervised("ada");
@@ -247,7 +251,7 @@ fn j10_stop_ends_what_runs() {
     assert_eq!(takes(&mut world), [0; 0]);
 }
 
-/// A plan is on the board whole or not at all.
+/// A plan is stored whole or not at all.
 #[test]
 fn a_plan_is_checked_as_a_whole() {
     let mut world = World::with(&[("ada", 1)]);
@@ -281,7 +285,7 @@ fn a_plan_is_checked_as_a_whole() {
     check(&["ada"], 1, vec![planned("a", &["a"], &[]), planned("  ", &["b"], &[])], &[], "invalid");
 }
 
-/// Blockers may name tasks further down the plan.
+/// J5: the blockers of a task may come later in the plan.
 #[test]
 fn j5_a_plan_may_name_later_tasks() {
     let mut world = World::with(&[("ada", 5)]);
@@ -291,7 +295,7 @@ fn j5_a_plan_may_name_later_tasks() {
     assert_eq!(takes(&mut world), [1]);
 }
 
-/// A mission takes in what is on the board already; others' agents get none of it.
+/// A mission can adopt existing tasks. Agents of other missions get none of them.
 #[test]
 fn a_mission_adopts_tasks() {
     let mut world = World::with(&[("ada", 5), ("bob", 5)]);
@@ -315,15 +319,16 @@ fn a_mission_adopts_tasks() {
     assert_eq!(world.refused("ann", adopt(&[task, busy])).code(), "in_use");
     world.ask("ann", adopt(&[task]));
     assert_eq!(world.poll("bob"), None);
-    assert_eq!(world.refused("ann", adopt(&[task])).code(), "in_use", "one mission at a time");
+    assert_eq!(world.refused("ann", adopt(&[task])).code(), "in_use", "a task was adopted by two missions");
     assert_eq!(polled(world.ask("ada", Command::Poll(Poll { mission: Some(MissionId(7)), ..polls("ada") }))), None);
     let poll = Poll { mission: Some(MissionId(1)), ..polls("ada") };
     assert_eq!(polled(world.ask("ada", Command::Poll(poll))).unwrap().task, task);
 }
 
-/// A dead blocker makes its dependants stuck, and the mission says that nothing more happens by itself.
+/// W1: tasks behind a failed blocker are stuck, and the mission reports that it does not go on by
+/// itself.
 #[test]
-fn w1_a_stuck_mission_says_so() {
+fn w1_a_mission_behind_a_failed_blocker_is_settled() {
     let mut world = World::with(&[("ada", 5)]);
     let id = start(&mut world, Mode::Flow, 5, auth_plan());
     let first = world.take("ada");

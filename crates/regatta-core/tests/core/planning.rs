@@ -1,4 +1,4 @@
-//! Planning: who can be asked, and what tells a planning task from one that is only called so.
+//! Planning tasks: the agents that can be asked for a plan, and how a planning task is recognised.
 
 use regatta_core::agent::{Register, Runtime};
 use regatta_core::attempt::{Exited, Findings, WorkResult};
@@ -14,7 +14,7 @@ fn asks(planner: &str, goal: &str) -> Command {
     Command::AskPlan(Ask { project, goal: goal.into(), planner, brief: format!("plan this: {goal}"), script: None })
 }
 
-/// `ada`'s program is ours to start, `eve`'s is not.
+/// Returns a world in which Regatta runs the program of `ada`, but not that of `eve`.
 fn world() -> World {
     let mut world = World::with(&[("eve", 1)]);
     world.ask("ann", Command::RegisterAgent(Register { runtime: Runtime::Scripted, ..registers("ada", 2) }));
@@ -29,7 +29,7 @@ fn plan(world: &mut World, goal: &str) -> TaskId {
 }
 
 #[test]
-fn who_can_be_asked_for_a_plan_and_of_what() {
+fn a_plan_needs_a_goal_and_an_agent_that_regatta_runs() {
     let long = "x".repeat(planning::LONGEST + 1);
     for (planner, goal, code) in [
         ("ada", "Add login", None),
@@ -42,21 +42,22 @@ fn who_can_be_asked_for_a_plan_and_of_what() {
         let before = world.board.clone();
         let found = world.try_ask("ann", asks(planner, goal)).err();
         assert_eq!(found.as_ref().map(|it| it.code()), code, "{planner} {goal:.20}: {found:?}");
-        assert_eq!(world.board == before, code.is_some(), "a refusal leaves no trace");
+        assert_eq!(world.board == before, code.is_some(), "the refusal changed the board");
     }
     assert_eq!(planning::planners(&world().board).collect::<Vec<_>>(), [&agent("ada")]);
 }
 
-/// The whole goal is kept; the subject is its first line; and the subject makes no planning task.
+/// The task keeps the whole goal, and its subject is the first line. A task with the same subject
+/// is not a planning task.
 #[test]
-fn a_planning_task_is_known_by_its_duty_not_by_its_subject() {
+fn a_planning_task_is_recognised_by_its_duty_not_by_its_subject() {
     let mut world = world();
     let goal = "Add login\n\nWith rate limits, and a page.";
     let asked = plan(&mut world, &format!("  {goal}\n"));
     let task = world.task(asked);
     assert_eq!((task.subject.as_str(), task.plans()), ("Plan: Add login", Some(goal)));
     assert_eq!((task.expects, task.assignee.clone()), (Expects::Report, Some(agent("ada"))));
-    assert!(task.is_work() && !task.is_light(), "it takes a place as any work does");
+    assert!(task.is_work() && !task.is_light(), "a planning task counts against the limits");
     let own = regatta_core::task::Add {
         issue_type: IssueType::Chore,
         expects: Expects::Report,
@@ -64,7 +65,7 @@ fn a_planning_task_is_known_by_its_duty_not_by_its_subject() {
     };
     let own = world.add(own);
     assert_eq!(world.task(own).plans(), None);
-    // What an older version wrote has no duty, whatever it is called.
+    // Rows of an older version have no duty, so they are not planning tasks.
     let mut row = serde_json::to_value(world.task(asked)).unwrap();
     row.as_object_mut().unwrap().remove("duty");
     assert_eq!(serde_json::from_value::<Task>(row).unwrap().plans(), None);
@@ -72,13 +73,13 @@ fn a_planning_task_is_known_by_its_duty_not_by_its_subject() {
     assert!(world.task(long).subject.chars().count() <= 200);
 }
 
-/// It runs as work of its mission does, its report completes it, and whatever it changed lands nowhere.
+/// The mission's agent takes the planning task. Its report completes the task, and nothing lands.
 #[test]
-fn a_plan_is_reported_and_nothing_else() {
+fn a_planning_task_needs_a_report_and_lands_nothing() {
     for (said, status) in [("[[task]]", Some(Status::Completed)), (" ", None)] {
         let mut world = world();
         let asked = plan(&mut world, "Add login");
-        let grant = world.poll_supervised("ada").expect("its mission's agent takes it");
+        let grant = world.poll_supervised("ada").expect("the mission's agent gets the planning task");
         assert_eq!(grant.task, asked);
         let (attempt, token) = (grant.attempt, grant.token);
         world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
@@ -87,7 +88,7 @@ fn a_plan_is_reported_and_nothing_else() {
         world.ask("regatta", Command::ReportJudged { attempt, token, verdict: passed(&[]), findings });
         match status {
             Some(status) => assert_eq!(world.stored(asked).status, status),
-            None => assert!(world.status(asked).is_waiting(), "a plan that says nothing is asked for again"),
+            None => assert!(world.status(asked).is_waiting(), "an empty plan completed the task"),
         }
         assert_eq!(world.stored(asked).duty, Some(Duty::Plan { goal: "Add login".into() }));
         assert!(world.board.landings.is_empty());

@@ -1,6 +1,6 @@
-//! Whole plans, worked off by eight workers in random order, and judged from the log alone.
-//!
-//! The judge knows the plan and the events, nothing of the board: an opinion independent of core's.
+//! Whole plans, executed by eight workers in random order and checked with the log.
+//! // The check sees the plan and the events but not the board, so it is independent of the core's
+//! own rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ const TASKS: usize = 60;
 const WORKERS: u32 = 8;
 const SEEDS: u64 = 200;
 
-/// Numbers that look random and are the same every time.
+/// A deterministic pseudo-random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -35,7 +35,8 @@ impl Dice {
     }
 }
 
-/// A plan of its own for each seed: a random graph, manifests that are alone, shared, nested or patterns, lock files.
+/// A random plan for each seed: a dependency graph, and manifests that are disjoint, shared, nested
+/// or patterns, some with lock files.
 #[derive(Clone, Debug)]
 struct Plan {
     manifests: Vec<Vec<String>>,
@@ -84,7 +85,7 @@ impl Plan {
         (0..TASKS).map(planned).collect()
     }
 
-    /// What a task holds, worked out here once more: every path of a small universe that it reaches.
+    /// Returns the patterns that a task holds, computed here independently of the core.
     fn holds(&self, nth: usize) -> Vec<PathPattern> {
         let mut all = self.manifests[nth].clone();
         if all.iter().any(|it| it == "Cargo.toml") {
@@ -101,7 +102,7 @@ impl Plan {
         a.iter().any(|x| b.iter().any(|y| x.overlaps(y)))
     }
 
-    /// The longest way to each task.
+    /// Returns the length of the longest chain of blockers before each task.
     fn depths(&self) -> Vec<usize> {
         let mut depths = vec![0; TASKS];
         for nth in 0..TASKS {
@@ -137,7 +138,8 @@ fn begin(plan: &Plan) -> World {
     world
 }
 
-/// Works the plan off: whoever is idle asks, whoever works ends at random, what ended lands when it is first.
+/// Executes the plan: idle workers poll, working ones end at random, and finished work lands in the
+/// order of the queue.
 fn work_off(plan: &Plan, seed: u64) -> World {
     let mut world = begin(plan);
     let mut dice = Dice(seed ^ 0x5eed);
@@ -158,9 +160,10 @@ fn work_off(plan: &Plan, seed: u64) -> World {
         } else {
             land_one(&mut world);
         }
-        // W1: whoever neither runs nor has ended has a reason. Looked at now and then: each turn would take long.
+        // W1: a task that neither runs nor has ended has a wait reason. Checked now and then only,
+        // because it takes long.
         for task in world.board.tasks.values().filter(|it| turn % 97 == 0 && !it.status.is_running()) {
-            assert!(!wait_reasons(&world.board, task, world.now).is_empty(), "W1: {} waits for nothing", task.id);
+            assert!(!wait_reasons(&world.board, task, world.now).is_empty(), "W1: {} waits without a reason", task.id);
         }
     }
     world
@@ -173,7 +176,7 @@ fn land_one(world: &mut World) {
     }
 }
 
-/// What the log says against the plan: every rule that was broken.
+/// Returns every rule that the log breaks against the plan.
 fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
     let mut found = Vec::new();
     let mut working: BTreeMap<AttemptId, usize> = BTreeMap::new();
@@ -225,7 +228,7 @@ fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
     if done.len() != TASKS {
         found.push(format!("J1: {} of {TASKS} done", done.len()));
     }
-    // With everything of a wave at once there are no sub-waves, each of which has a commit of its own.
+    // With `isolate` a wave has no sub-waves. Each sub-wave would have a commit of its own.
     if plan.wave_commits && plan.isolate {
         let torn = carriers.iter().filter(|it| it.1.len() != 1);
         found.extend(torn.map(|it| format!("wave {} landed as {} commits", it.0, it.1.len())));
@@ -241,23 +244,25 @@ fn judge_plans(mode: Mode) {
     }
 }
 
-/// J5, L1, J1, J2, J4, W1: 200 seeded plans of 60 tasks and 8 workers, judged from the log.
+/// J5, L1, J1, J2, J4, W1: 200 seeded plans of 60 tasks and 8 workers.
 #[test]
-fn j5_l1_two_hundred_plans_complete_in_flow() {
+fn j5_l1_200_plans_complete_in_flow() {
     judge_plans(Mode::Flow);
 }
 
-/// The same 200 in waves, whose barriers the judge looks at, too; and their commits, in those that have one for each.
+/// The same 200 plans in waves. The check covers the barriers between waves, and the single commit
+/// of each wave where the plan asks for it.
 #[test]
-fn j5_l1_two_hundred_plans_complete_in_waves() {
+fn j5_l1_200_plans_complete_in_waves() {
     judge_plans(Mode::Waves);
 }
 
-/// The judge finds what is wrong: a plan with one blocker, one overlap or one wave more than was worked off.
+/// The check itself finds faults: the log is compared with a plan that has one blocker, one overlap
+/// or one wave more.
 #[test]
-fn the_judge_of_plans_sees_planted_faults() {
+fn the_check_of_plans_finds_planted_faults() {
     for mode in [Mode::Flow, Mode::Waves] {
-        // A graph without edges and with small overlaps, so that much runs at once.
+        // A graph without edges and with few overlaps, so that many tasks run at the same time.
         let plan = Plan::of(4, mode);
         let world = work_off(&plan, 4);
         assert_eq!(broken(&plan, &world.log), [""; 0]);
@@ -270,20 +275,20 @@ fn the_judge_of_plans_sees_planted_faults() {
             })
             .collect();
         let saw = |plan: &Plan, log: &[Recorded], rule: &str| {
-            assert!(broken(plan, log).iter().any(|it| it.contains(rule)), "{rule} in {mode:?} was not seen");
+            assert!(broken(plan, log).iter().any(|it| it.contains(rule)), "a broken {rule} in {mode:?} was not found");
         };
-        // J5: the first that started is said to need the last.
+        // J5: in the changed plan the first task that started needs the last one.
         let mut wrong = plan.clone();
         wrong.after[order[0]] = vec![order[order.len() - 1]];
         wrong.mode = Mode::Flow;
         saw(&wrong, &world.log, "J5");
-        // L1: everybody is said to want one file.
+        // L1: in the changed plan all tasks change the same file.
         let mut wrong = plan.clone();
         wrong.manifests.iter_mut().for_each(|it| it.push("README.md".into()));
         saw(&wrong, &world.log, "L1");
-        // J1: the end of the log is lost.
+        // J1: the end of the log is missing.
         saw(&plan, &world.log[..world.log.len() - 20], "J1");
-        // A wave is said to come later than it did.
+        // Waves: in the changed plan each task belongs to a later wave than the one before.
         let mut wrong = Plan { mode: Mode::Waves, ..plan.clone() };
         wrong.after = vec![vec![]; TASKS];
         for nth in 1..TASKS {
@@ -293,10 +298,10 @@ fn the_judge_of_plans_sees_planted_faults() {
     }
 }
 
-/// With hundreds of tasks that want the same, whole lots of them are passed over; still a poll gives what a scan gives.
-/// The world checks that after every command.
+/// With hundreds of tasks for the same files, a poll skips whole groups of tasks at once. It must
+/// still give the task that a full scan gives, which the world checks after every command.
 #[test]
-fn lots_of_tasks_are_passed_over_and_nobody_is_forgotten() {
+fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
     for seed in 0..3 {
         let mut dice = Dice(seed);
         let mut world = World::with(&[("ada", 3), ("bob", 3)]);
@@ -338,7 +343,7 @@ fn lots_of_tasks_are_passed_over_and_nobody_is_forgotten() {
                     world.give_up(&grant);
                 }
                 _ => {
-                    // Somebody outside holds a file for a moment, or is told who has it.
+                    // An outside agent holds a file for a moment, or is refused.
                     let ask = acquire(Owner::Agent(agent("eve")), &["file://shop/src/x/part7.rs"]);
                     if let Ok(Outcome::Claim(Acquired::Granted { claim, token, .. })) =
                         world.try_ask("eve", Command::Acquire(ask))
@@ -350,6 +355,6 @@ fn lots_of_tasks_are_passed_over_and_nobody_is_forgotten() {
             }
             most = most.max(live.len());
         }
-        assert!(most > 2 || seed != 2, "isolated, several run at once: {most}");
+        assert!(most > 2 || seed != 2, "with isolate several attempts run at the same time: {most}");
     }
 }

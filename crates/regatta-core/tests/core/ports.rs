@@ -1,4 +1,4 @@
-//! Ports: leased with an attempt's files, in one commit, and free when it has ended.
+//! Ports: leased in the same commit as an attempt's files, and free when the attempt has ended.
 
 use regatta_core::claim::Owner;
 use regatta_core::command::Command;
@@ -7,7 +7,7 @@ use regatta_core::task::Status;
 
 use crate::world::{World, acquire, agent, polls, uri};
 
-/// A project whose attempts get `count` ports of 41000 to `last`.
+/// Returns a world whose project gives each attempt `count` ports from 41000 to `last`.
 fn world(count: u32, last: u16) -> World {
     let mut world = World::with(&[("ada", 2), ("bob", 2)]);
     let mut project = world.project("shop", &["cargo test"]);
@@ -35,21 +35,22 @@ fn the_lowest_free_ports_are_leased_with_the_start() {
     for name in ["a", "b", "c"] {
         world.add_task(name, &[&format!("{name}/**")]);
     }
-    // Somebody outside uses the second one.
+    // An outside agent holds the second port.
     world.ask("bob", Command::Acquire(acquire(Owner::Agent(agent("bob")), &["port://41001"])));
     let (first, second) = (world.take("ada"), world.take_supervised("ada"));
     assert_eq!(world.ports(&first), [41_000, 41_002]);
     assert_eq!(world.ports(&second), [41_003, 41_004]);
-    // L1: nobody else gets them, and the whole line is refused.
+    // L1: no other agent gets these ports, neither one of them nor a pattern.
     world.refused("bob", Command::Acquire(acquire(Owner::Agent(agent("bob")), &["port://41002"])));
     world.refused("bob", Command::Acquire(acquire(Owner::Agent(agent("bob")), &["port://*"])));
     world.restart();
     assert_eq!(world.ports(&second), [41_003, 41_004]);
 }
 
-/// L11: an attempt's end frees its ports in the same commit, also when its files go on to a landing.
+/// L11: the end of an attempt frees its ports in the same commit, also when its files pass to a
+/// landing.
 #[test]
-fn l11_ports_are_free_when_the_attempt_has_ended_and_do_not_go_to_the_landing() {
+fn l11_ports_are_freed_at_the_attempts_end_and_do_not_pass_to_the_landing() {
     let mut world = world(2, 41_001);
     world.add_task("a", &["src/**"]);
     world.add_task("b", &["docs/**"]);
@@ -66,9 +67,9 @@ fn l11_ports_are_free_when_the_attempt_has_ended_and_do_not_go_to_the_landing() 
     assert!(world.is_free(41_000));
 }
 
-/// W1: a task that waits for ports says so, and starts when they are free.
+/// W1: a task that waits for ports has a wait reason, and starts when the ports are free.
 #[test]
-fn w1_a_task_without_ports_waits_for_them() {
+fn w1_a_task_waits_for_free_ports() {
     let mut world = world(2, 41_002);
     world.add_task("a", &["a/**"]);
     let waits = world.add_task("b", &["b/**"]);
@@ -82,26 +83,26 @@ fn w1_a_task_without_ports_waits_for_them() {
 }
 
 #[test]
-fn a_port_that_a_stranger_uses_is_replaced_and_kept_from_others() {
+fn a_port_used_by_another_program_is_replaced() {
     let mut world = world(2, 41_999);
     world.add_task("a", &["a/**"]);
     world.add_task("b", &["b/**"]);
     let grant = world.take_supervised("ada");
     let Grant { attempt, token, .. } = grant;
     world.ask("regatta", Command::ReportPortsTaken { attempt, token, taken: vec![41_000, 45_000] });
-    assert_eq!(world.ports(&grant), [41_002, 41_001], "the one that is taken is replaced in its place");
-    assert!(!world.is_free(41_000), "nobody else is sent there meanwhile");
+    assert_eq!(world.ports(&grant), [41_002, 41_001], "the taken port is replaced at its position");
+    assert!(!world.is_free(41_000), "the taken port can be claimed");
     let revision = world.board.revision;
     world.ask("regatta", Command::ReportPortsTaken { attempt, token, taken: vec![41_000] });
-    assert_eq!(world.board.revision, revision, "told again, it changes nothing");
+    assert_eq!(world.board.revision, revision, "the same report again changed something");
     let other = world.take("bob");
     assert_eq!(world.ports(&other), [41_003, 41_004]);
-    // J3: only the live attempt's token says so.
+    // J3: only the current attempt can report on its ports.
     world.refused("regatta", Command::ReportPortsTaken { attempt, token: token + 1, taken: vec![41_001] });
 }
 
 #[test]
-fn more_ports_than_the_range_has_are_told_with_a_way_out() {
+fn a_task_that_needs_more_ports_than_the_range_has_waits_with_a_reason() {
     let mut world = world(3, 41_001);
     let task = world.add_task("a", &["a/**"]);
     assert_eq!(world.try_ask("ada", Command::Poll(polls("ada"))), Ok(regatta_core::command::Outcome::Polled(None)));

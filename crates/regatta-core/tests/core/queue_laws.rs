@@ -1,4 +1,4 @@
-//! The laws of the merge queue.
+//! The laws of the landing queue.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use regatta_core::task::Task;
 use super::claim_laws::{Side, blockers};
 use super::{check_files, needs};
 
-/// Who was first, by rank, age and number.
+/// Returns a landing's rank: put first, then priority, then age.
 fn rank(it: &Landing) -> (bool, u8, LandingId) {
     (!it.first, it.priority, it.id)
 }
 
-/// What a landing's row knows of trials: the one under way, and the one that failed.
+/// Returns the trials that a landing's row knows: its current trial, and the trial that failed.
 fn trains(it: &Landing) -> Vec<Vec<LandingId>> {
     let live = !matches!(it.state, State::Queued | State::Trying { void: true, .. });
     let red =
@@ -26,15 +26,18 @@ fn trains(it: &Landing) -> Vec<Vec<LandingId>> {
     live.then(|| it.train()).into_iter().chain(red).collect()
 }
 
-/// Q10: a trial has everybody in it who was first, but for those who stand aside and those who came when what it is
-/// about was under way.
+/// Q10: a trial contains every landing with a higher rank than its own members, except those that
+/// are held or deferred and those that came after its members were already in a trial.
 pub(super) fn check_order(board: &Board, last: &LandingId, ahead: &[LandingId]) {
     let landing = &board.landings[last];
     let train: Vec<LandingId> = ahead.iter().copied().chain([*last]).collect();
     let all: BTreeSet<LandingId> = train.iter().copied().collect();
-    assert_eq!(all.len(), train.len(), "somebody is twice in {train:?}");
+    assert_eq!(all.len(), train.len(), "a landing is twice in {train:?}");
     let of_project = || board.landings.values().filter(|other| other.project == landing.project);
-    assert!(of_project().filter(|it| all.contains(&it.id)).count() == all.len(), "{train:?} is not of one queue");
+    assert!(
+        of_project().filter(|it| all.contains(&it.id)).count() == all.len(),
+        "{train:?} contains landings of several queues"
+    );
     let under_way: BTreeSet<LandingId> = of_project().flat_map(|it| trains(it)).flatten().collect();
     for other in of_project().filter(|it| !all.contains(&it.id)) {
         let overtaken = train.iter().any(|id| !under_way.contains(id) && rank(other) < rank(&board.landings[id]));
@@ -45,13 +48,14 @@ pub(super) fn check_order(board: &Board, last: &LandingId, ahead: &[LandingId]) 
     }
 }
 
-/// Q10: trials are prefixes of one order, as many as there are slots, and one moves the trunk.
+/// Q10: trials are prefixes of one order, there are at most as many as slots, and only one moves
+/// the trunk.
 fn check_trials(board: &Board, project: &Project) {
     let queue: Vec<_> = board.landings.values().filter(|it| it.project == project.name).collect();
     let mut known: Vec<Vec<LandingId>> = queue.iter().flat_map(|it| trains(it)).collect();
     known.sort_by_key(Vec::len);
     for pair in known.windows(2) {
-        assert!(pair[1].starts_with(&pair[0]), "Q1: {:?} and {:?} are not of one order", pair[0], pair[1]);
+        assert!(pair[1].starts_with(&pair[0]), "Q1: {:?} and {:?} have a different order", pair[0], pair[1]);
     }
     for id in known.iter().flatten() {
         assert!(board.landings.contains_key(id), "Q1: {id} has left the queue and is still in a trial");
@@ -60,10 +64,11 @@ fn check_trials(board: &Board, project: &Project) {
     let landing = &project.settings.landing;
     let slots = if landing.mode == QueueMode::Serial { 1 } else { landing.slots.unwrap_or(2) as usize };
     assert!(count(|it| matches!(it, State::Trying { .. })) <= slots, "more trials than slots");
-    assert!(count(|it| matches!(it, State::Moving { .. })) <= 1, "Q2: two move one trunk");
+    assert!(count(|it| matches!(it, State::Moving { .. })) <= 1, "Q2: two landings move the same trunk");
 }
 
-/// Q1, Q14: every commit of a trial that claims a validation is the tip of a trial that passed.
+/// Q1, Q14: checks that every commit of a trial that counts as validated is the tip of a trial that
+/// passed.
 fn claims_hold(board: &Board, landing: &Landing) -> bool {
     let (State::Validated { new, carries, .. } | State::Moving { new, carries, .. }) = &landing.state else {
         return false;
@@ -75,7 +80,7 @@ fn claims_hold(board: &Board, landing: &Landing) -> bool {
     carries.iter().all(|it| it.unverified || passed(&it.commit))
 }
 
-/// The other tasks of a landing's wave, where that is to be one commit.
+/// Returns the other tasks of a landing's wave, if that wave lands as one commit.
 fn mates<'a>(board: &'a Board, landing: &'a Landing) -> impl Iterator<Item = &'a Task> {
     let one = landing.mission.filter(|it| !landing.first && board.missions[it].wave_commits);
     let step = board.tasks[&landing.task].step();
@@ -83,12 +88,12 @@ fn mates<'a>(board: &'a Board, landing: &'a Landing) -> impl Iterator<Item = &'a
     board.tasks.values().map(|it| &**it).filter(of_wave)
 }
 
-/// Whether a task may come to the queue without anybody's doing.
+/// Returns whether a task may reach the queue without a person's action.
 fn comes(task: &Task) -> bool {
     (task.status.is_running() || task.status.is_waiting()) && task.fixup.is_none() && task.paused.is_none()
 }
 
-/// Q8, Q10, L6: the queue never stands still without a reason, and only a live fence moves a trunk.
+/// Q8, Q10, L6: the queue does not stop without a reason, and only a current fence moves a trunk.
 pub(super) fn check_landings(board: &Board) {
     for project in board.projects.values() {
         check_trials(board, project);
@@ -96,10 +101,15 @@ pub(super) fn check_landings(board: &Board) {
     for landing in board.landings.values() {
         let task = board.tasks.get(&landing.task).expect("a landing's task is open");
         assert_eq!(task.landing, Some(landing.id), "{} is not the landing of {}", landing.id, task.id);
-        // A landing that a person stopped has no time at which it goes on; its reason says how it does.
+        // A landing that a person stopped has no time at which it is tried again. Its reason says
+        // how to continue it.
         let says_how = landing.held.as_ref().is_some_and(|reason| reason.contains("regatta land "));
-        assert!(landing.held.is_some() || landing.retry_at.is_none(), "{} has a time and no reason", landing.id);
-        assert!(landing.held.is_none() || landing.retry_at.is_some() || says_how, "{} is held for good", landing.id);
+        assert!(landing.held.is_some() || landing.retry_at.is_none(), "{} has a retry time and no reason", landing.id);
+        assert!(
+            landing.held.is_none() || landing.retry_at.is_some() || says_how,
+            "{} is held without an end",
+            landing.id
+        );
         check_files(board, &Owner::Landing(landing.id), &needs(board, task));
         let trunk = [Uri::of_trunk(&landing.project)];
         match &landing.state {
@@ -114,8 +124,8 @@ pub(super) fn check_landings(board: &Board) {
                 assert!(stopped || held || cut || waits, "Q8: the trunk is free and {} does not take it", landing.id);
             }
             State::Moving { fence, .. } => {
-                assert!(claims_hold(board, landing), "Q1, Q14: {} claims what did not pass", landing.id);
-                let own = board.claims.values().find(|it| it.token == *fence).expect("L6: a move without its fence");
+                assert!(claims_hold(board, landing), "Q1, Q14: {} carries a commit that did not pass", landing.id);
+                let own = board.claims.values().find(|it| it.token == *fence).expect("L6: the move has no fence");
                 let lent = |it: &regatta_core::ids::LandingId| {
                     board.landings.get(it).is_some_and(|it| it.under.as_ref().is_some_and(|it| it.token == *fence))
                 };
@@ -137,6 +147,6 @@ pub(super) fn check_landings(board: &Board) {
                 || mates(board, it).any(comes)
         };
         let all_wait = project.queue.held.is_some() || queue.iter().all(|it| waits(it));
-        assert!(!stands || all_wait, "Q8: nothing of {name} is on its way though nothing is held");
+        assert!(!stands || all_wait, "Q8: no landing of {name} is under way although some could be");
     }
 }

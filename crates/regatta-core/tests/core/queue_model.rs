@@ -1,11 +1,11 @@
-//! A bounded model checker of the merge queue.
-//!
-//! It explores every interleaving of what the shell and people can do to a short queue: a trial begins, a trial
-//! reports, the trunk moves, the move reports, a task is dropped, the queue is held and released, a stranger moves the
-//! trunk, a fence expires, the daemon is killed, a check flakes. In every state the trunk and the board are compared.
-//!
-//! What a tree is like is fixed by a [`Truth`]; what happens when is not. Disturbances are bounded, since each one
-//! multiplies the states: `REGATTA_MODEL_DISTURBANCES=3 cargo test -p regatta-core --test core queue_model` goes deeper.
+//! A bounded model checker of the landing queue.
+//! // It explores every interleaving of the possible steps on a short queue: a trial begins, a
+//! trial reports, the trunk moves, the move reports, a task is dropped, the queue is held and
+//! released, somebody else moves the trunk, a fence expires, the daemon is killed, a check fails
+//! without a fault. In every state the trunk is compared with the board.
+//! // A [`Truth`] fixes which trees fail. The order of the steps is free. The number of
+//! disturbances is limited because each one multiplies the states. `REGATTA_MODEL_DISTURBANCES=3
+//! cargo test -p regatta-core --test core queue_model` explores more.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
@@ -18,13 +18,13 @@ use regatta_core::landing::{Carried, Moved, NothingNew, State, Tried};
 use crate::speculation::{held_queue, release};
 use crate::world::{MINUTE, SECOND, World, commit, shop};
 
-/// A stranger's commit on the trunk.
+/// The number from which commits of others on the trunk are counted.
 const STRANGER: u64 = 1_000;
 
-/// A commit: the landings in it, in order, each with whether it claims to be validated.
+/// A commit: its landings in order, each with whether it counts as validated.
 type Line = Vec<(u64, bool)>;
 
-/// Which trees fail and which landings do not merge.
+/// Which trees fail, and which landings conflict.
 #[derive(Clone, Copy)]
 struct Truth {
     name: &'static str,
@@ -37,7 +37,7 @@ const TRUTHS: &[Truth] = &[
     Truth { name: "all good", is_red: |_| false, clash: None },
     Truth { name: "the second is bad", is_red: |tree| tree.contains(&2), clash: None },
     Truth { name: "the first two fail together", is_red: |tree| tree.contains(&1) && tree.contains(&2), clash: None },
-    Truth { name: "the third mends the second", is_red: |tree| tree.contains(&2) && !tree.contains(&3), clash: None },
+    Truth { name: "the third fixes the second", is_red: |tree| tree.contains(&2) && !tree.contains(&3), clash: None },
     Truth { name: "the first and the third conflict", is_red: |_| false, clash: Some((1, 3)) },
 ];
 
@@ -45,7 +45,7 @@ const TRUTHS: &[Truth] = &[
 enum Step {
     /// A trial reads the trunk, merges and validates.
     Begin(EffectKey),
-    /// The same, and a check fails for nothing.
+    /// The same, but a check fails without a fault.
     Flake(EffectKey),
     /// A trial's report arrives.
     Report(EffectKey),
@@ -67,12 +67,13 @@ struct Model {
     truth: Truth,
     every: bool,
     trunk: Line,
-    /// Trees that a validator found green.
+    /// Trees that passed their validation.
     green: BTreeSet<BTreeSet<u64>>,
     commits: BTreeMap<Line, u64>,
     trials: BTreeMap<EffectKey, (LandingId, Tried)>,
     moves: BTreeMap<EffectKey, (LandingId, u64, Moved)>,
-    /// How landings ended on the board: as a commit, with none of their own, or out of the queue.
+    /// How landings ended on the board: landed as a commit, landed without one of their own, or
+    /// removed from the queue.
     ended: BTreeMap<u64, Option<Option<CommitId>>>,
     disturbances: u32,
     strangers: u64,
@@ -118,7 +119,7 @@ impl Model {
         self.trunk.iter().any(|it| it.0 == landing)
     }
 
-    // What can happen.
+    // The possible steps.
 
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -159,21 +160,21 @@ impl Model {
             Step::Report(key) => {
                 let (landing, found) = self.trials.remove(&key).expect("a trial that ended");
                 self.world.outbox.remove(&key);
-                // Withdrawn since: the report is refused.
+                // If the landing was withdrawn in the meantime, the report is refused.
                 let _late = self.world.try_ask("regatta", Command::ReportTried { landing, found });
             }
             Step::Move(key) => self.move_trunk(key),
             Step::ReportMove(key) => {
                 let (landing, fence, found) = self.moves.remove(&key).expect("a move that ended");
                 self.world.outbox.remove(&key);
-                // Its fence fell since: the report is refused.
+                // If the fence has expired, the report is refused.
                 let _late = self.world.try_ask("regatta", Command::ReportMoved { landing, fence, found });
             }
             Step::Release => _ = self.world.ask("ann", Command::ReleaseQueue { project: shop() }),
             Step::Drop(landing) => {
                 self.disturbances -= 1;
                 let task = self.world.board.landings[&LandingId(landing)].task;
-                // Refused while a move carries it.
+                // Refused while a move carries the landing.
                 let _refused =
                     self.world.try_ask("ann", Command::CancelTask { task, reason: "changed my mind".into() });
             }
@@ -203,7 +204,7 @@ impl Model {
         self.note_ends();
     }
 
-    /// As the shell does it: reads the board and the trunk now, and reports later.
+    /// Starts a trial as the shell does: reads the board and the trunk now, and reports later.
     fn begin(&mut self, key: EffectKey, flake: bool) {
         let Effect::TryLanding { landing } = self.world.outbox[&key] else { unreachable!() };
         let Some(row) = self.world.board.landings.get(&landing).cloned() else {
@@ -248,7 +249,7 @@ impl Model {
         self.trials.insert(key, (landing, found));
     }
 
-    /// The commit of the trunk whose trailer names a landing.
+    /// Returns the commit of the trunk whose trailer names a landing.
     fn landed_as(&mut self, landing: u64) -> Option<CommitId> {
         let place = self.trunk.iter().position(|it| it.0 == landing)?;
         let line = self.trunk[..=place].to_vec();
@@ -272,7 +273,7 @@ impl Model {
             Moved::Moved
         } else if tip == old {
             let line = self.line_of(&new);
-            assert!(line.starts_with(&self.trunk), "Q2: {line:?} does not stand on {:?}", self.trunk);
+            assert!(line.starts_with(&self.trunk), "Q2: {line:?} does not build on {:?}", self.trunk);
             self.trunk = line;
             Moved::Moved
         } else {
@@ -281,7 +282,7 @@ impl Model {
         self.moves.insert(key, (landing, fence, found));
     }
 
-    /// Notes which landings ended with the last step.
+    /// Records the landings that ended with the last step.
     fn note_ends(&mut self) {
         for recorded in std::mem::take(&mut self.world.log) {
             let (landing, end) = match &recorded.event {
@@ -293,46 +294,47 @@ impl Model {
         }
     }
 
-    // What must hold.
+    // The rules that must hold.
 
     fn check(&self) {
         for (place, (id, claims)) in self.trunk.iter().enumerate().filter(|it| it.1.0 < STRANGER) {
             let tree: BTreeSet<u64> = self.trunk[..=place].iter().map(|it| it.0).collect();
             if *claims {
-                assert!(self.green.contains(&tree), "Q14: L{id} claims a validation that {tree:?} never had");
+                assert!(self.green.contains(&tree), "Q14: L{id} counts as validated, but {tree:?} was never validated");
             }
             assert!(*claims || !self.every, "Q1: L{id} was not validated as {tree:?}");
             let twice = self.trunk.iter().filter(|it| it.0 == *id).count();
-            assert_eq!(twice, 1, "Q7: L{id} is twice on the trunk");
+            assert_eq!(twice, 1, "Q7: L{id} is on the trunk twice");
         }
         for (id, end) in &self.ended {
             match end {
-                // Q12: what is out of the queue is not on the trunk, and what landed is there as that commit.
-                None => assert!(!self.is_on_trunk(*id), "Q12: L{id} is out of the queue and on the trunk"),
+                // Q12: a landing that left the queue is not on the trunk, and one that landed is
+                // there as the recorded commit.
+                None => assert!(!self.is_on_trunk(*id), "Q12: L{id} left the queue and is on the trunk"),
                 Some(commit) => {
                     let place = self.trunk.iter().position(|it| it.0 == *id).expect("Q12: landed, not on the trunk");
                     let line = self.trunk[..=place].to_vec();
                     let known = self.commits.get(&line).map(|it| crate::world::commit(*it));
-                    assert_eq!(*commit, known, "Q12: L{id} is recorded as another commit than it is on the trunk");
+                    assert_eq!(*commit, known, "Q12: L{id} is recorded as another commit than the one on the trunk");
                 }
             }
         }
         for landing in self.world.board.landings.values() {
             let task = self.world.board.tasks.get(&landing.task).map(|it| it.landing);
-            assert_eq!(task, Some(Some(landing.id)), "Q12: {} has no task that lands", landing.id);
+            assert_eq!(task, Some(Some(landing.id)), "Q12: {} has no task with this landing", landing.id);
         }
     }
 
-    /// Nothing is under way: everything has ended (Q8).
+    /// Q8: when no step is possible, every landing has ended.
     fn check_end(&self) {
         let open: Vec<_> = self.world.board.landings.keys().collect();
-        assert!(open.is_empty(), "Q8: the queue stands still with {open:?}: {}", self.key());
+        assert!(open.is_empty(), "Q8: the queue has stopped with {open:?}: {}", self.key());
         for id in 1..=3 {
             assert_eq!(self.is_on_trunk(id), self.ended[&id].is_some(), "Q12: L{id}");
         }
     }
 
-    /// What tells this state from others, without revisions, tokens and times.
+    /// Returns what distinguishes this state from others, without revisions, tokens and times.
     fn key(&self) -> String {
         let mut key = String::new();
         for landing in self.world.board.landings.values() {
@@ -363,7 +365,7 @@ impl Model {
     }
 }
 
-/// Explores everything that can happen and returns how many states there are.
+/// Explores all reachable states and returns their number.
 fn explore(truth: Truth, every: bool, disturbances: u32) -> usize {
     let first = Model::new(truth, every, disturbances);
     let mut seen = HashSet::from([first.key()]);
@@ -404,22 +406,23 @@ fn disturbances(default: u32) -> u32 {
     std::env::var("REGATTA_MODEL_DISTURBANCES").ok().and_then(|it| it.parse().ok()).unwrap_or(default)
 }
 
-/// Q1, Q2, Q7, Q8, Q12, Q14: every interleaving of a queue of three with two slots, every commit validated.
+/// Q1, Q2, Q7, Q8, Q12, Q14: every interleaving of a queue of three landings with two slots, with
+/// every commit validated.
 #[test]
-fn q1_q7_q8_q12_every_interleaving_of_a_short_queue() {
+fn q1_q7_q8_q12_the_rules_hold_in_every_interleaving_of_a_short_queue() {
     for truth in TRUTHS {
         let states = explore(*truth, true, disturbances(1));
         println!("every commit, {}: {states} states", truth.name);
-        assert!(states > 100, "too few states to mean anything: {states}");
+        assert!(states > 100, "too few states: the model explores nothing: {states}");
     }
 }
 
-/// Q7, Q8, Q12, Q14: the same where only the tips of batches are validated.
+/// Q7, Q8, Q12, Q14: the same, with only the tips of batches validated.
 #[test]
-fn q7_q8_q12_q14_every_interleaving_of_batches() {
+fn q7_q8_q12_q14_the_rules_hold_in_every_interleaving_of_batches() {
     for truth in TRUTHS {
         let states = explore(*truth, false, disturbances(1));
         println!("tips of batches, {}: {states} states", truth.name);
-        assert!(states > 50, "too few states to mean anything: {states}");
+        assert!(states > 50, "too few states: the model explores nothing: {states}");
     }
 }

@@ -1,4 +1,5 @@
-//! The radar's book: who collides, what that holds up, and how often it was right.
+//! Predicted collisions between running attempts: the starts that they delay, and how many of the
+//! warnings came true.
 
 use regatta_core::command::Command;
 use regatta_core::ids::AttemptId;
@@ -17,18 +18,19 @@ fn sees(world: &mut World, found: &[(AttemptId, Option<AttemptId>, &str)]) {
     world.ask("regatta", Command::ReportCollisions { project: shop(), found });
 }
 
-/// A start whose manifest touches a file in which two others collide waits until that is settled; W1: it says so.
+/// W1: a task whose manifest contains a file in which two attempts collide waits until the
+/// collision is resolved, and has a wait reason.
 #[test]
-fn a_start_into_a_hot_file_waits() {
+fn a_task_waits_while_two_attempts_collide_in_its_file() {
     let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1)]);
     world.add_task("one", &["src/a.rs"]);
     world.add_task("two", &["src/b.rs"]);
     let (one, two) = (world.take("ada"), world.take("bob"));
-    // Both went beyond their manifests into the same file.
+    // Both attempts changed the same file outside of their manifests.
     sees(&mut world, &[(one.attempt, Some(two.attempt), "src/shared.rs")]);
     let hot = world.add_task("three", &["src/shared.rs"]);
     let cool = world.add_task("four", &["src/d.rs"]);
-    assert_eq!(world.poll("eve").map(|it| it.task), Some(cool), "the others go on");
+    assert_eq!(world.poll("eve").map(|it| it.task), Some(cool), "a task without a collision starts");
     assert!(world.reasons(hot).contains(&WaitKind::Conflict), "{:?}", world.reasons(hot));
     sees(&mut world, &[]);
     assert!(!world.reasons(hot).contains(&WaitKind::Conflict));
@@ -36,9 +38,9 @@ fn a_start_into_a_hot_file_waits() {
     assert_eq!(world.poll("ada").map(|it| it.task), Some(hot));
 }
 
-/// What nobody at work can settle holds up nothing.
+/// A collision holds up nothing after its attempts have ended.
 #[test]
-fn a_collision_of_nobody_at_work_holds_nothing_up() {
+fn a_collision_of_ended_attempts_holds_up_nothing() {
     let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1)]);
     world.add_task("one", &["src/a.rs"]);
     let one = world.take("ada");
@@ -49,8 +51,8 @@ fn a_collision_of_nobody_at_work_holds_nothing_up() {
     assert_eq!(world.poll("eve").map(|it| it.task), Some(hot));
 }
 
-/// Its precision: a warning counts as proved when one of the two conflicts in the queue, as lapsed when both end
-/// without, and each once.
+/// A warning counts as proved when one of its two attempts conflicts in the queue, and as lapsed
+/// when both end without a conflict. Each warning counts once.
 #[test]
 fn warnings_that_came_true_are_counted() {
     let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1), ("ian", 1)]);
@@ -66,14 +68,14 @@ fn warnings_that_came_true_are_counted() {
         let radar = &world.board.projects[&shop()].radar;
         (radar.warned, radar.proved, radar.lapsed)
     };
-    assert_eq!(book(&world), (2, 0, 0), "a warning is one however often it is seen");
+    assert_eq!(book(&world), (2, 0, 0), "a repeated warning was counted twice");
     world.finish_and_land(one);
     let landing = world.submit(two);
     world.tried(landing, Tried::Conflict { at: landing, paths: vec!["x".into()], kinds: vec![] });
     assert_eq!(book(&world), (2, 1, 0));
-    assert!(world.status(two.task).is_waiting(), "it is mended");
+    assert!(world.status(two.task).is_waiting(), "the task goes back for a fix-up");
     sees(&mut world, &pairs[1..]);
-    assert_eq!(book(&world), (2, 1, 0), "what came true does not lapse as well");
+    assert_eq!(book(&world), (2, 1, 0), "a proved warning counts as lapsed, too");
     world.finish_and_land(three);
     world.finish_and_land(four);
     sees(&mut world, &[]);

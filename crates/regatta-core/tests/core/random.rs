@@ -1,7 +1,7 @@
-//! Random stories: every law after every command, whatever anybody asks in whatever order.
-//!
-//! A step names things by small numbers that are resolved against the world when it is taken, so that a
-//! failing story shrinks to a short one. Most steps aim at something live; the rest are late, wrong or twice.
+//! Random sequences of commands, with every law checked after every command.
+//! // A step names things by small numbers that are resolved against the world when the step is
+//! taken, so that a failing sequence shrinks to a short one. Most steps aim at something live. The
+//! others are late, wrong or repeated.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -49,7 +49,7 @@ const URIS: [&str; 8] = [
 const TIMES: [u64; 8] = [1, 1_000, 5_000, 29_999, 30_000, 120_000, 600_000, 3_600_000];
 const MOST_TASKS: u64 = 9;
 
-/// One thing that somebody does.
+/// One step of a random sequence.
 #[derive(Clone, Debug)]
 enum Step {
     Runner {
@@ -95,7 +95,8 @@ enum Step {
         task: Index,
         first: bool,
     },
-    /// Holds a queue, lets it go on, revises work, takes work back.
+    /// Holds or releases the queue, sends work back, undoes landed work, or reports a diverged
+    /// remote.
     Queue {
         task: Index,
         what: u8,
@@ -183,7 +184,7 @@ enum Step {
         task: Index,
         what: u8,
     },
-    /// A mission with a lead, a question, or what becomes of them.
+    /// A mission with a lead, a question, or a later step of one of them.
     Lead {
         which: Index,
         what: u8,
@@ -241,7 +242,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The world and every request there was, to be made again.
+/// The world, and all requests so far so that they can be repeated.
 struct Story {
     world: World,
     asked: Vec<Request>,
@@ -256,7 +257,7 @@ impl Story {
         for manifest in &MANIFESTS[..3] {
             world.add_task("first", manifest);
         }
-        // One whose program talks, and whose provider has limits.
+        // An agent whose program Regatta runs, with a provider that has rate limits.
         let eve = Register { runtime: Runtime::Scripted, provider: Some("acme".into()), ..registers("eve", 1) };
         world.ask("ann", Command::RegisterAgent(eve));
         Story { world, asked: vec![] }
@@ -273,17 +274,17 @@ impl Story {
     fn request(&mut self, request: Request) {
         let before = self.world.board.clone();
         if self.world.request(request).is_err() {
-            // L6, L8: a refusal leaves no trace.
+            // L6, L8: a refusal changes nothing.
             assert!(self.world.board == before);
         }
     }
 
-    /// Any number that was handed out, and sometimes the one after it.
+    /// Returns an existing task id, or sometimes the next one.
     fn task(&self, index: Index) -> TaskId {
         TaskId(index.index(self.world.board.counters.task as usize + 1) as u64 + 1)
     }
 
-    /// A grant there was, live ones more often, with a word in it changed if `wrong` says so.
+    /// Returns a grant, more often a live one, and with a wrong token or task if `wrong` is 1 or 2.
     fn grant(&self, index: Index, wrong: u8) -> Option<Grant> {
         let all = &self.world.grants;
         let live: Vec<&Grant> = all.iter().filter(|it| self.world.board.attempts.contains_key(&it.attempt)).collect();
@@ -335,7 +336,7 @@ impl Story {
     }
 
     fn tried(&self, landing: LandingId, how: u8) -> Tried {
-        // Whose fault it is: mostly somebody in the trial.
+        // The landing at fault is usually one of the trial.
         let train = self.world.board.landings.get(&landing).map_or_else(Vec::new, |it| it.train());
         let at = train.get(how as usize / 8 % train.len().max(1)).copied().unwrap_or(LandingId(99));
         match how % 8 {
@@ -348,7 +349,7 @@ impl Story {
         }
     }
 
-    /// Something a program says, mostly in an order that makes sense.
+    /// Returns an output of a program, mostly in an order that makes sense.
     fn said(&self, talk: &Talk, what: u8, usage: u64) -> Said {
         let used = talk.sessions.iter().find(|it| it.0.is_none()).map(|it| it.1).unwrap_or_default();
         match what % 10 {
@@ -375,7 +376,8 @@ impl Story {
         }
     }
 
-    /// What the shell finds out about the world; at times there is no room, or the trunk was set back.
+    /// Returns facts of the shell. Sometimes memory or disk is short, or landed work is missing
+    /// from the trunk.
     fn facts(&self, mission: Option<MissionId>) -> Facts {
         let last = mission.and_then(|it| self.world.board.missions.get(&it)).and_then(|it| it.landed.last.clone());
         let dice = self.asked.len() as u64 * 7 % 23;
@@ -416,14 +418,15 @@ impl Story {
         }
     }
 
-    /// Does what the shell owes, and says what came of it. Its memory is the outbox, so it may be late.
+    /// Performs an effect of the outbox and reports its result. The report may come late.
     fn perform(&mut self, index: Index, how: u8) {
         let owed: Vec<_> = self.world.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
         if owed.is_empty() {
             return;
         }
         let (key, effect) = index.get(&owed).clone();
-        // At least once: sometimes it stays in the outbox and is performed again.
+        // Effects are performed at least once, so sometimes the effect stays in the outbox and is
+        // performed again.
         if how < 200 {
             self.world.outbox.remove(&key);
         }
@@ -566,7 +569,7 @@ impl Story {
             }
             Step::Exit { grant, wrong, how } => {
                 if let Some(it) = self.grant(grant, wrong) {
-                    // Only a process that we started can exit.
+                    // Only a process that Regatta started can exit.
                     if self.world.board.attempts.get(&it.attempt).is_none_or(|it| it.supervised) {
                         self.ask(crate::world::exits(&it, self.exited(how)));
                     }
@@ -709,7 +712,7 @@ impl Story {
                 });
             }
             Step::Again { request } => {
-                // A late or repeated request: exactly as it was, with its key or without.
+                // A late or repeated request is exactly as it was, with its key or without.
                 if let Some(request) = self.asked.get(request.index(self.asked.len().max(1))).cloned() {
                     self.request(request);
                 }
@@ -740,7 +743,7 @@ impl Story {
     }
 }
 
-/// Takes every step; a story that breaks a law is told from its last commands.
+/// Takes every step. A sequence that breaks a law fails with its last commands.
 fn tell(steps: &[Step]) -> Result<(), TestCaseError> {
     let mut story = Story::begin();
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -759,11 +762,12 @@ fn tell(steps: &[Step]) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 1_000, ..ProptestConfig::default() })]
 
-    /// L1 L2 L5 L6 L7 L8 L9 L10 L11 L12 J2 J3 J4 J5 J6 J7 J9 J10 Q8 Q10 W1 D4, after every command, and:
-    /// rows give the board back, revisions have no gaps, the ready index is what a scan finds, and a poll
-    /// gives what a scan gives; and in the end the log tells every task's life without a hole (W1).
+    /// L1 L2 L5 L6 L7 L8 L9 L10 L11 L12 J2 J3 J4 J5 J6 J7 J9 J10 Q8 Q10 W1 D4 hold after every
+    /// command. Also, the rows give the board, revisions have no gaps, the ready index equals a
+    /// scan, and a poll gives the task that a scan gives. At the end, the log gives every task's
+    /// history without a gap (W1).
     #[test]
-    fn every_law_holds_whatever_happens(steps in prop::collection::vec(step(), 1..60)) {
+    fn every_law_holds_after_every_command_of_a_random_sequence(steps in prop::collection::vec(step(), 1..60)) {
         tell(&steps)?;
     }
 }

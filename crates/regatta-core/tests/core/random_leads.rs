@@ -1,4 +1,4 @@
-//! Missions with a lead, questions, and what becomes of them, in random histories.
+//! Random commands about missions with a lead, messages with router commands, and duties.
 
 use super::*;
 

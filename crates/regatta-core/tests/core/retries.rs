@@ -1,4 +1,5 @@
-//! Another try, by how the last one ended: what it costs, how long it waits, and where it ends.
+//! Retries: the cost of each end of an attempt, the wait before the next one, and the end of
+//! retrying.
 
 use regatta_core::attempt::{Cause, Exited, Verdict};
 use regatta_core::command::{Command, Outcome};
@@ -10,17 +11,17 @@ use regatta_core::task::{MOST_FAILURES, Status};
 
 use crate::world::{HOUR, World, agent, exits, passed};
 
-/// How an attempt is made to end.
+/// Ends an attempt in one way.
 type Ends = fn(&mut World, &Grant);
 
-/// What follows when it ended so again and again.
+/// The task's state after its attempts ended in the same way again and again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
-    /// It costs nothing: it is tried for ever.
+    /// It costs no attempt, so the task is retried without an end.
     Goes,
-    /// Its work was found wanting: it has failed.
+    /// The work failed its checks, so the task fails.
     Fails,
-    /// Somebody must look.
+    /// A person must decide.
     Person(WaitKind),
 }
 
@@ -33,7 +34,7 @@ fn judged(world: &mut World, grant: &Grant, verdict: Verdict) {
     assert_eq!(world.judge(grant, verdict), None);
 }
 
-/// The process is gone that was being stopped.
+/// Reports that the process that was being stopped has ended.
 fn gone(world: &mut World, grant: &Grant) {
     world.ask("regatta", exits(grant, Exited::Lost));
 }
@@ -73,7 +74,7 @@ fn table() -> Vec<(Cause, bool, Then, Ends)> {
             world.ask("regatta", Command::ReportSilent { attempt: grant.attempt, token: grant.token, since_ms });
             gone(world, grant);
         }),
-        // The first time at once: nothing says that it will happen again.
+        // The first retry is immediate, because nothing suggests that it will happen again.
         (Cause::Lost, false, Then::Goes, |world, grant| {
             world.ask("regatta", exits(grant, Exited::Lost));
         }),
@@ -86,10 +87,11 @@ fn table() -> Vec<(Cause, bool, Then, Ends)> {
     ]
 }
 
-/// J6: a task whose attempts are used up is handed to a person with the evidence, unless its own checks found it wanting:
-/// then it has failed. Limits and lost runners cost no attempt, and what broke off waits longer each time.
+/// J6: a task without attempts left needs a person, with the evidence. If its own checks failed, it
+/// has failed. Limits and lost runners cost no attempt, and the wait after a broken-off attempt
+/// doubles.
 #[test]
-fn j6_what_follows_from_an_end_depends_on_its_cause() {
+fn j6_the_cause_of_an_end_decides_its_cost_and_the_next_step() {
     for (line, (cause, pauses, then, ends)) in table().into_iter().enumerate() {
         let mut world = World::with(&[("ada", 1)]);
         let limits = Limits { retry_ms: 1_000, retry_most_ms: HOUR, ..Limits::default() };
@@ -100,15 +102,15 @@ fn j6_what_follows_from_an_end_depends_on_its_cause() {
             let Some(grant) = next(&mut world) else { panic!("{line}, {cause:?}: nothing to take, {count}") };
             assert_eq!(grant.task, task);
             ends(&mut world, &grant);
-            assert!(!world.board.attempts.contains_key(&grant.attempt), "{line}: it has ended");
+            assert!(!world.board.attempts.contains_key(&grant.attempt), "{line}: the attempt has not ended");
             let ended = world.find_stored(task).unwrap();
             assert_eq!(ended.last_cause, Some(cause), "{line}");
             if count == 1 && pauses {
-                last = ended.not_before.expect("it is put off").saturating_sub(world.now.at);
+                last = ended.not_before.expect("the retry has a wait").saturating_sub(world.now.at);
                 assert_eq!(last, 1_000, "{line}, {cause:?}");
             } else if count == 2 && pauses {
-                let next = ended.not_before.expect("it is put off").saturating_sub(world.now.at);
-                assert_eq!(next, 2 * last, "{line}, {cause:?}: longer each time");
+                let next = ended.not_before.expect("the retry has a wait").saturating_sub(world.now.at);
+                assert_eq!(next, 2 * last, "{line}, {cause:?}: the wait did not double");
             } else if count == 1 {
                 assert_eq!(ended.not_before, None, "{line}, {cause:?}");
             }
@@ -122,7 +124,7 @@ fn j6_what_follows_from_an_end_depends_on_its_cause() {
     }
 }
 
-/// The next attempt, as soon as there is one.
+/// Takes the next attempt as soon as it is due.
 fn next(world: &mut World) -> Option<Grant> {
     for _ in 0..20 {
         if let Some(grant) = world.poll_supervised("ada") {
@@ -141,15 +143,15 @@ fn check_end(world: &World, task: TaskId, then: Then, line: &str) {
         Then::Fails => assert_eq!(ended.status, Status::Failed, "{line}"),
         Then::Person(kind) => {
             assert_eq!((ended.status, ended.needs), (Status::NeedsHuman, Some(kind)), "{line}");
-            assert_eq!(world.reasons(task), [kind], "{line}: and says so");
+            assert_eq!(world.reasons(task), [kind], "{line}: the wait reason does not say so");
         }
     }
     assert!(ended.reason.as_deref().unwrap().starts_with("3 attempts failed; the last one: "), "{line}: {ended:?}");
 }
 
-/// A person may always try again.
+/// A person can always try again.
 #[test]
-fn a_person_may_try_again_what_has_no_attempts_left() {
+fn a_person_can_retry_a_task_without_attempts_left() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     for _ in 0..MOST_FAILURES {
@@ -159,13 +161,14 @@ fn a_person_may_try_again_what_has_no_attempts_left() {
     assert_eq!(world.status(task), Status::NeedsHuman);
     assert_eq!(world.poll_supervised("ada"), None);
     world.ask("ann", Command::RetryTask { task, failed: None });
-    let grant = world.poll_supervised("ada").expect("at once");
+    let grant = world.poll_supervised("ada").expect("the retry starts at once");
     assert_eq!(grant.task, task);
 }
 
-/// A task that failed stays failed; who takes it up again is told how it ended.
+/// A failed task stays failed. Its retry is a new task, whose attempt gets the reason of the
+/// failure.
 #[test]
-fn what_failed_is_told_to_who_tries_again() {
+fn the_retry_of_a_failed_task_gets_the_reason_of_the_failure() {
     let mut world = World::with(&[("ada", 1)]);
     world.add_task("part", &["a.rs"]);
     let grant = world.take("ada");
@@ -179,7 +182,8 @@ fn what_failed_is_told_to_who_tries_again() {
     assert!(notes[0].contains("T1, which failed: the moon is missing"), "{notes:?}");
 }
 
-/// A fault of the set-up is told once and costs no attempt: the agent's parks the agent, the repository's needs a person.
+/// A set-up fault costs no attempt. A fault of the agent parks the agent, and a fault of the
+/// repository needs a person.
 #[test]
 fn a_fault_of_the_setup_costs_no_attempt() {
     use regatta_core::attempt::SetupFault;
@@ -191,7 +195,7 @@ fn a_fault_of_the_setup_costs_no_attempt() {
         world.ask("regatta", exits(&grant, Exited::NotRun { reason, fault: Some(fault) }));
         let found = world.task(task);
         assert_eq!((found.failures, found.attempt), (0, None), "{fault:?}");
-        assert_eq!(world.poll_supervised("ada"), None, "{fault:?}: nothing is tried again by itself");
+        assert_eq!(world.poll_supervised("ada"), None, "{fault:?}: the task was retried by itself");
         match fault {
             SetupFault::Agent => {
                 assert!(world.board.parked.contains_key("agent:ada"));
@@ -202,14 +206,14 @@ fn a_fault_of_the_setup_costs_no_attempt() {
                 world.ask("ann", Command::RetryTask { task, failed: None });
             }
         }
-        assert!(world.poll_supervised("ada").is_some(), "{fault:?}: it goes on when a person says so");
+        assert!(world.poll_supervised("ada").is_some(), "{fault:?}: the task did not go on after a person acted");
     }
 }
 
-/// A program whose result file says "done" after its agent called `finish` with `not_needed` does not take that back; a
-/// result that says that a person must help does.
+/// An agent that finished with `not_needed` keeps that status when its program's result file says
+/// "done", but not when the file says that a person must help.
 #[test]
-fn a_result_file_of_a_finished_program_keeps_what_its_agent_said() {
+fn a_result_file_keeps_the_agents_not_needed_unless_it_is_blocked() {
     use regatta_core::attempt::{Findings, ResultStatus, WorkResult};
     for (status, kept) in
         [(ResultStatus::Done, ResultStatus::NotNeeded), (ResultStatus::Blocked, ResultStatus::Blocked)]
@@ -230,9 +234,10 @@ fn a_result_file_of_a_finished_program_keeps_what_its_agent_said() {
     }
 }
 
-/// An agent may say that nothing has to be changed: the task is done, or a person is asked once.
+/// An agent can report that no change is needed. The task is then completed, or a person is asked,
+/// by the project's policy.
 #[test]
-fn a_task_may_be_done_without_a_change() {
+fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
     use regatta_core::attempt::{Findings, ResultStatus, WorkResult};
     use regatta_core::project::NotNeeded;
     for (by_tool, policy) in [(true, NotNeeded::Done), (false, NotNeeded::Done), (false, NotNeeded::Ask)] {
@@ -257,7 +262,7 @@ fn a_task_may_be_done_without_a_change() {
             NotNeeded::Ask => assert_eq!((world.status(task), world.task(task).failures), (Status::NeedsHuman, 0)),
         }
     }
-    // Without that word an empty change is what it was: an attempt for nothing.
+    // Without that status, an empty change counts as a failed attempt.
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("one", &["a"]);
     let grant = world.take_supervised("ada");

@@ -1,4 +1,4 @@
-//! `review = "agent"`: another agent looks at work before it lands.
+//! `review = "agent"`: another agent reviews work before it lands.
 
 use regatta_core::command::Command;
 use regatta_core::ids::TaskId;
@@ -8,7 +8,7 @@ use regatta_core::task::{Expects, Status};
 
 use crate::world::{World, agent, commit, files};
 
-/// Ada's work on a file, in a project whose reviewer this is.
+/// Returns a world with finished work of ada on a file, in a project with this reviewer.
 fn reviewed(reviewer: Option<&str>, path: &str) -> (World, TaskId) {
     let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
     let mut ask = world.project("shop", &["cargo test"]);
@@ -26,7 +26,7 @@ fn submit(world: &mut World, path: &str) {
     let changed = vec![path.to_owned()];
     let verdict =
         regatta_core::attempt::Verdict::Passed { commit: commit(0x50 + grant.attempt.0), base: commit(4), changed };
-    assert_eq!(world.judge(&grant, verdict), None, "somebody looks at it first");
+    assert_eq!(world.judge(&grant, verdict), None, "the work was queued without a review");
 }
 
 fn answer(world: &mut World, review: &Grant, said: &str) {
@@ -40,10 +40,10 @@ fn answer(world: &mut World, review: &Grant, said: &str) {
 }
 
 #[test]
-fn another_agent_reviews_and_its_yes_lands_the_work() {
+fn an_approval_of_the_reviewing_agent_lands_the_work() {
     let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
     assert_eq!(world.status(task), Status::InReview);
-    assert!(world.poll("ada").is_none(), "nobody reviews their own");
+    assert!(world.poll("ada").is_none(), "an agent reviews its own work");
     let review = world.take("eve");
     let asked = world.task(review.task);
     assert_eq!((asked.reviews, asked.expects), (Some(task), Expects::Report));
@@ -57,7 +57,7 @@ fn another_agent_reviews_and_its_yes_lands_the_work() {
 }
 
 #[test]
-fn its_no_sends_the_work_back_with_its_words_and_it_looks_again() {
+fn a_rejection_sends_the_work_back_with_its_text_and_is_followed_by_a_new_review() {
     let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
     let review = world.take("eve");
     answer(&mut world, &review, "revise: the name is wrong");
@@ -66,14 +66,17 @@ fn its_no_sends_the_work_back_with_its_words_and_it_looks_again() {
     submit(&mut world, "src/a.rs");
     let again = world.take("eve");
     assert_ne!(again.task, review.task);
-    assert!(world.task(again.task).description.contains(commit(0x50 + 3).as_str()), "the newer work");
+    assert!(
+        world.task(again.task).description.contains(commit(0x50 + 3).as_str()),
+        "the new review is about the new work"
+    );
     answer(&mut world, &again, "Approved.");
     assert_eq!(world.status(task), Status::Landing);
 }
 
-/// An approval never lapses into a yes: what says neither is asked again.
+/// A review that neither approves nor rejects is not an approval. The review is requested again.
 #[test]
-fn an_answer_that_is_neither_lands_nothing() {
+fn an_unclear_review_lands_nothing() {
     let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
     let review = world.take("eve");
     answer(&mut world, &review, "I like it");
@@ -82,7 +85,7 @@ fn an_answer_that_is_neither_lands_nothing() {
 }
 
 #[test]
-fn what_is_protected_or_has_no_other_reviewer_is_a_persons() {
+fn protected_work_or_work_without_another_reviewer_waits_for_a_person() {
     for (reviewer, path) in [(Some("eve"), "regatta.toml"), (Some("ada"), "src/a.rs"), (None, "src/a.rs")] {
         let (mut world, task) = reviewed(reviewer, path);
         assert_eq!(world.status(task), Status::InReview);
@@ -92,9 +95,9 @@ fn what_is_protected_or_has_no_other_reviewer_is_a_persons() {
     }
 }
 
-/// A person who is faster has the last word.
+/// A person who landed the work before the review ends has decided.
 #[test]
-fn a_review_that_comes_late_changes_nothing() {
+fn a_late_review_changes_nothing() {
     let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
     let review = world.take("eve");
     world.ask("ann", Command::Land { task, first: false });
@@ -102,9 +105,9 @@ fn a_review_that_comes_late_changes_nothing() {
     assert_eq!((world.status(review.task), world.status(task)), (Status::Completed, Status::Landing));
 }
 
-/// Approved work whose files somebody has meanwhile waits in review, and the channel is told.
+/// Approved work whose files are claimed by then stays in review, and a message is posted.
 #[test]
-fn approved_work_whose_files_are_held_waits_and_is_told_of() {
+fn approved_work_whose_files_are_claimed_waits_and_posts_a_message() {
     let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
     let review = world.take("eve");
     world.hold("bob", &["file://shop/src/a.rs"]);

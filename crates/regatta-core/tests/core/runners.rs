@@ -1,4 +1,5 @@
-//! Runners on other machines: what they are given, and what becomes of it when they go.
+//! Runners on other machines: the attempts they get, and what happens to them when a runner is lost
+//! or leaves.
 
 use regatta_core::agent::{Profile, Register};
 use regatta_core::attempt::Cause;
@@ -41,9 +42,10 @@ fn poll_at(world: &mut World, agent: &str, runner: &str) -> Option<Grant> {
     world.poll_with(agent, Facts { runner: Some(name(runner)), ..Facts::default() })
 }
 
-/// J4: neither the runner's room nor the agent's is exceeded, and the daemon's own machine is not counted.
+/// J4: a runner gets at most `max_tasks` attempts, and they do not count against the limit of the
+/// daemon's machine.
 #[test]
-fn j4_a_runner_is_given_as_much_as_it_takes() {
+fn j4_a_runner_gets_at_most_its_max_tasks() {
     let mut world = World::with(&[("ada", 9)]);
     world.ask(
         "ann",
@@ -52,14 +54,15 @@ fn j4_a_runner_is_given_as_much_as_it_takes() {
     let tasks: Vec<TaskId> = (0..5).map(|nth| world.add_task("work", &[&format!("f{nth}")])).collect();
     up(&mut world, asks("box", 2));
     assert!(poll_at(&mut world, "ada", "box").is_some() && poll_at(&mut world, "ada", "box").is_some());
-    assert_eq!(poll_at(&mut world, "ada", "box"), None, "it takes two");
-    assert!(world.poll_supervised("ada").is_some(), "the daemon's own has room for one");
+    assert_eq!(poll_at(&mut world, "ada", "box"), None, "the runner got more than two attempts");
+    assert!(world.poll_supervised("ada").is_some(), "the daemon's machine has room for one");
     assert_eq!(world.poll_supervised("ada"), None);
     let on = |id: TaskId| world.board.attempts[&world.task(id).attempt.unwrap()].runner.clone();
     assert_eq!([on(tasks[0]), on(tasks[1]), on(tasks[2])], [Some(name("box")), Some(name("box")), None]);
 }
 
-/// What ran on a lost runner waits for another, costs no attempt, and not before its programs must have ended (L5).
+/// L5: the attempts of a lost runner end when its programs must have ended, and count as no
+/// failure.
 #[test]
 fn l5_a_lost_runner_gives_its_work_back_after_the_fence() {
     const { assert!(FENCE_MS < LOST_MS) };
@@ -70,12 +73,12 @@ fn l5_a_lost_runner_gives_its_work_back_after_the_fence() {
     world.advance(LOST_MS - 1);
     world.ask("regatta", Command::BeatRunner { runner: name("box"), session });
     world.advance(LOST_MS - 1);
-    assert!(world.board.attempts.contains_key(&grant.attempt), "it was heard of");
+    assert!(world.board.attempts.contains_key(&grant.attempt), "the runner was lost although it sent a heartbeat");
     world.advance(1);
     assert_eq!(world.board.runners[&name("box")].state, State::Lost);
     assert_eq!((world.status(task), world.task(task).failures), (Status::Unassigned, 0));
-    assert!(world.board.claims.is_empty(), "L11: nothing of it is held");
-    // A runner that thaws is told that it is nobody any more.
+    assert!(world.board.claims.is_empty(), "L11: the attempt still holds claims");
+    // A runner that was suspended gets a refusal for its old session.
     let late = world.refused("regatta", Command::BeatRunner { runner: name("box"), session });
     assert_eq!(late, Refusal::StaleRunner { runner: name("box") });
     let again = world.take_supervised("ada");
@@ -83,7 +86,7 @@ fn l5_a_lost_runner_gives_its_work_back_after_the_fence() {
 }
 
 #[test]
-fn a_restart_of_the_daemon_gives_runners_time_to_be_heard_of() {
+fn a_restart_of_the_daemon_restarts_the_heartbeat_timeout_of_runners() {
     let mut world = World::with(&[("ada", 1)]);
     world.add_task("work", &["src/a.rs"]);
     let session = up(&mut world, asks("box", 1));
@@ -96,7 +99,7 @@ fn a_restart_of_the_daemon_gives_runners_time_to_be_heard_of() {
 }
 
 #[test]
-fn the_same_installation_may_come_back_and_another_may_not_take_its_name() {
+fn a_runners_name_can_be_reused_by_the_same_installation_only() {
     let mut world = World::with(&[("ada", 1)]);
     world.add_task("work", &["src/a.rs"]);
     let first = up(&mut world, asks("box", 1));
@@ -104,17 +107,18 @@ fn the_same_installation_may_come_back_and_another_may_not_take_its_name() {
     let stranger = runner::Register { identity: "other".into(), ..asks("box", 1) };
     let refused = world.refused("regatta", Command::RegisterRunner(stranger.clone()));
     assert_eq!(refused, Refusal::InUse { what: "runner box".into(), by: "another machine".into() });
-    // A restart of the same one goes on with what it has; its former process has no say.
+    // The same installation registers again and keeps its attempts. Its previous process's session
+    // is refused.
     let second = up(&mut world, asks("box", 1));
     assert!(world.board.attempts.contains_key(&grant.attempt));
     world.refused("regatta", Command::BeatRunner { runner: name("box"), session: first });
     world.ask("regatta", Command::LeaveRunner { runner: name("box"), session: second });
-    // What it did not finish is no longer there.
+    // The attempts of a runner that leaves are ended.
     assert!(world.board.attempts.is_empty());
     up(&mut world, stranger);
 }
 
-/// J10: draining takes nothing new, and what runs goes on.
+/// J10: a draining runner gets nothing new, and its running attempts go on.
 #[test]
 fn j10_a_draining_runner_takes_nothing_new() {
     let mut world = World::with(&[("ada", 2)]);
@@ -130,7 +134,7 @@ fn j10_a_draining_runner_takes_nothing_new() {
 }
 
 #[test]
-fn an_agent_that_asks_for_labels_runs_only_where_they_are() {
+fn an_agent_with_labels_runs_only_on_runners_that_have_them() {
     let mut world = World::with(&[]);
     let profile = Profile { labels: vec!["gpu".into()], ..Profile::default() };
     world.ask("ann", Command::RegisterAgent(Register { profile, ..registers("ada", 3) }));
@@ -143,7 +147,7 @@ fn an_agent_that_asks_for_labels_runs_only_where_they_are() {
     assert!(poll_at(&mut world, "ada", "big").is_some());
 }
 
-/// Unfinished work goes on where its workspace is, as long as that is there.
+/// Unfinished work goes on at the runner that has its workspace, as long as the runner exists.
 #[test]
 fn unfinished_work_goes_on_at_its_runner() {
     let mut world = World::with(&[("ada", 1)]);
@@ -158,11 +162,11 @@ fn unfinished_work_goes_on_at_its_runner() {
     world.ask("regatta", Command::RegisterRunner(asks("box", 1)));
     let resume = world.task(task).resume.clone().unwrap();
     assert_eq!((resume.runner.clone(), resume.session.as_deref()), (Some(name("box")), Some("s1")));
-    assert_eq!(world.poll_supervised("ada"), None, "it lies elsewhere");
+    assert_eq!(world.poll_supervised("ada"), None, "the workspace is on another machine");
     assert!(world.reasons(task).contains(&WaitKind::Runner));
     let on = poll_at(&mut world, "ada", "box").unwrap();
     assert_eq!(world.board.attempts[&on.attempt].resumed_session(), Some("s1"));
-    // Its machine is gone: what lay there is, too.
+    // When the runner is lost, its workspaces are lost, too.
     world.advance(LOST_MS);
     let ended = world.stored_attempt(on.attempt).ended.unwrap();
     assert_eq!(ended.cause, Cause::Lost);
@@ -171,7 +175,7 @@ fn unfinished_work_goes_on_at_its_runner() {
 }
 
 #[test]
-fn a_runner_is_asked_for_sense() {
+fn an_invalid_runner_is_refused() {
     let mut world = World::with(&[]);
     for ask in [
         asks("box", 0),
@@ -186,10 +190,10 @@ fn a_runner_is_asked_for_sense() {
     assert_eq!(missing, Refusal::NoSuchRunner { runner: name("none") });
 }
 
-/// An agent that runs only at runners is away when the last of them is lost or has left, and back with the next; one that
-/// runs anywhere never is.
+/// An agent that needs labels is away when the last runner with them is lost or has left, and back
+/// when another registers. An agent without labels is never away.
 #[test]
-fn an_agent_is_away_with_its_runner_and_back_with_the_next() {
+fn an_agent_is_away_while_no_runner_has_its_labels() {
     let mut world = World::with(&[("ada", 1)]);
     let labels = Profile { labels: vec!["gpu".into()], ..Profile::default() };
     world.ask("ann", Command::RegisterAgent(Register { profile: labels, ..registers("eve", 1) }));
@@ -197,14 +201,14 @@ fn an_agent_is_away_with_its_runner_and_back_with_the_next() {
         let agent = world.board.agents.values().find(|it| it.name.as_str() == name).unwrap();
         runner::away(&world.board, agent)
     };
-    assert_eq!(away(&world, "eve"), None, "it never had one: that is another reason to wait");
+    assert_eq!(away(&world, "eve"), None, "an agent that never had a runner is not away");
     let with = |text: &str| runner::Register { labels: vec!["gpu".into()], ..asks(text, 1) };
     up(&mut world, with("box"));
     assert_eq!(away(&world, "eve"), None);
     world.advance(LOST_MS);
     assert_eq!(world.board.runners[&name("box")].state, State::Lost);
     assert_eq!(away(&world, "eve").as_deref(), Some("its runner box was lost"));
-    assert_eq!(away(&world, "ada"), None, "it runs here as well");
+    assert_eq!(away(&world, "ada"), None, "an agent without labels runs on the daemon's machine, too");
     let session = up(&mut world, with("den"));
     assert_eq!(away(&world, "eve"), None);
     world.ask("regatta", Command::LeaveRunner { runner: name("den"), session });

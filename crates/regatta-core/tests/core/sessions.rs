@@ -1,4 +1,5 @@
-//! Programs that talk: their limits, their turns, their time, and the words they were told.
+//! Sessions of programs: rate limits, turns, timeouts, budgets, and the messages that people send
+//! to them.
 
 use regatta_core::agent::{Register, Runtime};
 use regatta_core::approval;
@@ -15,7 +16,7 @@ use regatta_core::task::{Add, How, Status, Task};
 
 use crate::world::{World, agent, exits, registers, shop, work};
 
-/// A world with one agent of the provider `acme` that talks, and a task for it.
+/// Returns a world with an ACP agent of the provider `acme` and a task for it.
 fn world() -> World {
     let mut world = World::with(&[]);
     let runtime = Runtime::Acp { argv: vec!["talks".into()] };
@@ -25,7 +26,7 @@ fn world() -> World {
     world
 }
 
-/// Tells the board what a program said, at the next place of its journal.
+/// Reports the next output of a program.
 fn says(world: &mut World, grant: &Grant, said: Said) {
     let n = world.board.attempts[&grant.attempt].talk.heard + 1;
     world.ask("regatta", Command::ReportSaid { attempt: grant.attempt, token: grant.token, n, said });
@@ -42,21 +43,22 @@ fn ended(stop: Stop, class: Option<Class>) -> Said {
     Said::TurnEnded { stop, class, detail: String::new() }
 }
 
-/// Runs into a limit that names no end; returns for how many minutes the provider is parked.
+/// Runs into a rate limit that has no end time. Returns how many minutes the provider is parked.
 fn limited(world: &mut World) -> u64 {
     let grant = opens(world);
     says(world, &grant, Said::Limited { until_wall: None, detail: "too many requests".into() });
     says(world, &grant, ended(Stop::Error, Some(Class::RateLimit)));
     let how = Exited::Failed { reason: "429".into(), class: Some(Class::RateLimit) };
     world.ask("regatta", exits(&grant, how));
-    let until = world.board.parked["acme"].until_at.expect("it goes on by itself");
-    assert_eq!(world.poll_supervised("ada"), None, "nothing starts while it is parked");
+    let until = world.board.parked["acme"].until_at.expect("the provider is parked until a time");
+    assert_eq!(world.poll_supervised("ada"), None, "an attempt starts while its provider is parked");
     (until - world.now.at) / 60_000
 }
 
-/// A limit that names no end is waited for longer each time, until something has gone well; a restart forgets nothing.
+/// The wait after a limit without an end time doubles each time until a turn succeeds, also across
+/// restarts.
 #[test]
-fn a_limit_without_an_end_backs_off() {
+fn a_rate_limit_without_an_end_time_backs_off() {
     let mut world = world();
     let mut waits = vec![];
     for _ in 0..7 {
@@ -68,15 +70,15 @@ fn a_limit_without_an_end_backs_off() {
     // A turn that ends well.
     let grant = opens(&mut world);
     says(&mut world, &grant, ended(Stop::EndTurn, None));
-    assert!(world.board.parked.is_empty(), "nothing is remembered of it");
+    assert!(world.board.parked.is_empty(), "the back-off is not reset");
     world.ask("regatta", exits(&grant, Exited::Lost));
     world.advance(60 * 60_000);
     assert_eq!(limited(&mut world), 1);
 }
 
-/// A person who lets an agent go on begins anew too.
+/// A person who resumes the agent resets the back-off, too.
 #[test]
-fn a_person_who_resumes_an_agent_ends_its_back_off() {
+fn resuming_an_agent_resets_its_back_off() {
     let mut world = world();
     assert_eq!(limited(&mut world), 1);
     world.advance(60_000);
@@ -85,7 +87,7 @@ fn a_person_who_resumes_an_agent_ends_its_back_off() {
     assert_eq!(limited(&mut world), 1);
 }
 
-/// The turn that reaches a budget of turns may end; the one after it does not begin.
+/// The last turn of a budget of turns may end. The turn after it is stopped.
 #[test]
 fn a_budget_of_turns_lets_the_last_turn_end() {
     for (scope, cause) in [(Scope::Attempt, Cause::OverBudget), (Scope::Day, Cause::Parked)] {
@@ -100,7 +102,7 @@ fn a_budget_of_turns_lets_the_last_turn_end() {
         says(&mut world, &grant, Said::TurnStarted { n: 1 });
         let usage = Usage { output: 5, ..Usage::default() };
         says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage });
-        assert_eq!(world.board.attempts[&grant.attempt].stopping, None, "its last turn runs");
+        assert_eq!(world.board.attempts[&grant.attempt].stopping, None, "the last turn of the budget was stopped");
         says(&mut world, &grant, ended(Stop::EndTurn, None));
         says(&mut world, &grant, Said::TurnStarted { n: 2 });
         assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(cause));
@@ -109,8 +111,8 @@ fn a_budget_of_turns_lets_the_last_turn_end() {
     }
 }
 
-/// A mission that may cost so much: at 80 % the inbox says so, at the end nothing more of it starts, what runs goes on
-/// later, and a higher ceiling lets it.
+/// A mission with a budget: at 80 % an item is in the inbox, at 100 % its running attempt is parked
+/// and nothing more starts, and a higher ceiling lets its work go on.
 #[test]
 fn a_mission_has_a_budget_from_its_start() {
     let mut world = world();
@@ -132,10 +134,14 @@ fn a_mission_has_a_budget_from_its_start() {
     let tasks = ["b", "c"].map(|it| PlannedTask { task: work(it, &[it]), after: vec![], assign: None }).to_vec();
     let Outcome::Mission { mission, tasks } = world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] })
     else {
-        panic!("it is started")
+        panic!("the mission did not start")
     };
     let scope = Scope::Mission(mission);
-    assert_eq!(world.board.budgets[&scope].ceiling, ceiling(5_000_000), "in the same commit");
+    assert_eq!(
+        world.board.budgets[&scope].ceiling,
+        ceiling(5_000_000),
+        "the budget is not set in the commit that starts the mission"
+    );
     let grant = opens(&mut world);
     let used = |money| Usage { micro_usd: Some(money), ..Usage::default() };
     let items = |world: &World| -> Vec<String> {
@@ -144,19 +150,19 @@ fn a_mission_has_a_budget_from_its_start() {
     says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage: used(3_900_000) });
     assert!(items(&world).is_empty());
     says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage: used(4_100_000) });
-    assert_eq!(items(&world), [format!("budget:{mission}")], "somebody is told");
+    assert_eq!(items(&world), [format!("budget:{mission}")], "the inbox has no item at 80 %");
     says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage: used(5_000_000) });
     assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(Cause::Parked));
     world.ask("regatta", exits(&grant, Exited::Lost));
-    assert_eq!(world.poll_supervised("ada"), None, "nothing more of it starts");
+    assert_eq!(world.poll_supervised("ada"), None, "a task of the mission started without a budget");
     assert!(tasks.iter().all(|it| world.reasons(*it).contains(&WaitKind::Budget)));
     world.ask("ann", Command::SetBudget { scope, ceiling: ceiling(9_000_000) });
     assert!(world.poll_supervised("ada").is_some());
 }
 
-/// Whoever needs another is told what that one is at, and whom it waits for itself.
+/// The wait reason of a blocked task says what its blocker is doing or waiting for.
 #[test]
-fn a_blocker_is_said_as_it_is() {
+fn a_wait_reason_describes_the_state_of_the_blocker() {
     let says_of = |world: &World| -> String {
         let task = world.board.tasks.values().find(|it| it.subject == "after").cloned().unwrap();
         let reasons = wait_reasons(&world.board, &task, world.now);
@@ -177,7 +183,7 @@ fn a_blocker_is_said_as_it_is() {
     let want = Want::Question { text: "Which?".into(), choices: vec![], schema: None };
     says(&mut world, &grant, Said::Asked(Ask { id: "1".into(), want }));
     assert_eq!(says_of(&world), "waits for you (Q1)");
-    // One that is being stopped waits for nothing, whoever says so.
+    // An attempt that is being stopped waits for nothing, even if its question is still open.
     let open = |world: &World| approval::open_of(&world.board, &world.board.attempts[&grant.attempt]).map(|it| it.id);
     let doing = |world: &World| life::doing(&world.board, &world.board.tasks[&grant.task], world.now).0;
     assert_eq!((open(&world).is_some(), doing(&world)), (true, Doing::Waiting(WaitKind::Question)));
@@ -211,7 +217,11 @@ fn a_blocker_is_said_as_it_is() {
     let mut freed = begun();
     limited(&mut freed);
     freed.ask("ann", Command::ResumeAgent { agent: crate::world::agent("acme") });
-    assert!(!says_of(&freed).contains("rate-limited"), "a provider goes on by its own name: {}", says_of(&freed));
+    assert!(
+        !says_of(&freed).contains("rate-limited"),
+        "resuming a provider by its name did not end the limit: {}",
+        says_of(&freed)
+    );
     world.ask("ann", Command::PauseTask { task: TaskId(1), reason: "later".into() });
     assert_eq!(says_of(&world), "is paused: later");
 
@@ -225,9 +235,10 @@ fn a_blocker_is_said_as_it_is() {
     assert_eq!(says_of(&world), "is number 1 in the landing queue");
 }
 
-/// What a person said and no agent heard is in the brief of the next attempt, once; what was heard is not.
+/// A message that no agent received is in the brief of the next attempt, once. A message that was
+/// received is not.
 #[test]
-fn words_that_nobody_heard_go_to_the_next_attempt() {
+fn a_message_that_no_agent_received_goes_to_the_next_attempt() {
     let mut world = world();
     let tell = |world: &mut World, task, text: &str| match world.ask("ann", Command::Tell { task, text: text.into() }) {
         Outcome::Told(heard) => heard,
@@ -237,26 +248,27 @@ fn words_that_nobody_heard_go_to_the_next_attempt() {
     assert_eq!(tell(&mut world, task, "before it began"), Heard::Next);
     let grant = opens(&mut world);
     assert_eq!(world.board.attempts[&grant.attempt].notes, ["before it began"]);
-    assert!(world.task(task).notes.is_empty(), "they were handed over");
+    assert!(world.task(task).notes.is_empty(), "the notes were not passed to the attempt");
     for text in ["heard", "unheard"] {
         assert_eq!(tell(&mut world, task, text), Heard::Now(grant.attempt));
     }
     says(&mut world, &grant, ended(Stop::EndTurn, None));
     says(&mut world, &grant, Said::TurnStarted { n: 1 });
-    // It goes on in the same session, which knows what it was told.
+    // The next attempt continues the same session, which has received the first message.
     world.ask("regatta", exits(&grant, Exited::Lost));
     assert_eq!(world.task(task).notes, ["unheard"]);
     world.advance(60 * 60_000);
     let again = world.take_supervised("ada");
     assert_eq!(world.board.attempts[&again.attempt].notes, ["unheard"]);
-    // This one never opened a session: whatever it was given is given again.
+    // This attempt never opened a session, so its notes are given to the next one.
     world.ask("regatta", exits(&again, Exited::NotRun { reason: "no such program".into(), fault: None }));
     assert_eq!(world.task(task).notes, ["unheard"]);
 }
 
-/// Who waits for a person uses up no time, however long it takes; who works does.
+/// The time in which an attempt waits for a person does not count against its timeout. Its working
+/// time does.
 #[test]
-fn an_attempt_that_waits_for_a_person_gets_more_time() {
+fn waiting_for_a_person_does_not_count_against_the_timeout() {
     let mut world = world();
     let grant = opens(&mut world);
     let timeout = world.board.limits.attempt_timeout_ms;
@@ -264,7 +276,7 @@ fn an_attempt_that_waits_for_a_person_gets_more_time() {
     says(&mut world, &grant, Said::Asked(Ask { id: "q1".into(), want }));
     world.advance(3 * timeout);
     let attempt = world.board.attempts[&grant.attempt].clone();
-    assert_eq!(attempt.stopping, None, "it waits for a person");
+    assert_eq!(attempt.stopping, None, "the attempt was stopped while it waited for a person");
     assert!(attempt.until_at.unwrap() > world.now.at);
     assert!(world.count("attempt.extended") >= 2);
     says(&mut world, &grant, Said::Withdrew { ask: "q1".into() });
@@ -273,9 +285,9 @@ fn an_attempt_that_waits_for_a_person_gets_more_time() {
     assert_ne!(world.status(grant.task), Status::InProgress);
 }
 
-/// What a day's budget parked goes on when the day has changed.
+/// A task that was parked by the day's budget goes on when a new day begins.
 #[test]
-fn the_next_day_has_a_budget_of_its_own() {
+fn work_parked_by_a_days_budget_continues_on_the_next_day() {
     let mut world = world();
     world.ask(
         "ann",

@@ -1,4 +1,5 @@
-//! Speculation: several prefixes of the queue validated at once, and a simulation of whole queues.
+//! Speculation: several prefixes of the queue are validated at the same time. A simulation runs
+//! whole queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use regatta_core::task::Status;
 
 use crate::world::{SECOND, World, commit, shop};
 
-/// A world with this many pieces of work submitted, and nothing tried yet.
+/// Returns a world with this many submitted landings in a held queue.
 pub(crate) fn held_queue(count: usize) -> (World, Vec<LandingId>) {
     let mut world = World::serial(&[("ada", 1)]);
     world.ask("ann", Command::HoldQueue { project: shop(), reason: "until all are there".into() });
@@ -62,14 +63,15 @@ fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
     assert!(trying(&world).is_empty(), "the queue is held");
     release(&mut world);
     assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]]);
-    // The longer one is done first. It claims that the shorter one passed too, so it waits for that (Q14).
+    // The longer trial ends first. It implies that the shorter one passed too, so it waits for that
+    // (Q14).
     passed(&mut world, it[3], 10, 14);
     assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4, 5, 6]]);
     assert_eq!(world.landing(it[3]), "validated");
     passed(&mut world, it[1], 10, 12);
     world.moved(it[3], Moved::Moved);
     assert_eq!(landed(&world), [(1, commit(11)), (2, commit(12)), (3, commit(13)), (4, commit(14))]);
-    // What was tried with them stands on them now: its move is from where the trunk is.
+    // The other trial builds on the landed commits now. Its move starts from the current trunk.
     assert_eq!(trying(&world), [vec![5, 6]]);
     world.tried(
         it[5],
@@ -80,35 +82,41 @@ fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
         },
     );
     let State::Moving { old, new, .. } = world.board.landings[&it[5]].state.clone() else { panic!() };
-    assert_eq!((old, new), (commit(14), commit(16)), "Q2: from the tip that is, to what was validated");
+    assert_eq!(
+        (old, new),
+        (commit(14), commit(16)),
+        "Q2: the move is not from the current tip to the validated commit"
+    );
     world.moved(it[5], Moved::Moved);
     assert_eq!(landed(&world)[4..], [(5, commit(15)), (6, commit(16))]);
 }
 
-/// Q9: a red batch is cut until the one at fault is found; who is before it lands at once.
+/// Q9: a failed batch is split until the failing landing is found. The landings before it land at
+/// once.
 #[test]
-fn q9_a_red_batch_is_searched() {
+fn q9_a_failed_batch_is_split_until_the_failing_landing_is_found() {
     let (mut world, it) = held_queue(6);
     world.speculate(2, Some(6));
     release(&mut world);
     red(&mut world, it[5]);
-    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]], "in three parts with two slots");
+    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]], "two slots split the batch in three parts");
     passed(&mut world, it[1], 10, 12);
     world.moved(it[1], Moved::Moved);
     red(&mut world, it[3]);
     assert_eq!(landed(&world).len(), 2);
     assert_eq!(trying(&world), [vec![3]]);
     red(&mut world, it[2]);
-    assert_eq!(trying(&world), [vec![4, 5, 6]], "the others go first, since it may be a flake");
+    assert_eq!(trying(&world), [vec![4, 5, 6]], "the others go first, because the failure may be a flake");
     passed(&mut world, it[5], 12, 15);
     world.moved(it[5], Moved::Moved);
     assert_eq!(landed(&world).len(), 5);
-    assert_eq!(trying(&world), [vec![3]], "once more");
+    assert_eq!(trying(&world), [vec![3]], "the failing landing is tried once more");
     red(&mut world, it[2]);
     assert_eq!(world.landing(it[2]), "gone");
 }
 
-/// The queue as it is shown: what each train is at, who is in it, and on whom it stands.
+/// Returns the queue as it is displayed: the state of each batch, its members, and the landing that
+/// it builds on.
 fn drawn(world: &World) -> Vec<String> {
     let line = |it: track::Batch| {
         let cars: Vec<String> = it.cars.iter().map(|it| it.0.to_string()).collect();
@@ -119,9 +127,9 @@ fn drawn(world: &World) -> Vec<String> {
     track::of(&world.board, &shop(), world.now).into_iter().map(line).collect()
 }
 
-/// Who rides in a train that is tested or moved is tested or moved, and not queued; a train that failed is parted.
+/// Each landing of a batch is shown in the state of its batch. A failed batch is shown in parts.
 #[test]
-fn everybody_says_what_their_train_is_at() {
+fn each_landing_is_shown_in_the_state_of_its_batch() {
     let (mut world, it) = held_queue(6);
     assert_eq!(drawn(&world), ["Queued 1", "Queued 2", "Queued 3", "Queued 4", "Queued 5", "Queued 6"]);
     world.speculate(2, Some(2));
@@ -130,7 +138,7 @@ fn everybody_says_what_their_train_is_at() {
     passed(&mut world, it[3], 10, 14);
     assert_eq!(drawn(&world), ["Testing 1 2", "Testing 3 on 2", "Passed 4 on 3", "Testing 5 6 on 4"]);
     passed(&mut world, it[1], 10, 12);
-    assert_eq!(drawn(&world), ["Moving 1 2 3 4", "Testing 5 6 on 4"], "the longer one carries the shorter one");
+    assert_eq!(drawn(&world), ["Moving 1 2 3 4", "Testing 5 6 on 4"], "the longer batch carries the shorter one");
     world.moved(it[3], Moved::Moved);
     assert_eq!(drawn(&world), ["Testing 5 6"]);
 
@@ -139,15 +147,19 @@ fn everybody_says_what_their_train_is_at() {
     release(&mut world);
     assert_eq!(drawn(&world), ["Testing 1 2 3 4 5 6", "Testing 7 on 6"]);
     red(&mut world, it[5]);
-    assert_eq!(drawn(&world), ["Testing 1 2 3", "Searching 4 5 6: make test", "Testing 7 on 6"], "parted at its place");
+    assert_eq!(
+        drawn(&world),
+        ["Testing 1 2 3", "Searching 4 5 6: make test", "Testing 7 on 6"],
+        "the failed batch is shown in parts at its place"
+    );
     passed(&mut world, it[2], 10, 13);
     assert_eq!(drawn(&world)[0], "Moving 1 2 3");
 }
 
-/// Who is held, who waits for somebody, and whose train is of no use any more says so.
+/// Landings that are held, wait for another one, or are in a void trial are shown as such.
 #[test]
-fn everybody_says_why_they_are_in_no_train() {
-    // It passed, and somebody has the trunk in his hands; then the checkout is in its way.
+fn a_landing_in_no_batch_is_shown_with_the_reason() {
+    // The landing passed while the trunk is claimed. Then the checkout is dirty.
     let (mut world, it) = held_queue(2);
     world.speculate(1, Some(1));
     release(&mut world);
@@ -159,14 +171,15 @@ fn everybody_says_why_they_are_in_no_train() {
     world.moved(it[0], Moved::Dirty { paths: vec!["src/0.rs".into()] });
     assert_eq!(drawn(&world), ["Queued 2", "Held 1"]);
 
-    // One that conflicts with another waits until that one is gone, beside the train that goes on without it.
+    // A landing that conflicts with another waits until the other is gone, while the batch goes on
+    // without it.
     let (mut world, it) = held_queue(4);
     world.speculate(1, Some(4));
     release(&mut world);
     world.tried(it[3], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()], kinds: vec![] });
     assert_eq!(drawn(&world), ["Testing 1 2 4", "Behind 3"]);
 
-    // Whoever rides with work that was withdrawn is in no train.
+    // Landings in a trial with withdrawn work are shown as queued.
     let (mut world, it) = held_queue(4);
     world.speculate(2, Some(2));
     release(&mut world);
@@ -174,7 +187,8 @@ fn everybody_says_why_they_are_in_no_train() {
     world.ask("ann", Command::CancelTask { task, reason: "changed my mind".into() });
     assert_eq!(drawn(&world), ["Queued 2", "Queued 3", "Queued 4"]);
 
-    // A train that failed is parted where the shortest one failed; the one at fault lets the others go first.
+    // A failed batch is shown in parts at the shortest trial that failed. The failing landing lets
+    // the others go first.
     let (mut world, it) = held_queue(6);
     world.speculate(2, Some(6));
     release(&mut world);
@@ -187,9 +201,9 @@ fn everybody_says_why_they_are_in_no_train() {
     assert_eq!(drawn(&world), ["Testing 4 5 6", "Behind 3"]);
 }
 
-/// A flake costs a retry and no landing.
+/// Q9: a flaky failure costs a retry and no landing.
 #[test]
-fn q9_a_flake_is_no_verdict() {
+fn q9_a_flaky_failure_costs_a_retry_and_no_landing() {
     let (mut world, it) = held_queue(2);
     world.speculate(1, Some(2));
     release(&mut world);
@@ -197,13 +211,13 @@ fn q9_a_flake_is_no_verdict() {
     assert_eq!(trying(&world), [vec![1]]);
     passed(&mut world, it[0], 10, 11);
     world.moved(it[0], Moved::Moved);
-    assert_eq!(trying(&world), [vec![2]], "the same tree once more");
+    assert_eq!(trying(&world), [vec![2]], "the same tree is validated again");
     passed(&mut world, it[1], 11, 12);
     world.moved(it[1], Moved::Moved);
     assert_eq!(landed(&world).len(), 2);
 }
 
-/// Q1: a trial with somebody in it who left the queue lands nothing, however green it is.
+/// Q1: a trial that contains withdrawn work lands nothing, even if it passes.
 #[test]
 fn q1_a_trial_with_withdrawn_work_is_void() {
     let (mut world, it) = held_queue(4);
@@ -224,9 +238,9 @@ fn q1_a_trial_with_withdrawn_work_is_void() {
     assert_eq!(landed(&world), [(2, commit(11)), (3, commit(12))]);
 }
 
-/// A conflict with somebody who has not landed yet is no conflict with the trunk: it waits for them to be gone.
+/// Q9: a landing that conflicts with an earlier one in the queue waits until that one is gone.
 #[test]
-fn q9_who_conflicts_with_those_before_it_stands_aside() {
+fn q9_a_landing_that_conflicts_with_an_earlier_one_waits_for_it() {
     let (mut world, it) = held_queue(4);
     world.speculate(1, Some(4));
     release(&mut world);
@@ -234,14 +248,14 @@ fn q9_who_conflicts_with_those_before_it_stands_aside() {
     assert_eq!(trying(&world), [vec![1, 2, 4]]);
     passed(&mut world, it[3], 10, 13);
     world.moved(it[3], Moved::Moved);
-    assert_eq!(trying(&world), [vec![3]], "now it is between it and the trunk");
+    assert_eq!(trying(&world), [vec![3]], "the landing is now tried on the trunk itself");
     world.tried(it[2], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()], kinds: vec![] });
     assert_eq!(world.landing(it[2]), "gone");
 }
 
-/// A landing waits only for those ahead of it that change the conflicting files.
+/// Q9: a conflicting landing waits only for the earlier landings that change the conflicting files.
 #[test]
-fn q9_a_conflict_names_the_landings_that_change_the_same_files() {
+fn q9_a_conflicting_landing_waits_only_for_landings_that_change_the_same_files() {
     let (mut world, it) = held_queue(4);
     world.speculate(1, Some(4));
     release(&mut world);
@@ -249,7 +263,7 @@ fn q9_a_conflict_names_the_landings_that_change_the_same_files() {
     assert_eq!(world.board.landings[&it[2]].behind, [it[0]]);
 }
 
-/// Q2: somebody moved the trunk: everything that was found out is found out again.
+/// Q2: when somebody else moved the trunk, every result so far is dropped.
 #[test]
 fn q2_a_trunk_that_moved_elsewhere_makes_every_trial_void() {
     let (mut world, it) = held_queue(4);
@@ -259,30 +273,30 @@ fn q2_a_trunk_that_moved_elsewhere_makes_every_trial_void() {
     world.moved(it[1], Moved::Elsewhere);
     assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]]);
     passed(&mut world, it[3], 10, 14);
-    assert_eq!(world.landing(it[3]), "trying", "it was merged onto the old tip; it is tried again");
+    assert_eq!(world.landing(it[3]), "trying", "a trial that was merged onto the old tip counts");
     passed(&mut world, it[3], 20, 24);
     passed(&mut world, it[1], 20, 22);
     world.moved(it[3], Moved::Moved);
     assert_eq!(landed(&world).len(), 4);
 }
 
-/// Q2: the same when a trial finds out while it is under way: nobody waits for its checks to end.
+/// Q2: the same when a running trial finds the trunk moved. The other trials are void at once.
 #[test]
-fn q2_a_trial_that_sees_the_trunk_elsewhere_makes_every_other_void() {
+fn q2_a_trial_that_finds_the_trunk_moved_makes_every_other_trial_void() {
     let (mut world, it) = held_queue(4);
     world.speculate(2, Some(2));
     release(&mut world);
     world.tried(it[1], Tried::Elsewhere);
-    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]], "the first is tried again at once");
+    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]], "the first trial did not start again at once");
     passed(&mut world, it[3], 10, 14);
-    assert_eq!(world.landing(it[3]), "trying", "it was merged onto the old tip; it is tried again");
+    assert_eq!(world.landing(it[3]), "trying", "a trial that was merged onto the old tip counts");
     passed(&mut world, it[3], 20, 24);
     passed(&mut world, it[1], 20, 22);
     world.moved(it[3], Moved::Moved);
     assert_eq!(landed(&world).len(), 4);
 }
 
-/// The whole state of a search is in the rows: a restart goes on with it.
+/// D4: the whole state of a search is in the rows, so a restart continues it.
 #[test]
 fn d4_a_search_survives_a_restart() {
     let (mut world, it) = held_queue(4);
@@ -298,7 +312,7 @@ fn d4_a_search_survives_a_restart() {
 
 // The simulation.
 
-/// Dice that fall the same way for the same seed.
+/// A deterministic pseudo-random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -310,21 +324,21 @@ impl Dice {
     }
 }
 
-/// What a queue is made of.
+/// The landings of a simulated queue.
 #[derive(Clone, Default)]
 struct Mix {
     count: usize,
-    /// These fail wherever they are.
+    /// These fail in every tree.
     bad: BTreeSet<u64>,
-    /// Each of these pairs passes alone and fails together.
+    /// Each of these pairs fails only together.
     pairs: Vec<(u64, u64)>,
-    /// The first of each pair fails wherever the second is not.
+    /// The first of each pair fails in every tree without the second.
     needs: Vec<(u64, u64)>,
-    /// Each of these pairs does not merge.
+    /// Each of these pairs conflicts.
     clashes: Vec<(u64, u64)>,
-    /// One tree in this many fails once though it is good; 0 is never.
+    /// One in this many trees fails once although it is good. 0 means never.
     flaky: u64,
-    /// Before one move in this many somebody else moves the trunk; 0 is never.
+    /// Before one in this many moves somebody else moves the trunk. 0 means never.
     outside: u64,
 }
 
@@ -336,20 +350,21 @@ enum SimPace {
     Tips { slots: u32, batch: Option<u32> },
 }
 
-/// The trunk, the trees and the validator, as the shell would see them.
+/// The trunk, the trees and the validator of the simulation.
 struct Sim {
     world: World,
     mix: Mix,
-    /// Every commit must be validated, not only the tips of moves.
+    /// Whether every commit must be validated, not only the tips of moves.
     every: bool,
     dice: Dice,
-    /// What is on the trunk: landings, and strangers above 1000.
+    /// The trunk: landings, and commits of others with numbers above 1000.
     trunk: Vec<u64>,
     commits: BTreeMap<Vec<u64>, u64>,
     green: BTreeSet<u64>,
-    /// Whose trial failed for nothing: once each, since twice is a verdict.
+    /// Landings whose trial failed without a fault. Each does so only once, because a second
+    /// failure would count.
     flaked: BTreeSet<LandingId>,
-    /// Trials under way: when they end, and what they will say.
+    /// Running trials: when they end, and their result.
     running: Vec<(u64, EffectKey, LandingId, Tried)>,
     clock: u64,
     validations: u64,
@@ -390,7 +405,7 @@ impl Sim {
 
     fn tree_of(&self, id: &CommitId) -> Vec<u64> {
         let at = |it: &(&Vec<u64>, &u64)| commit(*it.1) == *id;
-        self.commits.iter().find(at).map(|it| it.0.clone()).expect("a commit of ours")
+        self.commits.iter().find(at).map(|it| it.0.clone()).expect("a commit of the simulation")
     }
 
     fn is_red(&self, tree: &[u64]) -> bool {
@@ -399,7 +414,8 @@ impl Sim {
             || self.mix.needs.iter().any(|(a, b)| tree.contains(a) && !tree.contains(b))
     }
 
-    /// Merges a train onto the trunk and validates it; what it finds is known when its time is over.
+    /// Merges a train onto the trunk and validates it. The result is reported when the validation
+    /// time is over.
     fn begin(&mut self, key: EffectKey, landing: LandingId) {
         let Some(row) = self.world.board.landings.get(&landing) else {
             self.world.outbox.remove(&key);
@@ -432,7 +448,7 @@ impl Sim {
             self.green.insert(self.commits[&tree]);
             Tried::Passed { old, new, carries }
         };
-        // Validations take 90 to 110.
+        // A validation takes 90 to 110 units of time.
         let takes = 90 + self.dice.roll(21);
         self.running.push((self.clock + takes, key, landing, found));
     }
@@ -446,7 +462,7 @@ impl Sim {
         let trunk = self.trunk.clone();
         let found = if self.commit_of(&trunk) == old {
             let tree = self.tree_of(&new);
-            assert!(tree.starts_with(&self.trunk), "Q2: {tree:?} does not stand on {:?}", self.trunk);
+            assert!(tree.starts_with(&self.trunk), "Q2: {tree:?} does not build on {:?}", self.trunk);
             let shortest = if self.every { self.trunk.len() + 1 } else { tree.len() };
             for length in shortest..=tree.len() {
                 let commit = &tree[..length];
@@ -462,7 +478,7 @@ impl Sim {
         self.world.ask("regatta", Command::ReportMoved { landing, fence, found });
     }
 
-    /// Performs whatever is owed until nothing is.
+    /// Performs effects until the queue has ended.
     fn run(&mut self) {
         self.run_until(|_| false);
     }
@@ -496,12 +512,12 @@ impl Sim {
                     continue;
                 }
                 let open: Vec<_> = self.world.board.landings.values().collect();
-                assert!(open.is_empty(), "Q8: the queue stands still: {open:#?}");
+                assert!(open.is_empty(), "Q8: the queue has stopped with open landings: {open:#?}");
                 return;
             };
             self.clock = self.clock.max(end);
             self.world.outbox.remove(&key);
-            // Withdrawn or overtaken: the report is refused or ignored.
+            // If the landing was withdrawn or overtaken, the report is refused or ignored.
             let _late = self.world.try_ask("regatta", Command::ReportTried { landing, found });
         }
         let rows = self.world.board.landings.values();
@@ -509,11 +525,11 @@ impl Sim {
         panic!("Q8: the queue does not end: {rows:#?} owed {:?} running {:?}", self.world.outbox, self.running);
     }
 
-    /// Everything that could land did, once, and nothing else.
+    /// Checks that everything that could land has landed once, and nothing else.
     fn check(&self) {
         let mine: Vec<u64> = self.trunk.iter().copied().filter(|it| *it < 1_000).collect();
         let once: BTreeSet<u64> = mine.iter().copied().collect();
-        assert_eq!(once.len(), mine.len(), "Q7: somebody landed twice: {:?}", self.trunk);
+        assert_eq!(once.len(), mine.len(), "Q7: a landing landed twice: {:?}", self.trunk);
         for id in 1..=self.mix.count as u64 {
             let task = self.world.stored(regatta_core::ids::TaskId(id));
             let here = once.contains(&id);
@@ -524,7 +540,7 @@ impl Sim {
             let needs = self.mix.needs.iter().any(|it| it.0 == id);
             let excused =
                 needs || self.mix.bad.contains(&id) || other_of(&self.mix.pairs) || other_of(&self.mix.clashes);
-            assert!(here || excused, "{id} is good and is {} ({:?}): {mine:?}", task.status, task.reason);
+            assert!(here || excused, "{id} is good, but is {} ({:?}): {mine:?}", task.status, task.reason);
         }
     }
 }
@@ -540,10 +556,11 @@ fn mix(dice: &mut Dice, count: usize) -> Mix {
     Mix { count, bad, pairs: some(dice), needs: some(dice), clashes: some(dice), flaky: 12, outside: 9 }
 }
 
-/// Q1, Q7, Q8, Q9: random queues with bad branches, pairs that fail only together, conflicts, flakes and strangers on
-/// the trunk. Every good one lands once, nothing red does, and the number of validations is bounded.
+/// Q1, Q7, Q8, Q9: random queues with failing landings, pairs that fail only together, conflicts,
+/// flaky failures and moves of the trunk by others. Every good landing lands once, no failing tree
+/// lands, and the number of validations is limited.
 #[test]
-fn q1_q7_q8_q9_random_queues_land_what_is_good() {
+fn q1_q7_q8_q9_random_queues_land_every_good_landing_once() {
     for seed in 1..=60 {
         let mut dice = Dice(seed * 7_919);
         let count = 4 + dice.roll(16) as usize;
@@ -554,7 +571,8 @@ fn q1_q7_q8_q9_random_queues_land_what_is_good() {
             let mut sim = Sim::new(mix.clone(), seed, pace);
             sim.run();
             sim.check();
-            // A search of at most 16 takes five cuts and a retry, and what runs beside it; a stranger costs what runs.
+            // A search among at most 16 landings takes five splits, a retry, and the trials next to
+            // it. A move by others costs the running trials.
             let troubles = mix.bad.len() + mix.pairs.len() + mix.needs.len() + mix.clashes.len();
             let troubles = troubles + sim.flakes as usize + sim.strangers as usize;
             let most = count + troubles * (6 + 2 * slots as usize) + slots as usize;
@@ -564,9 +582,10 @@ fn q1_q7_q8_q9_random_queues_land_what_is_good() {
     }
 }
 
-/// Speculation pays: 50 branches of which one in twenty is bad, two slots, as ratios to one after the other.
+/// Speculation with two slots on 50 landings, of which two or three fail, as ratios to a serial
+/// queue.
 #[test]
-fn speculation_is_faster_than_one_after_the_other() {
+fn speculation_is_at_least_1_5_times_as_fast_as_a_serial_queue() {
     let (mut serial, mut every, mut tips) = (0, 0, 0);
     for seed in 1..=3 {
         let mut dice = Dice(seed * 104_729);
@@ -589,18 +608,21 @@ fn speculation_is_faster_than_one_after_the_other() {
     }
     let times = |it: u64| serial as f64 / it as f64;
     println!("serial {serial}, every {every} ({:.2} times), tips {tips} ({:.2} times)", times(every), times(tips));
-    assert!(serial * 2 >= every * 3, "with two slots every commit is validated at least half as fast again");
-    assert!(serial * 2 >= tips * 5, "tips are validated at least two and a half times as fast");
+    assert!(
+        serial * 2 >= every * 3,
+        "validating every commit with two slots must be at least 1.5 times as fast as a serial queue"
+    );
+    assert!(serial * 2 >= tips * 5, "validating tips must be at least 2.5 times as fast as a serial queue");
 }
 
-/// Q9: six failing branches at the head of a queue delay the good ones by six validations, not by their whole search.
+/// Q9: six failing landings at the head of the queue delay the good ones by at most 24 validations.
 #[test]
-fn q9_a_row_of_failing_branches_does_not_stall_the_good_ones() {
+fn q9_six_failing_landings_delay_the_good_ones_by_at_most_24_validations() {
     for pace in [SimPace::Every { slots: 2 }, SimPace::Tips { slots: 2, batch: None }] {
         let mix = Mix { count: 40, bad: (1..=6).collect(), ..Mix::default() };
         let mut sim = Sim::new(mix, 1, pace);
         sim.run_until(|sim| !sim.trunk.is_empty());
-        assert!(sim.validations <= 24, "{pace:?}: {} validations before the first good one landed", sim.validations);
+        assert!(sim.validations <= 24, "{pace:?}: {} validations before the first good landing", sim.validations);
         sim.run();
         sim.check();
     }

@@ -1,4 +1,4 @@
-//! The bus, and answers given before.
+//! The bus, and repeated answers to the same idempotency key.
 
 use regatta_core::bus::{LONGEST_TEXT, Post};
 use regatta_core::command::{Actor, Command, Outcome};
@@ -17,7 +17,7 @@ fn read(world: &World) -> Option<u64> {
     world.board.cursors.get(&(agent("ada"), ChannelName::new("shop").unwrap())).map(|it| it.0)
 }
 
-/// A cursor goes forward only, and not past the last message.
+/// A cursor only moves forward, and not past the last message.
 #[test]
 fn a_cursor_only_moves_forward() {
     let mut world = World::empty();
@@ -34,11 +34,11 @@ fn a_cursor_only_moves_forward() {
         assert_eq!(read(&world), Some(expected));
     }
     assert_eq!(world.refused("ada", mark(4)).code(), "not_found");
-    assert_eq!(world.count("message.read"), 2, "what changes nothing is no event");
+    assert_eq!(world.count("message.read"), 2, "a mark that changes nothing is not an event");
 }
 
 #[test]
-fn messages_know_their_sender_and_whom_they_mention() {
+fn messages_record_their_sender_and_mentions() {
     let mut world = World::empty();
     world.ask("bob", Command::Post(post("@ada please ask @shop-dev/lead-1, not mail@eve or @ada")));
     let Some(Event::MessagePosted(posted)) = world.log.last().map(|it| &it.event) else { panic!() };
@@ -50,7 +50,7 @@ fn messages_know_their_sender_and_whom_they_mention() {
 }
 
 #[test]
-fn limits_of_a_message() {
+fn a_message_outside_the_limits_is_refused() {
     let mut world = World::empty();
     let label = Label::new("x").unwrap();
     for wrong in
@@ -63,7 +63,7 @@ fn limits_of_a_message() {
     world.ask("bob", Command::Post(Post { labels: vec![label; 20], ..post(&"x".repeat(LONGEST_TEXT)) }));
 }
 
-/// J9: the same key gets the same answer, and nothing happens a second time.
+/// J9: the same key gets the same answer, and the command is not executed a second time.
 #[test]
 fn j9_the_same_key_gets_the_same_answer() {
     let mut world = World::with(&[("ada", 3)]);
@@ -73,17 +73,17 @@ fn j9_the_same_key_gets_the_same_answer() {
     assert_eq!(world.ask_as("one", add("words")), Ok(first.clone()));
     assert_eq!((world.board.revision, world.board.tasks.len()), (revision, 1));
     world.restart();
-    assert_eq!(world.ask_as("one", add("words")), Ok(first.clone()), "also after a restart");
+    assert_eq!(world.ask_as("one", add("words")), Ok(first.clone()), "the answer was lost in a restart");
     assert_ne!(world.ask_as("two", add("words")), Ok(first.clone()));
     world.advance(ANSWER_KEPT_MS - 1);
     assert_eq!(world.ask_as("one", add("words")), Ok(first.clone()));
     world.advance(1);
-    assert_ne!(world.ask_as("one", add("words")), Ok(first), "a day later it is a new request");
+    assert_ne!(world.ask_as("one", add("words")), Ok(first), "the answer was kept too long");
 }
 
-/// J9: the same key for something else is a mistake and changes nothing.
+/// J9: the same key with another command is refused and changes nothing.
 #[test]
-fn j9_a_key_means_one_request() {
+fn j9_a_key_used_for_another_request_is_refused() {
     let mut world = World::with(&[("ada", 3)]);
     let add = |subject: &str| Command::AddTask { task: work(subject, &[]), assign: None, how: How::Direct };
     world.ask_as("one", add("words")).unwrap();
@@ -92,9 +92,10 @@ fn j9_a_key_means_one_request() {
     assert_eq!(world.board, before);
 }
 
-/// J9, and a reply that was lost: the same poll under the same key gives the same attempt, not another.
+/// J9: a client that lost the reply asks again under the same key and gets the same attempt or
+/// claim.
 #[test]
-fn j9_a_lost_reply_is_answered_again() {
+fn j9_a_request_whose_reply_was_lost_can_be_repeated() {
     let mut world = World::with(&[("ada", 3)]);
     world.add_task("a", &["a"]);
     world.add_task("b", &["b"]);
@@ -105,12 +106,12 @@ fn j9_a_lost_reply_is_answered_again() {
     let ask = || Command::Acquire(acquire(regatta_core::claim::Owner::Agent(agent("ada")), &["port://1"]));
     let claim = world.ask_as("claim-1", ask());
     assert_eq!(world.ask_as("claim-1", ask()), claim);
-    assert_eq!(world.refused("ada", ask()).code(), "claim_held", "without the key it is a second request");
+    assert_eq!(world.refused("ada", ask()).code(), "claim_held", "without the key it is a second claim");
 }
 
-/// J9: what changed nothing is not remembered, so asking again later asks again.
+/// J9: an answer without a change is not remembered, so the same key is executed again.
 #[test]
-fn j9_an_empty_answer_is_asked_again() {
+fn j9_an_answer_without_a_change_is_not_remembered() {
     let mut world = World::with(&[("ada", 1)]);
     let poll = || Command::Poll(polls("ada"));
     assert_eq!(world.ask_as("poll-1", poll()), Ok(Outcome::Polled(None)));
@@ -119,7 +120,7 @@ fn j9_an_empty_answer_is_asked_again() {
     assert_eq!(world.status(task), Status::InProgress);
 }
 
-/// J11: a clean restart changes nothing but the revision of its own event.
+/// J11: a clean restart changes nothing except the revision, because it adds its own event.
 #[test]
 fn j11_a_clean_restart_changes_nothing() {
     let mut world = World::with(&[("ada", 2)]);

@@ -1,4 +1,4 @@
-//! Tasks: who works on what, how often, and how it ends.
+//! Tasks: reports of attempts, blockers, failures, stops, the gate, and limits.
 
 use regatta_core::attempt::{Cause, Exited, Findings, LEASE_MS, Phase, Verdict};
 use regatta_core::command::Command;
@@ -9,9 +9,9 @@ use regatta_core::task::{Add, Edit, Expects, IssueType, MOST_FAILURES, Status, V
 
 use crate::world::{HOUR, MINUTE, SECOND, World, commit, exits, files, finishes, passed, polled, polls, work};
 
-/// J3: a number and a token that are not the live attempt's speak for nobody.
+/// J3: a report without the current attempt's id and token is refused.
 #[test]
-fn j3_only_the_live_attempt_speaks() {
+fn j3_only_the_current_attempt_can_report() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let other = world.add_task("docs", &["docs/**"]);
@@ -48,9 +48,9 @@ fn j3_only_the_live_attempt_speaks() {
     assert_eq!(world.status(task), Status::Validating);
 }
 
-/// J3: an attempt that a person stopped has no last word about the task.
+/// J3: an attempt that a person stopped can no longer report on its task.
 #[test]
-fn j3_a_stopped_attempt_has_no_last_word() {
+fn j3_a_stopped_attempt_can_no_longer_report() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take_supervised("ada");
@@ -63,9 +63,9 @@ fn j3_a_stopped_attempt_has_no_last_word() {
     assert_eq!((world.status(task), world.task(task).attempt), (Status::Unassigned, None));
 }
 
-/// J5: nothing starts before what it waits for has landed, and only landing counts.
+/// J5: a task starts only after its blockers have landed.
 #[test]
-fn j5_blockers_come_first() {
+fn j5_a_task_starts_after_its_blockers_have_landed() {
     let mut world = World::with(&[("ada", 2)]);
     let first = world.add_task("words", &["src/a.rs"]);
     let second = world.add(Add { blocked_by: vec![first], ..work("more", &["src/b.rs"]) });
@@ -73,12 +73,12 @@ fn j5_blockers_come_first() {
     assert_eq!(world.poll("ada"), None);
     assert_eq!(world.reasons(second)[0], WaitKind::Dep);
     let landing = world.submit(&grant);
-    assert_eq!(world.poll("ada"), None, "validated is not landed");
+    assert_eq!(world.poll("ada"), None, "the task started although its blocker has not landed");
     world.land(landing);
     assert_eq!(world.take("ada").task, second);
 }
 
-/// J5: a blocker that failed or was cancelled never unblocks; a person takes it away.
+/// J5: a blocker that failed or was cancelled blocks until a person removes it.
 #[test]
 fn j5_a_dead_blocker_blocks_until_a_person_decides() {
     for cancel in [true, false] {
@@ -99,7 +99,7 @@ fn j5_a_dead_blocker_blocks_until_a_person_decides() {
 }
 
 #[test]
-fn j5_blockers_must_exist_and_close_no_circle() {
+fn j5_blockers_must_exist_and_form_no_cycle() {
     let mut world = World::with(&[]);
     let a = world.add_task("a", &["a"]);
     let b = world.add(Add { blocked_by: vec![a], ..work("b", &["b"]) });
@@ -119,9 +119,9 @@ fn j5_blockers_must_exist_and_close_no_circle() {
     assert_eq!(world.refused("ann", command).code(), "no_such_task");
 }
 
-/// J7: what is over is over, whoever asks for what.
+/// J7: no command changes a task that has ended.
 #[test]
-fn j7_terminal_is_final() {
+fn j7_no_command_changes_a_task_that_has_ended() {
     for end in [Status::Completed, Status::Failed, Status::Cancelled] {
         let mut world = World::with(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
@@ -149,7 +149,7 @@ fn j7_terminal_is_final() {
     }
 }
 
-/// A task gets three chances; then it has failed, and says what the last one said.
+/// J6: a task gets three attempts. Then it has failed, and its reason is that of the last attempt.
 #[test]
 fn j6_a_task_fails_after_its_third_failure() {
     let mut world = World::with(&[("ada", 1)]);
@@ -166,9 +166,9 @@ fn j6_a_task_fails_after_its_third_failure() {
     assert_eq!(world.count("attempt.ended"), 3);
 }
 
-/// J6: every way an attempt ends has one cause, and only its own faults count against the task.
+/// J6: each way in which an attempt ends has its own cause. Only some causes count as failures.
 #[test]
-fn j6_every_end_has_its_cause() {
+fn j6_each_end_of_an_attempt_has_its_own_cause() {
     let check = |exit: Option<Exited>, verdict: Option<Verdict>, cause: Cause, failures: u32| {
         let mut world = World::with(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
@@ -199,9 +199,9 @@ fn j6_every_end_has_its_cause() {
     check(None, Some(passed(&["src/a.rs"])), Cause::Submitted, 0);
 }
 
-/// Stopping is not the task's fault: what failed before stays counted, and no more.
+/// A stop does not count as a failure, and does not reset the failures before it.
 #[test]
-fn stop_keeps_the_failures() {
+fn a_stop_keeps_the_failures_before_it() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take("ada");
@@ -213,12 +213,12 @@ fn stop_keeps_the_failures() {
     }
     let before = world.board.clone();
     world.stop(task);
-    assert!(world.board == before, "stopping what does not run changes nothing");
+    assert!(world.board == before, "stopping a task that does not run changed something");
 }
 
-/// Stopping twice is stopping once, also while the process is still going down.
+/// A second stop changes nothing, also while the process is still ending.
 #[test]
-fn stop_twice_is_stop_once() {
+fn a_second_stop_changes_nothing() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take_supervised("ada");
@@ -226,14 +226,14 @@ fn stop_twice_is_stop_once() {
     world.stop(task);
     assert_eq!(world.count("attempt.stopping"), 1);
     assert_eq!(world.outbox.values().filter(|it| matches!(it, Effect::StopAttempt { .. })).count(), 1);
-    assert!(world.reasons(task).contains(&WaitKind::Runner), "it says what it waits for");
+    assert!(world.reasons(task).contains(&WaitKind::Runner), "the task does not say what it waits for");
     world.ask("regatta", exits(&grant, Exited::Lost));
     world.take_supervised("ada");
 }
 
-/// Cancelling works wherever a task is, except while its trunk is being moved.
+/// A task can be cancelled in every status before the trunk is moved for it.
 #[test]
-fn cancel_in_every_state() {
+fn a_task_can_be_cancelled_in_every_open_status() {
     type Reach = fn(&mut World, TaskId);
     let table: [(Status, Reach); 10] = [
         (Status::Backlog, |world, task| world.edit(task, Edit { backlog: Some(true), ..Edit::default() })),
@@ -265,10 +265,14 @@ fn cancel_in_every_state() {
         assert_eq!(world.status(task), Status::Cancelled, "from {status}");
         let stopping: Vec<_> = world.board.attempts.values().cloned().collect();
         for attempt in stopping {
-            // P11: the program of an attempt from outside is not ours, but its checks are.
+            // P11: Regatta does not run the program of an outside attempt, but it does run its
+            // checks.
             let runs_here = attempt.supervised || attempt.phase == Phase::Validating;
             assert!(runs_here && attempt.stopping.is_some(), "from {status}");
-            assert!(world.owner_of("file://shop/src/a.rs").is_some(), "its processes may still write");
+            assert!(
+                world.owner_of("file://shop/src/a.rs").is_some(),
+                "the files were released while processes may still write"
+            );
             let grant = world.grants.last().cloned().unwrap();
             world.ask("regatta", exits(&grant, Exited::Lost));
         }
@@ -277,9 +281,10 @@ fn cancel_in_every_state() {
     }
 }
 
-/// J3: only what speaks of the live attempt changes it; late exits of a stopped one end it and nothing more.
+/// J3: only the first of two late reports about a stopped attempt counts. It ends the attempt, and
+/// the work does not land.
 #[test]
-fn a_stop_while_checking_ends_with_whichever_report_comes_first() {
+fn j3_a_stop_during_the_checks_ends_with_the_first_report() {
     for exit_first in [true, false] {
         let mut world = World::with(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
@@ -298,11 +303,11 @@ fn a_stop_while_checking_ends_with_whichever_report_comes_first() {
         world.ask("regatta", first);
         world.refused("regatta", second);
         assert_eq!((world.status(task), world.task(task).attempt), (Status::Unassigned, None));
-        assert!(world.board.landings.is_empty(), "what was stopped does not land");
+        assert!(world.board.landings.is_empty(), "the stopped work was queued");
     }
 }
 
-/// P11: a retry stops the attempt in whatever phase it is, and lets a task go on that a person stopped.
+/// P11: a retry stops the attempt in any phase, and resumes a task that a person stopped.
 #[test]
 fn a_retry_is_possible_while_checks_run_and_after_a_stop() {
     for checking in [false, true] {
@@ -325,10 +330,10 @@ fn a_retry_is_possible_while_checks_run_and_after_a_stop() {
     assert!(world.task(task).paused.is_some() && world.poll_supervised("ada").is_none());
     world.ask("ann", Command::RetryTask { task, failed: None });
     assert_eq!(world.task(task).paused, None);
-    assert!(world.poll_supervised("ada").is_some(), "it is tried again");
+    assert!(world.poll_supervised("ada").is_some(), "the task is not tried again");
 }
 
-/// L5: an attempt from outside lives as long as it is heard of, and its loss costs the task nothing.
+/// L5: an outside attempt lives as long as it reports, and its loss does not count as a failure.
 #[test]
 fn l5_an_outside_attempt_is_lost_when_silent() {
     let mut world = World::with(&[("ada", 1)]);
@@ -343,7 +348,7 @@ fn l5_an_outside_attempt_is_lost_when_silent() {
     world.advance(1);
     assert_eq!((world.status(task), world.task(task).failures), (Status::Unassigned, 0));
     world.refused("ada", finishes(&grant));
-    // A lease may be asked for; while its work is checked, silence is ours and not the agent's.
+    // A poll can ask for a shorter lease. While the work is checked, the lease does not run.
     let short = polled(world.ask("ada", Command::Poll(Poll { lease_ms: Some(10 * SECOND), ..polls("ada") }))).unwrap();
     world.advance(9 * SECOND);
     world.finish(&short);
@@ -351,7 +356,7 @@ fn l5_an_outside_attempt_is_lost_when_silent() {
     assert_eq!(world.status(task), Status::Validating);
 }
 
-/// A supervised attempt has no lease: its process is watched instead.
+/// A supervised attempt has no lease, because its process is watched instead.
 #[test]
 fn a_supervised_attempt_may_be_silent() {
     let mut world = World::with(&[("ada", 1)]);
@@ -360,14 +365,17 @@ fn a_supervised_attempt_may_be_silent() {
     world.advance(HOUR - 1);
     assert_eq!(world.status(task), Status::InProgress);
     world.ask("ada", finishes(&grant));
-    assert_eq!(world.status(task), Status::InProgress, "its exit says so, not its words");
+    assert_eq!(world.status(task), Status::InProgress, "a supervised attempt ended before its process did");
     world.advance(1);
-    assert!(world.board.attempts[&grant.attempt].stopping == Some(Cause::TimedOut), "its time is up");
+    assert!(
+        world.board.attempts[&grant.attempt].stopping == Some(Cause::TimedOut),
+        "the attempt was not stopped at its timeout"
+    );
 }
 
-/// W1 and the gate: work without files or checks is not given to anybody, and says so.
+/// W1: work without files or checks does not start, and has a wait reason.
 #[test]
-fn w1_the_gate_holds_work_without_a_contract() {
+fn w1_the_gate_holds_work_without_files_or_checks() {
     let tests = || Validation { tests: vec!["cargo test".into()], ..Validation::default() };
     let files = || Validation { files_exist: vec!["src/a.rs".into()], ..Validation::default() };
     let checks = || Validation { tests: vec!["cargo test".into()], ..files() };
@@ -395,9 +403,9 @@ fn w1_the_gate_holds_work_without_a_contract() {
     }
 }
 
-/// The gate opens when the contract is completed, on the task or on its project.
+/// W1: the gate opens when files or checks are added, to the task or to its project.
 #[test]
-fn w1_the_gate_opens_when_the_contract_is_there() {
+fn w1_the_gate_opens_when_files_and_checks_are_added() {
     let mut world = World::with(&[("ada", 2)]);
     world.ask("ann", Command::AddProject(world.project("shop", &[])));
     let a = world.add_task("a", &["a"]);
@@ -409,7 +417,7 @@ fn w1_the_gate_opens_when_the_contract_is_there() {
     assert_eq!(world.take("ada").task, b);
 }
 
-/// Paused is a flag: nothing starts, what runs goes on, and letting go is enough.
+/// A paused task does not start. A running attempt goes on, and unpausing is enough to start again.
 #[test]
 fn paused_tasks_do_not_start() {
     let mut world = World::with(&[("ada", 1)]);
@@ -425,12 +433,12 @@ fn paused_tasks_do_not_start() {
     world.edit(task, pause(Some("hold it")));
     assert_eq!(world.status(task), Status::InProgress);
     world.fail_once(&grant);
-    assert_eq!(world.poll("ada"), None, "it is not tried again while it is paused");
+    assert_eq!(world.poll("ada"), None, "a paused task was tried again");
 }
 
-/// What a running attempt was told is not changed under it.
+/// J3: the subject, files and assignee of running work cannot be changed.
 #[test]
-fn j3_running_work_is_not_edited_or_given_away() {
+fn j3_running_work_is_not_edited_or_reassigned() {
     let mut world = World::with(&[("ada", 1), ("bob", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take("ada");
@@ -458,9 +466,9 @@ fn j3_running_work_is_not_edited_or_given_away() {
     assert_eq!(world.status(task), Status::Completed);
 }
 
-/// What comes into words has a size.
+/// The texts and numbers of a task have limits.
 #[test]
-fn limits_of_a_task() {
+fn a_task_outside_the_limits_is_refused() {
     let mut world = World::with(&[("ada", 1)]);
     let fine = || work("words", &["src/**"]);
     for add in [

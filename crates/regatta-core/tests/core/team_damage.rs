@@ -1,4 +1,5 @@
-//! Teams whose records were damaged while nobody looked: what runs is found from the attempts, shown, and stopped (T7).
+//! Teams whose stored records are damaged: running sessions are found from the attempts, shown, and
+//! stopped (T7).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ fn change_team(rows: &mut Rows, change: impl FnOnce(&mut Team)) {
     rows.insert(RowKey::Team(harbour()), Row::Team(Arc::new(team)));
 }
 
-/// Every way in which a record was seen to be damaged.
+/// Each kind of damage that was seen in practice.
 const DAMAGES: [(&str, Damage); 7] = [
     ("record missing", |rows, id| _ = rows.remove(&RowKey::Launch(id))),
     ("pointer missing", |rows, _| change_team(rows, |team| team.launch = None)),
@@ -63,21 +64,22 @@ const DAMAGES: [(&str, Damage); 7] = [
     }),
 ];
 
-/// The sessions that run, by number: the evidence that no damage to a record takes away.
+/// Returns the running sessions. They are known from the attempts, whatever damage the team's
+/// records have.
 fn sessions(world: &World) -> Vec<AttemptId> {
     world.board.attempts.keys().copied().collect()
 }
 
-/// T7: whatever is missing in the store, everybody who runs is shown, nothing is launched beside them or deleted under
-/// them, and a stop ends them all and says so only then (P10).
+/// T7: with any damage, all running members are shown, the team can be neither launched again nor
+/// deleted, and a stop ends all sessions before it counts as complete (P10).
 #[test]
-fn t7_what_runs_is_found_whatever_is_missing_in_the_record() {
+fn t7_running_members_are_found_with_any_damage_to_the_record() {
     for (what, damage) in DAMAGES {
         let mut world = mixed_and_up();
         let launch = record(&world).id;
         let running = sessions(&world);
         world.damage(|rows| damage(rows, launch));
-        assert_eq!(sessions(&world), running, "{what}: the sessions run on");
+        assert_eq!(sessions(&world), running, "{what}: the running sessions changed");
         let alive: Vec<_> = states(&world).into_iter().filter(|it| it.1 == "alive").collect();
         assert_eq!(alive.len(), 3, "{what}: {:?}", states(&world));
         let shown = summary(&world);
@@ -87,22 +89,22 @@ fn t7_what_runs_is_found_whatever_is_missing_in_the_record() {
             assert_eq!(world.refused("ann", asks(refused)).code(), "team_runs", "{what}");
         }
         stop(&mut world);
-        assert!(launch::is_up(&world.board, &team(&world)), "{what}: nobody has ended yet");
+        assert!(launch::is_up(&world.board, &team(&world)), "{what}: no session has ended yet");
         let ending = |world: &World| world.board.attempts.values().find(|it| it.stopping.is_some()).cloned();
         while let Some(session) = ending(&world) {
             let (attempt, token) = (session.id, session.token);
             assert!(launch::is_up(&world.board, &team(&world)), "{what}: {attempt} still runs");
             world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Lost });
         }
-        assert_eq!(sessions(&world), [], "{what}: somebody was left running");
+        assert_eq!(sessions(&world), [], "{what}: a session is still running");
         assert!(!launch::is_up(&world.board, &team(&world)), "{what}");
         world.ask("ann", asks(Ask::Delete { team: harbour() }));
     }
 }
 
-/// T4: a lost lane is not guessed: the team is degraded and is to be launched again.
+/// T4: the lane of a lost record is not guessed. The team is degraded until it is launched again.
 #[test]
-fn t4_a_lost_record_puts_nobody_on_the_primary_lane() {
+fn t4_a_lost_record_puts_no_member_on_the_primary_lane() {
     for (what, damage) in &DAMAGES[..1] {
         let mut world = mixed_and_up();
         let launch = record(&world).id;
@@ -112,9 +114,9 @@ fn t4_a_lost_record_puts_nobody_on_the_primary_lane() {
     }
 }
 
-/// A record that cannot be believed is never a clean success, whatever its entries say.
+/// T2: a damaged record is never a clean success, even if all of its remaining entries are.
 #[test]
-fn t2_a_degraded_team_is_no_clean_success() {
+fn t2_a_degraded_team_is_not_a_clean_success() {
     let mut would_be_clean = 0;
     for (what, damage) in DAMAGES {
         let mut world = mixed_and_up();
@@ -127,12 +129,12 @@ fn t2_a_degraded_team_is_no_clean_success() {
             assert_ne!(seen.outcome, Some(Outcome::CleanSuccess), "{what}: {seen:?}");
         }
     }
-    assert!(would_be_clean > 0, "no damage leaves a record whose entries alone are a clean success");
+    assert!(would_be_clean > 0, "no damage leaves entries that would be a clean success, so this test checks nothing");
 }
 
-/// J11: a restart changes nothing of a record that is whole.
+/// J11: a restart changes nothing in an undamaged record.
 #[test]
-fn j11_a_whole_record_is_left_alone() {
+fn j11_a_restart_changes_nothing_in_an_undamaged_record() {
     let mut world = mixed_and_up();
     let (before, events) = (record(&world), world.log.len());
     world.damage(|_| {});

@@ -1,6 +1,8 @@
-//! Three hundred launches of random teams, with failures, hangs and kills of the daemon at random points. The laws hold
-//! after every command (T1, T2, T4); here is what only the whole story shows: who bears a failure (T3), and that a stop
-//! leaves nothing.
+//! Three hundred launches of random teams, with failures, hangs and kills of the daemon at random
+//! points.
+//! // The laws are checked after every command (T1, T2, T4). This test checks two more rules that
+//! need the whole run: a failure is recorded only for a member that failed (T3), and a stop leaves
+//! nothing behind (P10).
 
 use std::collections::BTreeSet;
 
@@ -17,17 +19,17 @@ use crate::world::World;
 
 const PROVIDERS: [&str; 4] = ["codex", "anthropic", "opencode", "goose"];
 
-/// What happens to somebody who is on the way, or to everybody.
+/// A step of a random run: something that happens to one member or to the team.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The programs are asked; these are not there.
+    /// The programs are resolved. The programs of these members are missing.
     Resolve(BTreeSet<usize>),
     ComesUp(Index),
     Starts(Index),
     Crashes(Index, u8),
     Vanishes(Index),
     Hangs(Index),
-    /// The daemon dies and another takes over.
+    /// The daemon is killed and restarted.
     Kill,
     Retry(Index),
     Stop,
@@ -49,7 +51,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Those who have a session and are still coming, or all who have one.
+/// Returns the members that have a session, or only those of them that are still starting.
 fn with_session(world: &World, coming: bool) -> Vec<String> {
     let of = record(world).members.into_iter();
     let of = of.filter(|it| it.attempt.is_some() && (!coming || it.state == State::Starting));
@@ -60,7 +62,7 @@ fn chosen(names: &[String], which: &Index) -> Option<String> {
     (!names.is_empty()).then(|| which.get(names).clone())
 }
 
-/// Takes one step; returns who failed by it.
+/// Takes one step. Returns the members that failed because of it.
 fn take(world: &mut World, step: &Step) -> Vec<String> {
     match step {
         Step::Resolve(missing) => {
@@ -121,11 +123,11 @@ fn take(world: &mut World, step: &Step) -> Vec<String> {
     vec![]
 }
 
-/// Ends whatever is being stopped, until the stop is over.
+/// Reports the end of every session that is being stopped, until the team is down.
 fn wind_down(world: &mut World) {
     while launch::is_up(&world.board, &team(world)) {
         let going: Vec<String> = with_session(world, false).into_iter().filter(|it| is_stopping(world, it)).collect();
-        assert!(!going.is_empty(), "P10: a team that is being stopped waits for nobody: {:?}", states(world));
+        assert!(!going.is_empty(), "P10: the team is up, but no session is being stopped: {:?}", states(world));
         for who in going {
             ends(world, &who, Exited::Lost);
         }
@@ -135,9 +137,10 @@ fn wind_down(world: &mut World) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// T3: a failure stands only where something failed. P10: after a stop nothing of the team is on the board.
+    /// T3: a failure is recorded only for a member that failed. P10: after a stop nothing of the
+    /// team is on the board.
     #[test]
-    fn t3_three_hundred_launches_blame_nobody_who_did_not_fail(
+    fn t3_in_300_random_launches_only_members_that_failed_have_a_failure(
         lead in 0..2_usize,
         others in prop::collection::vec(0..PROVIDERS.len(), 0..12),
         story in prop::collection::vec(steps(), 1..40),
@@ -156,18 +159,19 @@ proptest! {
                 guilty.clear();
             }
             guilty.extend(failed);
-            // A provider's limit keeps others of it from starting, and that is said as what it is.
+            // A provider's limit keeps its other members from starting. Their recorded cause is the
+            // provider.
             let bears = |it: &launch::Entry| matches!(it.state, State::FailedToStart | State::Degraded);
             for entry in record(&world).members.iter().filter(|it| bears(it)) {
                 let shared = entry.cause.as_ref().is_some_and(|it| it.kind == Why::Provider) && entry.started_wall.is_none();
                 let own = guilty.contains(entry.name.as_str());
-                prop_assert!(own || shared, "T3: {} bears what it did not do: {:?}", entry.name, entry.cause);
+                prop_assert!(own || shared, "T3: {} has a failure but did not fail: {:?}", entry.name, entry.cause);
             }
         }
         stop(&mut world);
         wind_down(&mut world);
         prop_assert_eq!(record(&world).phase(), Phase::Reconciled);
-        prop_assert!(world.board.attempts.is_empty(), "P10: something of the team is left");
-        prop_assert!(world.board.tasks.is_empty(), "a standing task outlived its session");
+        prop_assert!(world.board.attempts.is_empty(), "P10: the team still has attempts");
+        prop_assert!(world.board.tasks.is_empty(), "a standing task is left without its session");
     }
 }

@@ -1,4 +1,5 @@
-//! Teams: launched, watched, relaunched, recovered and stopped as one, with the laws after every command.
+//! Teams: launched, watched, relaunched, recovered and stopped as a unit. The laws are checked
+//! after every command.
 
 use regatta_core::agent::{Register, Runtime};
 use regatta_core::attempt::Exited;
@@ -29,7 +30,7 @@ pub(crate) fn member(text: &str, provider: &str) -> Member {
     Member { provider: Some(provider.to_owned()), ..Member::named(name(text)) }
 }
 
-/// A team `harbour` with the lead `amy`.
+/// Returns a request for the team `harbour` with the lead `amy`.
 pub(crate) fn wanted(lead: &str, members: &[(&str, &str)]) -> Create {
     Create {
         name: harbour(),
@@ -49,7 +50,7 @@ pub(crate) fn create(world: &mut World, ask: Create) {
     world.ask("ann", asks(Ask::Create(ask)));
 }
 
-/// A team that is there and launched, whose programs have not been asked.
+/// Returns a world in which the team was launched, but its programs were not resolved yet.
 pub(crate) fn launched(lead: &str, members: &[(&str, &str)]) -> World {
     let mut world = World::with(&[]);
     create(&mut world, wanted(lead, members));
@@ -69,7 +70,7 @@ pub(crate) fn team(world: &World) -> Team {
 }
 
 pub(crate) fn record(world: &World) -> Launch {
-    Launch::clone(launch::of(&world.board, &team(world)).expect("it was launched"))
+    Launch::clone(launch::of(&world.board, &team(world)).expect("the team was launched"))
 }
 
 pub(crate) fn entry(world: &World, text: &str) -> Entry {
@@ -80,7 +81,7 @@ pub(crate) fn state(world: &World, text: &str) -> State {
     entry(world, text).state
 }
 
-/// Everybody's state, in the order of the roster.
+/// Returns each member's state, in the order of the roster.
 pub(crate) fn states(world: &World) -> Vec<(String, &'static str)> {
     record(world).members.iter().map(|it| (it.name.to_string(), it.state.word())).collect()
 }
@@ -108,7 +109,7 @@ pub(crate) fn missing(text: &str) -> Resolution {
     Resolution { runtime: None, backend: None, program: Program::default(), problem, ..found(text) }
 }
 
-/// The programs of all who wait are asked; these are not there.
+/// Reports the programs of all queued members. The programs in `not_there` are missing.
 pub(crate) fn resolve(world: &mut World, not_there: &[&str]) {
     let launch = record(world);
     let waits = launch.members.iter().filter(|it| it.state == State::Queued && !it.prepared);
@@ -159,7 +160,8 @@ pub(crate) fn is_stopping(world: &World, text: &str) -> bool {
     entry(world, text).attempt.is_some_and(|it| world.board.attempts[&it].stopping.is_some())
 }
 
-/// Codex leads alice, with tom on a lane of his own; all of them are up.
+/// Returns a world in which codex leads alice, tom has a lane of his own, and all of them are
+/// alive.
 pub(crate) fn mixed_and_up() -> World {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     resolve(&mut world, &[]);
@@ -174,18 +176,18 @@ pub(crate) fn stop(world: &mut World) {
 }
 
 #[test]
-fn a_team_is_launched_primary_first_and_is_up_when_everybody_has_answered() {
+fn a_team_starts_its_primary_lane_first_and_is_up_when_all_members_are_alive() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     let launch = record(&world);
     assert_eq!(launch.expected_members, [name("amy"), name("alice"), name("tom")]);
     assert_eq!(launch.bootstrap_expected_members, [name("amy"), name("alice")]);
     assert!(world.outbox.values().any(|it| *it == Effect::ResolveTeam { launch: launch.id }));
-    assert_eq!(world.board.attempts.len(), 0, "nothing starts before its program was asked");
+    assert_eq!(world.board.attempts.len(), 0, "a session started before its program was resolved");
 
     resolve(&mut world, &[]);
     assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["starting", "starting", "queued"]);
     comes_up(&mut world, "alice");
-    assert_eq!(state(&world, "tom"), State::Queued, "a team is there when its lead is");
+    assert_eq!(state(&world, "tom"), State::Queued, "a side lane started before the lead was alive");
     comes_up(&mut world, "amy");
     assert_eq!(state(&world, "tom"), State::Starting);
     assert_eq!(record(&world).phase(), Phase::Active);
@@ -193,17 +195,18 @@ fn a_team_is_launched_primary_first_and_is_up_when_everybody_has_answered() {
     assert_eq!((record(&world).phase(), record(&world).outcome()), (Phase::Finished, launch::Outcome::CleanSuccess));
     assert_eq!(summary(&world).said, "3 of 3 alive");
     let tom = entry(&world, "tom");
-    assert_eq!(tom.got.model.as_deref(), Some("m-1"), "what it got is what its session said");
+    assert_eq!(tom.got.model.as_deref(), Some("m-1"), "the model comes from the session's report");
     assert_eq!(tom.lane.map(|it| (it.id, it.owner)), Some(("opencode:tom".into(), "opencode".into())));
     assert!(tom.evidence.iter().any(|it| it.text.contains("found /usr/bin/agent 1.2")));
 }
 
-/// A mission may be a team's: its members take the tasks, the lead leads, and nobody else has any of them.
+/// A mission can be given to a team. The members take its tasks, the lead leads, and other agents
+/// get none of the tasks.
 #[test]
-fn a_mission_is_done_by_a_team() {
+fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     let none = |world: &World| workers(&world.board, &harbour(), &shop()).map_err(|it| it.code());
-    assert_eq!(none(&world), Err("invalid"), "nobody of it was started yet");
+    assert_eq!(none(&world), Err("invalid"), "no member was started yet");
     let other = ProjectName::new("elsewhere").unwrap();
     assert!(workers(&world.board, &harbour(), &other).is_err_and(|it| it.message().contains("a team of shop")));
     assert!(workers(&world.board, &TeamName::new("nobody").unwrap(), &shop()).is_err());
@@ -232,23 +235,23 @@ fn a_mission_is_done_by_a_team() {
     let start = Command::StartMission { mission, tasks: tasks.to_vec(), adopt: vec![] };
     world.ask("ann", start.clone());
     let started = world.board.missions.values().next_back().unwrap();
-    assert_eq!(started.agents, [agent("harbour/tom"), agent("harbour/alice")], "nobody is named twice");
-    assert_eq!(world.poll_supervised("ada"), None, "that is not of the team");
-    assert_eq!(world.poll_supervised("harbour/amy"), None, "the lead leads");
+    assert_eq!(started.agents, [agent("harbour/tom"), agent("harbour/alice")], "an agent is listed twice");
+    assert_eq!(world.poll_supervised("ada"), None, "an agent outside the team got a task");
+    assert_eq!(world.poll_supervised("harbour/amy"), None, "the lead got a task");
     assert!(world.poll_supervised("harbour/alice").is_some() && world.poll_supervised("harbour/tom").is_some());
     let mut stopped = mixed_and_up();
     assert!(none(&stopped).is_ok());
     stop(&mut stopped);
     ["tom", "alice", "amy"].into_iter().for_each(|it| ends(&mut stopped, it, Exited::Lost));
-    assert_eq!(none(&stopped), Err("invalid"), "it was stopped");
-    // Whoever saw it up a moment ago is refused all the same: it is the command that looks.
-    assert!(stopped.refused("ann", start).message().contains("the team harbour is not up"));
+    assert_eq!(none(&stopped), Err("invalid"), "the team was stopped");
+    // The command itself checks whether the team is up, so an earlier answer does not matter.
+    assert!(stopped.refused("ann", start).message().contains("team harbour is not up"));
     let alone = Team { members: vec![], ..team(&world) };
-    assert_eq!(alone.workers(), [agent("harbour/amy")], "a lead alone does the work, too");
+    assert_eq!(alone.workers(), [agent("harbour/amy")], "a lead without members works itself");
 }
 
 #[test]
-fn stop_ends_side_lanes_first_and_says_so_only_when_nothing_lives() {
+fn stop_ends_side_lanes_first_and_the_team_is_stopped_when_all_sessions_have_ended() {
     let mut world = mixed_and_up();
     stop(&mut world);
     assert!(is_stopping(&world, "tom") && !is_stopping(&world, "amy") && !is_stopping(&world, "alice"));
@@ -257,14 +260,14 @@ fn stop_ends_side_lanes_first_and_says_so_only_when_nothing_lives() {
     assert_eq!(state(&world, "tom"), State::Stopped);
     assert!(is_stopping(&world, "amy") && is_stopping(&world, "alice"));
     ends(&mut world, "amy", Exited::Lost);
-    assert_eq!(record(&world).phase(), Phase::Active, "alice still lives");
+    assert_eq!(record(&world).phase(), Phase::Active, "alice still runs");
     assert!(launch::is_up(&world.board, &team(&world)));
     ends(&mut world, "alice", Exited::Lost);
     assert_eq!(record(&world).phase(), Phase::Reconciled);
     assert!(!launch::is_up(&world.board, &team(&world)));
     assert_eq!(summary(&world).said, "stopped");
     assert!(world.board.agents.values().all(|it| it.offline.is_some()), "a stopped team takes no work");
-    // Stopping what has stopped changes nothing.
+    // Stopping a stopped team changes nothing.
     let before = world.board.revision;
     stop(&mut world);
     assert_eq!(world.board.revision, before);
@@ -274,8 +277,8 @@ fn stop_ends_side_lanes_first_and_says_so_only_when_nothing_lives() {
 fn a_team_that_is_stopped_while_it_starts_leaves_nothing() {
     let mut world = launched("codex", &[("tom", "opencode")]);
     stop(&mut world);
-    assert_eq!(record(&world).phase(), Phase::Reconciled, "nothing had begun");
-    // The answer of the programs comes late and starts nothing.
+    assert_eq!(record(&world).phase(), Phase::Reconciled, "no session had started");
+    // The report about the programs arrives after the stop and starts nothing.
     let launch = record(&world).id;
     world.ask("regatta", Command::ReportResolved { launch, found: vec![found("amy"), found("tom")] });
     assert_eq!(world.board.attempts.len(), 0);
@@ -289,7 +292,7 @@ fn a_team_that_is_stopped_while_it_starts_leaves_nothing() {
 }
 
 #[test]
-fn a_relaunch_stops_first_and_takes_what_is_wanted_from_the_store() {
+fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
     let mut world = mixed_and_up();
     let first = record(&world).id;
     assert_eq!(world.ask("ann", asks(Ask::Relaunch { team: harbour() })), Outcome::Launched(None));
@@ -300,13 +303,13 @@ fn a_relaunch_stops_first_and_takes_what_is_wanted_from_the_store() {
     assert_ne!(second.id, first);
     assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["queued", "queued", "queued"]);
     assert!(!team(&world).again);
-    assert!(!world.board.launches.contains_key(&first), "what was is history");
+    assert!(!world.board.launches.contains_key(&first), "the old launch is still on the board");
     resolve(&mut world, &[]);
     for who in ["amy", "alice", "tom"] {
         comes_up(&mut world, who);
     }
     assert_eq!(record(&world).outcome(), launch::Outcome::CleanSuccess);
-    // A stop takes the wish for another launch back.
+    // A stop cancels a pending relaunch.
     world.ask("ann", asks(Ask::Relaunch { team: harbour() }));
     stop(&mut world);
     for who in ["tom", "amy", "alice"] {
@@ -315,9 +318,9 @@ fn a_relaunch_stops_first_and_takes_what_is_wanted_from_the_store() {
     assert_eq!((record(&world).id, record(&world).phase()), (second.id, Phase::Reconciled));
 }
 
-/// A launch that was stopped before a lane came up came to less than was asked for.
+/// A launch that was stopped before a lane was alive did not reach everything that was requested.
 #[test]
-fn t2_a_lane_that_never_came_up_is_no_clean_success() {
+fn t2_a_launch_with_a_lane_that_never_was_alive_is_not_a_clean_success() {
     let mut world = launched("codex", &[("tom", "opencode")]);
     resolve(&mut world, &[]);
     comes_up(&mut world, "amy");
@@ -330,7 +333,7 @@ fn t2_a_lane_that_never_came_up_is_no_clean_success() {
 }
 
 #[test]
-fn a_failed_lane_is_tried_again_alone() {
+fn a_retry_starts_only_the_failed_lane() {
     let mut world = launched("codex", &[("tom", "opencode"), ("bob", "opencode")]);
     resolve(&mut world, &["tom"]);
     assert_eq!(state(&world, "tom"), State::FailedToStart);
@@ -348,13 +351,13 @@ fn a_failed_lane_is_tried_again_alone() {
 }
 
 #[test]
-fn without_a_lead_side_lanes_are_left_out_and_nobody_else_is_blamed() {
+fn a_lead_that_fails_to_start_skips_the_side_lanes_only() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     resolve(&mut world, &["amy"]);
     assert_eq!(
         states(&world).iter().map(|it| it.1).collect::<Vec<_>>(),
         ["failed_to_start", "starting", "skipped"],
-        "alice needs no lead to start"
+        "a member of the primary lane starts without the lead"
     );
     assert_eq!(entry(&world, "tom").cause.map(|it| it.kind), Some(Why::NoLead));
     let refusal = world.refused("ann", asks(Ask::Retry { team: harbour(), member: name("tom") }));
@@ -362,7 +365,7 @@ fn without_a_lead_side_lanes_are_left_out_and_nobody_else_is_blamed() {
 }
 
 #[test]
-fn a_member_that_dies_is_down_alone_and_its_evidence_says_how() {
+fn a_crash_degrades_one_member_and_records_the_cause() {
     let mut world = mixed_and_up();
     crashes(&mut world, "tom", Class::Crashed);
     assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
@@ -374,7 +377,7 @@ fn a_member_that_dies_is_down_alone_and_its_evidence_says_how() {
 }
 
 #[test]
-fn a_restart_keeps_who_lives_and_degrades_only_who_does_not() {
+fn a_restart_keeps_live_members_and_degrades_lost_ones() {
     let mut world = mixed_and_up();
     world.restart();
     assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "alive"]);
@@ -386,10 +389,10 @@ fn a_restart_keeps_who_lives_and_degrades_only_who_does_not() {
 }
 
 #[test]
-fn idle_working_waiting_hung_and_dead_are_told_apart() {
+fn idle_working_hung_and_ending_members_are_distinguished() {
     let mut world = mixed_and_up();
     let at = |world: &World, silent| launch::live(&world.board, &entry(world, "tom"), silent);
-    assert_eq!(at(&world, Some(3_600_000)), Live::Idle, "who is not asked says nothing");
+    assert_eq!(at(&world, Some(3_600_000)), Live::Idle, "a silent member without a turn is idle");
     let task = entry(&world, "tom").task.unwrap();
     world.ask("ann", Command::Tell { task, text: "look at the tests".into() });
     says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
@@ -402,15 +405,14 @@ fn idle_working_waiting_hung_and_dead_are_told_apart() {
     ends(&mut world, "tom", Exited::Lost);
     assert_eq!(entry(&world, "tom").cause.map(|it| it.kind), Some(Why::Hung));
     assert_eq!(state(&world, "tom"), State::Degraded);
-    // The silence of somebody who has nothing to do is no sign.
+    // Silence means nothing for a member that has no turn.
     let (attempt, token) = session(&world, "alice");
     world.ask("regatta", Command::ReportSilent { attempt, token, since_ms: Some(silence) });
     assert_eq!(state(&world, "alice"), State::Alive);
     assert!(!is_stopping(&world, "alice"));
 }
 
-/// What a standing task is at is what its member is at: it is in progress as long as the member lives, and works only in
-/// a turn.
+/// A standing task is in progress as long as its member runs, and is working only during a turn.
 #[test]
 fn a_standing_task_is_idle_while_its_member_is() {
     let mut world = mixed_and_up();
@@ -420,13 +422,13 @@ fn a_standing_task_is_idle_while_its_member_is() {
     };
     assert_eq!(at(&world, Some(3_600_000)), Some(Live::Idle));
     let other = world.add(work("one", &[]));
-    assert_eq!(launch::at(&world.board, world.task(other), None), None, "no session of anybody's");
+    assert_eq!(launch::at(&world.board, world.task(other), None), None, "an ordinary task has no member's session");
     says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
     assert_eq!(at(&world, Some(10)), Some(Live::Working));
     assert_eq!(at(&world, Some(world.board.limits.silence_ms)), Some(Live::Hung));
     turn_ends(&mut world, "tom", 5);
     assert_eq!(at(&world, None), Some(Live::Idle));
-    // At work on a task beside its session it is the task that is worked on.
+    // While a member works on another task, that task is worked on and its standing task is idle.
     let docs = regatta_core::task::Add { issue_type: IssueType::Docs, ..work("two", &[]) };
     world.add_for(docs, Some("harbour/tom"), How::Direct);
     world.take_supervised("harbour/tom");
@@ -434,18 +436,19 @@ fn a_standing_task_is_idle_while_its_member_is() {
     assert_eq!(at(&world, None), Some(Live::Idle));
 }
 
-/// T6: the bus is told what the summary says, once, and when a launch has come to something.
+/// T6: the bus gets a message with the summary when a launch has a result and when the result
+/// changes.
 #[test]
-fn t6_the_bus_is_told_what_the_summary_says() {
+fn t6_the_bus_gets_the_summary_when_it_changes() {
     let mut world = launched("codex", &[("tom", "opencode")]);
     let told = |world: &World| (world.board.counters.message, record(world).told);
     resolve(&mut world, &[]);
     comes_up(&mut world, "amy");
-    assert_eq!(told(&world), (0, None), "it is under way");
+    assert_eq!(told(&world), (0, None), "the launch is under way");
     comes_up(&mut world, "tom");
     assert_eq!(told(&world), (1, Some(summary(&world).said)));
     world.restart();
-    assert_eq!(told(&world).0, 1, "nothing has changed");
+    assert_eq!(told(&world).0, 1, "an unchanged summary was posted again");
     crashes(&mut world, "tom", Class::Crashed);
     assert_eq!(told(&world), (2, Some("1 of 2 alive; tom is down".into())));
     stop(&mut world);
@@ -454,7 +457,7 @@ fn t6_the_bus_is_told_what_the_summary_says() {
 }
 
 #[test]
-fn a_member_hears_what_is_said_to_it_and_nobody_else_does() {
+fn a_message_reaches_the_mentioned_members_only() {
     let mut world = mixed_and_up();
     let told = |world: &World, who: &str| world.board.attempts[&entry(world, who).attempt.unwrap()].talk.tells.clone();
     let post = |channel: &str, text: &str| {
@@ -467,7 +470,7 @@ fn a_member_hears_what_is_said_to_it_and_nobody_else_does() {
     assert_eq!(told(&world, "tom").len(), 1);
     assert!(told(&world, "tom")[0].contains("from harbour/amy") && told(&world, "tom")[0].contains("take the parser"));
     assert_eq!((told(&world, "alice").len(), told(&world, "amy").len()), (1, 1));
-    // A turn that has ended is not the end of a member.
+    // The end of a turn does not end the member's session.
     says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
     turn_ends(&mut world, "tom", 5);
     assert_eq!(state(&world, "tom"), State::Alive);
@@ -475,15 +478,15 @@ fn a_member_hears_what_is_said_to_it_and_nobody_else_does() {
 }
 
 #[test]
-fn a_member_takes_tasks_under_its_own_capacity() {
+fn a_member_takes_at_most_max_tasks_besides_its_session() {
     let mut world = mixed_and_up();
     let docs = |it: &str| regatta_core::task::Add { issue_type: IssueType::Docs, ..work(it, &[]) };
     let first = world.add_for(docs("one"), Some("harbour/tom"), How::Direct);
     world.add_for(docs("two"), Some("harbour/tom"), How::Queue);
     let grant = world.take_supervised("harbour/tom");
     assert_eq!(grant.task, first);
-    assert!(world.poll_supervised("harbour/tom").is_none(), "max_tasks is 1, and its session counts for nothing");
-    // A stop ends that, too, and the work waits.
+    assert!(world.poll_supervised("harbour/tom").is_none(), "max_tasks is 1, not counting the session");
+    // A stop ends the task's attempt, too, and the task waits.
     stop(&mut world);
     assert!(world.board.attempts[&grant.attempt].stopping.is_some());
     ends(&mut world, "tom", Exited::Lost);
@@ -495,7 +498,7 @@ fn a_member_takes_tasks_under_its_own_capacity() {
 }
 
 #[test]
-fn a_side_lane_waits_its_turn_when_many_attach() {
+fn side_lanes_start_only_as_many_at_a_time_as_configured() {
     let mut world = World::with(&[]);
     let mut ask = world.project("shop", &["cargo test"]);
     ask.settings.lanes = Lanes { concurrency: 2, ..Lanes::default() };
@@ -510,13 +513,17 @@ fn a_side_lane_waits_its_turn_when_many_attach() {
     comes_up(&mut world, "a");
     assert_eq!((coming(&world), state(&world, "c")), (2, State::Starting));
     crashes(&mut world, "b", Class::Crashed);
-    assert_eq!((coming(&world), state(&world, "d")), (2, State::Starting), "who failed makes room, too");
+    assert_eq!(
+        (coming(&world), state(&world, "d")),
+        (2, State::Starting),
+        "a failed lane did not make room for the next"
+    );
 }
 
 #[test]
-fn a_provider_that_is_limited_is_left_only_where_the_policy_allows_it() {
+fn a_rate_limited_provider_is_replaced_only_if_failover_is_configured() {
     let limited = |world: &mut World| {
-        // Somebody of that provider ran into the limit.
+        // A member of that provider hits the rate limit.
         crashes(world, "alice", Class::RateLimit);
         stop(world);
         for who in ["tom", "amy"] {
@@ -526,7 +533,7 @@ fn a_provider_that_is_limited_is_left_only_where_the_policy_allows_it() {
     let mut world = mixed_and_up();
     limited(&mut world);
     launch_it(&mut world);
-    assert_eq!(entry(&world, "alice").got.provider, "codex", "nobody moves it unasked");
+    assert_eq!(entry(&world, "alice").got.provider, "codex", "the member was moved without a failover rule");
     resolve(&mut world, &[]);
     assert_eq!(entry(&world, "alice").cause.map(|it| it.kind), Some(Why::Provider));
 
@@ -542,7 +549,7 @@ fn a_provider_that_is_limited_is_left_only_where_the_policy_allows_it() {
 }
 
 #[test]
-fn somebody_can_be_left_out_but_not_the_lead() {
+fn a_launch_can_leave_out_a_member_but_not_the_lead() {
     let mut world = World::with(&[]);
     create(&mut world, wanted("codex", &[("tom", "opencode")]));
     let ask = |who: &str| asks(Ask::Launch { team: harbour(), left_out: vec![name(who)] });
@@ -555,7 +562,7 @@ fn somebody_can_be_left_out_but_not_the_lead() {
 }
 
 #[test]
-fn a_deleted_team_comes_back_as_it_was() {
+fn undelete_restores_the_team_and_its_last_launch() {
     let mut world = mixed_and_up();
     let delete = asks(Ask::Delete { team: harbour() });
     assert!(matches!(world.refused("ann", delete.clone()), Refusal::TeamRuns { .. }));
@@ -576,7 +583,7 @@ fn a_deleted_team_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_session_whose_context_is_full_goes_on_in_another() {
+fn a_session_with_a_full_context_is_replaced_by_a_new_one() {
     let mut world = mixed_and_up();
     let first = session(&world, "tom").0;
     crashes(&mut world, "tom", Class::ContextFull);
@@ -587,7 +594,7 @@ fn a_session_whose_context_is_full_goes_on_in_another() {
 }
 
 #[test]
-fn the_edit_of_a_stopped_team_is_free() {
+fn a_team_that_was_never_launched_can_be_edited() {
     let mut world = World::with(&[]);
     create(&mut world, wanted("codex", &[("tom", "opencode")]));
     let edit = Edit { members: Some(vec![member("eve", "codex")]), ..Edit::default() };
@@ -596,12 +603,12 @@ fn the_edit_of_a_stopped_team_is_free() {
     let wrong = Edit { lead: Some(member("amy", "opencode")), ..Edit::default() };
     let refusal = world.refused("ann", asks(Ask::Edit { team: harbour(), edit: wrong }));
     assert!(refusal.message().contains("opencode cannot lead a mixed team"), "{}", refusal.message());
-    assert_eq!(team(&world).lead, member("amy", "codex"), "a refusal leaves nothing behind");
+    assert_eq!(team(&world).lead, member("amy", "codex"), "the refused edit changed the team");
     assert!(world.board.launches.is_empty());
     assert_eq!(entry_kinds(&world), [Kind::Primary]);
 }
 
-/// The lanes there would be today.
+/// Returns the kinds of the lanes that a launch would have now.
 fn entry_kinds(world: &World) -> Vec<Kind> {
     let (lead, members) = team(world).seats();
     let plan = regatta_core::lane::plan(&lead, &members, &Lanes::default()).unwrap();
@@ -617,10 +624,11 @@ fn a_member_is_an_agent_with_its_own_name() {
     assert_eq!(world.board.attempts[&session(&world, "tom").0].agent, agent("harbour/tom"));
 }
 
-/// D9: an unknown field with the name of a stored one would be written beside it, and the row could not be read again. So
-/// such a field is refused, also in an edit; a field that really is unknown is kept.
+/// D9: an unknown field with the name of a stored field would be written next to it, and the row
+/// could not be read again. Such a field is refused, also in an edit. Other unknown fields are
+/// kept.
 #[test]
-fn d9_an_unknown_field_of_a_team_has_no_stored_fields_name() {
+fn d9_an_unknown_field_with_the_name_of_a_stored_field_is_refused() {
     let stored = ["launch", "again", "deleted_wall", "created_wall", "updated_wall"];
     let extra = |name: &str| Extra::from([(name.to_owned(), Value::Whole(7))]);
     let refused = |world: &mut World, ask: Ask, field: &str| {
@@ -642,9 +650,9 @@ fn d9_an_unknown_field_of_a_team_has_no_stored_fields_name() {
     assert_eq!(kept, ["colour", "weather"]);
 }
 
-/// Names that people use for providers make the same team as the providers' own names.
+/// Common names of providers give the same team as the providers' own names.
 #[test]
-fn usual_names_of_providers_make_the_same_lanes() {
+fn common_names_of_providers_make_the_same_lanes() {
     let mut world = launched("claude", &[("alice", "Codex"), ("bob", "openai"), ("tom", "OpenCode")]);
     let lanes: Vec<(String, String)> =
         record(&world).members.iter().map(|it| (it.got.provider.clone(), it.lane.clone().unwrap().id)).collect();
@@ -655,9 +663,9 @@ fn usual_names_of_providers_make_the_same_lanes() {
     assert_eq!((provider("amy").as_deref(), provider("tom").as_deref()), (Some("anthropic"), Some("opencode")));
 }
 
-/// Tasks and agents mean the same provider, however each of them is written.
+/// Tasks and agents store the provider's own name, whichever of its names they were given.
 #[test]
-fn a_task_for_a_provider_is_taken_under_any_of_its_names() {
+fn a_providers_common_name_is_stored_as_its_own_name() {
     let mut world = World::with(&[]);
     world.ask("ann", Command::RegisterAgent(Register { provider: Some("OpenAI".into()), ..registers("bob", 1) }));
     let mut ask = work("a", &["a.txt"]);
@@ -667,9 +675,10 @@ fn a_task_for_a_provider_is_taken_under_any_of_its_names() {
     assert!(world.board.tasks.values().all(|task| task.provider.as_deref() == Some("codex")));
 }
 
-/// A field that is most likely misspelt is refused at every door; a field of a newer version is kept.
+/// A field that is probably misspelt is refused, in a new team and in an edit. Other unknown fields
+/// may come from a newer version and are kept.
 #[test]
-fn misspelt_fields_and_unknown_providers_are_refused_with_the_nearest_known_one() {
+fn misspelt_fields_and_unknown_providers_are_refused_with_a_hint() {
     let mut world = World::with(&[]);
     let extra = |name: &str| Extra::from([(name.to_owned(), Value::Text("opencode".into()))]);
     let with = |field: &str| {
@@ -693,7 +702,7 @@ fn misspelt_fields_and_unknown_providers_are_refused_with_the_nearest_known_one(
     assert_eq!(refusal.hint(), "write model");
 }
 
-/// The lists of fields by which spelling is checked are those that are written.
+/// The lists that the spelling check uses contain exactly the fields that are written.
 #[test]
 fn the_known_fields_of_a_team_file_are_the_fields_that_are_written() {
     let schema = |value: serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! Questions that nobody answers in time: they stay open, work does not land unanswered, and an answer reaches whoever
-//! works on the task then.
+//! Questions that nobody answers in time: they stay open, work does not land unanswered, and the
+//! answer reaches the attempt that works on the task by then.
 
 use regatta_core::agent::{Register, Runtime};
 use regatta_core::approval::Reach;
@@ -20,7 +20,7 @@ fn question() -> Want {
     Want::Question { text: "Blue or red?".into(), choices: vec!["blue".into(), "red".into()], schema: None }
 }
 
-/// Asks with the tool, as `attempt.ask` does.
+/// Asks a question with the tool, as `attempt.ask` does.
 fn asks(world: &mut World, grant: &Grant, key: &str) -> ApprovalId {
     let ask = Ask { id: format!("tool-{key}"), want: question() };
     match world.ask("ada", Command::Ask { task: grant.task, attempt: grant.attempt, token: grant.token, ask }) {
@@ -43,7 +43,7 @@ fn is_open(world: &World) -> bool {
     world.board.approvals.get(&Q1).is_some_and(|asked| asked.is_open())
 }
 
-/// An agent whose program takes no words while it works, with a task.
+/// Returns an attempt of an agent whose program accepts no messages while it works.
 fn plain() -> (World, Grant) {
     let mut world = World::with(&[("ada", 1)]);
     world.add_for(work("a", &["a"]), Some("ada"), How::Queue);
@@ -51,7 +51,7 @@ fn plain() -> (World, Grant) {
     (world, grant)
 }
 
-/// An agent whose program talks, in its first turn.
+/// Returns an attempt of an agent whose program accepts messages, in its first turn.
 fn talking() -> (World, Grant) {
     let mut world = World::with(&[]);
     let runtime = Runtime::Acp { argv: vec!["talks".into()] };
@@ -72,7 +72,7 @@ fn ends_turn(world: &mut World, grant: &Grant) {
     says(world, grant, Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: String::new() });
 }
 
-/// The program ends and its work passes the task's checks.
+/// The program ends, and its work passes the task's checks.
 fn is_done(world: &mut World, grant: &Grant) {
     world.ask("regatta", exits(grant, Exited::Done { output: None }));
     world.judge(grant, passed(&["a"]));
@@ -84,9 +84,9 @@ fn lands_with(world: &mut World, unanswered: Unanswered) {
     world.ask("ann", Command::AddProject(ask));
 }
 
-/// Work does not land while its question is open, and why it waits is said.
+/// Work does not land while its question is open, and its wait reason says so.
 #[test]
-fn finished_work_waits_for_the_answer() {
+fn finished_work_waits_for_the_answer_to_its_question() {
     let (mut world, grant) = plain();
     asks(&mut world, &grant, "1");
     goes_on(&mut world, &grant, "green");
@@ -95,17 +95,18 @@ fn finished_work_waits_for_the_answer() {
     assert_eq!(world.reasons(grant.task), [WaitKind::Question]);
     assert!(world.board.landings.is_empty() && is_open(&world));
     let items = inbox::open(&world.board, world.now);
-    let [item] = items.as_slice() else { panic!("the question alone is there: {items:?}") };
+    let [item] = items.as_slice() else { panic!("expected only the question: {items:?}") };
     assert!(item.why.contains("green"), "{item:?}");
     world.restart();
-    assert!(is_open(&world), "a restart changes nothing");
+    assert!(is_open(&world), "a restart closed the question");
     answers(&mut world, "Green");
-    assert_eq!(world.status(grant.task), Status::Landing, "what was assumed is the answer");
+    assert_eq!(world.status(grant.task), Status::Landing, "the answer equals the assumption, so the work lands");
 }
 
-/// Another answer than was assumed sends the work back, with the answer, and costs no attempt.
+/// An answer that differs from the assumption sends the work back with the answer, and costs no
+/// attempt.
 #[test]
-fn another_answer_sends_the_work_back() {
+fn an_answer_that_differs_from_the_assumption_sends_the_work_back() {
     for assumed in [Some("green"), None] {
         let (mut world, grant) = plain();
         asks(&mut world, &grant, "1");
@@ -122,7 +123,8 @@ fn another_answer_sends_the_work_back() {
     }
 }
 
-/// Who declines to answer lets the work land as it is; so does who lands it by hand.
+/// A person who declines to answer lets the work land as it is, and so does a person who lands it
+/// by hand.
 #[test]
 fn a_person_may_let_unanswered_work_land() {
     for by_hand in [false, true] {
@@ -142,13 +144,14 @@ fn a_person_may_let_unanswered_work_land() {
             },
         );
         assert_eq!(world.status(grant.task), Status::Landing);
-        assert!(world.board.approvals.is_empty(), "nobody is asked any more");
+        assert!(world.board.approvals.is_empty(), "the question is still open");
     }
 }
 
-/// With `unanswered = "land"` an assumption is enough, and it is shown; without one the work waits all the same.
+/// With `unanswered = "land"` work with a stated assumption lands, with a warning. Work without one
+/// still waits.
 #[test]
-fn the_policy_lets_an_assumption_land() {
+fn the_policy_lets_work_with_an_assumption_land() {
     for assumed in [Some("green"), None] {
         let (mut world, grant) = plain();
         lands_with(&mut world, Unanswered::Land);
@@ -163,18 +166,18 @@ fn the_policy_lets_an_assumption_land() {
                 assert!(assumed.is_some());
                 let warnings = world.task(grant.task).warnings.join("\n");
                 assert!(warnings.contains("nobody answered Q1") && warnings.contains("green"), "{warnings}");
-                assert!(is_open(&world), "it can still be answered");
+                assert!(is_open(&world), "the question is closed before the work has landed");
                 world.land(landing);
-                assert!(world.board.approvals.is_empty(), "it is over with its task");
+                assert!(world.board.approvals.is_empty(), "the question outlives its task");
             }
             None => assert_eq!((assumed, world.status(grant.task)), (None, Status::InReview)),
         }
     }
 }
 
-/// An answer that contradicts an assumption takes the work out of the queue.
+/// An answer that contradicts the assumption takes the work out of the queue.
 #[test]
-fn an_answer_while_the_work_is_queued_takes_it_back() {
+fn a_contradicting_answer_takes_the_work_out_of_the_queue() {
     let (mut world, grant) = plain();
     lands_with(&mut world, Unanswered::Land);
     asks(&mut world, &grant, "1");
@@ -185,7 +188,7 @@ fn an_answer_while_the_work_is_queued_takes_it_back() {
     assert_eq!(world.status(grant.task), Status::Pending);
 }
 
-/// A question survives the end of its attempt, whatever ended it, and its answer reaches the next one.
+/// A question survives the end of its attempt, and its answer reaches the next attempt.
 #[test]
 fn a_question_outlives_its_attempt() {
     for how in ["lost", "failed", "stopped"] {
@@ -209,7 +212,8 @@ fn a_question_outlives_its_attempt() {
     }
 }
 
-/// The next attempt that asks the very same joins the open question; an answer then is what it waits for.
+/// When the next attempt asks the same question, it joins the open one and waits for the same
+/// answer.
 #[test]
 fn the_same_question_is_not_asked_twice() {
     let (mut world, grant) = plain();
@@ -217,7 +221,8 @@ fn the_same_question_is_not_asked_twice() {
     world.ask("regatta", exits(&grant, Exited::Lost));
     let next = world.take_supervised("ada");
     assert_eq!(asks(&mut world, &next, "2"), Q1);
-    // It is answered while a program works that cannot be told: its work goes back instead of landing.
+    // The program that works now does not accept messages, so its work goes back instead of
+    // landing.
     answers(&mut world, "blue");
     is_done(&mut world, &next);
     assert_eq!(world.status(grant.task), Status::Pending);
@@ -225,7 +230,7 @@ fn the_same_question_is_not_asked_twice() {
     assert!(world.board.attempts[&last.attempt].notes.join("\n").contains("The answer: blue"));
 }
 
-/// Dropping the task takes its questions along; so does its end.
+/// A question ends when its task is cancelled, before or after its attempt has ended.
 #[test]
 fn a_question_ends_with_its_task() {
     let (mut world, grant) = plain();
@@ -243,9 +248,9 @@ fn a_question_ends_with_its_task() {
     assert!(world.board.approvals.is_empty());
 }
 
-/// An agent says that it is done only when it was answered, or says what it assumes.
+/// An agent with an open question can finish only after it states an assumption.
 #[test]
-fn an_agent_goes_on_only_by_saying_so() {
+fn an_agent_with_an_open_question_finishes_only_after_stating_an_assumption() {
     let (mut world, grant) = plain();
     asks(&mut world, &grant, "1");
     let refusal = world.refused("ada", finishes(&grant));
@@ -257,16 +262,20 @@ fn an_agent_goes_on_only_by_saying_so() {
     goes_on(&mut world, &grant, "green");
     world.ask("ada", finishes(&grant));
     let Want::Question { choices, .. } = &world.board.approvals[&Q1].ask.want else { panic!() };
-    assert_eq!(choices, &["blue", "red", "green"], "what was assumed can be chosen");
+    assert_eq!(choices, &["blue", "red", "green"], "the assumption is one of the choices");
 }
 
-/// A program that talks may end its turn: the attempt waits, and is told the answer.
+/// A program that accepts messages may end its turn while it waits. It receives the answer in its
+/// next turn.
 #[test]
-fn a_talking_agent_is_told_the_answer_between_its_turns() {
+fn an_agent_that_accepts_messages_gets_the_answer_between_its_turns() {
     let (mut world, grant) = talking();
     asks(&mut world, &grant, "1");
     ends_turn(&mut world, &grant);
-    assert!(is_open(&world) && !world.board.attempts[&grant.attempt].talk.closing, "it waits");
+    assert!(
+        is_open(&world) && !world.board.attempts[&grant.attempt].talk.closing,
+        "the attempt ended while its question was open"
+    );
     world.advance(24 * 3_600_000);
     assert!(world.board.attempts.contains_key(&grant.attempt), "waiting for a person does not use up its time");
     answers(&mut world, "blue");
@@ -279,9 +288,10 @@ fn a_talking_agent_is_told_the_answer_between_its_turns() {
     assert_eq!(world.status(grant.task), Status::Landing);
 }
 
-/// An answer that an agent did not fetch in its turn is told to it afterwards; one that it fetched is not told again.
+/// An answer that the agent did not fetch during its turn is sent to it afterwards. An answer that
+/// it fetched is not sent again.
 #[test]
-fn an_answer_is_told_once() {
+fn an_answer_is_sent_to_the_agent_once() {
     for fetched in [true, false] {
         let (mut world, grant) = talking();
         asks(&mut world, &grant, "1");
@@ -292,7 +302,7 @@ fn an_answer_is_told_once() {
         ends_turn(&mut world, &grant);
         assert_eq!(world.board.attempts[&grant.attempt].talk.tells.len(), usize::from(!fetched));
     }
-    // One that goes on is told at once.
+    // An agent that goes on with an assumption gets the answer at once.
     let (mut world, grant) = talking();
     asks(&mut world, &grant, "1");
     goes_on(&mut world, &grant, "green");
@@ -301,10 +311,10 @@ fn an_answer_is_told_once() {
     assert!(talk.tells.iter().any(|told| told.contains("You had assumed: green")), "{talk:?}");
 }
 
-/// A question in a program's own protocol is kept when somebody cuts its turn short, and not when the program takes it
-/// back by itself.
+/// A question in a program's own protocol is kept when a person ends its turn, but not when the
+/// program withdraws it.
 #[test]
-fn a_question_of_the_protocol_is_kept_when_its_turn_is_cut_short() {
+fn a_question_of_the_protocol_is_kept_when_its_turn_is_interrupted() {
     for paused in [true, false] {
         let (mut world, grant) = talking();
         says(&mut world, &grant, Said::Asked(Ask { id: "7".into(), want: question() }));

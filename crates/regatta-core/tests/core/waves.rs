@@ -1,4 +1,4 @@
-//! One commit per wave: who waits for whom, what lands together, and who leaves.
+//! One commit per wave: which landings wait, which land together, and which leave the wave.
 
 use regatta_core::command::{Command, Outcome, PlannedTask};
 use regatta_core::event::Event;
@@ -26,7 +26,8 @@ fn ask_for(mode: Mode, isolate: bool) -> Start {
     }
 }
 
-/// A mission of one wave of this many tasks, all at work; with `isolate` all of one file.
+/// Returns a mission with one wave of this many running tasks. With `isolate` they all change the
+/// same file.
 fn wave_of(count: usize, isolate: bool) -> (World, MissionId) {
     let mut world = World::with(&[("ada", 9)]);
     world.speculate(2, Some(1));
@@ -58,7 +59,7 @@ fn trying(world: &World) -> Vec<Vec<u64>> {
     trains
 }
 
-/// The trial that ends in it passed as one commit.
+/// Reports that the trial that ends in this landing passed as one commit.
 fn passed(world: &mut World, landing: LandingId, new: u64) {
     let train = world.board.landings[&landing].train();
     let carries = train.into_iter().map(|landing| Carried::new(landing, commit(new))).collect();
@@ -78,31 +79,31 @@ fn landed(world: &World) -> Vec<(u64, CommitId)> {
 }
 
 #[test]
-fn a_wave_waits_for_all_of_it_and_lands_as_one_commit() {
+fn a_wave_waits_for_all_its_tasks_and_lands_as_one_commit() {
     let (mut world, _) = wave_of(3, false);
     submit(&mut world, 2);
     submit(&mut world, 1);
-    assert!(trying(&world).is_empty(), "one is still at work");
+    assert!(trying(&world).is_empty(), "a trial started while a task of the wave is running");
     assert_eq!(world.reasons(TaskId(1)), [WaitKind::Wave]);
     let last = submit(&mut world, 3);
-    assert_eq!(trying(&world), [vec![1, 2, 3]], "in one trial, though a batch is of one");
+    assert_eq!(trying(&world), [vec![1, 2, 3]], "the wave is one trial, although batches have one landing");
     world.restart();
     passed(&mut world, last, 11);
     world.moved(last, Moved::Moved);
     assert_eq!(landed(&world), [(2, commit(11)), (1, commit(11)), (3, commit(11))]);
 }
 
-/// Q9: the one at fault is found, leaves the wave and is mended; the others land as one commit without it.
+/// Q9: the failing landing leaves the wave for a fix-up. The others land as one commit without it.
 #[test]
-fn q9_a_red_one_leaves_its_wave_and_the_others_land_together() {
+fn q9_a_failing_landing_leaves_its_wave_and_the_others_land_together() {
     let (mut world, _) = wave_of(3, false);
     let it = submit_all(&mut world, 3);
     red(&mut world, it[2]);
     assert_eq!(trying(&world), [vec![1], vec![1, 2]]);
     passed(&mut world, it[0], 11);
-    assert_eq!(world.landing(it[0]), "validated", "it does not land before it is known who comes along");
+    assert_eq!(world.landing(it[0]), "validated", "the landing does not land before the rest of the wave is known");
     red(&mut world, it[1]);
-    assert_eq!(trying(&world), [vec![1, 2, 3]], "all of it once more: it may be a flake");
+    assert_eq!(trying(&world), [vec![1, 2, 3]], "the whole wave is tried again, because the failure may be a flake");
     red(&mut world, it[2]);
     assert_eq!(trying(&world), [vec![1, 2]]);
     red(&mut world, it[1]);
@@ -112,7 +113,7 @@ fn q9_a_red_one_leaves_its_wave_and_the_others_land_together() {
     passed(&mut world, it[2], 12);
     world.moved(it[2], Moved::Moved);
     assert_eq!(landed(&world), [(1, commit(12)), (3, commit(12))]);
-    // Mended, it lands by itself.
+    // After its fix-up the landing lands alone.
     let grant = world.take("ada");
     assert_eq!(grant.task, TaskId(2));
     let mended = world.submit(&grant);
@@ -121,9 +122,9 @@ fn q9_a_red_one_leaves_its_wave_and_the_others_land_together() {
     assert_eq!(world.status(TaskId(2)), Status::Completed);
 }
 
-/// A flake in the midst of a wave does not tear it.
+/// Q9: a flaky failure in a wave does not split it.
 #[test]
-fn q9_a_flake_does_not_tear_a_wave() {
+fn q9_a_flaky_failure_does_not_split_a_wave() {
     let (mut world, _) = wave_of(2, false);
     let it = submit_all(&mut world, 2);
     red(&mut world, it[1]);
@@ -135,9 +136,9 @@ fn q9_a_flake_does_not_tear_a_wave() {
     assert_eq!(landed(&world), [(1, commit(12)), (2, commit(12))]);
 }
 
-/// The same with a queue that tries one thing after the other.
+/// Q9: the same with a serial queue.
 #[test]
-fn q9_a_serial_queue_searches_a_wave() {
+fn q9_a_serial_queue_finds_the_failing_landing_of_a_wave() {
     let (mut world, _) = wave_of(3, false);
     let mut ask = world.project("shop", &["cargo test"]);
     ask.settings.landing.mode = regatta_core::project::QueueMode::Serial;
@@ -161,9 +162,10 @@ fn q9_a_serial_queue_searches_a_wave() {
     assert_eq!(world.status(TaskId(2)), Status::Unassigned);
 }
 
-/// Who conflicts with another of its wave stands aside until that one has landed, and is then mended.
+/// A landing that conflicts within its wave waits until the other has landed, and then gets a
+/// fix-up.
 #[test]
-fn who_conflicts_within_its_wave_leaves_it() {
+fn a_landing_that_conflicts_within_its_wave_leaves_it() {
     let (mut world, _) = wave_of(3, true);
     let it = submit_all(&mut world, 3);
     world.tried(it[2], Tried::Conflict { at: it[1], paths: vec!["src/all.rs".into()], kinds: vec![] });
@@ -175,12 +177,12 @@ fn who_conflicts_within_its_wave_leaves_it() {
     assert!(world.task(TaskId(2)).fixup.is_some());
 }
 
-/// How the third task of a wave leaves it.
+/// A way in which the third task of a wave leaves it.
 type Leave = fn(&mut World, MissionId);
 
-/// Whatever takes a task out of what goes on by itself completes its wave.
+/// A wave does not wait for a task that cannot go on by itself.
 #[test]
-fn who_cannot_come_by_itself_is_not_waited_for() {
+fn a_wave_does_not_wait_for_a_task_that_cannot_go_on_by_itself() {
     let leave: [(&str, Leave); 4] = [
         ("cancelled", |world, _| world.cancel(TaskId(3))),
         ("given up", |world, _| {
@@ -190,7 +192,7 @@ fn who_cannot_come_by_itself_is_not_waited_for() {
         ("stopped and paused", |world, _| {
             _ = world.ask("ann", Command::StopTask { task: TaskId(3), reason: "lunch".into(), pause: true });
         }),
-        ("needs somebody", |world, _| {
+        ("needs a person", |world, _| {
             let grant = world.grants.iter().rev().find(|it| it.task == TaskId(3)).cloned().unwrap();
             world.finish(&grant);
             let verdict = regatta_core::attempt::Verdict::NeedsPerson {
@@ -210,23 +212,23 @@ fn who_cannot_come_by_itself_is_not_waited_for() {
     }
 }
 
-/// P11: with its mission a wave is stopped as a whole, and goes on as a whole.
+/// P11: stopping and resuming a mission stops and resumes its wave as a whole.
 #[test]
-fn p11_a_wave_that_is_stopped_with_its_mission_lands_when_that_goes_on() {
+fn p11_a_wave_that_is_stopped_with_its_mission_waits_for_all_tasks_after_the_resume() {
     let (mut world, mission) = wave_of(3, false);
     submit(&mut world, 1);
     submit(&mut world, 2);
     world.ask("ann", Command::StopMission { mission, reason: "lunch".into() });
-    assert!(trying(&world).is_empty(), "nobody waits for T3, and nothing lands");
+    assert!(trying(&world).is_empty(), "the stopped mission started a trial");
     world.ask("ann", Command::ResumeMission { mission });
-    assert!(trying(&world).is_empty(), "T3 comes again");
+    assert!(trying(&world).is_empty(), "T3 runs again, so the wave waits for it");
     world.cancel(TaskId(3));
     assert_eq!(trying(&world), [vec![1, 2]]);
 }
 
-/// A checkout that is dirty in one of them holds all of the wave, and one word lets all go on.
+/// A dirty checkout for one landing holds the whole wave. One `land` lets the whole wave go on.
 #[test]
-fn a_wave_is_held_and_let_go_as_a_whole() {
+fn a_wave_is_held_and_continued_as_a_whole() {
     let (mut world, _) = wave_of(3, false);
     let it = submit_all(&mut world, 3);
     passed(&mut world, it[2], 11);
@@ -238,12 +240,12 @@ fn a_wave_is_held_and_let_go_as_a_whole() {
     passed(&mut world, it[2], 11);
     world.moved(it[2], Moved::Dirty { paths: vec!["src/1.rs".into()] });
     world.advance(MINUTE);
-    assert_eq!(trying(&world), [vec![1, 2, 3]], "by itself they are all due at once");
+    assert_eq!(trying(&world), [vec![1, 2, 3]], "the landings of the wave were not retried together");
 }
 
-/// Who is put first by a person goes alone, and does not wait.
+/// A landing that a person puts first lands alone and does not wait for its wave.
 #[test]
-fn who_is_put_first_goes_alone() {
+fn a_landing_that_is_put_first_leaves_its_wave() {
     let (mut world, _) = wave_of(3, false);
     let one = submit(&mut world, 1);
     world.ask("ann", Command::Land { task: TaskId(1), first: true });
@@ -254,16 +256,16 @@ fn who_is_put_first_goes_alone() {
 }
 
 #[test]
-fn one_commit_per_wave_needs_waves() {
+fn one_commit_per_wave_is_refused_in_flow() {
     let mut world = World::with(&[("ada", 1)]);
     let tasks = vec![PlannedTask { task: work("part", &["a"]), after: vec![], assign: None }];
     let ask = Command::StartMission { mission: ask_for(Mode::Flow, false), tasks, adopt: vec![] };
     assert!(matches!(world.refused("ann", ask), Refusal::Invalid { .. }));
 }
 
-/// Of a wave's commit an undo takes back what its task brought, and leaves the others'.
+/// An undo of one task reverts only that task's part of the wave's commit.
 #[test]
-fn undoing_one_of_a_wave_takes_back_its_own_part() {
+fn undoing_one_task_of_a_wave_reverts_its_own_part() {
     let (mut world, _) = wave_of(2, false);
     let it = submit_all(&mut world, 2);
     passed(&mut world, it[1], 11);

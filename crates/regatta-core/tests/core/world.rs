@@ -1,4 +1,4 @@
-//! A fleet in a test tube: the board, a virtual clock, what a store would keep, and what the shell owes.
+//! A fleet in memory: the board, a virtual clock, the rows that a store would keep, and the outbox.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(crate) fn files(patterns: &[&str]) -> Vec<PathPattern> {
     patterns.iter().map(|it| PathPattern::new(it).unwrap()).collect()
 }
 
-/// A commit id that a person can tell from another.
+/// Returns a commit id that is easy to recognise in a failure's output.
 pub(crate) fn commit(number: u64) -> CommitId {
     CommitId::new(&format!("{number:040x}")).unwrap()
 }
@@ -53,7 +53,8 @@ pub(crate) fn polls(name: &str) -> Poll {
     Poll::of(agent(name))
 }
 
-/// A task of project `shop` with everything a start needs; stories change what they are about.
+/// Returns a task of project `shop` with everything that a start needs. Tests override the fields
+/// that they are about.
 pub(crate) fn work(subject: &str, manifest: &[&str]) -> Add {
     Add {
         project: shop(),
@@ -94,7 +95,7 @@ pub(crate) fn passed(changed: &[&str]) -> Verdict {
     }
 }
 
-/// A claim that was granted, as its holder knows it.
+/// A granted claim, as its holder knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) claim: ClaimId,
@@ -106,28 +107,29 @@ pub(crate) struct World {
     pub(crate) board: Board,
     pub(crate) now: Now,
     pub(crate) log: Vec<Recorded>,
-    /// What the shell still owes, in order.
+    /// The effects that are not completed yet, in order.
     pub(crate) outbox: BTreeMap<EffectKey, Effect>,
-    /// What happened, for golden files.
+    /// All commands and their results as text, for the golden files.
     pub(crate) transcript: Vec<String>,
-    /// Every grant of work there ever was.
+    /// Every grant of work so far.
     pub(crate) grants: Vec<Grant>,
-    /// Every lease there ever was.
+    /// Every lease so far.
     pub(crate) leases: Vec<Held>,
-    /// The log folded from an empty board (D4).
+    /// The board that results from applying all events to an empty board (D4).
     folded: Board,
     /// Rows as a store keeps them.
     store: BTreeMap<RowKey, Row>,
     laws: Laws,
-    /// What each task was at, as it was looked at after every commit.
+    /// The history of each task, updated after every commit.
     pub(crate) lives: BTreeMap<TaskId, Life>,
     pub(crate) trunk: u64,
-    /// Stories too long for it are not judged after every command, but from their log.
+    /// Turns off the checks after every command. Very long scenarios set it and check their log at
+    /// the end instead.
     pub(crate) unjudged: bool,
 }
 
 impl World {
-    /// A project `shop` whose checks are known, and these agents.
+    /// Returns a world with the project `shop`, its checks, and these agents.
     pub(crate) fn with(agents: &[(&str, u32)]) -> World {
         let mut world = World::empty();
         world.ask("ann", Command::AddProject(world.project("shop", &["cargo test"])));
@@ -183,7 +185,7 @@ impl World {
         self.ask("ann", Command::AddProject(ask));
     }
 
-    /// The queue of `shop` tries one after the other from now on.
+    /// Returns a world in which the queue of `shop` tries one landing after the other.
     pub(crate) fn serial(agents: &[(&str, u32)]) -> World {
         let mut world = World::with(agents);
         let mut ask = world.project("shop", &["cargo test"]);
@@ -192,15 +194,15 @@ impl World {
         world
     }
 
-    // Asking.
+    // Requests.
 
-    /// Asks, and expects to be given.
+    /// Sends a command and expects success.
     pub(crate) fn ask(&mut self, who: &str, command: Command) -> Outcome {
         let text = format!("{command:?}");
         self.try_ask(who, command).unwrap_or_else(|it| panic!("{who} was refused: {} for {text}", it.message()))
     }
 
-    /// Asks, and expects to be refused.
+    /// Sends a command and expects a refusal.
     pub(crate) fn refused(&mut self, who: &str, command: Command) -> Refusal {
         let text = format!("{command:?}");
         match self.try_ask(who, command) {
@@ -218,13 +220,13 @@ impl World {
         self.request(Request { by, key: None, command })
     }
 
-    /// Asks under a key.
+    /// Sends a command under an idempotency key.
     pub(crate) fn ask_as(&mut self, key: &str, command: Command) -> Result<Outcome, Refusal> {
         let key = Some(RequestKey::new(key).unwrap());
         self.request(Request { by: Actor::Person("ann".into()), key, command })
     }
 
-    /// The one way anything happens: decides, checks every law, and commits.
+    /// Decides a request, checks every law and commits. All other methods go through this one.
     pub(crate) fn request(&mut self, request: Request) -> Result<Outcome, Refusal> {
         if self.unjudged {
             let done = decide(&self.board, &request, self.now)?;
@@ -249,9 +251,13 @@ impl World {
 
     fn commit(&mut self, before: &Board, done: Commit) -> Result<Outcome, Refusal> {
         for recorded in &done.events {
-            // What the log keeps is text: the event must survive that.
+            // The log keeps events as text, so an event must survive the conversion.
             let text = serde_json::to_string(recorded).unwrap();
-            assert_eq!(serde_json::from_str::<Recorded>(&text).unwrap(), *recorded, "an event changes when stored");
+            assert_eq!(
+                serde_json::from_str::<Recorded>(&text).unwrap(),
+                *recorded,
+                "the event changed when it was written and read back"
+            );
             let at_that_time = self.folded.clone();
             self.folded.fold(recorded);
             self.laws.check_event(&at_that_time, recorded, &self.folded);
@@ -266,7 +272,7 @@ impl World {
         for (key, effect) in &done.effects {
             assert!(
                 self.outbox.insert(*key, effect.clone()).is_none(),
-                "two effects of one name {key}: performing one would drop the other"
+                "two effects have the key {key}, so completing one would drop the other"
             );
         }
         self.transcript.extend(crate::golden::commit_lines(&done));
@@ -278,9 +284,9 @@ impl World {
             }
         }
         self.board = done.board;
-        // D4: the log is the truth. And so are the rows, which is what a restart reads.
-        assert!(self.folded == self.board, "D4: the fold of the events is not the board");
-        assert!(self.reloaded() == self.board, "the rows do not give the board back");
+        // D4: the events give the board, and so do the rows, which a restart reads.
+        assert!(self.folded == self.board, "D4: the events do not give the board");
+        assert!(self.reloaded() == self.board, "the rows do not give the board");
         self.laws.check_commit(before, &self.board, &done.events, &done.effects, self.now);
         if !done.events.is_empty() {
             for id in (1..=self.board.counters.task).map(TaskId) {
@@ -290,7 +296,7 @@ impl World {
         Ok(done.outcome)
     }
 
-    /// Remembers what was granted, and the log.
+    /// Records the grant and the events of a commit.
     fn keep(&mut self, done: &Commit) {
         match &done.outcome {
             Outcome::Polled(Some(grant)) if !done.events.is_empty() => self.grants.push(grant.clone()),
@@ -299,12 +305,12 @@ impl World {
         self.log.extend(done.events.iter().cloned());
     }
 
-    /// The board as a restart would find it.
+    /// Returns the board that a restart would load.
     pub(crate) fn reloaded(&self) -> Board {
         Board::from_rows(self.store.values().filter(|it| it.is_live()).cloned())
     }
 
-    /// A finished or cancelled task as the store keeps it.
+    /// Returns a completed, failed or cancelled task from the stored rows.
     pub(crate) fn stored(&self, id: TaskId) -> Task {
         match self.store.get(&RowKey::Task(id)) {
             Some(Row::Task(task)) => Task::clone(task),
@@ -328,7 +334,7 @@ impl World {
 
     // Time.
 
-    /// Lets time pass; whatever falls due is ticked at its own moment.
+    /// Lets time pass. Each deadline on the way gets a tick at its exact time.
     pub(crate) fn advance(&mut self, ms: u64) {
         let target = self.now.at + ms;
         while let Some(at) = self.board.next_deadline(self.now).filter(|it| *it <= target) {
@@ -338,18 +344,19 @@ impl World {
         self.pass(target - self.now.at);
     }
 
-    /// Lets time pass without a tick: the daemon is slow.
+    /// Lets time pass without a tick, as when the daemon is slow.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now.at += ms;
         self.now.wall = self.now.wall.saturating_add(ms);
     }
 
-    /// Somebody sets the machine's date.
+    /// Changes the machine's date.
     pub(crate) fn jump_wall(&mut self, ms: i64) {
         self.now.wall = self.now.wall.saturating_add_signed(ms);
     }
 
-    /// Puts a landing onto the board as no sequence of commands would, to see what a report makes of it.
+    /// Puts a landing onto the board that no sequence of commands would produce, to test how a
+    /// report handles it.
     pub(crate) fn plant(&mut self, landing: regatta_core::landing::Landing) {
         let row = std::sync::Arc::new(landing);
         for board in [&mut self.board, &mut self.folded] {
@@ -358,13 +365,13 @@ impl World {
         self.store.insert(RowKey::Landing(row.id), Row::Landing(row));
     }
 
-    /// The daemon dies and another takes over from the rows.
+    /// Restarts the daemon: the board is loaded from the rows.
     pub(crate) fn restart(&mut self) {
         self.board = self.reloaded();
         self.ask("regatta", Command::Resume { pid: 42 });
     }
 
-    /// The daemon dies, somebody damages the store, and another takes over from what is left.
+    /// Damages the stored rows and restarts the daemon from them.
     pub(crate) fn damage(&mut self, edit: impl FnOnce(&mut BTreeMap<RowKey, Row>)) {
         edit(&mut self.store);
         self.board = self.reloaded();
@@ -401,7 +408,8 @@ impl World {
         self.ask("ann", Command::AssignTask { task, to: to.map(agent), how });
     }
 
-    /// Lets agent `ada` work on the next task until it has conflicted too often.
+    /// Lets agent `ada` work on the next task until its landing has conflicted too often and a
+    /// person is needed.
     pub(crate) fn conflict_until_a_person_is_needed(&mut self) {
         for _ in 0..=task::MOST_FIXUPS {
             let grant = self.take("ada");
@@ -426,14 +434,14 @@ impl World {
         self.poll_with(name, Facts::default())
     }
 
-    /// A poll of the shell for an agent's mission, in a world like this.
+    /// Polls as the daemon's shell does. With facts, the poll names the newest mission.
     pub(crate) fn poll_with(&mut self, name: &str, facts: Facts) -> Option<Grant> {
         let mission = self.board.missions.keys().next_back().copied().filter(|_| facts != Facts::default());
         let poll = Poll { mission, ..polls(name) };
         polled(self.ask("regatta", Command::PollSupervised { poll, facts: Box::new(facts) }))
     }
 
-    /// Polls, and expects work.
+    /// Polls and expects work.
     pub(crate) fn take(&mut self, name: &str) -> Grant {
         self.poll(name).unwrap_or_else(|| panic!("{name} got nothing"))
     }
@@ -446,7 +454,7 @@ impl World {
         self.board.tasks.get(&id).unwrap_or_else(|| panic!("{id} is not open"))
     }
 
-    /// Where a task is, whether it is open or not.
+    /// Returns the status of a task, open or not.
     pub(crate) fn status(&self, id: TaskId) -> Status {
         self.board.tasks.get(&id).map(|it| it.status).or_else(|| self.board.settled(id)).unwrap()
     }
@@ -478,19 +486,19 @@ impl World {
         }
     }
 
-    /// One attempt that is done and fails its checks.
+    /// Finishes the attempt; its checks fail.
     pub(crate) fn fail_once(&mut self, grant: &Grant) {
         self.finish(grant);
         self.judge(grant, Verdict::Failed { reason: "1 test failed".into() });
     }
 
-    /// Work that is done and passes its own checks, on its way to the trunk.
+    /// Finishes the attempt; its checks pass, and the work enters the landing queue.
     pub(crate) fn submit(&mut self, grant: &Grant) -> LandingId {
         self.finish(grant);
         let changed: Vec<String> = self.task(grant.task).files.iter().map(|it| it.as_str().replace('*', "x")).collect();
         let changed = if changed.is_empty() { vec!["notes.txt".to_owned()] } else { changed };
         let verdict = Verdict::Passed { commit: commit(0xc0 + grant.attempt.0), base: commit(self.trunk), changed };
-        self.judge(grant, verdict).expect("work that passed goes to the queue")
+        self.judge(grant, verdict).expect("work that passed its checks is queued")
     }
 
     // Landings.
@@ -499,13 +507,13 @@ impl World {
         self.ask("regatta", Command::ReportTried { landing, found });
     }
 
-    /// The merge onto the tip passed its checks.
+    /// Reports that the merge onto the trunk passed its checks.
     pub(crate) fn merge(&mut self, landing: LandingId) {
         let found = Tried::Passed { old: commit(self.trunk), new: commit(self.trunk + 1), carries: vec![] };
         self.tried(landing, found);
     }
 
-    /// The merge fails, and again when it is tried once more.
+    /// Reports a failed validation twice, because the first failure is tried again.
     pub(crate) fn red(&mut self, landing: LandingId, reason: &str) {
         for _ in 0..2 {
             self.tried(landing, Tried::Red { reason: reason.into(), output: None, settled: vec![] });
@@ -538,7 +546,7 @@ impl World {
         assert_eq!(self.status(grant.task), Status::Completed);
     }
 
-    /// How a landing stands, in one word.
+    /// Returns the state of a landing as one word.
     pub(crate) fn landing(&self, id: LandingId) -> &'static str {
         use regatta_core::landing::State;
         match self.board.landings.get(&id).map(|it| &it.state) {
@@ -563,7 +571,7 @@ impl World {
         }
     }
 
-    /// Stands in line.
+    /// Queues a wait for a claim.
     pub(crate) fn wait_for(&mut self, name: &str, uris: &[&str], wait_ms: u64) -> WaitId {
         let ask = Acquire { wait_ms, ..acquire(Owner::Agent(agent(name)), uris) };
         match self.ask(name, Command::Acquire(ask)) {
@@ -572,7 +580,7 @@ impl World {
         }
     }
 
-    /// The claim that came of a place in line, if one did.
+    /// Returns the claim that a wait was granted, if any.
     pub(crate) fn granted_from(&self, wait: WaitId) -> Option<Held> {
         self.board
             .claims
@@ -592,7 +600,7 @@ impl World {
 
     // The log.
 
-    /// The kinds of the events since a revision.
+    /// Returns the kinds of the events since a revision.
     pub(crate) fn kinds_since(&self, revision: u64) -> Vec<&'static str> {
         self.log.iter().filter(|it| it.revision > revision).map(|it| it.event.kind()).collect()
     }

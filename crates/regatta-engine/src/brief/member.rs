@@ -64,7 +64,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_member_is_told_who_it_is_and_who_the_others_are() {
+    fn the_brief_of_a_member_names_its_team_and_role() {
         let named = |it: &str| Member::named(MemberName::new(it).unwrap());
         let tom = Member { role: Some("tests\nand more".into()), cwd: Some("web".into()), ..named("tom") };
         let team = Team {

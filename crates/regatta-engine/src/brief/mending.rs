@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_conflict_says_what_is_there_and_what_to_decide() {
+    fn the_brief_describes_every_kind_of_conflict() {
         let kinds = [
             (ConflictKind::Content, "between `<<<<<<<`"),
             (ConflictKind::Added, "added on both sides"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_settled_by_ownership_names_whose_version_was_taken_and_speaks_of_no_marks() {
+    fn the_brief_of_a_conflict_resolved_by_ownership_names_the_version_taken() {
         let taken = vec![SettledPath { path: "a.txt".into(), is_trunks: true }];
         let told = settled(&Fixup { paths: vec!["a.txt".into()], settled: taken, ..fixup() });
         assert!(told.contains("- a.txt: the trunk's version was taken, this task's was dropped"), "{told}");

@@ -116,7 +116,7 @@ mod tests {
 
     /// Every field that the short format and the schema name is read.
     #[test]
-    fn both_ways_name_what_is_read() {
+    fn every_field_of_the_result_format_and_schema_is_read() {
         let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
         let words: serde_json::Value = serde_json::from_str(IN_WORDS).unwrap();
         let named = |it: &str| schema["properties"].get(it).is_some();

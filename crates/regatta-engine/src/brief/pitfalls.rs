@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pitfalls_fit_the_files() {
+    fn pitfalls_are_chosen_by_the_languages_of_the_files() {
         let of = |files: &[&str]| of(&files.iter().map(|it| PathPattern::new(it).unwrap()).collect::<Vec<_>>());
         assert!(of(&["src/**"]).is_empty() && of(&["README.md"]).is_empty());
         assert!(of(&["src/*.rs"]).iter().all(|line| line.starts_with("Rust")));

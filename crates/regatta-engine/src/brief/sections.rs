@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_keeps_to_its_part_of_the_budget() {
+    fn a_section_is_cut_at_its_maximum_length() {
         let long = "line\n".repeat(5_000);
         let briefing = Briefing {
             title: "T1 Work (attempt A1)".into(),

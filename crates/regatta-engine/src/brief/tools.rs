@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_role_is_told_the_tools_it_uses() {
+    fn each_role_gets_the_tools_that_it_uses() {
         let (worker, lead) = (section(Role::Worker, true), section(Role::Lead, false));
         assert!(worker.contains("- `finish`: ") && !worker.contains("`task_assign`"), "{worker}");
         assert!(!section(Role::Worker, false).contains("report_scope_escape"));

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_is_named_after_what_it_tests() {
+    fn a_test_file_must_be_named_after_its_source_file() {
         let there =
             ["pkg/goals.go", "pkg/cover.go", "src/parse.rs", "src/lex/mod.rs", "src/lex", "web/app.ts", "web/b.tsx"];
         let check = |path: &str, right: bool| {

@@ -134,7 +134,7 @@ mod tests {
 
     /// S7: no argument of a command is split in two or becomes a command of its own.
     #[test]
-    fn s7_every_word_stands_by_itself() {
+    fn s7_each_argument_stays_one_quoted_argument() {
         let words = ["a b", "it's", "$HOME; `x`", "", "-n"].map(str::to_owned);
         assert_eq!(line(&words), r"exec 'a b' 'it'\''s' '$HOME; `x`' '' '-n'");
     }

@@ -17,9 +17,9 @@ fn stand_in_line<'a>(engine: &'a Engine, ask: Acquire) -> Hand<'a, Result<Reply,
     let waits = engine.board().waits.len();
     let mut future: Hand<'a, _> = Box::pin(engine.acquire(person(), None, ask));
     assert!(poll(&mut future).is_none());
-    until(engine, "the wait is written down", |board| board.waits.len() == waits + 1);
+    until(engine, "the wait is stored", |board| board.waits.len() == waits + 1);
     say(engine, post("so that the answer is certainly sent"));
-    assert!(poll(&mut future).is_none(), "it has read that it waits");
+    assert!(poll(&mut future).is_none(), "the caller was answered although it waits");
     future
 }
 
@@ -30,7 +30,7 @@ fn hold(engine: &Engine, owner: &str) -> Command {
 
 /// L9: waits are served in their order, even if a later one asks for less.
 #[test]
-fn l9_waits_are_served_in_the_order_they_came() {
+fn l9_waits_are_served_in_order_of_arrival() {
     let world = World::new(append_own_name);
     let engine = world.start();
     let release = hold(&engine, "ann");
@@ -47,14 +47,14 @@ fn l9_waits_are_served_in_the_order_they_came() {
 }
 
 #[test]
-fn a_wait_that_runs_out_says_who_is_in_the_way() {
+fn a_wait_that_times_out_names_the_holder() {
     let world = World::new(append_own_name);
     let engine = world.start();
     hold(&engine, "ann");
     let waiting = stand_in_line(&engine, acquire("bob", FILE, 1_000));
     world.clock.turn(Duration::from_millis(1_000));
     say(&engine, post("tick"));
-    assert_eq!(engine.board().waits.len(), 1, "not early: the millisecond it began in counts in full");
+    assert_eq!(engine.board().waits.len(), 1, "the wait ended early: the millisecond in which it began counts in full");
     world.clock.turn(Duration::from_millis(1));
     say(&engine, post("tick"));
     match block_on(waiting) {
@@ -69,7 +69,7 @@ fn a_wait_that_runs_out_says_who_is_in_the_way() {
 
 /// The alarm fires in real time, without another request.
 #[test]
-fn a_wait_runs_out_in_real_time() {
+fn a_wait_times_out_in_real_time_without_another_request() {
     let world = World { real_time: true, ..World::new(append_own_name) };
     let engine = world.start();
     hold(&engine, "ann");
@@ -78,23 +78,23 @@ fn a_wait_runs_out_in_real_time() {
     engine.shutdown();
 }
 
-/// A caller that hangs up leaves no wait behind, at whatever stage it does.
+/// A caller that disconnects while it waits leaves no wait behind.
 #[test]
-fn a_caller_that_hangs_up_while_it_waits_leaves_no_wait_behind() {
+fn a_caller_that_disconnects_while_it_waits_leaves_no_wait_behind() {
     let world = World::new(append_own_name);
     let engine = world.start();
     let release = hold(&engine, "ann");
     let gone = stand_in_line(&engine, acquire("bob", FILE, 60_000));
     let behind = stand_in_line(&engine, acquire("cid", FILE, 60_000));
     drop(gone);
-    until(&engine, "the place is given up", |board| board.waits.len() == 1);
+    until(&engine, "the first wait is cancelled", |board| board.waits.len() == 1);
     say(&engine, release);
     granted(&block_on(behind).unwrap());
     engine.shutdown();
 }
 
 #[test]
-fn a_caller_that_hangs_up_before_it_is_answered_leaves_no_wait_behind() {
+fn a_caller_that_disconnects_before_the_commit_leaves_no_wait_behind() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     hold(&engine, "ann");
@@ -104,27 +104,27 @@ fn a_caller_that_hangs_up_before_it_is_answered_leaves_no_wait_behind() {
     commit.reached();
     drop(gone);
     commit.release();
-    until(&engine, "the place was taken and given up", |board| board.counters.wait == 1 && board.waits.is_empty());
+    until(&engine, "the wait was stored and cancelled", |board| board.counters.wait == 1 && board.waits.is_empty());
     engine.shutdown();
 }
 
 #[test]
-fn a_caller_that_hangs_up_with_the_answer_on_its_way_leaves_no_wait_behind() {
+fn a_caller_that_disconnects_after_the_commit_leaves_no_wait_behind() {
     let world = World::new(append_own_name);
     let engine = world.start();
     hold(&engine, "ann");
     let mut gone: Hand<'_, _> = Box::pin(engine.acquire(person(), None, acquire("bob", FILE, 60_000)));
     assert!(poll(&mut gone).is_none());
-    until(&engine, "the place is taken", |board| board.waits.len() == 1);
+    until(&engine, "the wait is stored", |board| board.waits.len() == 1);
     say(&engine, post("so that the answer is certainly sent"));
     drop(gone);
-    until(&engine, "the place is given up", |board| board.waits.is_empty());
+    until(&engine, "the wait is cancelled", |board| board.waits.is_empty());
     engine.shutdown();
 }
 
 /// A wait is cancelled even when the queue has no room for the cancellation.
 #[test]
-fn hanging_up_works_when_the_queue_is_full() {
+fn a_wait_is_cancelled_although_the_queue_is_full() {
     let mut world = World::new(append_own_name);
     world.settings.queue = 1;
     let life = Life::new();
@@ -132,20 +132,20 @@ fn hanging_up_works_when_the_queue_is_full() {
     hold(&engine, "ann");
     let gone = stand_in_line(&engine, acquire("bob", FILE, 60_000));
     let commit = life.hold_next("store.commit");
-    let first = send(&engine, ask(post("in the writer's hand")));
+    let first = send(&engine, ask(post("being committed")));
     commit.reached();
     let second = send(&engine, ask(post("fills the queue")));
     drop(gone);
     commit.release();
     block_on(first).unwrap();
     block_on(second).unwrap();
-    until(&engine, "the place is given up", |board| board.waits.is_empty());
+    until(&engine, "the wait is cancelled", |board| board.waits.is_empty());
     engine.shutdown();
 }
 
 /// A grant whose reply was lost is returned again under the same key.
 #[test]
-fn a_grant_whose_reply_was_lost_is_found_again() {
+fn a_grant_whose_reply_was_lost_is_returned_again() {
     let world = World::new(append_own_name);
     let engine = world.start();
     let key = RequestKey::new("grant").unwrap();
@@ -171,7 +171,7 @@ fn a_restart_keeps_claims_and_ends_waits() {
     world.clock.turn(Duration::from_secs(3_600));
     let engine = world.start();
     assert!(engine.board().waits.is_empty());
-    assert_eq!(engine.board().claims.len(), 1, "L5: time away does not count");
+    assert_eq!(engine.board().claims.len(), 1, "L5: the time without a daemon counted");
     assert_eq!(say(&engine, release).outcome, Outcome::Done);
     engine.shutdown();
 }

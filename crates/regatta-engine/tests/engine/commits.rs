@@ -61,14 +61,14 @@ fn p9_a_commit_that_fails_changes_nothing_and_the_next_one_works() {
     let mut events = engine.events();
     commit.release();
     block_on(first).unwrap();
-    let before = until(&engine, "the first is in", |board| board.counters.message == 1);
+    let before = until(&engine, "the first message is stored", |board| board.counters.message == 1);
     for answer in batch {
         assert_eq!(block_on(answer), Err(Failure::Store(disk_full())));
     }
 
     assert_eq!((engine.board(), folded(&engine)), (before.clone(), (*before).clone()));
     assert_eq!(events.try_recv().unwrap().last().unwrap().revision, before.revision);
-    assert!(events.try_recv().is_err(), "an event of the failed batch was told");
+    assert!(events.try_recv().is_err(), "an event of the failed batch was published");
     assert_eq!((world.outbox(), life.calls("git.prepare"), life.calls("agents.start")), (0, 0, 0));
 
     say(&engine, mission);
@@ -96,7 +96,7 @@ fn p9_a_report_waits_for_the_store() {
 /// D1: a batch that was stored although the store reported an error stands. It is answered as done,
 /// and the engine continues from it.
 #[test]
-fn d1_what_was_kept_stands_though_the_store_complained() {
+fn d1_a_batch_that_was_stored_despite_an_error_counts_as_done() {
     let world = World::new(append_own_name);
     let engine = world.start();
     say(&engine, add_project());
@@ -109,7 +109,7 @@ fn d1_what_was_kept_stands_though_the_store_complained() {
 }
 
 #[test]
-fn commands_that_wait_together_are_committed_together() {
+fn queued_requests_are_committed_together() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     say(&engine, add_project());
@@ -121,8 +121,8 @@ fn commands_that_wait_together_are_committed_together() {
     commit.release();
     block_on(first).unwrap();
     let revisions: Vec<u64> = all.into_iter().map(|it| block_on(it).unwrap().revision).collect();
-    assert!(revisions.is_sorted_by(|a, b| a < b), "each has its own revision, in the order they came");
-    assert_eq!(world.store.commits() - before, 2, "the one that was held, and one for all the rest");
+    assert!(revisions.is_sorted_by(|a, b| a < b), "the revisions are not in order of arrival");
+    assert_eq!(world.store.commits() - before, 2, "expected the held commit and one for all other requests");
     engine.shutdown();
 }
 
@@ -150,7 +150,7 @@ fn a_full_queue_holds_callers_back() {
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
     let commit = life.hold_next("store.commit");
-    let first = send(&engine, ask(post("in the writer's hand")));
+    let first = send(&engine, ask(post("being committed")));
     commit.reached();
     let queued = [send(&engine, ask(post("queued"))), send(&engine, ask(post("queued too")))];
     let held_back = send(&engine, ask(post("held back and given up")));
@@ -162,13 +162,13 @@ fn a_full_queue_holds_callers_back() {
         block_on(it).unwrap();
     }
     block_on(patient).unwrap();
-    assert_eq!(engine.board().counters.message, 4, "who gave up before there was room was never heard");
+    assert_eq!(engine.board().counters.message, 4, "a request that was given up before it was queued was executed");
     engine.shutdown();
 }
 
 /// Deferred work of the store is done when the engine is idle, and repeated after a failure.
 #[test]
-fn a_store_that_is_behind_rests_in_a_quiet_moment() {
+fn a_store_that_is_behind_catches_up_when_the_engine_is_idle() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     say(&engine, add_project());
@@ -182,7 +182,7 @@ fn a_store_that_is_behind_rests_in_a_quiet_moment() {
     block_on(held).unwrap();
     life.until("the store is no longer behind", || !world.store.is_behind());
     say(&engine, add_task("c"));
-    life.until("and not after the next commit", || !world.store.is_behind());
+    life.until("the store is not behind after the next commit", || !world.store.is_behind());
     assert_eq!(engine.board().tasks.len(), 3);
     engine.shutdown();
 }
@@ -208,7 +208,7 @@ fn j9_the_same_key_gives_the_same_answer_after_a_restart() {
 
 /// J9: the key also covers two copies of a request in one batch.
 #[test]
-fn j9_the_same_key_twice_in_one_batch_does_it_once() {
+fn j9_the_same_key_twice_in_one_batch_executes_once() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     let commit = life.hold_next("store.commit");

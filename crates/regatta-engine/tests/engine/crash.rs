@@ -28,7 +28,7 @@ use crate::workspaces::{ready_project, repo, settings};
 #[derive(Clone, Copy)]
 struct Story {
     commands: fn() -> Vec<Command>,
-    /// A predicate that says whether the client may send its nth request.
+    /// Returns whether the client may send its nth request.
     may_ask: fn(usize, &Board) -> bool,
     program: fn(&Program) -> Exit,
     assert_done_once: fn(&World, &Engine),
@@ -54,7 +54,7 @@ const THREE_TASKS: Story = Story {
             program.git().person_commits(Path::new(REPO), "b", "a person's\n");
         }
         if program.task() == "T3" {
-            assert_eq!(program.read("a"), "T1\n", "J5: it starts from what it depends on");
+            assert_eq!(program.read("a"), "T1\n", "J5: the task starts without the work it depends on");
         }
         append_own_name(program)
     },
@@ -75,7 +75,7 @@ const ONE_COMMIT_PER_WAVE: Story = Story {
         assert_eq!(log, ["first", "All of it: wave 1 of M1", "Change c"], "Q7");
         assert_eq!(world.git.moves().len(), 2, "Q7");
         let landed = |id: u64| engine.history().task(TaskId(id)).unwrap().unwrap().landed.unwrap();
-        assert_eq!(landed(1), landed(2), "both are of one commit");
+        assert_eq!(landed(1), landed(2), "the tasks of a wave landed as different commits");
         assert_eq!(counts(engine)("attempt.started"), 3, "J8");
     },
     tasks: 3,
@@ -100,7 +100,10 @@ const MADE_READY: Story = Story {
     may_ask: |_, _| true,
     program: |program| {
         let repo = Repo { workspace: settings().workspace, ..repo() };
-        assert!(program.git().is_settled(&repo, program.attempt()), "it starts in a workspace that is ready");
+        assert!(
+            program.git().is_settled(&repo, program.attempt()),
+            "the program started before its workspace was ready"
+        );
         assert!(program.launch().env.iter().any(|it| it.0 == "REGATTA_PORT_1"), "{:?}", program.launch().env);
         append_own_name(program)
     },
@@ -162,7 +165,7 @@ fn run(story: Story, ends: &[usize]) -> Run {
         run.deaths += usize::from(life.is_over());
         run.steps = life.steps();
         if lived {
-            break; // the story ended before the step at which the engine was to die
+            break; // the scenario ended before the step at which the engine should be killed
         }
     }
     run
@@ -174,7 +177,7 @@ fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals:
         assert!(life.is_over());
         return false;
     };
-    assert!(engine.board().revision >= client.revision, "D1: the client was told of revision {}", client.revision);
+    assert!(engine.board().revision >= client.revision, "D1: the client has seen revision {}", client.revision);
     let all_said = client.talk(story, &engine, world, life);
     assert!(all_said || life.is_over());
     // Reads the store, because the board is published one step after it is stored.
@@ -197,7 +200,7 @@ fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals:
         return false;
     }
     let revision = world.store.clone().load().unwrap().board.revision;
-    until(&engine, "all of it is shown", |board| board.revision == revision);
+    until(&engine, "the last revision is published", |board| board.revision == revision);
     assert_clean(&engine, world);
     (story.assert_done_once)(world, &engine);
     // D1, J9: every acknowledged result exists, and repeating a request does nothing.
@@ -277,22 +280,22 @@ fn crash_everywhere(story: Story) -> String {
 }
 
 #[test]
-fn a_crash_between_every_two_steps_loses_nothing_and_repeats_nothing() {
+fn a_crash_at_any_step_loses_nothing_and_repeats_nothing() {
     println!("{}", crash_everywhere(THREE_TASKS));
 }
 
 #[test]
-fn a_crash_between_every_two_steps_tears_no_wave() {
+fn a_crash_at_any_step_does_not_split_a_wave() {
     println!("{}", crash_everywhere(ONE_COMMIT_PER_WAVE));
 }
 
 #[test]
-fn a_crash_between_every_two_steps_of_a_stop_leaves_nothing_running() {
+fn a_crash_at_any_step_of_a_stop_leaves_nothing_running() {
     println!("{}", crash_everywhere(ONE_STOP));
 }
 
 #[test]
-fn a_crash_between_every_two_steps_of_making_ready_starts_nothing_early() {
+fn a_crash_at_any_step_of_preparing_a_workspace_starts_nothing_early() {
     println!("{}", crash_everywhere(MADE_READY));
 }
 

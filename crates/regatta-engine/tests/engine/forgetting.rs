@@ -1,4 +1,5 @@
-//! Tests that dropped work is kept for thirty days, and all other work for good.
+//! Tests that the branches of dropped work are kept for thirty days, and all other branches for
+//! good.
 
 use std::time::Duration;
 
@@ -39,13 +40,13 @@ fn q3_a_dropped_branch_is_kept_for_thirty_days() {
         kept.iter().filter(|it| **it).count()
     };
     say(&engine, Command::Land { task: TaskId(1), first: false });
-    until(&engine, "it has landed", |it| it.settled(TaskId(1)) == Some(Status::Completed));
+    until(&engine, "the first task has landed", |it| it.settled(TaskId(1)) == Some(Status::Completed));
     world.clock.turn(40 * DAY);
     say(&engine, Command::CancelTask { task: TaskId(2), reason: "dropped".into() });
     assert_eq!(
         (engine.forget_dropped(engine.now().wall), kept()),
         (Ok(0), 3),
-        "it waited for a person long before it was dropped"
+        "the time before the drop does not count"
     );
     world.clock.turn(30 * DAY - Duration::from_millis(1));
     assert_eq!((engine.forget_dropped(engine.now().wall), kept()), (Ok(0), 3));

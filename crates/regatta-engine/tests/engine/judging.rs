@@ -26,7 +26,7 @@ fn with(task: task::Add) -> PlannedTask {
 }
 
 #[test]
-fn a_ratchet_has_the_last_word() {
+fn a_ratchet_decides_after_the_other_checks() {
     for (says, status, cause) in
         [("goes on", Status::Completed, Cause::Submitted), ("refuses", Status::Failed, Cause::Rejected)]
     {
@@ -36,7 +36,7 @@ fn a_ratchet_has_the_last_word() {
         world.agents.judge_by(move |command, files| match command {
             "test" => Ok(()),
             "ol hero 'ratchet it'" => {
-                assert_eq!(files["a"], "T1\n", "it sees the work");
+                assert_eq!(files["a"], "T1\n", "the ratchet does not see the work");
                 count.fetch_add(1, Ordering::SeqCst);
                 if says == "refuses" { Err("quest is closed".into()) } else { Ok(()) }
             }
@@ -50,7 +50,7 @@ fn a_ratchet_has_the_last_word() {
         assert_eq!((task.status, causes(&engine, tasks[0])), (status, vec![cause]));
         if says == "refuses" {
             assert!(task.reason.as_ref().unwrap().contains("quest is closed"), "{:?}", task.reason);
-            assert!(world.git.moves().is_empty(), "nothing of it lands");
+            assert!(world.git.moves().is_empty(), "rejected work landed");
         }
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         assert_clean(&engine, &world);
@@ -70,7 +70,7 @@ fn edits(files: &'static [(&'static str, &'static str)]) -> World {
 /// Changes outside the manifest are found from the diff, even if the worker does not report them.
 /// They stay out of the trunk and are kept in the capture (Q3).
 #[test]
-fn q3_what_is_outside_the_manifest_is_held_back_and_kept() {
+fn q3_changes_outside_the_manifest_are_held_back_and_kept() {
     let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
@@ -82,7 +82,7 @@ fn q3_what_is_outside_the_manifest_is_held_back_and_kept() {
     let trunk = world.git.trunk(Path::new(REPO));
     assert_eq!((trunk.get("a").map(String::as_str), trunk.get("b")), (Some("mine"), None));
     let kept = world.git.kept(task.submission.unwrap().attempt);
-    assert!(kept.iter().any(|it| it.get("b").map(String::as_str) == Some("not mine")), "nothing is lost");
+    assert!(kept.iter().any(|it| it.get("b").map(String::as_str) == Some("not mine")), "the held-back change is lost");
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -95,13 +95,13 @@ fn q1_held_back_files_do_not_count_in_the_checks_of_an_attempt() {
     world.agents.judge_by(|_, files| if files.contains_key("b") { Ok(()) } else { Err("there is no b".into()) });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    until(&engine, "it has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
+    until(&engine, "the task has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
     let task = engine.history().task(tasks[0]).unwrap().unwrap();
     assert_eq!(causes(&engine, tasks[0]), vec![Cause::Invalid; 3]);
     let reason = task.reason.unwrap_or_default();
     assert!(reason.contains("; checked without b, held back because outside its manifest"), "{reason}");
     assert_eq!(reason.lines().count(), 1, "screens show one line of a reason: {reason}");
-    assert_eq!(engine.board().counters.landing, 0, "it never came to the queue");
+    assert_eq!(engine.board().counters.landing, 0, "the work reached the queue");
     engine.shutdown();
 }
 
@@ -114,7 +114,7 @@ fn q1_held_back_files_do_not_count_for_a_ratchet() {
     world.agents.judge_by(move |command, files| {
         if command == "measure" {
             count.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(files.get("a").map(String::as_str), Some("mine"), "it sees the work");
+            assert_eq!(files.get("a").map(String::as_str), Some("mine"), "the ratchet does not see the work");
             return if files.contains_key("b") { Err("b counts".into()) } else { Ok(()) };
         }
         Ok(())
@@ -136,16 +136,17 @@ fn q1_held_back_files_do_not_count_for_a_ratchet() {
 }
 
 #[test]
-fn an_escape_needs_a_person_where_the_project_says_so() {
+fn a_scope_escape_needs_a_person_if_the_project_blocks_escapes() {
     let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
     let engine = world.start_in(&life).unwrap();
-    let Command::AddProject(mut project) = add_project() else { panic!("it adds a project") };
+    let Command::AddProject(mut project) = add_project() else { panic!("the helper adds a project") };
     project.settings.run.on_scope_escape = OnEscape::Block;
     say(&engine, Command::AddProject(project));
     say(&engine, register("ann"));
     say(&engine, mission(&["ann"], vec![planned("a", "a", &[])]));
-    let board =
-        until(&engine, "a person is asked", |board| board.tasks.values().any(|it| it.status == Status::NeedsHuman));
+    let board = until(&engine, "the task needs a person", |board| {
+        board.tasks.values().any(|it| it.status == Status::NeedsHuman)
+    });
     let task = &board.tasks[&TaskId(1)];
     assert!(task.reason.as_ref().unwrap().contains("outside its manifest: b"), "{:?}", task.reason);
     assert_eq!((task.needs, task.escapes.len()), (Some(WaitKind::Policy), 1));
@@ -157,7 +158,7 @@ fn an_escape_needs_a_person_where_the_project_says_so() {
 /// the checks pass without a change, a person is asked at once, because another attempt would end
 /// the same way.
 #[test]
-fn done_with_nothing_changed_never_completes() {
+fn work_without_a_change_inside_its_manifest_never_completes() {
     let only_outside = vec![Cause::NothingChanged; 3];
     for (files, words, ends) in [
         (&[][..], "nothing had changed; ", vec![Cause::Blocked]),
@@ -176,7 +177,7 @@ fn done_with_nothing_changed_never_completes() {
 
 /// If the checks fail without a change, the agent gets their output, as after any other failure.
 #[test]
-fn nothing_changed_and_failing_checks_go_back_to_the_agent() {
+fn failing_checks_without_a_change_go_back_to_the_agent() {
     let prompts = Arc::new(Mutex::new(Vec::new()));
     let heard = prompts.clone();
     let world = World::new(move |program| {
@@ -216,7 +217,7 @@ fn work_that_keeps_failing_its_checks_fails_with_its_evidence() {
     assert_eq!((task.status, causes(&engine, tasks[0])), (Status::Failed, vec![Cause::Invalid; 3]));
     assert!(task.reason.as_ref().unwrap().contains("a has 3 lines"), "{:?}", task.reason);
     let prompts = prompts.lock().unwrap().clone();
-    assert!(prompts.iter().all(|it| it.0 == prompts[0].0), "always the same workspace");
+    assert!(prompts.iter().all(|it| it.0 == prompts[0].0), "the attempts used several workspaces");
     assert!(prompts[1].1.contains("a has 1 lines") && prompts[2].1.contains("a has 2 lines"), "{}", prompts[1].1);
     assert_clean(&engine, &world);
     engine.shutdown();

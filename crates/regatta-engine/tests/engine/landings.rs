@@ -76,7 +76,7 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
 }
 
 #[test]
-fn what_conflicts_comes_back_and_is_done_again_on_the_new_trunk() {
+fn a_conflict_is_fixed_up_on_the_new_trunk_and_lands() {
     let world = World::new(|program| {
         if program.nth() == 1 {
             program.git().person_commits(Path::new(REPO), "a", "a person's\n");
@@ -121,7 +121,7 @@ fn q1_a_merge_that_fails_its_checks_does_not_land() {
 }
 
 #[test]
-fn programs_that_fail_three_times_need_a_person_and_free_everything() {
+fn a_program_that_fails_three_times_needs_a_person_and_releases_everything() {
     let (world, life) = (World::new(|_| Exit::Code(3)), Life::new());
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
@@ -133,7 +133,7 @@ fn programs_that_fail_three_times_need_a_person_and_free_everything() {
 }
 
 #[test]
-fn what_is_outside_the_manifest_is_found_from_the_diff() {
+fn changes_outside_the_manifest_are_found_from_the_diff() {
     let world = World::new(|program| {
         program.write(if program.nth() == 1 { "elsewhere" } else { "a" }, "new\n");
         Exit::Code(0)
@@ -172,7 +172,7 @@ fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
 
 /// Q2: a trunk that moved after the trial is not overwritten. The merge is made again.
 #[test]
-fn q2_a_trunk_that_moved_meanwhile_is_merged_with_again() {
+fn q2_a_trunk_that_moved_during_a_landing_is_merged_again() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let moving = life.hold_next("git.move_trunk");
     let engine = world.start_in(&life).unwrap();
@@ -191,7 +191,7 @@ fn q2_a_trunk_that_moved_meanwhile_is_merged_with_again() {
 /// L6: a move whose claim expired in the meantime may happen, because the ref decides that, but its
 /// report has no effect.
 #[test]
-fn l6_a_move_whose_fence_fell_cannot_report() {
+fn l6_the_report_of_a_move_with_an_expired_fence_has_no_effect() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let moving = life.hold_next("git.move_trunk");
     let engine = world.start_in(&life).unwrap();
@@ -199,17 +199,17 @@ fn l6_a_move_whose_fence_fell_cannot_report() {
     moving.reached();
     let staging = life.hold_next("git.tip");
     world.clock.turn(Duration::from_secs(121));
-    say(&engine, post("somebody speaks, so the writer looks at the clock"));
-    let board = until(&engine, "it is tried again", |board| board.landings.values().all(|it| it.tries == 2));
-    assert!(board.claims.values().all(|it| it.ttl_ms.is_none()), "the trunk is free");
+    say(&engine, post("a request makes the writer check the clock"));
+    let board = until(&engine, "the landing is tried again", |board| board.landings.values().all(|it| it.tries == 2));
+    assert!(board.claims.values().all(|it| it.ttl_ms.is_none()), "the trunk is still claimed");
     staging.reached();
 
     // The old move succeeds before the new trial begins, so its report is stale.
-    life.until("only the old move and the new trial are left to do", || world.outbox() == 2);
+    life.until("only the old move and the new trial are in the outbox", || world.outbox() == 2);
     moving.release();
-    life.until("the old move is settled", || world.outbox() == 1);
+    life.until("the old move is completed", || world.outbox() == 1);
     assert_eq!(world.git.moves().len(), 1);
-    assert!(!engine.board().landings.is_empty(), "L6: a stale fence landed it");
+    assert!(!engine.board().landings.is_empty(), "L6: the report under a stale fence landed the task");
     staging.release();
     until_done(&engine, &life, &world);
 
@@ -228,7 +228,7 @@ fn l6_a_move_whose_fence_fell_cannot_report() {
 /// L6: a stale report also has no effect when the landing is moving the trunk again under a newer
 /// fence.
 #[test]
-fn l6_a_stale_fence_does_not_speak_for_a_newer_one() {
+fn l6_a_report_under_a_stale_fence_does_not_count_for_a_newer_one() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let old_move = life.hold_next("git.move_trunk");
     let engine = world.start_in(&life).unwrap();
@@ -236,14 +236,14 @@ fn l6_a_stale_fence_does_not_speak_for_a_newer_one() {
     old_move.reached();
     let new_move = life.hold_next("git.move_trunk");
     world.clock.turn(Duration::from_secs(121));
-    say(&engine, post("somebody speaks, so the writer looks at the clock"));
+    say(&engine, post("a request makes the writer check the clock"));
     new_move.reached();
 
-    life.until("only the two moves are left to do", || world.outbox() == 2);
+    life.until("only the two moves are in the outbox", || world.outbox() == 2);
     old_move.release();
-    life.until("the old move is settled", || world.outbox() == 1);
+    life.until("the old move is completed", || world.outbox() == 1);
     assert_eq!(world.git.moves().len(), 1);
-    assert!(!engine.board().landings.is_empty(), "L6: a stale fence landed it");
+    assert!(!engine.board().landings.is_empty(), "L6: the report under a stale fence landed the task");
     new_move.release();
     until_done(&engine, &life, &world);
     assert_eq!((on_trunk(&world, "a"), world.git.moves().len()), ("T1\n".into(), 1), "Q7");
@@ -264,7 +264,7 @@ fn a_failing_port_is_tried_again() {
         let settled = |board: &regatta_core::board::Board| {
             board.tasks.is_empty() || board.landings.values().any(|it| it.held.is_some())
         };
-        until(&engine, "it landed, or waits before it is tried again", settled);
+        until(&engine, "the task has landed or waits for its retry", settled);
         world.clock.turn(Duration::from_secs(10));
         say(&engine, post("tick"));
         until_done(&engine, &life, &world);
@@ -291,7 +291,7 @@ fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
 /// An outside agent's attempt may end while its workspace is being made or captured. No workspace
 /// is left behind, and its files are kept (Q5).
 #[test]
-fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
+fn q5_a_workspace_does_not_outlive_an_attempt_that_ended_during_its_preparation() {
     for finished in [false, true] {
         let (world, life) = (World::new(append_own_name), Life::new());
         let engine = world.start_in(&life).unwrap();
@@ -301,7 +301,7 @@ fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
         let mut making = (!finished).then(|| life.hold_next("git.prepare"));
         let (attempt, token) = polled(&say(&engine, poll_for("ann")));
         if finished {
-            life.until("the workspace is there", || world.outbox() == 0);
+            life.until("the workspace is prepared", || world.outbox() == 0);
             world.git.edit(attempt, |files| _ = files.insert("a".into(), "by hand\n".into()));
             making = Some(life.hold_next("git.prepare"));
             say(
@@ -312,16 +312,16 @@ fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
         let making = making.unwrap();
         making.reached();
         say(&engine, Command::CancelTask { task: TaskId(1), reason: "never mind".into() });
-        life.until("the sweep has come and gone", || world.outbox() == 1);
+        life.until("the sweep of old workspaces has run", || world.outbox() == 1);
         making.release();
-        life.until("everything is performed", || world.outbox() == 0);
+        life.until("every effect is performed", || world.outbox() == 0);
         assert_eq!(world.git.kept(attempt).iter().any(|it| it.contains_key("a")), finished);
         assert_clean(&engine, &world);
         engine.shutdown();
     }
 }
 
-/// The checks are those that the trunk names now, and neither the branch's nor those of the
+/// Q1: the checks are those of the current trunk, not those of the branch or of the project's
 /// registration.
 #[test]
 fn q1_the_checks_are_the_trunks_own() {
@@ -344,10 +344,10 @@ fn q1_the_checks_are_the_trunks_own() {
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "**", &[])]);
     let in_review = || engine.board().tasks.get(&tasks[0]).is_some_and(|it| it.status == Status::InReview);
-    life.until("a person is asked", in_review);
+    life.until("the task is in review", in_review);
     // A person approves the new file, but the trunk's own checks still decide.
     say(&engine, Command::Land { task: tasks[0], first: false });
-    life.until("it is out of the queue", || {
+    life.until("the landing has ended", || {
         engine.history().landings(&shop(), 9).unwrap().iter().any(|it| it.end.is_some())
     });
     let landings = engine.history().landings(&shop(), 9).unwrap();
@@ -359,14 +359,14 @@ fn q1_the_checks_are_the_trunks_own() {
 /// Q13: git determines the kind of a file, and no manifest lets a guarded kind land without
 /// approval.
 #[test]
-fn q13_a_new_executable_waits_for_a_person_and_lands_with_their_word() {
+fn q13_a_new_executable_waits_for_a_persons_approval() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let after = Some(FileKind::Executable);
     world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target: None, unpublished: false });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
     let waits = |board: &Board| board.tasks[&tasks[0]].status == Status::InReview;
-    let board = until(&engine, "it waits for a person", waits);
+    let board = until(&engine, "the task waits for a person", waits);
     let reason = board.tasks[&tasks[0]].reason.clone().unwrap_or_default();
     assert!(reason.contains("a (a new executable file)"), "{reason}");
     assert!(world.git.moves().is_empty());
@@ -385,7 +385,7 @@ fn q13_a_link_out_of_the_tree_never_lands() {
     world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target, unpublished: false });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    until(&engine, "it has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
+    until(&engine, "the task has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
     assert!(attempts.iter().all(|it| it.ended.as_ref().is_some_and(|end| end.cause == Cause::Invalid)), "{attempts:?}");
     assert!(world.git.moves().is_empty());

@@ -1,7 +1,7 @@
-//! Tests of the engine against fakes of all ports: one story per promise, the low-level ones first,
-//! and a crash between every two steps last.
+//! Tests of the engine with fakes of all ports. Each module tests one area, and `crash` kills the
+//! engine at every step.
 
-#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![expect(clippy::unwrap_used, reason = "a helper that fails must fail its test")]
 
 mod claims; // waits for claims
 mod commits; // durable before answered, and committed together

@@ -25,7 +25,7 @@ fn warnings(engine: &Engine) -> Vec<String> {
 }
 
 #[test]
-fn a_collision_is_told_once_and_goes_when_the_files_no_longer_collide() {
+fn a_collision_is_reported_once_and_withdrawn_when_it_is_resolved() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     let Command::AddProject(mut add) = add_project() else { panic!() };
@@ -37,12 +37,12 @@ fn a_collision_is_told_once_and_goes_when_the_files_no_longer_collide() {
         say(&engine, add_task(file));
         attempts.push(polled(&say(&engine, poll_for(agent))).0);
     }
-    life.until("both workspaces are there", || world.git.workspaces().len() == 2);
+    life.until("both workspaces are prepared", || world.git.workspaces().len() == 2);
     for attempt in &attempts {
         // Both tasks write a file that is in neither manifest, so no claim could prevent it.
         assert!(world.git.edit(*attempt, |files| drop(files.insert("README".into(), format!("{attempt}\n")))));
     }
-    let board = until(&engine, "the radar sees it", |it| !it.projects[&shop()].radar.collisions.is_empty());
+    let board = until(&engine, "the collision is found", |it| !it.projects[&shop()].radar.collisions.is_empty());
     let seen = &board.projects[&shop()].radar.collisions;
     assert_eq!(
         (seen[0].one, seen[0].other, seen[0].paths.as_slice()),
@@ -51,7 +51,7 @@ fn a_collision_is_told_once_and_goes_when_the_files_no_longer_collide() {
     assert_eq!(warnings(&engine), ["T1 (@ann) and T2 (@bob) will collide in README"]);
 
     world.git.edit(attempts[1], |files| drop(files.insert("README".into(), format!("{}\n", attempts[0]))));
-    until(&engine, "the radar forgets it", |it| it.projects[&shop()].radar.collisions.is_empty());
+    until(&engine, "the collision is withdrawn", |it| it.projects[&shop()].radar.collisions.is_empty());
     let Radar { warned, proved, lapsed, .. } = radar(&engine);
     assert_eq!((warned, proved, lapsed), (1, 0, 1));
     assert_eq!(warnings(&engine).len(), 1);
@@ -60,7 +60,7 @@ fn a_collision_is_told_once_and_goes_when_the_files_no_longer_collide() {
 }
 
 #[test]
-fn the_same_report_again_changes_nothing_and_strangers_are_passed_over() {
+fn a_repeated_report_and_unknown_attempts_change_nothing() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     say(&engine, add_project());

@@ -59,7 +59,7 @@ fn log(engine: &Engine) -> String {
 
 /// S4: requests are redacted on both ways into the writer.
 #[test]
-fn s4_requests_are_cleaned_before_they_are_decided() {
+fn s4_requests_are_redacted_before_they_are_decided() {
     let world = world(append_own_name);
     let engine = world.start();
     say(&engine, add_project());
@@ -80,7 +80,7 @@ fn s4_requests_are_cleaned_before_they_are_decided() {
 /// S4: a secret in the output of an attempt's check is in no event, no file and no later prompt,
 /// and a secret of the plan is in no prompt.
 #[test]
-fn s4_checks_and_plans_bring_no_secret_into_files_and_prompts() {
+fn s4_no_secret_of_checks_or_plans_is_in_files_or_prompts() {
     let data = DataDir::new("checks");
     let prompts = Arc::new(Mutex::new(Vec::new()));
     let seen = prompts.clone();
@@ -94,7 +94,7 @@ fn s4_checks_and_plans_bring_no_secret_into_files_and_prompts() {
     let mut task = task_on("a", "a");
     task.description += &format!("\nThe password is {SECRET}.");
     let (_, tasks) = launch(&engine, &["ann"], vec![PlannedTask { task, after: vec![], assign: None }]);
-    until(&engine, "it has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
+    until(&engine, "the task has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
     let task = engine.history().task(tasks[0]).unwrap().unwrap();
     assert!(task.reason.as_ref().is_some_and(|reason| reason.contains("[redacted] is not")), "{:?}", task.reason);
     let prompts = prompts.lock().unwrap();
@@ -108,7 +108,7 @@ fn s4_checks_and_plans_bring_no_secret_into_files_and_prompts() {
 
 /// S4: the output of checks is redacted also when the work needs no change.
 #[test]
-fn s4_checks_of_unneeded_work_are_cleaned() {
+fn s4_the_output_of_checks_is_redacted_if_no_change_is_needed() {
     let data = DataDir::new("unneeded");
     let mut world = world(append_own_name);
     world.settings.data_dir = Some(data.0.clone());
@@ -122,7 +122,7 @@ fn s4_checks_of_unneeded_work_are_cleaned() {
         &engine,
         Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: true, learnings: vec![] },
     );
-    until(&engine, "it was judged", |board| !board.attempts.contains_key(&attempt));
+    until(&engine, "the attempt was judged", |board| !board.attempts.contains_key(&attempt));
     let kept = log(&engine) + &data.text();
     assert!(kept.contains("[redacted] is not the password") && !kept.contains(SECRET), "{kept}");
     engine.shutdown();

@@ -43,11 +43,11 @@ fn finish_once(world: &World) {
 }
 
 #[test]
-fn shutdown_answers_what_is_queued() {
+fn shutdown_answers_all_queued_requests() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     let commit = life.hold_next("store.commit");
-    let first = send(&engine, ask(post("in the writer's hand")));
+    let first = send(&engine, ask(post("being committed")));
     commit.reached();
     let queued: Vec<_> = (0..20).map(|nth| send(&engine, ask(post(&format!("{nth}"))))).collect();
     let stopping = std::thread::spawn({
@@ -85,7 +85,7 @@ fn j11_a_clean_restart_changes_nothing() {
 /// P1: a daemon that shuts down ends no agent. The next daemon re-attaches to it, and the work is
 /// done once.
 #[test]
-fn p1_programs_go_on_without_the_engine() {
+fn p1_programs_continue_without_the_engine() {
     let world = World::new(patient);
     start_patient(&world, &Life::new()).shutdown();
     assert_eq!(world.agents.running(), [FIRST]);
@@ -93,7 +93,7 @@ fn p1_programs_go_on_without_the_engine() {
 }
 
 #[test]
-fn p1_a_program_that_ends_while_nobody_looks_is_found() {
+fn p1_a_program_that_ended_without_an_engine_is_found() {
     let world = World::new(patient);
     start_patient(&world, &Life::new()).shutdown();
     world.agents.let_go("go");
@@ -111,7 +111,7 @@ fn p1_a_killed_engine_ends_no_program() {
 }
 
 #[test]
-fn a_program_that_vanished_costs_its_task_nothing() {
+fn a_lost_program_does_not_count_as_a_failure() {
     let world = World::new(|program| if program.nth() == 1 { patient(program) } else { append_own_name(program) });
     start_patient(&world, &Life::new()).shutdown();
     world.agents.lose(FIRST);
@@ -127,7 +127,7 @@ fn a_program_that_vanished_costs_its_task_nothing() {
 /// J2: when the next engine cannot read a program's state, it does not start another program beside
 /// it.
 #[test]
-fn j2_a_program_that_cannot_be_seen_is_ended_first() {
+fn j2_a_program_with_an_unreadable_state_is_ended_before_the_next_one_starts() {
     let world = World::new(|program| if program.nth() == 1 { program.hang() } else { append_own_name(program) });
     start_patient(&world, &Life::new()).shutdown();
     let life = Life::new();
@@ -141,7 +141,7 @@ fn j2_a_program_that_cannot_be_seen_is_ended_first() {
 
 /// Q7: the trunk moved, the report was lost, and a person has committed on top since.
 #[test]
-fn q7_what_landed_before_the_crash_is_not_landed_again() {
+fn q7_work_that_landed_before_a_crash_is_not_landed_again() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let killed = world.start_in(&life).unwrap();
     let unreported = life.hold_next("git.unkept"); // the report of the move is then the only further commit
@@ -172,7 +172,7 @@ fn p3_stop_leaves_nothing_running() {
     launch(&engine, &["ann", "bob"], vec![planned("a", "a", &[]), planned("b", "b", &[])]);
     world.agents.until_started(FIRST);
     world.agents.until_started(AttemptId(2));
-    assert_eq!(engine.stop_attempts("enough"), Ok(vec![]), "none is left");
+    assert_eq!(engine.stop_attempts("enough"), Ok(vec![]), "programs still run");
     assert_eq!(world.agents.running(), []);
     let board = engine.board();
     assert!(board.attempts.is_empty() && board.claims.is_empty());
@@ -194,29 +194,29 @@ fn p3_stop_leaves_nothing_running() {
 /// P10: while the store fails, neither the stop nor the end of a program is recorded. Only the
 /// processes count. The next start records the end, and the work continues (J1).
 #[test]
-fn p10_down_counts_processes_and_not_the_board() {
+fn p10_a_stop_counts_processes_and_not_the_board() {
     let (mut world, life) = (World::new(Program::hang), Life::new());
     // A wait for the board would take an hour here.
     world.settings.grace = Some(Duration::from_secs(3_600));
     let engine = start_patient(&world, &life);
-    life.until("its program is watched", || life.calls("agents.attend") > 0);
+    life.until("the program is watched", || life.calls("agents.attend") > 0);
     world.store.set_full(true);
-    assert_eq!(engine.stop_attempts("enough"), Ok(vec![]), "nothing runs any more");
+    assert_eq!(engine.stop_attempts("enough"), Ok(vec![]), "programs still run");
     assert_eq!(world.agents.running(), []);
-    assert_eq!(engine.board().attempts.len(), 1, "nobody could record it");
+    assert_eq!(engine.board().attempts.len(), 1, "the end was recorded although the store fails");
     engine.shutdown();
 
     world.store.set_full(false);
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
-    life.until("its end is recorded", || !engine.board().attempts.contains_key(&FIRST));
+    life.until("the end is recorded", || !engine.board().attempts.contains_key(&FIRST));
     assert_eq!(engine.stop_attempts("enough"), Ok(vec![]));
     engine.shutdown();
 }
 
 /// P10: a program that continues is counted although the store fails.
 #[test]
-fn p10_down_on_a_full_disk_says_what_still_runs() {
+fn p10_a_stop_on_a_full_disk_reports_running_programs() {
     let (mut world, life) = (World::new(Program::hang), Life::new());
     world.settings.grace = Some(Duration::from_millis(1));
     let engine = start_patient(&world, &life);
@@ -227,7 +227,7 @@ fn p10_down_on_a_full_disk_says_what_still_runs() {
         move || engine.stop_attempts("enough")
     });
     stop.reached();
-    assert_eq!(stopping.join().unwrap().map(|left| left.len()), Ok(1), "it still runs");
+    assert_eq!(stopping.join().unwrap().map(|left| left.len()), Ok(1), "the running program is not reported");
     world.store.set_full(false);
     stop.release();
     assert_eq!(engine.stop_attempts("enough"), Ok(vec![]));
@@ -239,7 +239,7 @@ fn p10_down_on_a_full_disk_says_what_still_runs() {
 fn p3_stop_waits_for_a_slow_store() {
     let (world, life) = (World::new(Program::hang), Life::new());
     let engine = start_patient(&world, &life);
-    life.until("its program is watched", || life.calls("agents.attend") > 0);
+    life.until("the program is watched", || life.calls("agents.attend") > 0);
     let commit = life.hold_next("store.commit");
     let stopping = std::thread::spawn({
         let engine = engine.clone();
@@ -254,7 +254,7 @@ fn p3_stop_waits_for_a_slow_store() {
 
 /// P3: an attempt that was being granted when the stop came is stopped too.
 #[test]
-fn p3_stop_catches_what_is_just_being_granted() {
+fn p3_a_stop_also_stops_an_attempt_that_is_being_granted() {
     let (world, life) = (World::new(Program::hang), Life::new());
     let engine = world.start_in(&life).unwrap();
     say(&engine, add_project());
@@ -284,8 +284,8 @@ fn p3_stop_catches_what_is_just_being_granted() {
 fn p10_a_stop_that_failed_is_tried_again() {
     let (world, life) = (World::new(Program::hang), Life::new());
     let engine = start_patient(&world, &life);
-    life.until("its program is watched", || life.calls("agents.attend") > 0);
-    life.fail_next("agents.stop", "the kernel says no");
+    life.until("the program is watched", || life.calls("agents.attend") > 0);
+    life.fail_next("agents.stop", "the signal was refused");
     say(&engine, Command::StopTask { task: TaskId(1), reason: "enough".into(), pause: false });
     life.until("the stop was tried", || life.calls("agents.stop") == 1);
     engine.shutdown();
@@ -301,7 +301,7 @@ fn p10_a_stop_that_failed_is_tried_again() {
 
 /// A shutdown at any moment joins every thread, and after a restart everything is done once.
 #[test]
-fn shutdown_joins_every_thread_wherever_it_comes() {
+fn shutdown_at_any_moment_joins_every_thread() {
     let work = |rounds: u64| {
         let world = World::new(append_own_name);
         for round in 0..rounds {
@@ -318,7 +318,7 @@ fn shutdown_joins_every_thread_wherever_it_comes() {
                     (0..6).map(|nth| planned(&format!("{nth}"), &format!("{nth}"), &[])).collect(),
                 );
             }
-            life.until("it has done something", || life.steps() > 20 || engine.board().tasks.is_empty());
+            life.until("the engine has done some steps", || life.steps() > 20 || engine.board().tasks.is_empty());
             engine.shutdown();
             drop(engine);
             assert_eq!(Arc::strong_count(&git), 1, "a thread is left");
@@ -326,7 +326,7 @@ fn shutdown_joins_every_thread_wherever_it_comes() {
         let life = Life::new();
         let engine = world.start_in(&life).unwrap();
         until_done(&engine, &life, &world);
-        assert_eq!(world.git.log(std::path::Path::new(REPO)).len(), 1 + 6, "each landed once");
+        assert_eq!(world.git.log(std::path::Path::new(REPO)).len(), 1 + 6, "each task landed once");
         assert!(world.agents.programs().values().all(|it| *it == 1), "{:?}", world.agents.programs());
         assert_clean(&engine, &world);
         engine.shutdown();
@@ -336,7 +336,7 @@ fn shutdown_joins_every_thread_wherever_it_comes() {
 
 /// A failed start leaves no thread behind.
 #[test]
-fn a_start_that_fails_leaves_no_thread() {
+fn a_failed_start_of_the_engine_leaves_no_thread() {
     let world = World::new(append_own_name);
     let error =
         regatta_engine::ports::store::StoreError { code: "disk_full", what: "full".into(), hint: "free some".into() };

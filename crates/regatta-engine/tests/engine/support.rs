@@ -146,7 +146,7 @@ pub(crate) fn register(agent: &str) -> Command {
     })
 }
 
-/// Returns the command that registers an agent which somebody else starts.
+/// Returns the command that registers an agent whose program Regatta does not start.
 pub(crate) fn register_outside(agent: &str) -> Command {
     match register(agent) {
         Command::RegisterAgent(it) => {
@@ -281,21 +281,21 @@ pub(crate) fn until(engine: &Engine, what: &str, holds: impl Fn(&Board) -> bool)
         }
         let changed = block_on_until(watch.changed(), deadline);
         let tasks: Vec<_> = board.tasks.values().map(|it| (it.id, it.status, it.reason.clone())).collect();
-        changed.unwrap_or_else(|| panic!("it took too long until {what}: {tasks:?}")).unwrap();
+        changed.unwrap_or_else(|| panic!("timed out waiting until {what}: {tasks:?}")).unwrap();
     }
 }
 
 /// Waits until every task has ended and every effect is performed.
 pub(crate) fn until_done(engine: &Engine, life: &Life, world: &World) {
     until(engine, "every task has ended", |board| board.counters.task > 0 && board.tasks.is_empty());
-    life.until("everything is performed", || world.outbox() == 0);
+    life.until("every effect is performed", || world.outbox() == 0);
 }
 
 /// Waits until a task needs a person, cancels it as that person, and returns the reason it had.
 pub(crate) fn until_given_up(engine: &Engine, life: &Life, world: &World, task: TaskId) -> String {
     let needs =
         |board: &Board| board.tasks.get(&task).is_some_and(|it| it.status == regatta_core::task::Status::NeedsHuman);
-    until(engine, "somebody is needed", needs);
+    until(engine, "the task needs a person", needs);
     let reason = engine.board().tasks[&task].reason.clone().unwrap();
     say(engine, Command::CancelTask { task, reason: "given up".into() });
     until_done(engine, life, world);
@@ -345,7 +345,7 @@ pub(crate) fn poll<T>(future: &mut Hand<'_, T>) -> Option<T> {
 /// Submits a request and returns at once. The request is in the writer's queue if there was room.
 pub(crate) fn send(engine: &Engine, request: Request) -> Hand<'_, Result<Reply, Failure>> {
     let mut future: Hand<'_, _> = Box::pin(engine.ask(request));
-    assert!(poll(&mut future).is_none(), "the writer is held back");
+    assert!(poll(&mut future).is_none(), "the request was answered before it could be queued");
     future
 }
 
@@ -358,7 +358,7 @@ pub(crate) fn folded(engine: &Engine) -> Board {
     board
 }
 
-/// Checks that nothing is left over when all is done.
+/// Checks that nothing is left over after all work is done.
 pub(crate) fn assert_clean(engine: &Engine, world: &World) {
     let board = engine.board();
     assert!(board.claims.is_empty(), "claims are left: {:?}", board.claims);
@@ -370,7 +370,7 @@ pub(crate) fn assert_clean(engine: &Engine, world: &World) {
     assert!(world.git.staged().len() <= 3, "staging directories are left: {:?}", world.git.staged());
     assert_eq!(world.agents.running(), [], "programs are left");
     assert_eq!(world.outbox(), 0, "effects are left");
-    assert_eq!(folded(engine), *board, "D4");
+    assert_eq!(folded(engine), *board, "D4: the events do not give the board");
     world.git.assert_lawful();
     world.agents.assert_lawful();
 }

@@ -46,14 +46,13 @@ fn asks(program: &Program, id: &str, path: &str) -> Result<Answer, Exit> {
     let options = vec![AskOption { id: "no".into(), name: "No".into(), kind: OptionKind::RejectOnce }];
     program.say(Said::Asked(Ask { id: id.into(), want: Want::Permission { tool, options } }));
     let wishes = program.until_wished(|it| it.answers.iter().any(|it| it.0 == id))?;
-    Ok(wishes.answers.into_iter().find(|it| it.0 == id).expect("it was wished").1)
+    Ok(wishes.answers.into_iter().find(|it| it.0 == id).expect("the answer is there").1)
 }
 
-/// A mission of one task whose agent talks.
 /// Starts a mission of one task whose agent's runtime has sessions.
 fn launch_one(engine: &Engine) {
     say(engine, add_project());
-    let Command::RegisterAgent(ann) = register("ann") else { unreachable!("it registers") };
+    let Command::RegisterAgent(ann) = register("ann") else { unreachable!("the helper registers an agent") };
     let runtime = agent::Runtime::Acp { argv: vec!["talks".into()] };
     say(engine, Command::RegisterAgent(agent::Register { runtime, provider: Some("acme".into()), ..ann }));
     say(engine, mission(&["ann"], vec![planned("a", "a", &[])]));
@@ -63,7 +62,7 @@ fn launch_one(engine: &Engine) {
 /// (J9). The answer and the follow-up prompt reach the program, which ends when no input is left,
 /// and its work lands.
 #[test]
-fn a_talk_goes_on_over_a_restart() {
+fn a_session_continues_over_a_restart_without_double_charges() {
     let world = World::new(|program| {
         opens(program);
         program.say(tokens(10));
@@ -88,14 +87,14 @@ fn a_talk_goes_on_over_a_restart() {
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
     launch_one(&engine);
-    until(&engine, "it asks", |board| board.approvals.len() == 1);
+    until(&engine, "the agent asks for permission", |board| board.approvals.len() == 1);
     let told = say(&engine, Command::Tell { task: TaskId(1), text: "and mind the gap".into() });
     assert_eq!(told.outcome, Outcome::Told(Heard::Now(FIRST)));
     engine.shutdown();
 
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
-    let board = until(&engine, "it is attended again", |_| life.calls("agents.attend") > 0);
+    let board = until(&engine, "the program is watched again", |_| life.calls("agents.attend") > 0);
     let approval = board.approvals[&ApprovalId(1)].clone();
     assert_eq!((board.approvals.len(), approval.is_open(), approval.subject().as_str()), (1, true, "npm install zod"));
     say(&engine, Command::Decide { approval: ApprovalId(1), answer: Answer::Allow, reach: Reach::Once, also: vec![] });
@@ -107,10 +106,10 @@ fn a_talk_goes_on_over_a_restart() {
     engine.shutdown();
 }
 
-/// A policy rule answers a request without a person and is named in the decision. A denial tells
-/// the agent which rule it was.
+/// A policy rule answers a request without a person and is named in the decision. A denial names
+/// the rule to the agent.
 #[test]
-fn the_policy_answers_what_it_covers() {
+fn a_policy_rule_answers_the_requests_that_it_covers() {
     let world = World::new(|program| {
         opens(program);
         for (nth, path) in ["src/a.rs", "/etc/hosts"].iter().enumerate() {
@@ -138,7 +137,7 @@ fn the_policy_answers_what_it_covers() {
 /// A rate limit parks the provider until the reset and costs no attempt. The work continues in the
 /// same workspace and the same session.
 #[test]
-fn a_rate_limit_parks_and_the_work_goes_on_in_its_workspace() {
+fn a_rate_limit_parks_the_provider_and_the_work_continues_in_its_workspace() {
     let world = World::new(|program| {
         opens(program);
         if program.nth() == 1 {
@@ -163,7 +162,7 @@ fn a_rate_limit_parks_and_the_work_goes_on_in_its_workspace() {
     assert!(reasons.iter().any(|it| it.kind == WaitKind::RateLimit && it.text.contains("5-hour limit")), "{reasons:?}");
     assert_eq!(world.agents.programs()["T1"], 1);
     world.clock.turn(Duration::from_secs(61));
-    say(&engine, post("somebody speaks, so the writer looks at the clock"));
+    say(&engine, post("a request makes the writer check the clock"));
     until_done(&engine, &life, &world);
     assert_eq!(world.git.trunk(std::path::Path::new(REPO))["a"], "half\nrest of s1\n");
     assert_clean(&engine, &world);
@@ -174,7 +173,7 @@ fn a_rate_limit_parks_and_the_work_goes_on_in_its_workspace() {
 /// only the turn ends, so that the session can continue, and nothing starts until the budget has
 /// room again.
 #[test]
-fn a_budget_that_is_used_up_stops_what_it_covers() {
+fn a_used_up_budget_stops_the_attempts_that_it_covers() {
     for (scope, cause) in [(budget::Scope::Attempt, Cause::OverBudget), (budget::Scope::Day, Cause::Parked)] {
         let world = World::new(|program| {
             opens(program);
@@ -194,12 +193,12 @@ fn a_budget_that_is_used_up_stops_what_it_covers() {
         let ceiling = budget::Ceiling { tokens: Some(100), ..Default::default() };
         say(&engine, Command::SetBudget { scope: scope.clone(), ceiling });
         launch_one(&engine);
-        let board = until(&engine, "it is stopped", |board| {
+        let board = until(&engine, "the attempt is stopped", |board| {
             !board.tasks.is_empty() && board.counters.attempt == 1 && board.attempts.is_empty()
         });
         let attempt = engine.history().attempt(FIRST).unwrap().unwrap();
         assert_eq!(attempt.ended.unwrap().cause, cause);
-        assert!(board.budgets[&scope].warned.is_some(), "80 % was not said");
+        assert!(board.budgets[&scope].warned.is_some(), "no warning at 80 %");
         let reasons = wait_reasons(&board, &board.tasks[&TaskId(1)], engine.now());
         assert!(reasons.iter().any(|it| it.kind == WaitKind::Budget), "{reasons:?}");
         if scope == budget::Scope::Day {
@@ -227,15 +226,15 @@ fn a_pause_holds_the_session_and_a_timeout_ends_it() {
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
     launch_one(&engine);
-    until(&engine, "it works", |board| board.attempts.values().any(|it| it.talk.in_turn));
+    until(&engine, "the turn has started", |board| board.attempts.values().any(|it| it.talk.in_turn));
     say(&engine, Command::PauseTask { task: TaskId(1), reason: "look first".into() });
-    let board = until(&engine, "its turn is over", |board| board.attempts.values().any(|it| !it.talk.in_turn));
+    let board = until(&engine, "the turn has ended", |board| board.attempts.values().any(|it| !it.talk.in_turn));
     assert!(!board.attempts[&FIRST].talk.closing, "a held session is not closed");
     say(&engine, Command::ResumeTask { task: TaskId(1) });
-    until(&engine, "it works again", |board| board.attempts.values().any(|it| it.talk.turns == 2));
+    until(&engine, "the second turn has started", |board| board.attempts.values().any(|it| it.talk.turns == 2));
     world.clock.turn(Duration::from_secs(3_601));
-    say(&engine, post("somebody speaks, so the writer looks at the clock"));
-    until(&engine, "its time is up", |board| board.attempts.values().all(|it| it.id != FIRST));
+    say(&engine, post("a request makes the writer check the clock"));
+    until(&engine, "the attempt has ended at its timeout", |board| board.attempts.values().all(|it| it.id != FIRST));
     assert_eq!(engine.history().attempt(FIRST).unwrap().unwrap().ended.unwrap().cause, Cause::TimedOut);
     engine.stop_attempts("enough").unwrap();
     engine.shutdown();
@@ -245,7 +244,7 @@ fn a_pause_holds_the_session_and_a_timeout_ends_it() {
 /// session continues in the same workspace with the summary and the remaining prompts, and that
 /// costs no attempt.
 #[test]
-fn a_session_that_is_nearly_full_rotates() {
+fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
     let world = World::new(|program| {
         if program.attempt() == FIRST {
             opens(program);
@@ -288,7 +287,7 @@ fn a_session_that_is_nearly_full_rotates() {
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
     launch_one(&engine);
-    until(&engine, "it works", |board| board.attempts.values().any(|it| it.talk.in_turn));
+    until(&engine, "the turn has started", |board| board.attempts.values().any(|it| it.talk.in_turn));
     say(&engine, Command::Tell { task: TaskId(1), text: "and mind the gap".into() });
     until_done(&engine, &life, &world);
     let task = engine.history().task(TaskId(1)).unwrap().unwrap();
@@ -307,7 +306,7 @@ fn a_session_that_is_nearly_full_rotates() {
 /// Use that a program reports at its end is charged as far as it exceeds the recorded use, also
 /// when a restart reads it again.
 #[test]
-fn what_a_program_says_at_its_end_is_charged_once() {
+fn use_reported_at_the_end_of_a_program_is_charged_once() {
     let world = World::new(|program| {
         opens(program);
         program.say(tokens(30));
@@ -332,7 +331,7 @@ fn what_a_program_says_at_its_end_is_charged_once() {
 
 /// No event happens at midnight. The dispatcher itself notices that the new day has a budget.
 #[test]
-fn a_new_day_wakes_what_the_old_one_parked() {
+fn work_parked_by_the_days_budget_continues_on_the_next_day() {
     let world = World::new(|program| {
         opens(program);
         if program.nth() == 1 {
@@ -349,7 +348,8 @@ fn a_new_day_wakes_what_the_old_one_parked() {
     let ceiling = budget::Ceiling { tokens: Some(100), ..Default::default() };
     say(&engine, Command::SetBudget { scope: budget::Scope::Day, ceiling });
     launch_one(&engine);
-    let board = until(&engine, "it is parked", |board| board.counters.attempt == 1 && board.attempts.is_empty());
+    let board =
+        until(&engine, "the attempt is parked", |board| board.counters.attempt == 1 && board.attempts.is_empty());
     let reasons = wait_reasons(&board, &board.tasks[&TaskId(1)], engine.now());
     assert!(reasons.iter().any(|it| it.kind == WaitKind::Budget), "{reasons:?}");
     world.clock.turn(Duration::from_secs(24 * 60 * 60));

@@ -18,8 +18,8 @@ fn reading_does_not_wait_for_the_store() {
     let (said, heard) = std::sync::mpsc::channel();
     let reader = engine.clone();
     std::thread::spawn(move || said.send((reader.board().revision, reader.watch().borrow().revision, reader.now())));
-    let (board, watched, _) = heard.recv_timeout(PATIENCE).expect("a reader is not held up");
-    assert_eq!((board, watched), (before, before), "what is not durable is not shown");
+    let (board, watched, _) = heard.recv_timeout(PATIENCE).expect("reading does not wait for the commit");
+    assert_eq!((board, watched), (before, before), "a revision is shown before it is durable");
     commit.release();
     block_on(written).unwrap();
     assert!(engine.board().revision > before);
@@ -48,7 +48,7 @@ fn events_come_in_order_and_without_gaps() {
 
 /// A watcher sees rising revisions only, and never one whose events are not in the history yet.
 #[test]
-fn a_watcher_sees_only_what_is_durable_and_never_goes_back() {
+fn a_watcher_sees_only_durable_and_rising_revisions() {
     let world = World::new(append_own_name);
     let engine = world.start();
     let mut watch = engine.watch();
@@ -70,7 +70,7 @@ fn a_watcher_sees_only_what_is_durable_and_never_goes_back() {
 }
 
 #[test]
-fn who_falls_behind_is_told_and_reads_on_from_the_history() {
+fn a_subscriber_that_falls_behind_continues_from_the_history() {
     let world = World::new(append_own_name);
     let engine = world.start();
     let from = engine.board().revision;
@@ -102,7 +102,7 @@ fn the_store_is_checked_and_copied_between_two_commits() {
 
 /// A lease ends by itself in real time, and not early (L5).
 #[test]
-fn l5_a_lease_ends_by_itself_and_not_early() {
+fn l5_a_lease_ends_in_real_time_and_not_early() {
     let world = World { real_time: true, ..World::new(append_own_name) };
     let engine = world.start();
     let started = std::time::Instant::now();

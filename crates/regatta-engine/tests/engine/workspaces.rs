@@ -1,4 +1,4 @@
-//! Tests that workspaces are made ready before work begins in them.
+//! Tests that workspaces are prepared before work begins in them.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -76,7 +76,7 @@ fn begin(engine: &regatta_engine::Engine, project: Command) {
 }
 
 #[test]
-fn setup_runs_in_order_before_the_program_and_what_it_left_is_not_its_work() {
+fn setup_runs_in_order_before_the_program_and_its_files_do_not_land() {
     let (world, done) = world();
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
@@ -90,7 +90,7 @@ fn setup_runs_in_order_before_the_program_and_what_it_left_is_not_its_work() {
 }
 
 #[test]
-fn a_setup_that_fails_starts_nothing_and_says_why() {
+fn a_failed_setup_starts_no_program_and_records_the_reason() {
     let (world, done) = world();
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
@@ -127,16 +127,19 @@ fn setup_runs_before_the_checks_of_a_landing_too() {
     let done = done.lock().unwrap().clone();
     let program = done.iter().position(|it| it.starts_with("A1 ")).unwrap();
     let after: Vec<&str> = done[program + 1..].iter().map(String::as_str).collect();
-    let setup = after.iter().position(|it| *it == "fetch").expect("in the landing");
+    let setup = after.iter().position(|it| *it == "fetch").expect("setup runs in the landing");
     assert_eq!(after[setup..setup + 2], ["fetch", "build"], "{done:?}");
-    assert!(!after[..setup].is_empty() && after[..setup] == after[setup + 2..], "checked before and after: {done:?}");
+    assert!(
+        !after[..setup].is_empty() && after[..setup] == after[setup + 2..],
+        "the checks before and after the setup differ: {done:?}"
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
 
 /// A tree whose setup command fails goes back to its worker with the command's output.
 #[test]
-fn a_landing_whose_setup_fails_is_red() {
+fn a_landing_whose_setup_fails_goes_back_to_its_worker() {
     let (world, _) = world();
     world.agents.judge_by(|command, files| match command {
         "build" if files.contains_key("a") => Err("no compiler\n".into()),
@@ -153,7 +156,7 @@ fn a_landing_whose_setup_fails_is_red() {
 
 /// The space limit of a project's workspaces counts as well as the free space of the disk.
 #[test]
-fn a_project_without_room_of_its_own_starts_nothing_and_says_so() {
+fn a_project_at_its_disk_limit_starts_nothing_and_has_a_wait_reason() {
     let (world, _) = world();
     let life = Life::new();
     let engine = world.start_in(&life).unwrap();
@@ -167,7 +170,7 @@ fn a_project_without_room_of_its_own_starts_nothing_and_says_so() {
     begin(&engine, project);
     let held =
         |board: &Board| board.missions.values().any(|it| it.held.iter().any(|it| it.kind == Some(WaitKind::Disk)));
-    until(&engine, "it is held for want of room", held);
+    until(&engine, "the mission is held because of the disk", held);
     assert!(world.agents.programs().is_empty());
     let limits = regatta_core::fleet::Limits { attempt_disk_mb: 0, ..engine.board().limits };
     say(&engine, Command::SetLimits { limits });
@@ -176,7 +179,7 @@ fn a_project_without_room_of_its_own_starts_nothing_and_says_so() {
 }
 
 #[test]
-fn a_port_that_a_stranger_listens_on_is_not_given() {
+fn a_port_used_by_another_program_is_not_given_to_an_attempt() {
     let (world, _) = world();
     let taken: Vec<TcpListener> =
         [47_310, 47_312].into_iter().filter_map(|it| TcpListener::bind(("127.0.0.1", it)).ok()).collect();

@@ -1,3 +1,5 @@
+//! Tests of capturing the work in a workspace.
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -31,13 +33,13 @@ fn poison(dir: &Path, canary: &Path) {
 }
 
 #[test]
-fn s5_nothing_the_agent_configured_is_run() {
+fn s5_no_command_from_the_agents_git_configuration_runs() {
     let world = World::new();
     let canary = world.home.path().join("canary");
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "work\n");
     poison(&workspace, &canary);
-    // The trap works, as the agent's own git triggers it.
+    // The agent's own git runs the command, so the trap works.
     try_git(&workspace, ["status"]);
     assert!(canary.exists());
     fs::remove_file(&canary).unwrap();
@@ -56,7 +58,7 @@ fn s5_nothing_the_agent_configured_is_run() {
 }
 
 #[test]
-fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
+fn s5_a_hostile_submodule_runs_nothing_and_stays_a_submodule() {
     let world = World::new();
     let sub = world.user().join("sub");
     init(&sub, &[]);
@@ -95,7 +97,7 @@ fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
 
 /// Q3: a moved submodule pointer is captured, whether the agent committed it or checked it out.
 #[test]
-fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
+fn q3_a_moved_submodule_pointer_is_captured_and_lands() {
     for how in ["checked out", "committed", "committed with a module directory"] {
         let world = World::new();
         let sub = world.home.path().join("library");
@@ -123,7 +125,7 @@ fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
                 let update = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init"];
                 git(&workspace, &update);
                 git(&workspace.join("lib"), &["checkout", "-q", newer.as_str()]);
-                assert!(workspace.join("lib/.git").is_file(), "git keeps it apart");
+                assert!(workspace.join("lib/.git").is_file(), "git keeps the submodule's git directory elsewhere");
             }
         }
         let capture = world.capture(A1);
@@ -135,10 +137,10 @@ fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
     }
 }
 
-/// Q3: a submodule that the agent added and committed is captured as one. A repository that it did
-/// not commit is captured as plain files.
+/// Q3: a repository inside the workspace that the agent did not commit as a submodule is captured
+/// as plain files.
 #[test]
-fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
+fn q3_a_new_submodule_is_captured_as_a_submodule_only_if_committed() {
     for is_committed in [true, false] {
         let world = World::new();
         let sub = world.home.path().join("library");
@@ -166,7 +168,7 @@ fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
 
 /// S5: a submodule's git directory in another place is not followed.
 #[test]
-fn s5_a_submodules_git_file_that_points_outside_names_nothing() {
+fn s5_a_submodules_git_file_that_points_outside_is_not_followed() {
     let world = World::new();
     let sub = world.user().join("sub");
     init(&sub, &[]);
@@ -181,7 +183,7 @@ fn s5_a_submodules_git_file_that_points_outside_names_nothing() {
 }
 
 #[test]
-fn what_the_agent_did_to_its_git_directory_does_not_matter() {
+fn capture_does_not_depend_on_the_workspaces_git_directory() {
     let world = World::new();
     let elsewhere = world.user().join(".git");
     type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
@@ -242,7 +244,7 @@ fn q3_every_capture_stays_reachable() {
 }
 
 #[test]
-fn ignored_files_are_left_out_and_tracked_ones_never_are() {
+fn capture_leaves_out_ignored_files_and_keeps_tracked_ones() {
     let world = World::new();
     write(world.user().join("tracked.log"), "x\n");
     git(world.user(), &["add", "-f", "tracked.log"]);
@@ -255,8 +257,7 @@ fn ignored_files_are_left_out_and_tracked_ones_never_are() {
     write(workspace.join(".regatta/result.json"), "{}");
     write(workspace.join("sub/.gitignore"), "made/\n");
     write(workspace.join("sub/made/x"), "x");
-    // Later captures start from the base again, so files that were ignored in between are not left
-    // over.
+    // A later capture starts from the base again, so a file that is ignored meanwhile is left out.
     write(workspace.join("later.tmp"), "x");
     assert_eq!(world.capture(A1).changed, ["later.tmp", "sub/.gitignore", "tracked.log"]);
     write(workspace.join("sub/.gitignore"), "made/\n");
@@ -265,7 +266,7 @@ fn ignored_files_are_left_out_and_tracked_ones_never_are() {
 }
 
 #[test]
-fn s7_any_name_mode_and_kind_of_file_is_kept_as_it_is() {
+fn s7_every_file_name_mode_and_symbolic_link_is_kept() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     let names: [&[u8]; 10] = [
@@ -315,7 +316,7 @@ fn make_fifo(path: &Path) {
 }
 
 #[test]
-fn files_and_directories_that_change_places_are_kept() {
+fn file_that_replaces_a_directory_and_the_reverse_are_captured() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     fs::remove_dir_all(workspace.join("src")).unwrap();
@@ -332,7 +333,7 @@ fn files_and_directories_that_change_places_are_kept() {
 }
 
 #[test]
-fn s6_a_directory_turned_into_a_link_leads_nowhere() {
+fn s6_a_directory_replaced_by_a_link_is_captured_as_a_link() {
     let world = World::new();
     let outside = world.home.path().join("outside");
     write(outside.join("lib.rs"), "secret\n");
@@ -343,14 +344,14 @@ fn s6_a_directory_turned_into_a_link_leads_nowhere() {
     assert_eq!(capture.changed, ["src", "src/lib.rs"]);
     assert_eq!(world.kept(&capture.commit, "src"), outside.to_str().unwrap());
 
-    // A workspace that is a link is no workspace.
+    // A link in the place of a workspace is refused.
     fs::remove_dir_all(&workspace).unwrap();
     symlink(&outside, &workspace).unwrap();
     assert_eq!(world.git.capture(&world.repo, A1, &by("x")).unwrap_err().code, "no_workspace");
 }
 
 #[test]
-fn a_repository_within_is_kept_as_plain_files() {
+fn repository_inside_a_workspace_is_captured_as_plain_files() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     let app = workspace.join("app dir");
@@ -364,7 +365,7 @@ fn a_repository_within_is_kept_as_plain_files() {
     init(&app.join("vendor/lib"), &[]);
     write(app.join("vendor/lib/lib.rs"), "x\n");
     init(&workspace.join("unborn"), &[]);
-    // Also around tracked files.
+    // The same holds for a repository around tracked files.
     init(&workspace.join("src"), &[]);
     write(workspace.join("src/new.rs"), "x\n");
     let capture = world.capture(A1);
@@ -374,9 +375,10 @@ fn a_repository_within_is_kept_as_plain_files() {
 }
 
 #[test]
-fn an_edit_in_the_moment_after_the_checkout_is_seen() {
+fn edit_right_after_the_checkout_is_captured() {
     let world = World::new();
-    // The same size, usually within the same tick of the file system's clock.
+    // The new text has the same size and is usually written in the same tick of the file
+    // system's clock.
     for number in 1..=12 {
         let attempt = regatta_core::ids::AttemptId(number);
         let workspace = world.prepare(attempt).path;
@@ -386,7 +388,7 @@ fn an_edit_in_the_moment_after_the_checkout_is_seen() {
 }
 
 #[test]
-fn without_our_index_the_capture_is_the_same() {
+fn capture_without_regattas_index_is_the_same() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "work\n");
@@ -410,7 +412,7 @@ fn write_deep(top: &std::path::Path, names: &[String], file: &str) {
 
 /// Q3, Q5: a path that is too long for the system is named, and no partial capture is made.
 #[test]
-fn q3_a_path_that_is_too_long_is_named_and_stops_the_capture() {
+fn q3_q5_a_path_that_is_too_long_is_named_and_stops_the_capture() {
     for (depth, name) in [(20, 240), (13, 240), (1030, 3)] {
         let world = World::new();
         let workspace = world.prepare(A1).path;
@@ -420,7 +422,7 @@ fn q3_a_path_that_is_too_long_is_named_and_stops_the_capture() {
         let error = world.git.capture(&world.repo, A1, &by("x")).unwrap_err();
         assert_eq!(error.code, "path_too_long", "{depth} x {name}: {error}");
         assert!(error.what.contains("ddd"), "{error}");
-        assert!(world.git.unkept(&world.repo, A1).is_err(), "nobody removes what is not kept");
+        assert!(world.git.unkept(&world.repo, A1).is_err(), "without a proof the workspace cannot be removed");
         std::fs::remove_dir_all(workspace.join(&names[0])).unwrap();
         assert_eq!(world.capture(A1).changed, ["a.txt"]);
     }
@@ -435,7 +437,7 @@ fn q3_a_path_that_is_too_long_is_named_and_stops_the_capture() {
 
 /// S6, Q3: an unreadable directory may contain work, so it is named and not skipped.
 #[test]
-fn q3_a_directory_that_cannot_be_read_stops_the_capture() {
+fn q3_an_unreadable_directory_stops_the_capture() {
     if rustix::process::geteuid().is_root() {
         eprintln!("not run: root reads everything; run the tests as another user to see this");
         return;
@@ -449,9 +451,9 @@ fn q3_a_directory_that_cannot_be_read_stops_the_capture() {
     assert_eq!(found.unwrap_err().code, "unreadable");
 }
 
-/// S6: a folder that some file system treats as `.git` is named, whatever system it was made on.
+/// S6: a folder that some file system treats as `.git` is named on every system.
 #[test]
-fn s6_names_that_mean_a_git_directory_elsewhere_stop_the_capture() {
+fn s6_a_name_that_some_file_system_reads_as_git_stops_the_capture() {
     for name in [".GIT", ".git.", ".Git ", "git~1", ".g\u{200c}it"] {
         let world = World::new();
         let workspace = world.prepare(A1).path;

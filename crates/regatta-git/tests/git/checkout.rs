@@ -1,5 +1,5 @@
-//! Tests of the user's checkout of the trunk: it is updated where nothing is in the way, and never
-//! overwritten.
+//! Tests of the user's checkout of the trunk. A move updates it when no change of the user is in
+//! the way, and never overwrites a change.
 
 use std::fs;
 use std::path::Path;
@@ -34,14 +34,14 @@ fn everything(dir: &Path) -> Vec<(String, String)> {
 
 fn refused(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {
     let before = everything(world.user());
-    let Move::Dirty(paths) = world.land(old, new) else { panic!("it moved") };
+    let Move::Dirty(paths) = world.land(old, new) else { panic!("the trunk moved") };
     assert_eq!(world.tip(), *old, "the ref moved");
     assert_eq!(everything(world.user()), before);
     paths
 }
 
 #[test]
-fn a_dirty_checkout_stops_the_move_before_the_ref() {
+fn edited_file_in_the_checkout_stops_the_move_before_the_ref() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("a.txt", "two\n")]);
@@ -57,14 +57,14 @@ fn a_dirty_checkout_stops_the_move_before_the_ref() {
 
 /// Like `git merge --ff-only`: edits in other files do not delay a move, and stay as they are.
 #[test]
-fn changes_in_other_files_stay_and_stop_nothing() {
+fn edits_in_other_files_stay_and_do_not_stop_the_move() {
     let world = World::new();
     let old = world.tip();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "two\n");
     write(workspace.join("new.txt"), "new\n");
     let new = world.clean_trial(&world.capture(A1).commit);
-    // Edited, deleted, staged, staged and edited again, and staged as new.
+    // The files are edited, deleted, staged and edited again.
     write(world.user().join("src/lib.rs"), "edited\n");
     fs::remove_file(world.user().join("run.sh")).unwrap();
     write(world.user().join("b/staged.txt"), "staged\n");
@@ -78,7 +78,7 @@ fn changes_in_other_files_stay_and_stop_nothing() {
     assert_eq!(read(world.user().join("new.txt")), "new\n");
     assert_eq!(read(world.user().join("src/lib.rs")), "edited\n");
 
-    // A file in the place of a folder that the next move needs, or the reverse, blocks it.
+    // A file in the place of a folder that the next move needs, or the reverse, stops the move.
     let workspace = world.prepare(A2).path;
     write(workspace.join("b/staged.txt/deeper"), "d\n");
     fs::remove_dir_all(workspace.join("src")).unwrap();
@@ -89,7 +89,7 @@ fn changes_in_other_files_stay_and_stop_nothing() {
 
 /// Git updates no index with an unmerged path, wherever that path is.
 #[test]
-fn an_unsettled_merge_stops_the_move() {
+fn unmerged_path_in_the_index_stops_the_move() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("new.txt", "new\n")]);
@@ -104,7 +104,7 @@ fn an_unsettled_merge_stops_the_move() {
 }
 
 #[test]
-fn an_untracked_or_ignored_file_in_the_way_stops_the_move() {
+fn untracked_or_ignored_file_in_the_way_stops_the_move() {
     let world = World::new();
     let old = world.tip();
     let workspace = world.prepare(A1).path;
@@ -140,7 +140,7 @@ fn an_untracked_or_ignored_file_in_the_way_stops_the_move() {
 }
 
 #[test]
-fn a_file_that_was_touched_but_not_changed_does_not_count() {
+fn rewritten_file_with_the_same_content_does_not_stop_the_move() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("a.txt", "two\n")]);
@@ -151,7 +151,7 @@ fn a_file_that_was_touched_but_not_changed_does_not_count() {
 }
 
 #[test]
-fn a_linked_worktree_of_the_users_is_a_checkout_too() {
+fn linked_worktree_of_the_trunk_is_updated_or_stops_the_move() {
     let world = World::new();
     let old = world.tip();
     git(world.user(), &["checkout", "-q", "-b", "feature"]);
@@ -181,7 +181,7 @@ fn a_linked_worktree_of_the_users_is_a_checkout_too() {
 }
 
 #[test]
-fn a_crash_after_the_ref_moved_is_finished_by_the_same_call() {
+fn repeated_move_after_a_crash_updates_the_checkout() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
@@ -194,7 +194,7 @@ fn a_crash_after_the_ref_moved_is_finished_by_the_same_call() {
 }
 
 #[test]
-fn a_crash_amid_the_update_of_the_files_is_finished_by_the_same_call() {
+fn repeated_move_finishes_a_partial_update_of_the_checkout() {
     let world = World::new();
     let old = world.tip();
     let workspace = world.prepare(A1).path;
@@ -215,7 +215,7 @@ fn a_crash_amid_the_update_of_the_files_is_finished_by_the_same_call() {
 }
 
 #[test]
-fn after_a_crash_a_persons_change_still_comes_first() {
+fn repeated_move_after_a_crash_keeps_a_persons_change() {
     for (path, text) in [("a.txt", "a person's\n"), ("new.txt", "a person's\n")] {
         let world = World::new();
         let old = world.tip();
@@ -224,7 +224,7 @@ fn after_a_crash_a_persons_change_still_comes_first() {
         git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
         write(world.user().join(path), text);
         let before = everything(world.user());
-        assert_eq!(world.land(&old, &new), Move::Moved, "the trunk is there, whatever the checkout");
+        assert_eq!(world.land(&old, &new), Move::Moved, "the trunk has moved already");
         assert_eq!(everything(world.user()), before);
         // The next landing, of another file, names the outdated file, because a commit would undo
         // the last landing.
@@ -236,7 +236,7 @@ fn after_a_crash_a_persons_change_still_comes_first() {
 
 /// Edits of a person in other files do not prevent the update of a checkout after a crash.
 #[test]
-fn after_a_crash_changes_in_other_files_stay() {
+fn repeated_move_after_a_crash_keeps_edits_in_other_files() {
     for is_staged in [false, true] {
         let world = World::new();
         let old = world.tip();
@@ -257,7 +257,7 @@ fn after_a_crash_changes_in_other_files_stay() {
 }
 
 #[test]
-fn a_locked_index_or_an_unfinished_operation_is_busy_and_moves_nothing() {
+fn locked_index_or_unfinished_operation_is_busy_and_stops_the_move() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("a.txt", "two\n")]);
@@ -288,7 +288,7 @@ fn a_locked_index_or_an_unfinished_operation_is_busy_and_moves_nothing() {
 }
 
 #[test]
-fn the_users_line_endings_are_kept_and_their_hooks_do_not_run() {
+fn move_keeps_the_users_line_endings_and_runs_no_hook() {
     let world = World::new();
     git(world.user(), &["config", "core.autocrlf", "true"]);
     fs::remove_file(world.user().join("a.txt")).unwrap();
@@ -310,7 +310,7 @@ fn the_users_line_endings_are_kept_and_their_hooks_do_not_run() {
 }
 
 #[test]
-fn a_submodule_of_the_users_stops_nothing() {
+fn changed_submodule_of_the_user_does_not_stop_the_move() {
     let world = World::new();
     let sub = world.user().join("sub");
     init(&sub, &[]);

@@ -27,7 +27,7 @@ impl World {
 }
 
 #[test]
-fn untracked_files_come_along_with_their_mode_and_time_and_are_nobodys_work() {
+fn copied_files_keep_mode_and_time_and_are_not_captured() {
     let world = world(&[".env", "cache/", "notes.txt", "a.txt"]);
     let user = world.user();
     write(user.join(".env"), "SECRET=1\n");
@@ -63,7 +63,7 @@ fn untracked_files_come_along_with_their_mode_and_time_and_are_nobodys_work() {
 }
 
 #[test]
-fn a_brought_file_that_the_manifest_names_is_captured() {
+fn copied_file_that_the_manifest_names_is_captured() {
     let world = world(&["local/**"]);
     write(world.user().join("local/data.json"), "{}\n");
     write(world.user().join("local/rest.json"), "{}\n");
@@ -74,7 +74,7 @@ fn a_brought_file_that_the_manifest_names_is_captured() {
 }
 
 #[test]
-fn s6_no_link_is_followed_and_nothing_called_git_is_brought() {
+fn s6_links_and_git_directories_are_not_copied() {
     let world = world(&["**"]);
     let (user, outside) = (world.user(), world.home.path().join("outside"));
     write(outside.join("secret"), "outside\n");
@@ -84,7 +84,7 @@ fn s6_no_link_is_followed_and_nothing_called_git_is_brought() {
     write(user.join("inner/file"), "x");
     init(&user.join("nested"), &[]);
     write(user.join("nested/file"), "x");
-    // Where the user has a directory, the trunk has a link out of the workspace.
+    // The user has a directory where the trunk has a link out of the workspace.
     let target = world.home.path().join("target");
     fs::create_dir(&target).unwrap();
     symlink(&target, user.join("way")).unwrap();
@@ -108,7 +108,7 @@ fn s6_no_link_is_followed_and_nothing_called_git_is_brought() {
 }
 
 #[test]
-fn bringing_again_changes_nothing_and_finishes_what_was_cut_off() {
+fn repeated_copy_adds_missing_files_and_overwrites_nothing() {
     let world = world(&["*.local"]);
     write(world.user().join("a.local"), "a\n");
     write(world.user().join("b.local"), "b\n");
@@ -127,7 +127,7 @@ fn bringing_again_changes_nothing_and_finishes_what_was_cut_off() {
 }
 
 #[test]
-fn too_much_is_refused_before_anything_is_copied() {
+fn copy_of_too_many_bytes_is_refused_before_it_begins() {
     let world = world(&["huge*"]);
     for name in ["huge1", "huge2"] {
         // A sparse file, which takes no disk space.
@@ -141,7 +141,7 @@ fn too_much_is_refused_before_anything_is_copied() {
 }
 
 #[test]
-fn what_setup_made_is_not_the_attempts_work() {
+fn files_made_by_setup_are_captured_only_if_the_manifest_names_them() {
     let mut world = world(&[]);
     world.repo.workspace.setup = vec!["make".into()];
     let workspace = world.prepare(A1).path;
@@ -154,12 +154,12 @@ fn what_setup_made_is_not_the_attempts_work() {
     write(workspace.join("vendor/new.js"), "made by the agent\n");
     assert_eq!(world.capture(A1).changed, ["src/made.rs", "vendor/new.js"]);
     world.remove(A1);
-    assert!(!world.git.is_settled(&world.repo, A1), "another workspace of that name starts afresh");
+    assert!(!world.git.is_settled(&world.repo, A1), "the next workspace of this attempt has no setup yet");
     assert_eq!(fs::read_dir(world.vault().join("regatta")).unwrap().count(), 0, "no bookkeeping is left");
 }
 
 #[test]
-fn a_data_directory_inside_the_checkout_is_not_brought() {
+fn data_directory_inside_the_checkout_is_not_copied() {
     let world = world(&["**"]);
     let inside = regatta_git::GitAdapter::new(world.user().join("data"));
     write(world.user().join("local"), "x");
@@ -169,9 +169,8 @@ fn a_data_directory_inside_the_checkout_is_not_brought() {
     assert!(workspace.join("local").exists() && !workspace.join("data").exists());
 }
 
-/// A staging directory gets the files too, and staging it again removes them.
 #[test]
-fn they_come_into_a_slots_directory_and_go_again() {
+fn staging_directory_gets_copied_files_until_it_is_staged_again() {
     let world = world(&["*.env", "a.txt"]);
     write(world.user().join("local.env"), "SECRET=1\n");
     let tip = world.tip();
@@ -183,10 +182,10 @@ fn they_come_into_a_slots_directory_and_go_again() {
     assert!(!dir.join("local.env").exists());
 }
 
-/// If an agent commits copied files, its other files are captured but not its history, so that no
+/// If an agent commits copied files, its other files are captured without its history, so that no
 /// secret lands by rebase.
 #[test]
-fn a_history_with_what_was_brought_is_left_out() {
+fn history_with_copied_files_is_left_out() {
     let world = world(&["*.env"]);
     write(world.user().join("local.env"), "SECRET=1\n");
     for (attempt, forced) in [(A1, true), (A2, false)] {

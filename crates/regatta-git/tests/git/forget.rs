@@ -1,4 +1,4 @@
-//! Tests that dropped work, and only that, is deleted with its proof.
+//! Tests that only dropped work is deleted.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ fn has(world: &World, text: &str) -> bool {
 /// Q3: dropped work is deleted with all its captures. Landed work, other attempts' work and commits
 /// that a rewritten trunk has dropped stay, however often garbage is collected.
 #[test]
-fn q3_only_what_was_dropped_is_forgotten() {
+fn q3_only_dropped_work_is_deleted() {
     let world = World::new();
     let old = world.tip();
-    // Landed, and then removed from the trunk by somebody.
+    // This landing is later removed from the trunk by a person.
     let landed = world.change(AttemptId(3), &[("c.txt", "landed\n")]);
     world.land(&old, &landed);
     world.remove(AttemptId(3));
@@ -36,21 +36,21 @@ fn q3_only_what_was_dropped_is_forgotten() {
     }
     assert_eq!(world.git.kept_attempts(&world.repo).unwrap(), [A1, A2, AttemptId(3)]);
     let forget = || world.git.forget_dropped(&DroppedProof::for_tests(A1), &world.repo);
-    assert_eq!(forget().unwrap_err().code, "busy", "its workspace is still there");
+    assert_eq!(forget().unwrap_err().code, "busy", "the attempt still has its workspace");
     world.remove(A1);
     world.remove(A2);
     let ever = [landed.clone()];
     let collect = |unused| world.git.collect_garbage(&world.repo, &ever, Duration::from_secs(unused)).unwrap();
     collect(0);
-    assert!(["first draft\n", "dropped\n"].iter().all(|it| has(&world, it)), "nobody said that it may go");
+    assert!(["first draft\n", "dropped\n"].iter().all(|it| has(&world, it)), "the work is not dropped yet");
     forget().unwrap();
     forget().unwrap();
     assert_eq!(world.git.kept_attempts(&world.repo).unwrap(), [A2, AttemptId(3)]);
     collect(3_600);
-    assert!(has(&world, "dropped\n"), "what was written lately may be in use");
+    assert!(has(&world, "dropped\n"), "recently written objects may be in use");
     collect(0);
-    assert!(["first draft\n", "dropped\n"].iter().all(|it| !has(&world, it)), "it is gone");
-    assert!(["other draft\n", "wanted\n", "landed\n", "one\n"].iter().all(|it| has(&world, it)), "the rest is not");
-    assert!(try_git(&world.vault(), ["cat-file", "-e", landed.as_str()]).status.success(), "nor what was on the trunk");
+    assert!(["first draft\n", "dropped\n"].iter().all(|it| !has(&world, it)), "the dropped work is deleted");
+    assert!(["other draft\n", "wanted\n", "landed\n", "one\n"].iter().all(|it| has(&world, it)), "other work is kept");
+    assert!(try_git(&world.vault(), ["cat-file", "-e", landed.as_str()]).status.success(), "a commit that was on the trunk is kept");
     assert_eq!(git(&world.vault(), &["fsck", "--connectivity-only", "--no-dangling"]), "");
 }

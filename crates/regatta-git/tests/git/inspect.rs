@@ -1,3 +1,5 @@
+//! Tests of describing a repository.
+
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +13,7 @@ fn look(path: &Path) -> RepoFacts {
 }
 
 #[test]
-fn a_repository_is_described_from_anywhere_in_it() {
+fn inspecting_any_directory_of_a_repository_describes_the_repository() {
     let world = World::new();
     let facts = look(world.user());
     let expected = RepoFacts {
@@ -31,7 +33,7 @@ fn a_repository_is_described_from_anywhere_in_it() {
     write(world.user().join("untracked"), "x");
     let index = fs::read(world.user().join(".git/index")).unwrap();
     assert_eq!(look(&world.user().join("src")).dirty, ["a.txt"]);
-    assert_eq!(fs::read(world.user().join(".git/index")).unwrap(), index, "looking changes nothing");
+    assert_eq!(fs::read(world.user().join(".git/index")).unwrap(), index, "inspecting does not write the index");
     git(world.user(), &["checkout", "-q", "--detach"]);
     assert_eq!((look(world.user()).branch, look(world.user()).unborn), (None, false));
 
@@ -48,7 +50,7 @@ fn a_repository_is_described_from_anywhere_in_it() {
 }
 
 #[test]
-fn an_unfinished_operation_is_named() {
+fn unfinished_operation_is_named() {
     let world = World::new();
     for (sign, name) in [
         ("rebase-merge/done", "a rebase"),
@@ -68,7 +70,7 @@ fn an_unfinished_operation_is_named() {
 }
 
 #[test]
-fn what_is_no_usable_repository_is_told_with_a_way_out() {
+fn unusable_repository_is_refused_with_a_hint() {
     let home = temp();
     let adapter = GitAdapter::new(home.path().join("data"));
     let told = adapter.inspect(home.path()).unwrap_err();

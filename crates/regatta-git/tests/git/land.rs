@@ -1,3 +1,5 @@
+//! Tests of moving the trunk to a merged commit.
+
 use std::fs;
 use std::sync::Barrier;
 
@@ -7,7 +9,7 @@ use regatta_engine::ports::git::{Git, Move, Trial, TrunkPermit};
 use crate::world::*;
 
 #[test]
-fn work_goes_from_a_workspace_to_the_trunk_and_every_step_can_be_repeated() {
+fn every_step_from_workspace_to_trunk_can_be_repeated() {
     let world = World::new();
     let old = world.tip();
     let workspace = world.prepare(A1);
@@ -56,7 +58,7 @@ fn work_goes_from_a_workspace_to_the_trunk_and_every_step_can_be_repeated() {
 }
 
 #[test]
-fn q2_a_trunk_that_somebody_else_moved_is_left_alone() {
+fn q2_a_trunk_that_was_moved_by_somebody_else_is_not_moved() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("a.txt", "two\n")]);
@@ -68,7 +70,7 @@ fn q2_a_trunk_that_somebody_else_moved_is_left_alone() {
 }
 
 #[test]
-fn q2_of_many_moves_at_once_exactly_one_wins() {
+fn q2_of_four_simultaneous_moves_exactly_one_wins() {
     let world = World::new();
     let old = world.tip();
     let news: Vec<CommitId> = (1..=4)
@@ -98,7 +100,8 @@ fn q2_of_many_moves_at_once_exactly_one_wins() {
         match outcome {
             Ok(Move::Moved) => assert_eq!(*new, tip),
             Ok(Move::Elsewhere(there)) => assert_eq!(*there, tip),
-            // The loser of a race may also see the winner's half-updated checkout or its lock.
+            // A move that loses the race may also find the winner's half-updated checkout or its
+            // lock.
             Ok(Move::Dirty(_)) | Err(_) => assert_ne!(*new, tip),
         }
     }
@@ -107,7 +110,7 @@ fn q2_of_many_moves_at_once_exactly_one_wins() {
 }
 
 #[test]
-fn q11_nothing_an_agent_does_in_its_workspace_moves_the_trunk() {
+fn q11_an_agents_git_commands_in_its_workspace_do_not_move_the_trunk() {
     let world = World::new();
     let old = world.tip();
     let workspace = world.prepare(A1).path;
@@ -133,7 +136,7 @@ fn q11_nothing_an_agent_does_in_its_workspace_moves_the_trunk() {
 }
 
 #[test]
-fn a_permit_for_another_project_moves_nothing() {
+fn permit_for_another_project_is_refused() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("a.txt", "two\n")]);
@@ -143,7 +146,7 @@ fn a_permit_for_another_project_moves_nothing() {
 }
 
 #[test]
-fn a_move_that_would_drop_commits_is_refused() {
+fn move_that_would_drop_commits_is_refused() {
     let world = World::new();
     let first = world.tip();
     let second = commit_all(world.user(), "second");
@@ -157,7 +160,7 @@ fn a_move_that_would_drop_commits_is_refused() {
 }
 
 #[test]
-fn a_trunk_checked_out_nowhere_moves_and_disturbs_no_working_tree() {
+fn trunk_without_a_checkout_moves_and_changes_no_working_tree() {
     for arrange in ["other branch", "detached", "bare"] {
         let mut world = World::new();
         let old = world.tip();
@@ -186,7 +189,7 @@ fn a_trunk_checked_out_nowhere_moves_and_disturbs_no_working_tree() {
 }
 
 #[test]
-fn shallow_and_sha256_repositories_work_the_same() {
+fn shallow_and_sha256_repositories_work() {
     let source = World::new();
     write(source.user().join("a.txt"), "deeper\n");
     commit_all(source.user(), "second");

@@ -1,3 +1,5 @@
+//! Tests of reading the state of the trunk, without changing it.
+
 use std::fs;
 
 use regatta_core::ids::{CommitId, LandingId, TaskId};
@@ -7,7 +9,7 @@ use regatta_engine::ports::git::{Git, TrunkFacts};
 use crate::world::*;
 
 #[test]
-fn the_trunk_s_paths_are_those_of_its_tip() {
+fn paths_of_the_trunk_are_those_of_its_tip() {
     let world = World::new();
     write(world.user().join("src/a b/ü.rs"), "x");
     commit_all(world.user(), "more");
@@ -19,7 +21,7 @@ fn the_trunk_s_paths_are_those_of_its_tip() {
 }
 
 #[test]
-fn a_trunk_behind_its_upstream_is_seen_without_fetching() {
+fn trunk_behind_its_upstream_is_found_without_a_fetch() {
     let world = World::new();
     let facts = || world.git.trunk(&world.repo).unwrap();
     assert_eq!(facts(), TrunkFacts { tip: world.tip(), upstream: None, behind: 0 });
@@ -32,7 +34,7 @@ fn a_trunk_behind_its_upstream_is_seen_without_fetching() {
     for message in ["one", "two"] {
         commit_all(&there, message);
     }
-    assert_eq!(facts().behind, 0, "nobody fetched");
+    assert_eq!(facts().behind, 0, "the new commits were not fetched yet");
     git(world.user(), &["fetch", "-q", "origin"]);
     assert_eq!(facts().behind, 2);
     commit_all(world.user(), "mine");
@@ -40,7 +42,7 @@ fn a_trunk_behind_its_upstream_is_seen_without_fetching() {
 }
 
 #[test]
-fn a_trunk_that_was_set_back_no_longer_contains_what_landed() {
+fn rewritten_trunk_no_longer_contains_the_landed_commits() {
     let world = World::new();
     let start = world.tip();
     let landed = commit_all(world.user(), "landed");
@@ -54,20 +56,20 @@ fn a_trunk_that_was_set_back_no_longer_contains_what_landed() {
     assert_eq!(
         missing(),
         [landed.clone(), later.clone()],
-        "it was taken out, and what came after it is another commit"
+        "the first was removed, and the second has another id now"
     );
     git(world.user(), &["reset", "-q", "--hard", start.as_str()]);
     assert!(contains(&start) && !contains(&landed));
     git(world.user(), &["reflog", "expire", "--expire=now", "--all"]);
     git(world.user(), &["gc", "-q", "--prune=now"]);
-    assert!(!contains(&landed), "it is not even there any more");
+    assert!(!contains(&landed), "the repository no longer has the commit");
     assert_eq!(missing(), [landed, later]);
 }
 
 /// Q12: the trunk is compared with recorded commits along first parents, including trailers.
 /// Commits that the user's repository has lost are still known.
 #[test]
-fn q12_a_trunk_is_compared_with_what_landed() {
+fn q12_missing_and_added_commits_of_the_trunk_are_found() {
     let world = World::new();
     let start = world.tip();
     let message = |nth: u64| format!("Change {nth}\n\nRegatta-Task: T{nth}\nRegatta-Landing: L{nth}\n");
@@ -101,7 +103,7 @@ fn q12_a_trunk_is_compared_with_what_landed() {
 }
 
 #[test]
-fn free_space_is_known_before_anything_is_made() {
+fn free_disk_space_is_known_before_the_data_directory_exists() {
     let world = World::new();
     assert!(!world.data().exists());
     assert!(world.git.free_disk_mb().is_some_and(|it| it > 0));
@@ -109,10 +111,8 @@ fn free_space_is_known_before_anything_is_made() {
     assert!(world.git.free_disk_mb().is_some());
 }
 
-/// The commits for which a release is made: those after the last tag, with the task that each
-/// landed.
 #[test]
-fn what_is_not_released_is_what_came_after_the_last_tag() {
+fn unreleased_commits_are_those_after_the_last_tag() {
     let world = World::new();
     let listed = || {
         let found = world.git.unreleased(&world.repo, &world.tip()).unwrap().unwrap();

@@ -1,6 +1,6 @@
 //! Tests of the git adapter against real repositories on disk.
 
-#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![expect(clippy::unwrap_used, reason = "a helper that cannot continue fails its test")]
 
 mod capture;
 mod checkout;

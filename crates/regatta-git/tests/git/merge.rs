@@ -1,3 +1,5 @@
+//! Tests of trial merges, reverts and fix-ups.
+
 use std::fs;
 
 use regatta_core::project::Style;
@@ -7,7 +9,7 @@ use regatta_engine::ports::git::{Git, Move, Trial};
 use crate::world::*;
 
 #[test]
-fn changes_of_different_files_merge_and_of_the_same_lines_conflict() {
+fn changes_of_different_files_merge_and_changes_of_the_same_lines_conflict() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "agent's\n");
@@ -33,7 +35,7 @@ fn changes_of_different_files_merge_and_of_the_same_lines_conflict() {
 }
 
 #[test]
-fn a_change_the_trunk_already_has_is_empty() {
+fn change_that_the_trunk_already_has_is_empty() {
     let world = World::new();
     write(world.prepare(A1).path.join("a.txt"), "two\n");
     let capture = world.capture(A1);
@@ -48,7 +50,7 @@ fn a_change_the_trunk_already_has_is_empty() {
 }
 
 #[test]
-fn a_queue_merges_onto_what_has_not_landed_yet() {
+fn change_merges_onto_a_trial_that_has_not_landed_yet() {
     let world = World::new();
     for (attempt, path) in [(A1, "one.txt"), (A2, "two.txt")] {
         write(world.prepare(attempt).path.join(path), "x\n");
@@ -62,10 +64,10 @@ fn a_queue_merges_onto_what_has_not_landed_yet() {
     assert_eq!(read(world.user().join("one.txt")), "x\n");
 }
 
-/// Several merges become one commit on the tip with the tree of the last. Repeating it gives the
-/// same commit.
+/// The commit's parent is the tip, and its tree is the tree of the last merge. Folding again gives
+/// the same commit.
 #[test]
-fn merges_are_folded_into_one_commit() {
+fn several_merges_are_folded_into_one_commit() {
     let world = World::new();
     let tip = world.tip();
     let (a, b) = (world.change(A1, &[("one.txt", "a\n")]), world.change(A2, &[("two.txt", "b\n")]));
@@ -87,7 +89,7 @@ fn merges_are_folded_into_one_commit() {
 }
 
 #[test]
-fn a_rewritten_trunk_does_not_get_its_dropped_commits_back() {
+fn commits_dropped_from_a_rewritten_trunk_do_not_return_with_a_merge() {
     let world = World::new();
     write(world.user().join("secret.txt"), "must go\n");
     commit_all(world.user(), "a mistake");
@@ -109,7 +111,7 @@ fn a_rewritten_trunk_does_not_get_its_dropped_commits_back() {
 }
 
 #[test]
-fn s5_a_merge_driver_named_in_the_tree_runs_nothing() {
+fn s5_a_merge_driver_named_in_the_tree_does_not_run() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join(".gitattributes"), "* merge=evil diff=evil filter=evil\n");
@@ -124,7 +126,7 @@ fn s5_a_merge_driver_named_in_the_tree_runs_nothing() {
 }
 
 #[test]
-fn an_unknown_commit_is_told() {
+fn unknown_commit_is_an_error() {
     let world = World::new();
     let unknown = regatta_core::ids::CommitId::new(&"a".repeat(40)).unwrap();
     let told = world.git.trial_merge(&world.repo, &world.tip(), &unknown, &by("x"), Style::Squash).unwrap_err();
@@ -133,7 +135,7 @@ fn an_unknown_commit_is_told() {
 }
 
 #[test]
-fn a_rebase_brings_the_agents_own_commits_one_by_one_and_nothing_foreign() {
+fn rebase_lands_each_commit_of_the_agent_and_no_other() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "two\n");
@@ -176,7 +178,7 @@ fn a_rebase_brings_the_agents_own_commits_one_by_one_and_nothing_foreign() {
 }
 
 #[test]
-fn a_merge_commit_lands_with_its_history_and_only_once() {
+fn merge_commit_lands_with_its_history_and_only_once() {
     let world = World::new();
     write(world.prepare(A1).path.join("a.txt"), "two\n");
     let capture = world.capture(A1);
@@ -190,7 +192,7 @@ fn a_merge_commit_lands_with_its_history_and_only_once() {
 }
 
 #[test]
-fn a_history_that_is_no_plain_line_is_left_out() {
+fn unrelated_or_broken_history_is_left_out_of_a_capture() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     git(&workspace, &["checkout", "-q", "--orphan", "other"]);
@@ -210,7 +212,7 @@ fn a_history_that_is_no_plain_line_is_left_out() {
 }
 
 #[test]
-fn q6_what_ownership_drops_is_kept_under_a_ref() {
+fn q6_versions_dropped_by_ownership_are_kept_under_a_ref() {
     use regatta_engine::ports::git::Side;
     let world = World::new();
     let workspace = world.prepare(A1).path;
@@ -246,7 +248,7 @@ fn q6_what_ownership_drops_is_kept_under_a_ref() {
 }
 
 #[test]
-fn a_landed_change_is_taken_back_and_what_came_after_stays() {
+fn reverting_a_landed_change_keeps_later_changes() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "x\n")]);
@@ -266,7 +268,7 @@ fn a_landed_change_is_taken_back_and_what_came_after_stays() {
 }
 
 #[test]
-fn a_commits_files_and_changes_can_be_read() {
+fn files_and_diff_of_a_commit_can_be_read() {
     let world = World::new();
     let old = world.tip();
     let new = world.change(A1, &[("a.txt", "two\n"), ("[a]*.txt", "odd\n")]);
@@ -283,7 +285,7 @@ fn a_commits_files_and_changes_can_be_read() {
 /// Q6: a conflict goes to a fix-up with both sides in its workspace. Only the resolution is
 /// captured, and for the trunk it is one change.
 #[test]
-fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
+fn q6_a_fixup_starts_from_both_sides_and_ends_as_one_change() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "agent's\n");
@@ -306,20 +308,20 @@ fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
         "both sides can be read"
     );
     write(mending.path.join("a.txt"), "both\n");
-    assert_eq!(make(), mending, "it is found as it is");
+    assert_eq!(make(), mending, "the prepared workspace is reused");
     let mended = world.capture(A2);
-    assert_eq!(mended.changed, ["a.txt"], "what was mended, and nothing else");
+    assert_eq!(mended.changed, ["a.txt"], "only the resolution is captured");
     let change = world.git.as_change(&world.repo, A2, mended.clone(), &by("mended")).unwrap();
     assert_eq!((&change.base, change.changed.as_slice()), (&tip, ["a.txt".to_owned(), "new.txt".into()].as_slice()));
-    assert_eq!(world.git.as_change(&world.repo, A2, mended, &by("mended")).unwrap(), change, "again is the same");
+    assert_eq!(world.git.as_change(&world.repo, A2, mended, &by("mended")).unwrap(), change, "repeating it gives the same change");
     assert_eq!(
         world.git.as_change(&world.repo, A1, capture.clone(), &by("x")).unwrap(),
         capture,
-        "no fix-up's: as it is"
+        "a capture of an ordinary attempt is not changed"
     );
     let style = regatta_core::project::Style::Squash;
     let Trial::Clean(new) = world.git.trial_merge(&world.repo, &tip, &change.commit, &by("x"), style).unwrap() else {
-        panic!("what was mended merges")
+        panic!("the resolved change conflicts")
     };
     assert_eq!((world.kept(&new, "a.txt"), world.kept(&new, "new.txt")), ("both".into(), "agent's".into()));
     assert_eq!(world.git.tree(&world.repo, &new).unwrap(), world.git.tree(&world.repo, &change.commit).unwrap());
@@ -329,7 +331,7 @@ fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
 /// Every kind of conflict is named with a path that exists on one of the sides, and the fix-up's
 /// workspace contains no name that git invented.
 #[test]
-fn q6_a_conflict_is_named_by_its_kind_and_by_paths_that_exist() {
+fn q6_every_kind_of_conflict_is_named_with_an_existing_path() {
     use regatta_core::task::ConflictKind;
     let world = World::new();
     let user = world.user();
@@ -368,7 +370,7 @@ fn q6_a_conflict_is_named_by_its_kind_and_by_paths_that_exist() {
         assert_eq!(kind(path), Some(wanted), "{path}: {found:?}");
     }
     assert_eq!(found.len(), wanted.len(), "{found:?}");
-    let Trial::Conflict(paths) = world.trial(&capture.commit) else { panic!("it conflicts") };
+    let Trial::Conflict(paths) = world.trial(&capture.commit) else { panic!("the trial should conflict") };
     assert_eq!(paths, wanted.map(|(path, _)| path), "the trial names the same paths");
     let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
     let fixup = Fixup::new(capture.commit.clone());
@@ -383,7 +385,7 @@ fn q6_a_conflict_is_named_by_its_kind_and_by_paths_that_exist() {
 /// Q6: where ownership resolved a conflict, the fix-up's workspace has the taken version without
 /// markers.
 #[test]
-fn q6_a_fixup_of_settled_conflicts_has_the_versions_that_were_taken() {
+fn q6_a_fixup_has_the_chosen_version_where_ownership_resolved_a_conflict() {
     let world = World::new();
     let user = world.user();
     write(user.join("b.txt"), "one\n");
@@ -407,13 +409,13 @@ fn q6_a_fixup_of_settled_conflicts_has_the_versions_that_were_taken() {
     assert_eq!(mended.changed, ["a.txt"]);
     assert!(world.git.recognise_fixup(&world.repo, A2, &mended.base, &fixup).unwrap());
     let plain = Fixup::new(capture.commit.clone());
-    assert!(!world.git.recognise_fixup(&world.repo, A2, &mended.base, &plain).unwrap(), "it has no marks");
+    assert!(!world.git.recognise_fixup(&world.repo, A2, &mended.base, &plain).unwrap(), "the base has no conflict markers");
 }
 
 /// A batch is merged at once, up to the first conflict. Nothing of a conflicting batch stays in the
 /// vault.
 #[test]
-fn a_batch_is_merged_as_one_by_one_would_be() {
+fn merging_a_batch_equals_merging_its_changes_one_by_one() {
     let world = World::new();
     let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
     write(one.join("src/one.rs"), "1\n");

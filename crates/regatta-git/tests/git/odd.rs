@@ -1,4 +1,4 @@
-//! Tests of unusual repositories: each works, or is refused before anything moves.
+//! Tests of unusual repositories. Each works, or is refused before anything moves.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use regatta_git::GitAdapter;
 
 use crate::world::*;
 
-/// Returns every file below a directory except `.git`: its kind, its mode, its content.
+/// Returns every file below a directory except `.git`, with its kind, mode and content.
 fn everything(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut left = vec![top.to_path_buf()];
@@ -34,7 +34,7 @@ fn everything(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
-/// Returns what git itself checks out of a commit, without any configuration.
+/// Returns the files that git itself checks out of a commit, without any configuration.
 fn checked_out(world: &World, commit: &CommitId) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let dir = world.home.path().join("by git");
     fs::create_dir_all(&dir).unwrap();
@@ -55,7 +55,7 @@ fn checked_out(world: &World, commit: &CommitId) -> BTreeMap<PathBuf, (u32, Vec<
     found
 }
 
-/// Takes a change all the way from a workspace to the trunk, and checks it at every stage.
+/// Takes a change from a workspace to the trunk, and checks it at every stage.
 fn journey(world: &World, attempt: u64, edit: impl FnOnce(&Path)) -> CommitId {
     let old = world.tip();
     let workspace = world.prepare(AttemptId(attempt)).path;
@@ -77,7 +77,7 @@ fn journey(world: &World, attempt: u64, edit: impl FnOnce(&Path)) -> CommitId {
 }
 
 #[test]
-fn submodules_lfs_pointers_large_and_binary_files_modes_and_links_land_as_they_are() {
+fn submodules_lfs_pointers_large_files_modes_and_links_land_unchanged() {
     let world = World::new();
     let library = world.home.path().join("library");
     init(&library, &[]);
@@ -117,10 +117,10 @@ fn submodules_lfs_pointers_large_and_binary_files_modes_and_links_land_as_they_a
 }
 
 /// Where the user's file system ignores case, a file whose name differs from another one by case
-/// alone is refused before anything moves. Other changes land, and on a case-sensitive file system
-/// it is a file like any other.
+/// alone is refused before anything moves, and other changes land. On a case-sensitive file system
+/// such a file lands too.
 #[test]
-fn names_that_differ_by_case_alone_are_refused_where_they_are_one_file() {
+fn names_that_differ_by_case_alone_are_refused_where_case_is_ignored() {
     let cases: [&[(&str, &str)]; 4] = [
         &[("A.txt", "beside a.txt\n")],
         &[("SRC/other.rs", "beside src/lib.rs\n")],
@@ -140,7 +140,7 @@ fn names_that_differ_by_case_alone_are_refused_where_they_are_one_file() {
         let before = git(world.user(), &["rev-parse", "HEAD", "main"]);
         let refused = world.git.trial_merge(&world.repo, &old, &commit, &by("land it"), Style::Squash).unwrap_err();
         assert!(refused.code == "same_names" && refused.what.contains("by case alone"), "{files:?}: {refused:?}");
-        // The move refuses it too, and nothing moves.
+        // The move refuses the change too, and nothing moves.
         git(world.user(), &["config", "core.ignorecase", "false"]);
         let new = world.clean_trial(&commit);
         git(world.user(), &["config", "core.ignorecase", "true"]);
@@ -151,16 +151,16 @@ fn names_that_differ_by_case_alone_are_refused_where_they_are_one_file() {
         write(world.prepare(A2).path.join("a.txt"), "two\n");
         let plain = world.clean_trial(&world.capture(A2).commit);
         assert_eq!(world.land(&old, &plain), Move::Moved);
-        // On a case-sensitive file system both land.
+        // On a case-sensitive file system both changes land.
         git(world.user(), &["config", "core.ignorecase", "false"]);
         let both = world.clean_trial(&commit);
         assert_eq!((world.land(&plain, &both), world.status().as_str()), (Move::Moved, ""), "{files:?}");
     }
 }
 
-/// A file that is renamed by case alone is one file before and after.
+/// The two names are one file on a file system that ignores case, so they do not clash.
 #[test]
-fn a_rename_by_case_alone_lands_where_case_does_not_count() {
+fn rename_by_case_alone_lands_where_case_is_ignored() {
     let world = World::new();
     git(world.user(), &["config", "core.ignorecase", "true"]);
     let old = world.tip();
@@ -172,7 +172,7 @@ fn a_rename_by_case_alone_lands_where_case_does_not_count() {
 }
 
 #[test]
-fn a_rename_on_one_side_meets_an_edit_on_the_other() {
+fn edit_on_the_trunk_follows_a_rename_in_the_change() {
     let world = World::new();
     let lines: String = (0..40).map(|it| format!("line {it}\n")).collect();
     write(world.user().join("old name.txt"), &lines);
@@ -188,7 +188,7 @@ fn a_rename_on_one_side_meets_an_edit_on_the_other() {
 }
 
 #[test]
-fn line_endings_and_encodings_are_gits_to_convert() {
+fn line_endings_and_encodings_are_converted_as_git_does() {
     for rules in [
         "*.txt text eol=crlf\n",
         "*.txt text=auto\n* -crlf\n",
@@ -211,8 +211,8 @@ fn line_endings_and_encodings_are_gits_to_convert() {
 }
 
 #[test]
-fn repositories_that_keep_their_things_elsewhere_work() {
-    // Objects borrowed from another repository, which is then removed.
+fn repositories_with_data_in_unusual_places_work() {
+    // The repository borrows its objects from another repository, which is then removed.
     let source = World::new();
     git(source.home.path(), &["clone", "-q", "--shared", "user's repo", "borrower"]);
     let path = source.home.path().join("borrower");
@@ -223,8 +223,8 @@ fn repositories_that_keep_their_things_elsewhere_work() {
     write(world.prepare(A2).path.join("a.txt"), "three\n");
     assert_eq!(world.kept(&world.capture(A2).commit, "a.txt"), "three");
 
-    // A git directory apart from the working tree, packed refs, a configuration that includes
-    // others, a monitor.
+    // The repository has its git directory apart from the working tree, packed refs, a
+    // configuration that includes another one, and a file system monitor.
     let home = temp();
     let path = home.path().join("tree");
     init(&path, &["--separate-git-dir=../apart.git"]);
@@ -237,14 +237,14 @@ fn repositories_that_keep_their_things_elsewhere_work() {
     journey(&world, 1, |workspace| write(workspace.join("a.txt"), "two\n"));
     journey(&world, 2, |workspace| write(workspace.join("a.txt"), "three\n"));
 
-    // Shared by a group: git gives new files the group's rights.
+    // The repository is shared by a group, so git gives new files the group's rights.
     let world = World::made(&["--shared=group"]);
     journey(&world, 1, |workspace| write(workspace.join("new/b.txt"), "two\n"));
     for folder in fs::read_dir(world.user().join(".git/objects")).unwrap().flatten() {
         assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o2770, 0o2770, "{folder:?}");
     }
 
-    // Refs that are not files, where git supports that.
+    // The repository keeps its refs in tables, where git supports that.
     let home = temp();
     let path = home.path().join("tables");
     fs::create_dir_all(&path).unwrap();
@@ -257,7 +257,7 @@ fn repositories_that_keep_their_things_elsewhere_work() {
 }
 
 #[test]
-fn a_data_directory_on_another_file_system_copies_instead_of_linking() {
+fn landing_works_with_a_data_directory_on_another_file_system() {
     let elsewhere = tempfile::tempdir().unwrap();
     let mut world = World::new();
     world.git = GitAdapter::new(elsewhere.path().join("data"));
@@ -269,7 +269,7 @@ fn a_data_directory_on_another_file_system_copies_instead_of_linking() {
 }
 
 #[test]
-fn an_object_that_the_user_lost_is_brought_again() {
+fn object_missing_in_the_users_repository_is_sent_again() {
     let world = World::new();
     // The vault has this blob from its fetch, and the user's repository loses it.
     write(world.user().join("a.txt"), "once\n");
@@ -287,7 +287,7 @@ fn an_object_that_the_user_lost_is_brought_again() {
 }
 
 #[test]
-fn a_trunk_that_is_not_born_or_not_there_is_refused_with_a_way_out() {
+fn unborn_or_missing_trunk_is_refused() {
     let home = temp();
     let path = home.path().join("unborn");
     init(&path, &[]);
@@ -307,7 +307,7 @@ fn a_trunk_that_is_not_born_or_not_there_is_refused_with_a_way_out() {
 }
 
 #[test]
-fn a_bisect_or_a_stash_or_an_empty_commit_of_the_users_stops_nothing() {
+fn bisect_stash_and_empty_commits_of_the_user_do_not_stop_a_landing() {
     let world = World::new();
     let first = world.tip();
     for number in 0..3 {
@@ -324,7 +324,7 @@ fn a_bisect_or_a_stash_or_an_empty_commit_of_the_users_stops_nothing() {
 }
 
 #[test]
-fn a_slots_directory_is_exactly_the_commit_whatever_a_check_left_in_it() {
+fn staging_directory_equals_the_commit_after_any_change_by_a_check() {
     let world = World::new();
     write(world.user().join("deep/er/one"), "1\n");
     write(world.user().join("deep/two"), "2\n");
@@ -337,7 +337,7 @@ fn a_slots_directory_is_exactly_the_commit_whatever_a_check_left_in_it() {
     let dir = stage(&first);
     for round in 0..8 {
         let commit = if round % 2 == 0 { &second } else { &first };
-        // Changes that a check may make, and worse.
+        // These are changes that a check may make, and worse ones.
         write(dir.join("left over"), "x");
         write(dir.join("target/debug/ignored.log"), "x");
         write(dir.join("deep/x.log"), "x");
@@ -372,14 +372,14 @@ fn a_slots_directory_is_exactly_the_commit_whatever_a_check_left_in_it() {
         git(&dir, &["log", "-1"]);
     }
     assert_eq!(read(outside.join("er/one")), "outside\n");
-    // Another process does not know the directory's content, and checks it out anew.
+    // Another process does not know the directory's content, so it checks out every file again.
     write(dir.join("left over"), "x");
     GitAdapter::new(world.data()).stage(&world.repo, SLOT, &first).unwrap();
     assert_eq!(everything(&dir), checked_out(&world, &first));
 }
 
 #[test]
-fn a_push_is_never_forced_and_says_what_became_of_it() {
+fn push_is_never_forced_and_reports_its_outcome() {
     let world = World::new();
     let remote = world.home.path().join("remote.git");
     git(world.home.path(), &["clone", "-q", "--bare", "user's repo", "remote.git"]);
@@ -391,7 +391,7 @@ fn a_push_is_never_forced_and_says_what_became_of_it() {
     assert_eq!(push(&world.repo, "origin", &new), Push::Pushed);
     assert_eq!(push(&world.repo, "origin", &new), Push::Pushed);
     assert_eq!(git(&remote, &["rev-parse", "main"]), new.as_str());
-    // Pushing an older commit than the remote's changes nothing and is no failure.
+    // Pushing a commit that the remote already contains changes nothing and is no failure.
     assert_eq!(push(&world.repo, "origin", &old), Push::Pushed);
     assert_eq!(git(&remote, &["rev-parse", "main"]), new.as_str());
 
@@ -413,7 +413,7 @@ fn a_push_is_never_forced_and_says_what_became_of_it() {
 }
 
 #[test]
-fn several_landings_can_move_the_trunk_in_one_step() {
+fn trunk_can_move_by_two_landings_in_one_step() {
     let world = World::new();
     let old = world.tip();
     for (attempt, path) in [(A1, "one.txt"), (A2, "two.txt")] {
@@ -430,7 +430,7 @@ fn several_landings_can_move_the_trunk_in_one_step() {
     assert_eq!(world.status(), "");
 }
 
-/// Makes a pipe without a writer. A reader blocks for ever when opening it.
+/// Makes a pipe without a writer. A reader that opens the pipe never returns.
 fn pipe(path: impl AsRef<Path>) {
     if path.as_ref().exists() {
         fs::remove_file(path.as_ref()).unwrap();
@@ -441,7 +441,7 @@ fn pipe(path: impl AsRef<Path>) {
 
 /// Q3: a pipe where git reads a file blocks no capture and loses nothing. Other pipes stay.
 #[test]
-fn q3_a_pipe_anywhere_holds_up_no_capture() {
+fn q3_pipes_and_sockets_do_not_block_a_capture() {
     let world = World::new();
     let dir = world.prepare(A1).path;
     write(dir.join("new.txt"), "work\n");
@@ -457,9 +457,9 @@ fn q3_a_pipe_anywhere_holds_up_no_capture() {
     write(dir.join("within/y"), "y\n");
     pipe(dir.join("within/.git/HEAD"));
     let capture = world.capture(A1);
-    assert_eq!(capture.changed, [".gitignore", "a.txt", "deep/er/x", "new.txt", "within/y"], "two files are gone");
+    assert_eq!(capture.changed, [".gitignore", "a.txt", "deep/er/x", "new.txt", "within/y"], "two pipes replaced tracked files");
     assert_eq!(world.kept(&capture.commit, "new.txt"), "work");
-    assert!(dir.join("deep/er/pipe").exists() && dir.join("socket").exists(), "they are in nobody's way");
+    assert!(dir.join("deep/er/pipe").exists() && dir.join("socket").exists(), "pipes and sockets that git does not read stay");
     assert!(!dir.join(".gitignore").exists() && !dir.join("a.txt").exists());
     // Leftovers are removed in the same way.
     pipe(dir.join(".gitattributes"));
@@ -487,13 +487,13 @@ fn d8_a_commit_without_its_files_is_fetched_again() {
     let workspace = world.prepare(A2);
     assert_eq!((workspace.base, read(workspace.path.join("a.txt"))), (tip, "two\n".to_owned()));
     assert!(!world.vault().join("regatta/fetching").exists());
-    // Interrupted before a single object came.
+    // This fetch was interrupted before a single object arrived.
     write(world.vault().join("regatta/fetching"), "");
     assert_eq!(world.tip(), world.prepare(AttemptId(3)).base);
 }
 
 #[test]
-fn directories_of_slots_that_are_no_more_go() {
+fn unstage_removes_the_directories_of_the_slot_and_higher_slots() {
     let world = World::new();
     let tip = world.tip();
     let dirs: Vec<_> = (0..4).map(|slot| world.git.stage(&world.repo, slot, &tip).unwrap()).collect();

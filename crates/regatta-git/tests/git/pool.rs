@@ -1,4 +1,4 @@
-//! Tests of finished workspaces that are kept for other attempts.
+//! Tests of finished workspaces that are pooled for later attempts.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ fn listing(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     found
 }
 
-/// Returns every file of a git directory with its content; the index by its entries.
+/// Returns every file of a git directory with its content. The index is listed by its entries.
 fn git_dir(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     let mut found = listing(&top.join(".git"));
     for (path, _, content) in &mut found {
@@ -64,7 +64,7 @@ fn git_dir(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
 }
 
 #[test]
-fn a_finished_workspace_is_used_again_and_only_what_differs_is_written() {
+fn finished_workspace_is_reused_and_only_changed_files_are_written() {
     let world = World::new();
     let first = world.prepare(A1).path;
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
@@ -79,7 +79,7 @@ fn a_finished_workspace_is_used_again_and_only_what_differs_is_written() {
     let tip = commit_all(world.user(), "later");
     let second = world.prepare(A2);
     assert_eq!((world.parked().len(), &second.base), (0, &tip));
-    assert_eq!(inode(&second.path.join("src/lib.rs")), kept, "it is the same file");
+    assert_eq!(inode(&second.path.join("src/lib.rs")), kept, "an unchanged file is not written again");
     assert_ne!(inode(&second.path.join("run.sh")), edited);
     assert_eq!(read(second.path.join("a.txt")), "one\n");
     assert_eq!(read(second.path.join("later.txt")), "later\n");
@@ -93,9 +93,9 @@ fn a_finished_workspace_is_used_again_and_only_what_differs_is_written() {
 /// A change that an attempt makes in its workspace, given a directory outside it.
 type Plant = fn(&Path, &Path);
 
-/// S5: whatever its former attempt left, a pooled workspace equals a fresh one.
+/// S5: a pooled workspace equals a fresh one, regardless of the changes by its former attempt.
 #[test]
-fn s5_nothing_of_the_former_attempt_is_left() {
+fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
     let world = World::new();
     write(world.user().join("deep/er/file.txt"), "deep\n");
     symlink("a.txt", world.user().join("link")).unwrap();
@@ -194,7 +194,7 @@ fn s5_nothing_of_the_former_attempt_is_left() {
         let fresh = (listing(&dir), fs::metadata(&dir).unwrap().mode());
         let fresh_git = git_dir(&dir);
         plant(&dir, &outside);
-        // The engine makes the proof; only the directory matters here.
+        // The engine creates the proof. For this test only the directory matters.
         world.remove(used);
         assert_eq!(world.parked(), [used.to_string()], "{what}");
         let next = AttemptId(number + 1);
@@ -206,7 +206,7 @@ fn s5_nothing_of_the_former_attempt_is_left() {
         assert_eq!(git(&warm, &["reflog"]), "", "{what}");
         assert!(!outside.join("hooked").exists(), "{what}");
         if outside.join("lib.rs").exists() {
-            // A second link to a file refers to another file by now.
+            // A file with a second hard link outside was written again as another file.
             fs::write(outside.join("lib.rs"), "tampered").unwrap();
             assert_eq!(read(warm.join("src/lib.rs")), "fn main() {}\n", "{what}");
         }
@@ -217,19 +217,18 @@ fn s5_nothing_of_the_former_attempt_is_left() {
 }
 
 #[test]
-fn a_half_cleaned_workspace_is_never_handed_out() {
+fn partly_cleaned_workspace_is_never_reused() {
     let world = World::new();
     for attempt in [A1, A2] {
         world.prepare(attempt);
     }
     world.finish(A1);
     let pool = world.data().join("pool/shop");
-    // Interrupted while it was cleaned, while it was taken, and while it was removed.
+    // These directories were left by an interrupted cleaning, reuse and removal.
     for torn in [".A7.new", ".A8.taken", ".A9.gone"] {
         write(pool.join(torn).join("tree/secret"), "of another attempt");
     }
-    // Interrupted between the move of the directory and that of its index, so that the directory
-    // cannot be trusted.
+    // The move of a directory or of its index was interrupted, so the directory cannot be trusted.
     let again = World { git: regatta_git::GitAdapter::new(world.data()), ..world };
     let workspace = again.prepare(AttemptId(3)).path;
     assert!(!workspace.join("secret").exists());
@@ -250,7 +249,7 @@ fn a_half_cleaned_workspace_is_never_handed_out() {
 }
 
 #[test]
-fn the_pool_is_bounded_and_can_be_shrunk() {
+fn pool_is_bounded_and_can_be_shrunk() {
     let mut world = World::new();
     world.repo.workspace.pool = 2;
     let attempts: Vec<_> = (1..=3).map(AttemptId).collect();
@@ -279,7 +278,7 @@ fn the_pool_is_bounded_and_can_be_shrunk() {
 }
 
 #[test]
-fn a_warm_workspace_follows_a_change_of_what_is_checked_out() {
+fn pooled_workspace_follows_a_change_of_the_sparse_directories() {
     let mut world = World::new();
     write(world.user().join("docs/d.md"), "d\n");
     commit_all(world.user(), "docs");
@@ -288,7 +287,7 @@ fn a_warm_workspace_follows_a_change_of_what_is_checked_out() {
     assert!(!sparse.join("docs").exists());
     write(sparse.join("docs/d.md"), "left behind\n");
     world.finish(A1);
-    // An absent file changes, and is still absent in the same directory.
+    // An absent file changes on the trunk, and is still absent in the reused directory.
     write(world.user().join("docs/d.md"), "newer\n");
     commit_all(world.user(), "newer docs");
     let again = world.prepare(A2).path;
@@ -303,7 +302,7 @@ fn a_warm_workspace_follows_a_change_of_what_is_checked_out() {
 }
 
 #[test]
-fn many_attempts_share_the_pool() {
+fn simultaneous_attempts_share_the_pool() {
     let world = World::new();
     std::thread::scope(|scope| {
         for number in 0..4 {

@@ -1,3 +1,5 @@
+//! Tests of detecting collisions between attempts.
+
 use std::fs;
 use std::path::Path;
 
@@ -42,7 +44,7 @@ fn disturb(dir: &Path, dice: &mut Dice, who: u64) {
 }
 
 #[test]
-fn every_collision_of_thirty_seeded_scenarios_is_reported_and_none_is_invented() {
+fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
     let (mut warned, mut clean) = (0, 0);
     for seed in 0..30 {
         let world = World::new();
@@ -62,7 +64,7 @@ fn every_collision_of_thirty_seeded_scenarios_is_reported_and_none_is_invented()
         }
         let found = look(&world);
         assert_eq!(found, look(&world), "seed {seed}");
-        // The truth: the result of merging the captures one onto the other.
+        // The expected collisions are the conflicts of merging the captures onto each other.
         let commits: Vec<_> = (1..=ATTEMPTS).map(|it| (AttemptId(it), world.capture(AttemptId(it)))).collect();
         let tip = world.tip();
         for (nth, (one, mine)) in commits.iter().enumerate() {
@@ -85,11 +87,11 @@ fn every_collision_of_thirty_seeded_scenarios_is_reported_and_none_is_invented()
             }
         }
     }
-    assert!(warned > 20 && clean > 20, "{warned} collisions, {clean} clean pairs: the scenarios say nothing");
+    assert!(warned > 20 && clean > 20, "{warned} collisions, {clean} clean pairs: the scenarios are too one-sided");
 }
 
 #[test]
-fn a_collision_comes_and_goes_with_the_files_and_leaves_nothing_behind() {
+fn collisions_follow_the_files_and_leave_no_objects_behind() {
     let world = World::new();
     let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
     assert_eq!(look(&world), []);
@@ -118,7 +120,7 @@ fn a_collision_comes_and_goes_with_the_files_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_quiet_interval_starts_no_process() {
+fn detecting_collisions_without_new_changes_starts_no_process() {
     let world = World::new();
     for attempt in 1..=ATTEMPTS {
         write(world.prepare(AttemptId(attempt)).path.join("a.txt"), format!("{attempt}\n"));
@@ -128,7 +130,7 @@ fn a_quiet_interval_starts_no_process() {
     let before = world.git.processes();
     assert_eq!(look(&world), found);
     assert_eq!(world.git.processes(), before);
-    // An edit of the same size at the same moment is noticed.
+    // An edit of the same size at the same moment is detected.
     write(world.data().join("workspaces/shop/A1/a.txt"), "2\n");
     assert_eq!(look(&world).len(), 5);
 }

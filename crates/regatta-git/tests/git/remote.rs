@@ -1,4 +1,4 @@
-//! Tests of a runner's side: fetching a project, working on it, and pushing captures.
+//! Tests of a runner that fetches a project, works on it and pushes captures.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn take_in(runner: &World, server: &Server) {
 }
 
 #[test]
-fn a_project_goes_to_a_runner_and_its_work_comes_back() {
+fn runner_fetches_a_project_and_pushes_its_work() {
     let server = Server::new(World::new(), &[A1]);
     let runner = runner(&server);
     take_in(&runner, &server);
@@ -41,7 +41,7 @@ fn a_project_goes_to_a_runner_and_its_work_comes_back() {
     let captured = runner.capture(A1);
     assert_eq!(runner.unkept(A1), [""; 0]);
     runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
-    // The server finds out by itself what it received.
+    // The server determines the capture from the objects that it received.
     assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap(), Some(captured.clone()));
     let (old, new) = (server.world.tip(), server.world.clean_trial(&captured.commit));
     server.world.land(&old, &new);
@@ -55,10 +55,9 @@ fn a_project_goes_to_a_runner_and_its_work_comes_back() {
     }
 }
 
-/// J8: every transfer can be repeated without harm, because nobody knows the outcome after a lost
-/// answer.
+/// J8: after a lost answer the outcome of a transfer is unknown, so every transfer can be repeated.
 #[test]
-fn j8_taking_in_and_handing_over_can_be_repeated() {
+fn j8_fetching_and_pushing_can_be_repeated() {
     let server = Server::new(World::new(), &[A1]);
     let runner = runner(&server);
     for round in 0..3 {
@@ -73,17 +72,17 @@ fn j8_taking_in_and_handing_over_can_be_repeated() {
     }
     let before = runner.git.processes();
     take_in(&runner, &server);
-    assert_eq!(runner.git.processes() - before, 1, "where nothing has changed, one git asks for it");
+    assert_eq!(runner.git.processes() - before, 1, "a fetch without changes starts one git process");
     // Every capture was pushed, including earlier ones (Q3).
     let kept = |world: &World| git(&world.vault(), &["for-each-ref", "refs/regatta/keep/"]);
     assert_eq!(kept(&server.world), kept(&runner));
     assert_eq!(kept(&runner).lines().count(), 3);
     runner.git.hand_over(&runner.repo, &server.remote(), A2).unwrap();
-    assert_eq!(kept(&server.world), kept(&runner), "nothing was captured of it");
+    assert_eq!(kept(&server.world), kept(&runner), "an attempt without a capture pushes nothing");
 }
 
 #[test]
-fn the_mirror_goes_where_the_trunk_goes_also_backwards() {
+fn mirror_follows_a_rewritten_trunk() {
     let server = Server::new(World::new(), &[]);
     let runner = runner(&server);
     write(server.world.user().join("a.txt"), "two\n");
@@ -99,7 +98,7 @@ fn the_mirror_goes_where_the_trunk_goes_also_backwards() {
 
 /// A fix-up is based on a commit that is on no branch.
 #[test]
-fn commits_on_no_branch_are_taken_in_by_their_ids() {
+fn commits_on_no_branch_are_fetched_by_their_ids() {
     let server = Server::new(World::new(), &[A2]);
     write(server.world.prepare(A1).path.join("a.txt"), "theirs\n");
     let change = server.world.capture(A1).commit;
@@ -125,7 +124,7 @@ fn commits_on_no_branch_are_taken_in_by_their_ids() {
 
 /// S6: only the mirror's trunk is ever moved by force.
 #[test]
-fn s6_a_repository_of_the_users_is_never_taken_for_a_mirror() {
+fn s6_a_fetch_into_a_users_repository_is_refused() {
     let server = Server::new(World::new(), &[]);
     let other = World::new();
     write(other.user().join("a.txt"), "precious\n");
@@ -133,11 +132,11 @@ fn s6_a_repository_of_the_users_is_never_taken_for_a_mirror() {
     let error = other.git.take_in(&other.repo, &server.remote(), &[]).unwrap_err();
     assert_eq!(error.code, "not_a_mirror");
     assert_eq!((other.tip(), other.status().as_str()), (tip, ""));
-    assert!(server.log.lock().unwrap().is_empty(), "nobody was even asked");
+    assert!(server.log.lock().unwrap().is_empty(), "the server got no request");
 }
 
 #[test]
-fn what_is_not_its_own_the_server_does_not_take() {
+fn server_refuses_a_push_for_an_attempt_of_another_runner() {
     let server = Server::new(World::new(), &[A2]);
     let runner = runner(&server);
     take_in(&runner, &server);
@@ -153,7 +152,7 @@ fn what_is_not_its_own_the_server_does_not_take() {
 
 /// S4: the token is in no message and in no file.
 #[test]
-fn s4_the_token_is_nowhere_to_be_found_afterwards() {
+fn s4_the_token_is_in_no_error_and_no_file() {
     let server = Server::new(World::new(), &[A1]);
     let runner = runner(&server);
     take_in(&runner, &server);
@@ -171,7 +170,7 @@ fn s4_the_token_is_nowhere_to_be_found_afterwards() {
     assert_eq!(error.code, "unreachable", "{error}");
     assert!(!format!("{error:?}").contains(TOKEN));
     assert_eq!(files_with(&runner.data(), TOKEN), 0);
-    assert!(files_with(&runner.data(), "regatta") > 0, "the search finds what is there");
+    assert!(files_with(&runner.data(), "regatta") > 0, "the search finds existing text");
 }
 
 fn files_with(dir: &Path, word: &str) -> usize {
@@ -187,9 +186,9 @@ fn files_with(dir: &Path, word: &str) -> usize {
     found
 }
 
-/// D2: interrupted anywhere, both sides are sound, and the next call finishes.
+/// D2: after an interruption at any byte the vault is sound, and the next fetch completes.
 #[test]
-fn d2_a_fetch_that_is_cut_leaves_both_sides_sound() {
+fn d2_an_interrupted_fetch_leaves_a_sound_vault_and_can_be_repeated() {
     let server = Server::new(World::new(), &[]);
     let mut cuts = 0;
     for (round, after) in [0, 1, 5, 100, 300, 500, 700, 900].into_iter().enumerate() {
@@ -210,12 +209,11 @@ fn d2_a_fetch_that_is_cut_leaves_both_sides_sound() {
         assert_eq!((runner.tip(), unsound(&runner.vault())), (server.world.tip(), String::new()));
         runner.prepare(A1);
     }
-    assert!(cuts >= 6, "only {cuts} were cut");
+    assert!(cuts >= 6, "only {cuts} fetches were interrupted");
 }
 
-/// D2: the same for a push. All of it arrives, or nothing.
 #[test]
-fn d2_a_push_that_is_cut_is_there_as_a_whole_or_not_at_all() {
+fn d2_an_interrupted_push_arrives_whole_or_not_at_all() {
     let server = Server::new(World::new(), &[A1]);
     let runner = runner(&server);
     take_in(&runner, &server);
@@ -256,8 +254,8 @@ fn noise(size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn odd_repositories_travel_too() {
-    // A shallow history, long ids, packed refs.
+fn unusual_repositories_can_be_fetched_and_pushed() {
+    // The repositories have a shallow history, long ids, or packed refs.
     for odd in ["shallow", "sha256", "packed"] {
         let world = match odd {
             "sha256" => World::made(&["--object-format=sha256"]),
@@ -280,7 +278,7 @@ fn odd_repositories_travel_too() {
         }
         travels(world, odd);
     }
-    // Names that need care, a link, an executable, a submodule, an empty file.
+    // This repository has names that need quoting, a link, a submodule and an empty file.
     let world = World::new();
     let user = world.user().to_owned();
     for name in ["-x", "a b", "\u{e4}\n\t", "--", "deep/er/\"quoted\""] {
@@ -314,9 +312,8 @@ fn travels(world: World, what: &str) {
     assert_eq!(runner.tip(), new, "{what}");
 }
 
-/// Several runners at once, each with several attempts at once, while the trunk moves.
 #[test]
-fn many_runners_take_in_and_hand_over_at_once() {
+fn two_runners_fetch_and_push_at_once_while_the_trunk_moves() {
     let attempts: Vec<AttemptId> = (1..=8).map(AttemptId).collect();
     let server = Server::new(World::new(), &attempts);
     let runners = [runner(&server), runner(&server)];
@@ -348,7 +345,7 @@ fn many_runners_take_in_and_hand_over_at_once() {
 
 /// A fix-up from a runner is recognised, and one with a base that the runner made up is not.
 #[test]
-fn q11_a_fixup_from_a_runner_stands_on_what_the_server_would_have_made() {
+fn q11_a_runners_fixup_is_accepted_only_on_the_servers_own_base() {
     let world = World::new();
     write(world.prepare(A1).path.join("src/lib.rs"), "fn main() { theirs() }\n");
     let change = world.capture(A1).commit;
@@ -374,7 +371,7 @@ fn q11_a_fixup_from_a_runner_stands_on_what_the_server_would_have_made() {
         git.trial_merge(repo, &tip, &whole.commit, &by("x"), Default::default()).unwrap(),
         Trial::Clean(_)
     ));
-    // Any other commit is no base of a fix-up.
+    // A fix-up on any other base is not recognised.
     for base in [&tip, &whole.commit] {
         assert!(!git.recognise_fixup(repo, A2, base, &Fixup::new(change.clone())).unwrap(), "{base}");
     }

@@ -53,10 +53,10 @@ impl Shared {
     }
 }
 
-/// Q2, Q3: landed commits are replayed in a line on the remote's trunk, the old trunk is kept, the
-/// checkout is updated, and the replacement of each commit is known.
+/// Q2, Q3: the landed commits are replayed in a line on the remote's trunk. The old trunk is kept,
+/// the checkout is updated, and the replacement of each commit is known.
 #[test]
-fn q3_what_landed_is_replayed_on_what_the_remote_has_and_the_old_trunk_is_kept() {
+fn q3_landed_commits_are_rebased_onto_the_remote_trunk_and_the_old_trunk_is_kept() {
     let it = Shared::new();
     let world = &it.world;
     let first = it.land(A1, "b.txt", "ours\n");
@@ -70,13 +70,13 @@ fn q3_what_landed_is_replayed_on_what_the_remote_has_and_the_old_trunk_is_kept()
     let Replanted::Onto { old: from, new, .. } = it.replant() else { panic!() };
     assert_eq!(from, old);
     let Replanted::Onto { new: again, .. } = it.replant() else { panic!() };
-    assert_eq!(again, new, "the same commits each time");
+    assert_eq!(again, new, "repeating it gives the same commits");
     assert_eq!(world.tip(), old, "nothing has moved yet");
 
     let plain = world.git.move_trunk(&world.permit(), &world.repo, &old, &new);
-    assert_eq!(plain.unwrap_err().code, "not_a_descendant", "only with a permit that says so");
+    assert_eq!(plain.unwrap_err().code, "not_a_descendant", "an ordinary permit does not allow it");
     assert_eq!(it.move_to(&old, &new), Move::Moved);
-    assert_eq!(it.move_to(&old, &new), Move::Moved, "after a crash the same again");
+    assert_eq!(it.move_to(&old, &new), Move::Moved, "the move can be repeated after a crash");
     assert_eq!((world.tip(), world.status()), (new.clone(), String::new()));
     assert_eq!(read(world.user().join("src/theirs.rs")), "// theirs\n");
     assert_eq!(git(world.user(), &["rev-list", "--min-parents=2", "main"]), "");
@@ -91,17 +91,17 @@ fn q3_what_landed_is_replayed_on_what_the_remote_has_and_the_old_trunk_is_kept()
     for place in [world.user(), &world.vault()] {
         assert_eq!(git(place, &["rev-parse", &kept]), old.as_str());
     }
-    assert!(world.git.contains(&world.repo, &new, &first).unwrap(), "what it became is there");
-    assert!(!world.git.holds(&world.repo, &first).unwrap(), "it itself is not");
+    assert!(world.git.contains(&world.repo, &new, &first).unwrap(), "the trunk contains the replacement");
+    assert!(!world.git.holds(&world.repo, &first).unwrap(), "the trunk does not contain the commit itself");
     assert_eq!(world.git.push(&world.repo, "origin", &new).unwrap(), Push::Pushed);
     assert_eq!(git(&it.remote, &["rev-parse", "main"]), new.as_str());
     assert_eq!(it.replant(), Replanted::InStep { tip: new });
 }
 
-/// Nothing landed here since, so the trunk follows the remote's. A change that both made is made
-/// once.
+/// The trunk follows the remote's trunk when no local commit is left to replay, also when both
+/// sides made the same change.
 #[test]
-fn a_trunk_that_is_only_behind_follows() {
+fn trunk_that_is_only_behind_moves_to_the_remote_trunk() {
     let it = Shared::new();
     let old = it.world.tip();
     let theirs = it.push("b.txt", "the same\n");
@@ -112,10 +112,10 @@ fn a_trunk_that_is_only_behind_follows() {
     assert_eq!(it.world.status(), "");
 }
 
-/// Q6: conflicting paths are named and nothing is changed. Nor is anything changed where a person
-/// has edits, or somebody else was faster.
+/// Q6: conflicting paths are named, and nothing is changed. The same holds when a person's edit is
+/// in the way, and when the trunk has moved in the meantime.
 #[test]
-fn q2_what_conflicts_or_is_in_the_way_moves_nothing() {
+fn q2_a_conflict_an_edit_or_a_moved_trunk_stops_the_rebase() {
     let it = Shared::new();
     let world = &it.world;
     it.push("a.txt", "theirs\n");
@@ -130,9 +130,9 @@ fn q2_what_conflicts_or_is_in_the_way_moves_nothing() {
     assert_eq!((world.tip(), world.status()), (conflicting, String::new()));
 }
 
-/// A remote that is gone, never existed, or has an unrelated history.
+/// The remote is gone, never existed, or has an unrelated history.
 #[test]
-fn a_remote_that_cannot_be_used_is_told_of() {
+fn unusable_remote_is_an_error() {
     let it = Shared::new();
     let refused = |name: &str| it.world.git.upstream(&it.world.repo, name).unwrap_err();
     for name in ["nowhere", "../remote.git", "--upload-pack=touch x"] {

@@ -1,12 +1,14 @@
+//! Tests of restricting a capture, and of reading its changed files.
+
 use std::fs;
 
 use regatta_engine::ports::git::Git;
 
 use crate::world::*;
 
-/// Q3: the part is used further, and the whole stays kept.
+/// Q3: the restricted capture is used from then on, and the whole capture stays kept.
 #[test]
-fn q3_a_part_of_a_capture_has_only_its_paths_and_the_whole_is_kept() {
+fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "mine\n");
@@ -22,7 +24,7 @@ fn q3_a_part_of_a_capture_has_only_its_paths_and_the_whole_is_kept() {
     assert_eq!((part.changed.as_slice(), &part.base), (inside.as_slice(), &whole.base));
     let listed = git(&world.vault(), &["ls-tree", "-r", "--name-only", part.commit.as_str()]);
     assert_eq!(listed.lines().collect::<Vec<_>>(), [".gitignore", "a.txt", "new/in.txt", "src/lib.rs"]);
-    assert_eq!(world.git.restrict(&world.repo, A1, (&whole, &inside), &by("part")).unwrap(), part, "again the same");
+    assert_eq!(world.git.restrict(&world.repo, A1, (&whole, &inside), &by("part")).unwrap(), part, "repeating it gives the same capture");
     let refs = git(&world.vault(), &["for-each-ref", "--format=%(objectname)", "refs/regatta/keep/"]);
     for kept in [&whole.commit, &part.commit] {
         assert!(refs.contains(kept.as_str()), "{kept} is kept");
@@ -33,7 +35,7 @@ fn q3_a_part_of_a_capture_has_only_its_paths_and_the_whole_is_kept() {
 }
 
 #[test]
-fn a_diff_tells_what_is_new_and_which_lines_were_added() {
+fn changed_files_have_a_mark_for_new_and_their_added_lines() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "one\ndiff --git a b\n++ x\n");
@@ -58,7 +60,7 @@ fn a_diff_tells_what_is_new_and_which_lines_were_added() {
 }
 
 #[test]
-fn a_checkout_says_what_it_ignores_and_what_was_written_to() {
+fn ignored_paths_and_marks_of_changed_files_are_read_from_the_checkout() {
     let world = World::new();
     for (path, ignored) in
         [("x.log", true), ("target/deep/x.json", true), ("a.txt", false), ("new.json", false), (":x", false)]
@@ -71,7 +73,7 @@ fn a_checkout_says_what_it_ignores_and_what_was_written_to() {
     write(world.user().join("y.log"), "x\n");
     let marks = world.git.checkout_marks(&world.repo).unwrap();
     assert_eq!(marks.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["a.txt", "new.txt"]);
-    assert_eq!(world.git.checkout_marks(&world.repo).unwrap(), marks, "looking changes nothing");
+    assert_eq!(world.git.checkout_marks(&world.repo).unwrap(), marks, "reading the marks changes nothing");
     write(world.user().join("new.txt"), "longer\n");
     assert_ne!(world.git.checkout_marks(&world.repo).unwrap(), marks);
 }

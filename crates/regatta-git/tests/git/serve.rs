@@ -1,5 +1,5 @@
-//! Tests of serving the vault to other machines: with real git programs, and with requests that no
-//! git would send.
+//! Tests of serving the vault to other machines, with real git programs and with requests that git
+//! never sends.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -40,7 +40,7 @@ const FETCH: Wire<'_> = Wire { service: Service::UploadPack, protocol: None, gzi
 const PUSH: Wire<'_> = Wire { service: Service::ReceivePack, protocol: None, gzip: false };
 
 #[test]
-fn a_git_program_clones_the_trunk_and_follows_it() {
+fn git_program_clones_the_trunk_and_pulls_new_commits() {
     let server = Server::new(World::new(), &[]);
     let home = server.world.home.path();
     server.world.prepare(A1);
@@ -60,7 +60,7 @@ fn a_git_program_clones_the_trunk_and_follows_it() {
     }
     let listed = online(&server, home, &["ls-remote", "URL"]).unwrap();
     let names: Vec<&str> = listed.lines().filter_map(|it| it.split('\t').nth(1)).collect();
-    assert_eq!(names, ["HEAD", "refs/heads/main"], "of all that the vault names");
+    assert_eq!(names, ["HEAD", "refs/heads/main"], "other refs of the vault are not listed");
     // A pusher also sees the refs that it may write.
     server.world.prepare(A2);
     server.world.capture(A2);
@@ -69,13 +69,13 @@ fn a_git_program_clones_the_trunk_and_follows_it() {
     assert!(refs.starts_with("001f# service=git-receive-pack\n0000"), "{refs}");
     assert!(refs.contains("keep/A2") && !refs.contains("keep/A1") && !refs.contains("regatta/trunk"), "{refs}");
     let nobody = try_git(home, ["clone", "-q", &server.remote().url, "nobody's"]);
-    assert!(!nobody.status.success(), "who has no token gets nothing");
+    assert!(!nobody.status.success(), "a request without a token is refused");
 }
 
 /// S6: a runner writes only its own refs. Nothing of a push with another ref is written, and the
 /// answer says why.
 #[test]
-fn s6_a_push_writes_only_the_refs_that_it_may() {
+fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
     let server = Server::new(World::new(), &[A1]);
     let place = server.world.home.path().join("clone");
     online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
@@ -96,23 +96,23 @@ fn s6_a_push_writes_only_the_refs_that_it_may() {
             let pushed = online(&server, &place, &["push", atomic, "-f", "URL", &mine, &format!("{made}:{foreign}")]);
             let said = pushed.unwrap_err();
             assert!(said.contains("not yours to write"), "{foreign}: {said}");
-            assert_eq!(server.log.lock().unwrap().last().unwrap().1, Ok(()), "it was answered");
+            assert_eq!(server.log.lock().unwrap().last().unwrap().1, Ok(()), "the refusal was sent as an ordinary answer");
         }
     }
     assert_eq!(refs(&server), before);
-    assert!(!try_git(&server.world.vault(), ["cat-file", "-e", made.as_str()]).status.success(), "nor its objects");
+    assert!(!try_git(&server.world.vault(), ["cat-file", "-e", made.as_str()]).status.success(), "the objects of a refused push were stored");
     online(&server, &place, &["push", "-q", "URL", &mine]).unwrap();
     assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
     let removed = online(&server, &place, &["push", "URL", ":refs/regatta/keep/A1"]);
-    assert!(removed.is_err(), "what is kept is never removed");
+    assert!(removed.is_err(), "a keep-ref was removed");
     assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
     assert_eq!(server.world.tip(), tip);
     assert_eq!(unsound(&server.world.vault()), "");
 }
 
-/// Q3: a moved ref leaves its old commit beside it, whatever the other side sends.
+/// Q3: the old commit of a moved ref is kept under another ref, also after a repeated push.
 #[test]
-fn q3_what_a_moved_ref_had_stays_kept() {
+fn q3_the_old_commit_of_a_moved_ref_stays_kept() {
     let server = Server::new(World::new(), &[A1]);
     let place = server.world.home.path().join("clone");
     online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
@@ -123,7 +123,7 @@ fn q3_what_a_moved_ref_had_stays_kept() {
         kept.push(commit_all(&place, text));
         let refspec = format!("+{}:refs/regatta/keep/A1", kept[kept.len() - 1]);
         online(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
-        // Once more, as a sender that did not get the answer.
+        // The push is repeated, as by a sender that did not get the answer.
         online(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
     }
     let vault = server.world.vault();
@@ -137,7 +137,7 @@ fn q3_what_a_moved_ref_had_stays_kept() {
 
 /// A push whose sender did not know that it had succeeded is repeated byte for byte.
 #[test]
-fn a_push_can_be_repeated_as_it_was() {
+fn repeated_push_of_the_same_bytes_succeeds() {
     let server = Server::new(World::new(), &[A1]);
     let (request, made) = a_push(&server, "refs/regatta/keep/A1");
     for _ in 0..3 {
@@ -179,7 +179,7 @@ fn line(to: &mut Vec<u8>, text: &[u8]) {
     to.extend(text);
 }
 
-/// S7 and S5: requests that no git sends change nothing and run nothing.
+/// S7, S5: requests that git never sends change nothing and run nothing.
 #[test]
 fn s7_s5_hostile_requests_change_nothing() {
     let server = Server::new(World::new(), &[A1]);
@@ -213,13 +213,13 @@ fn s7_s5_hostile_requests_change_nothing() {
         assert!(outcome.is_err() || bad.is_empty() || bad.starts_with(b"0000"), "{:?}", &bad[..bad.len().min(10)]);
     }
     let packed = Wire { gzip: true, ..PUSH };
-    assert_eq!(serve(&server, &packed, good.as_slice()).0.unwrap_err().code, "bad_request", "it is not packed");
+    assert_eq!(serve(&server, &packed, good.as_slice()).0.unwrap_err().code, "bad_request", "the body is not compressed");
     let odd = Wire { protocol: Some("version=2\nx"), ..FETCH };
     assert_eq!(serve(&server, &odd, &b"0000"[..]).0.unwrap_err().code, "bad_request");
     let told = server.world.git.advertise(&server.world.repo, &odd, &|_| true);
     assert_eq!(told.unwrap_err().code, "bad_request");
     assert_eq!(refs(&server), before);
-    // The same push, compressed, is otherwise valid.
+    // The same push is accepted when its body is compressed.
     let mut gz = Vec::new();
     GzEncoder::new(good.as_slice(), Compression::fast()).read_to_end(&mut gz).unwrap();
     assert_eq!(serve(&server, &packed, gz.as_slice()).0, Ok(()));
@@ -228,9 +228,9 @@ fn s7_s5_hostile_requests_change_nothing() {
     assert_eq!(unsound(&server.world.vault()), "");
 }
 
-/// S6: a tree that would write into a `.git` directory is refused.
+/// S6: such a tree would write outside its directory or into a `.git` directory.
 #[test]
-fn s6_objects_that_lead_outside_are_not_taken() {
+fn s6_a_tree_with_a_forbidden_name_is_refused() {
     let server = Server::new(World::new(), &[A1]);
     let place = server.world.home.path().join("clone");
     online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
@@ -300,7 +300,7 @@ fn incoming(objects: &Path) -> usize {
 }
 
 #[test]
-fn a_large_file_streams_both_ways() {
+fn large_file_streams_in_both_directions() {
     const SIZE: usize = 50 << 20;
     let server = Server::new(World::new(), &[A1]);
     let mut state = 1_u64;
@@ -320,8 +320,8 @@ fn a_large_file_streams_both_ways() {
     let (body, same) = a_push(&server, "refs/regatta/keep/A1");
     assert!(same == made && body.len() > SIZE);
     let objects = server.world.vault().join("objects");
-    // More than a hundred objects, or objects as large as these, are kept as one pack, which git
-    // writes while they arrive.
+    // Git keeps a push of more than a hundred objects as one pack, which it writes while the
+    // objects arrive. The setting has the same effect for this small number of objects.
     git(&server.world.vault(), &["config", "receive.unpackLimit", "1"]);
     let mut watched = Watched { left: &body, objects, held: 0, out: 0 };
     let mut answer = Vec::new();
@@ -340,12 +340,12 @@ fn a_large_file_streams_both_ways() {
 
 /// S4: the token is on no command line, at any moment while git runs.
 #[test]
-fn s4_the_token_is_on_no_command_line_of_ours() {
+fn s4_the_token_is_on_no_command_line_of_regattas_git() {
     let server = Server::new(World::new(), &[A1]);
     let runner = crate::remote::runner(&server);
     runner.git.take_in(&runner.repo, &server.remote(), &[]).unwrap();
     assert!(!server.exposed.load(Ordering::SeqCst));
-    // The check itself works: it finds a person's git with the token on its command line.
+    // A person's git with the token on its command line is detected, so the check works.
     online(&server, server.world.home.path(), &["ls-remote", "URL"]).unwrap();
     assert!(server.exposed.load(Ordering::SeqCst));
 }

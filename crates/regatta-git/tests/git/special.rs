@@ -1,4 +1,4 @@
-//! Q13: tests that the guard gets every fact about a change besides its text.
+//! Tests that the guard gets every fact about a change besides its text (Q13).
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -23,7 +23,7 @@ fn file(path: &str, before: Option<FileKind>, after: Option<FileKind>, target: O
 }
 
 #[test]
-fn q13_kinds_of_changed_files_are_told() {
+fn q13_changed_links_and_executables_are_reported() {
     use FileKind::{Executable, Plain, Symlink};
     let world = World::new();
     write(world.user().join("tool"), "#!/bin/sh\n");
@@ -57,9 +57,9 @@ fn q13_kinds_of_changed_files_are_told() {
     assert!(guard::never_lands(&capture.changed, &found).is_some());
 }
 
-/// Git runs the commands in the configuration of such a folder as soon as somebody runs git in it.
+/// Git runs the commands in the configuration of such a folder as soon as somebody runs git there.
 #[test]
-fn q13_a_folder_in_which_git_finds_a_repository_is_told() {
+fn q13_a_folder_in_which_git_finds_a_repository_is_reported() {
     let layouts: [&[&str]; 4] = [
         &["b/HEAD", "b/config", "b/objects/x", "b/refs/x"],
         &["deep/er/b/Head", "deep/er/b/OBJECTS/x", "deep/er/b/Refs"],
@@ -86,9 +86,9 @@ fn q13_a_folder_in_which_git_finds_a_repository_is_told() {
     assert_eq!(special(&world, &capture.base, &capture.commit), []);
 }
 
-/// Each half is harmless, but their merge is not.
+/// Each change is harmless, but their merge is not.
 #[test]
-fn q13_two_changes_that_make_a_git_directory_together_are_told_of_the_merge() {
+fn q13_a_git_directory_made_by_two_changes_together_is_reported_for_the_merge() {
     let world = World::new();
     let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
     write(one.join("b/HEAD"), "ref: refs/heads/x\n");
@@ -105,10 +105,10 @@ fn q13_two_changes_that_make_a_git_directory_together_are_told_of_the_merge() {
     assert_eq!(special(&world, first, both), [file("b", None, Some(FileKind::GitDirectory), None)]);
 }
 
-/// With `style = "rebase"` an agent's own commits land one by one, but only the whole change was
-/// examined.
+/// With `style = "rebase"` an agent's own commits would land one by one, but only the whole change
+/// was checked.
 #[test]
-fn q13_a_commit_that_hides_something_from_the_whole_change_does_not_land_on_its_own() {
+fn q13_a_rebase_squashes_commits_with_files_that_the_whole_change_does_not_show() {
     let steps: [(&str, Step<'_>); 3] = [
         ("a file that is gone in the end", &|dir| write(dir.join(".claude/settings.json"), "{}")),
         ("a mode that is another in the end", &|dir| make_executable(&dir.join("mine.txt"))),

@@ -1,4 +1,4 @@
-//! Tests of submodules: every checkout contains them, and an agent's work in them is kept or named.
+//! Tests of submodules. Every checkout contains them, and an agent's work in them is kept or named.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn has_library(dir: &Path) {
 }
 
 #[test]
-fn workspaces_and_stages_have_submodules_and_nested_ones() {
+fn workspaces_and_staging_directories_have_nested_submodules() {
     let (mut world, _) = with_library();
     world.repo.workspace.pool = 1;
     let modules = world.user().join(".git/modules");
@@ -92,17 +92,17 @@ fn workspaces_and_stages_have_submodules_and_nested_ones() {
     world.git.stage(&world.repo, SLOT, &world.tip()).unwrap();
     has_library(&stage);
 
-    // Nothing was changed, and a reused workspace equals a new one.
+    // The attempt changed nothing, and a reused workspace equals a new one.
     assert_eq!(world.capture(A1).changed, Vec::<String>::new());
     assert_eq!(world.unkept(A1), Vec::<String>::new());
     write(workspace.join("lib/left.o"), "ignored\n");
     world.remove(A1);
     has_library(&world.prepare(A2).path);
-    assert!(everything(&modules) == before, "the user's own modules are only read");
+    assert!(everything(&modules) == before, "the user's own modules were changed");
 }
 
 #[test]
-fn a_commit_in_a_submodule_is_kept_validated_and_offered_to_the_user() {
+fn commit_in_a_submodule_is_kept_validated_and_sent_to_the_users_copy() {
     let (world, library) = with_library();
     let workspace = world.prepare(A1).path;
     write(workspace.join("lib/inner"), "two\n");
@@ -123,7 +123,7 @@ fn a_commit_in_a_submodule_is_kept_validated_and_offered_to_the_user() {
     assert_eq!(unpublished(&world, &capture.base, &capture.commit), ["lib"]);
     let copy = world.user().join("lib");
     git(&copy, &["push", "-q", library.to_str().unwrap(), &format!("{made}:refs/heads/two")]);
-    assert_eq!(unpublished(&world, &capture.base, &capture.commit), ["lib"], "a path is not asked unless git may");
+    assert_eq!(unpublished(&world, &capture.base, &capture.commit), ["lib"], "git does not read a remote that is a path by default");
     git(&copy, &["config", "protocol.file.allow", "always"]);
     assert_eq!(unpublished(&world, &capture.base, &capture.commit), Vec::<String>::new());
 
@@ -139,7 +139,7 @@ fn a_commit_in_a_submodule_is_kept_validated_and_offered_to_the_user() {
 }
 
 #[test]
-fn a_commit_in_a_nested_submodule_is_kept_with_the_one_around_it() {
+fn commit_in_a_nested_submodule_is_kept() {
     let (world, _) = with_library();
     let workspace = world.prepare(A1).path;
     write(workspace.join("lib/deep/inner"), "deeper\n");
@@ -156,9 +156,9 @@ fn a_commit_in_a_nested_submodule_is_kept_with_the_one_around_it() {
     git(&world.user().join("lib/deep"), &["cat-file", "-e", deepest.as_str()]);
 }
 
-/// Q3: a pointer that moved only in the agent's index is captured as well.
+/// Q3: a pointer that the agent moved only in its index is captured.
 #[test]
-fn q3_a_pointer_that_moved_in_the_index_alone_is_captured() {
+fn q3_a_submodule_pointer_moved_only_in_the_index_is_captured() {
     let (world, library) = with_library();
     write(library.join("inner"), "two\n");
     let newer = commit_all(&library, "two");
@@ -174,7 +174,7 @@ fn q3_a_pointer_that_moved_in_the_index_alone_is_captured() {
 }
 
 #[test]
-fn a_pointer_to_a_commit_that_nobody_has_is_refused() {
+fn submodule_pointer_to_a_missing_commit_is_refused() {
     let (world, _) = with_library();
     let workspace = world.prepare(A1).path;
     let nowhere = "1".repeat(40);
@@ -219,9 +219,9 @@ fn q3_uncommitted_edits_in_a_submodule_are_named_and_kept() {
     assert_eq!(world.capture(A1).changed, ["a.txt"]);
 }
 
-/// Files that a setup command leaves in a submodule are nobody's work.
+/// Files that a setup command leaves in a submodule are not the attempt's work.
 #[test]
-fn files_that_were_in_a_submodule_before_the_attempt_are_left_out() {
+fn files_made_by_setup_in_a_submodule_are_left_out() {
     let (world, _) = with_library();
     let workspace = world.prepare(A1).path;
     write(workspace.join("lib/built"), "by the setup command\n");
@@ -234,7 +234,7 @@ fn files_that_were_in_a_submodule_before_the_attempt_are_left_out() {
 }
 
 #[test]
-fn a_submodule_that_the_user_has_not_checked_out_stays_empty() {
+fn submodule_that_the_user_has_not_checked_out_stays_empty() {
     let (first, _) = with_library();
     let path = first.home.path().join("clone");
     git(first.home.path(), &["clone", "-q", first.user().to_str().unwrap(), "clone"]);
@@ -254,7 +254,7 @@ fn a_submodule_that_the_user_has_not_checked_out_stays_empty() {
 }
 
 #[test]
-fn a_commit_that_the_users_copy_lacks_comes_from_its_remote_or_is_named() {
+fn submodule_commit_missing_in_the_users_copy_is_fetched_or_named() {
     let (world, library) = with_library();
     write(library.join("inner"), "two\n");
     let newer = commit_all(&library, "two");
@@ -268,7 +268,7 @@ fn a_commit_that_the_users_copy_lacks_comes_from_its_remote_or_is_named() {
         assert!(error.hint.contains("git submodule update --init --recursive"), "{why}: {error}");
         assert_eq!(world.git.stage(&world.repo, SLOT, &world.tip()).unwrap_err().code, "submodule_missing", "{why}");
     };
-    refused("git itself takes no submodule from a path");
+    refused("git does not fetch a submodule from a path by default");
     let copy = world.user().join("lib");
     git(&copy, &["config", "protocol.file.allow", "always"]);
     let away = world.home.path().join("away");
@@ -279,12 +279,12 @@ fn a_commit_that_the_users_copy_lacks_comes_from_its_remote_or_is_named() {
     assert_eq!(read(workspace.join("lib/inner")), "two\n");
     assert_eq!(read(copy.join("inner")), "one\n");
     let lacks = try_git(&copy, ["cat-file", "-e", newer.as_str()]);
-    assert!(!lacks.status.success(), "the user's copy is only read");
+    assert!(!lacks.status.success(), "the user's copy was changed");
 }
 
-/// S5: a few commits that name each other many times would fill the disk when checked out.
+/// S5: a few commits that refer to each other many times would fill the disk when checked out.
 #[test]
-fn s5_submodules_that_multiply_are_refused() {
+fn s5_too_many_nested_submodules_are_refused() {
     let (world, _) = with_library();
     let workspace = world.prepare(A1).path;
     let library = workspace.join("lib");
@@ -306,7 +306,7 @@ fn s5_submodules_that_multiply_are_refused() {
 
 /// Many projects clone their submodules with `--depth 1`.
 #[test]
-fn a_shallow_copy_of_a_submodule_is_enough() {
+fn shallow_clone_of_a_submodule_is_sufficient() {
     let (world, library) = with_library();
     let copy = world.user().join("lib");
     git(&copy, &["fetch", "-q", "--depth=1", "--update-shallow", &format!("file://{}", library.display()), "main"]);
@@ -329,7 +329,7 @@ fn a_shallow_copy_of_a_submodule_is_enough() {
 }
 
 #[test]
-fn a_runner_has_the_submodules_and_hands_over_what_was_done_in_them() {
+fn runner_has_the_submodules_and_pushes_commits_made_in_them() {
     let (world, _) = with_library();
     let server = Server::new(world, &[A1]);
     let runner = crate::remote::runner(&server);
@@ -345,9 +345,9 @@ fn a_runner_has_the_submodules_and_hands_over_what_was_done_in_them() {
     assert_eq!(unpublished(&server.world, &captured.base, &captured.commit), ["lib"]);
 }
 
-/// S5: nothing that `.gitmodules` names is run or followed.
+/// S5: no command that `.gitmodules` names runs, and no path or URL in it is followed.
 #[test]
-fn s5_a_hostile_gitmodules_runs_nothing_and_leads_nowhere() {
+fn s5_a_hostile_gitmodules_file_has_no_effect() {
     let (world, _) = with_library();
     let canary = world.home.path().join("canary");
     let touch = format!("touch '{}'", canary.display());
@@ -380,7 +380,7 @@ fn s5_a_hostile_gitmodules_runs_nothing_and_leads_nowhere() {
         for empty in ["update", "dots", "absolute"] {
             assert_eq!(fs::read_dir(dir.join(empty)).unwrap().count(), 0, "{empty}");
         }
-        assert_eq!(read(dir.join("lib/inner")), "one\n", "the user has this one");
+        assert_eq!(read(dir.join("lib/inner")), "one\n", "the user has checked out this submodule");
         assert!(!dir.join(".git/hooks").exists());
         assert!(!dir.parent().unwrap().parent().unwrap().join("leaves").exists());
     }

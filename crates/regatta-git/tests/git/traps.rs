@@ -1,5 +1,5 @@
-//! S5: traps that an agent can set in its workspace, and that a repository can contain. Each leaves
-//! a mark when it runs.
+//! S5: tests of traps, which are commands that an agent can configure in its workspace, or that a
+//! repository can contain. Each trap leaves a mark when it runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ fn every_operation(world: &World) {
     for style in [Style::Rebase, Style::Merge, Style::Squash] {
         world.git.trial_merge(&world.repo, &old, &capture.commit, &by("x"), style).unwrap();
     }
-    let Trial::Clean(new) = world.trial(&capture.commit) else { panic!("it must merge") };
+    let Trial::Clean(new) = world.trial(&capture.commit) else { panic!("the change must merge") };
     world.git.diff(&world.repo, &old, &new).unwrap();
     world.git.file_at(&world.repo, &new, "a.txt").unwrap();
     world.git.stage(&world.repo, SLOT, &new).unwrap();
@@ -128,7 +128,7 @@ fn s5_no_trap_in_a_workspace_runs() {
     // Git reads an unchanged file only when it is as young as the index.
     write(workspace.join("c.rs"), "agent's\n");
     traps.set_in(&workspace);
-    // The traps work, as plain git triggers them.
+    // Plain git triggers the traps, so they work.
     let said = try_git(&workspace, ["commit", "--allow-empty", "-m", "x"]);
     assert!(!said.status.success(), "{said:?}");
     git(&workspace, &["-c", "commit.gpgSign=false", "commit", "-q", "--allow-empty", "-m", "x"]);
@@ -140,13 +140,13 @@ fn s5_no_trap_in_a_workspace_runs() {
     try_git(&workspace, ["fetch", "ssh://localhost/x"]);
     let sprung = traps.sprung();
     for name in ["alias", "clean", "fsmonitor", "gpg", "hook-pre-commit", "process", "ssh"] {
-        assert!(sprung.iter().any(|it| it == name), "{name} is no trap: {sprung:?} {said:?}");
+        assert!(sprung.iter().any(|it| it == name), "the trap {name} was not triggered: {sprung:?} {said:?}");
     }
     assert!(sprung.iter().any(|it| it.starts_with("external-diff")), "{sprung:?}");
     for mark in sprung {
         fs::remove_file(traps.marks.join(mark)).unwrap();
     }
-    // A poisoned index that marks every file as unchanged.
+    // The agent's index marks a changed file as unchanged.
     try_git(&workspace, ["update-index", "--assume-unchanged", "a.txt"]);
     write(workspace.join("a.txt"), "agent's again\n");
     let _ = fs::remove_dir_all(&traps.marks);
@@ -179,7 +179,7 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
             "file" => write(workspace.join(".git"), format!("gitdir: {}/.git\n", elsewhere.display())),
             "link" => std::os::unix::fs::symlink(elsewhere.join(".git"), workspace.join(".git")).unwrap(),
             _ => {
-                // A reader of these files would block for ever.
+                // A reader that opens these files would never return.
                 let pipe = |path: PathBuf| {
                     assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
                 };
@@ -203,12 +203,12 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
 }
 
 #[test]
-fn s5_what_the_users_repository_brings_runs_only_where_the_user_would_run_it() {
+fn s5_traps_in_the_users_repository_do_not_run() {
     let world = World::new();
     let traps = Traps::new(&world);
     write(world.prepare(A1).path.join("a.txt"), "agent's\n");
     traps.set_in(world.user());
-    // The user's own filters may run on their own checkout; nothing here names one.
+    // The user's own filters may run on the user's own checkout. No rule here names a filter.
     every_operation(&world);
     assert_eq!(traps.sprung(), Vec::<String>::new());
 }

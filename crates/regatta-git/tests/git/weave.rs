@@ -1,4 +1,4 @@
-//! Tests that merges without a git process equal those that git makes (Q1 depends on it).
+//! Tests that merges without a git process equal git's merges, on which Q1 depends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn disturb(top: &Path, dice: &mut Dice, side: &str, nth: usize) {
 }
 
 #[test]
-fn q1_a_merge_without_a_process_is_the_one_that_git_makes() {
+fn q1_a_merge_without_a_git_process_equals_gits_merge() {
     let world = World::new();
     let top = world.user();
     for (dir, count) in [("a", 3), ("b", 3), ("b/c", 3), ("deep/er", 2)] {
@@ -105,19 +105,19 @@ fn q1_a_merge_without_a_process_is_the_one_that_git_makes() {
             }
             Trial::Empty => assert_eq!(tree, ours_tree, "round {round}"),
             Trial::Conflict(_) => {
-                assert!(!said.status.success(), "round {round}: git finds none");
+                assert!(!said.status.success(), "round {round}: git finds no conflict");
                 conflicts += 1;
             }
         }
     }
-    // Otherwise the test proves nothing.
+    // With fewer of each kind the test proves nothing.
     assert!(by_us > 8 && by_git > 8 && conflicts > 4, "{by_us} by us, {by_git} by git, {conflicts} conflicts");
     git(&vault, &["fsck", "--strict", "--no-dangling"]);
 }
 
-/// The same file moved to two places is a conflict, although no name was changed twice.
+/// A file that is moved to two places is a conflict, although each name was changed only once.
 #[test]
-fn q6_a_file_moved_to_two_places_is_gits_to_judge() {
+fn q6_a_file_moved_to_two_places_is_a_conflict() {
     let world = World::new();
     write(world.user().join("x/one"), text("one"));
     write(world.user().join("x/two"), text("two"));

@@ -20,14 +20,14 @@ use crate::world::World;
 pub(crate) const TOKEN: &str = "rt_loopback-secret-0815";
 const NEVER: u64 = u64::MAX;
 
-/// Longer than any pause on a loaded machine. Only a failing test waits for it.
+/// A timeout that is longer than any pause on a loaded machine. Only a failing test waits for it.
 const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) struct Served {
     pub(crate) world: World,
     /// The attempts whose keep-refs may be written.
     writers: Mutex<Vec<AttemptId>>,
-    /// The number of bytes after which answers are interrupted, once; likewise requests.
+    /// The number of bytes after which the next answer or the next request is interrupted.
     cut_answer: AtomicU64,
     cut_request: AtomicU64,
     /// The outcome of each request, by request line.
@@ -305,7 +305,7 @@ impl<R: Read> Read for Cut<'_, R> {
     }
 }
 
-/// Returns the findings of git's own check of a repository; empty if it is sound.
+/// Returns the findings of git's own check of a repository. An empty text means that it is sound.
 pub(crate) fn unsound(git_dir: &Path) -> String {
     let said = crate::world::try_git(git_dir, ["fsck", "--full", "--strict", "--no-dangling", "--no-progress"]);
     if said.status.success() { String::new() } else { String::from_utf8_lossy(&said.stderr).into_owned() }

@@ -1,3 +1,5 @@
+//! Tests of preparing and removing workspaces.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -7,7 +9,7 @@ use regatta_engine::ports::git::Git;
 use crate::world::*;
 
 #[test]
-fn a_workspace_is_a_working_tree_in_which_git_works() {
+fn workspace_is_a_working_tree_in_which_git_works() {
     let world = World::new();
     let workspace = world.prepare(A1);
     let run = |args: &[&str]| git(&workspace.path, args);
@@ -29,7 +31,7 @@ fn a_workspace_is_a_working_tree_in_which_git_works() {
 }
 
 #[test]
-fn preparing_again_keeps_the_work_and_the_base() {
+fn repeated_prepare_keeps_the_work_and_the_base() {
     let world = World::new();
     let workspace = world.prepare(A1);
     write(workspace.path.join("a.txt"), "work\n");
@@ -41,7 +43,7 @@ fn preparing_again_keeps_the_work_and_the_base() {
 }
 
 #[test]
-fn what_a_crash_left_half_made_is_made_again() {
+fn vault_and_workspace_of_an_interrupted_prepare_are_created_again() {
     let world = World::new();
     let data = world.data();
     write(data.join("vaults/.shop.new/HEAD"), "torn");
@@ -51,7 +53,7 @@ fn what_a_crash_left_half_made_is_made_again() {
     assert!(!data.join("vaults/.shop.new").exists());
     assert!(!data.join("workspaces/shop/.A1.new").exists());
 
-    // Recorded, but not yet in place.
+    // The workspace is recorded, but not yet in place.
     fs::remove_dir_all(&workspace.path).unwrap();
     write(world.user().join("a.txt"), "newer\n");
     let tip = commit_all(world.user(), "newer");
@@ -59,7 +61,7 @@ fn what_a_crash_left_half_made_is_made_again() {
     assert_eq!(read(workspace.path.join("a.txt")), "newer\n");
     assert_eq!(world.capture(A1).changed, Vec::<String>::new());
 
-    // In place but not recorded, so it is moved aside and not destroyed (Q5).
+    // The directory exists but is not recorded, so it is moved aside and not deleted (Q5).
     let stray = data.join("workspaces/shop/A2");
     write(stray.join("precious"), "x");
     world.prepare(A2);
@@ -68,7 +70,7 @@ fn what_a_crash_left_half_made_is_made_again() {
 }
 
 #[test]
-fn a_garbage_collection_or_rewrite_in_the_users_repository_takes_nothing_away() {
+fn garbage_collection_in_the_users_repository_removes_nothing_from_the_vault() {
     let world = World::new();
     write(world.user().join("gone.txt"), "soon gone\n");
     commit_all(world.user(), "to be dropped");
@@ -85,7 +87,7 @@ fn a_garbage_collection_or_rewrite_in_the_users_repository_takes_nothing_away() 
 }
 
 #[test]
-fn q5_what_is_not_kept_is_named_until_it_is() {
+fn q5_unkept_files_are_named_until_they_are_captured() {
     let world = World::new();
     assert_eq!(world.unkept(A1), Vec::<String>::new());
     let workspace = world.prepare(A1).path;
@@ -100,7 +102,7 @@ fn q5_what_is_not_kept_is_named_until_it_is() {
     write(workspace.join("new.txt"), "newer\n");
     assert_eq!(world.unkept(A1), ["new.txt"]);
     world.capture(A1);
-    // Back to the content of an older capture, and of the trunk.
+    // The files get the content of an older capture, and of the trunk.
     write(workspace.join("new.txt"), "new\n");
     write(world.user().join("a.txt"), "on the trunk\n");
     commit_all(world.user(), "trunk");
@@ -111,7 +113,7 @@ fn q5_what_is_not_kept_is_named_until_it_is() {
 }
 
 #[test]
-fn q5_another_attempts_capture_keeps_nothing_of_this_one() {
+fn q5_a_capture_of_another_attempt_is_no_proof() {
     let world = World::new();
     let ten = AttemptId(10);
     for attempt in [A1, ten] {
@@ -122,7 +124,7 @@ fn q5_another_attempts_capture_keeps_nothing_of_this_one() {
 }
 
 #[test]
-fn removing_a_workspace_leaves_the_capture_and_everything_outside() {
+fn removing_a_workspace_keeps_its_capture_and_all_files_outside() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "work\n");
@@ -149,7 +151,7 @@ fn removing_a_workspace_leaves_the_capture_and_everything_outside() {
 }
 
 #[test]
-fn many_attempts_can_be_prepared_and_captured_at_once() {
+fn six_attempts_can_be_prepared_and_captured_at_once() {
     let world = World::new();
     std::thread::scope(|scope| {
         for number in 1..=6 {
@@ -169,7 +171,7 @@ fn many_attempts_can_be_prepared_and_captured_at_once() {
 }
 
 #[test]
-fn a_data_directory_inside_the_users_repository_is_isolated_all_the_same() {
+fn data_directory_inside_the_users_repository_is_isolated() {
     let world = World::new();
     let inside = regatta_git::GitAdapter::new(world.user().join(".regatta"));
     let workspace = inside.prepare(&world.repo, A1, &branch("x")).unwrap();

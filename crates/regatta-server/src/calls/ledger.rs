@@ -104,7 +104,7 @@ impl Caller<'_> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn an_answers_revision_is_read_from_its_beginning() {
+    fn revision_is_read_from_the_start_of_an_answer() {
         let answer = super::answer(4711, &"done").unwrap();
         assert_eq!(super::revision_of(&answer), Some(4711));
         assert_eq!(super::revision_of(b"{}"), None);

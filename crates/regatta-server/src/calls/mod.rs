@@ -647,9 +647,9 @@ fn spawn_boxed(work: Box<dyn FnOnce() + Send>) {
 mod tests {
     use super::*;
 
-    /// Exactly the verbs that the table marks as conditional support If-Match.
+    /// If-Match is supported by exactly the verbs that the table marks as conditional.
     #[test]
-    fn conditions_are_kept_where_the_table_says_so() {
+    fn conditional_verbs_of_the_table_accept_a_condition() {
         let call = |name: &str, input: &str| Call::parse(name, input.as_bytes()).unwrap();
         let good = [
             ("task.set", r#"{"task":"T1","edit":{}}"#, "T1"),

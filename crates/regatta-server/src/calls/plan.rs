@@ -315,9 +315,10 @@ fn owner(it: &Owned) -> Option<OwnedView> {
 mod tests {
     use super::*;
 
-    /// The first task owns a file; the others are listed with the resolution of the conflict.
+    /// The first task owns a shared file, and the other tasks are listed with the resolution of the
+    /// conflict.
     #[test]
-    fn a_file_that_several_want_belongs_to_the_first() {
+    fn shared_file_belongs_to_the_first_task() {
         let part =
             |file: &str, after: &[usize]| Part { files: vec![PathPattern::new(file).unwrap()], after: after.to_vec() };
         let run = project::Run::default();

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_asked_only_for_what_it_can_show() {
+    fn form_is_sent_only_to_a_client_that_can_show_forms() {
         let params = |it: Value| json!({ "_meta": { "io.modelcontextprotocol/clientCapabilities": it } });
         assert!(shows_forms(&params(json!({ "elicitation": {} }))));
         assert!(shows_forms(&params(json!({ "elicitation": { "form": {}, "url": {} } }))));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_what_is_asked() {
+    fn form_shows_the_question_and_its_choices() {
         let question = form(&json!({ "question": "Blue or red?", "choices": ["blue", "red"] }));
         assert_eq!(question["message"], "Blue or red?");
         assert_eq!(question["requestedSchema"]["properties"]["answer"]["enum"], json!(["blue", "red"]));

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_contradicts_itself_is_refused() {
+    fn request_whose_headers_contradict_its_body_is_refused() {
         let meta = |version: &str| json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": version } });
         let code = |method: &str, params: &Value, given: &[(&'static str, &'static str)]| {
             revision(method, params, &headers(given)).map_err(|it| it.code)

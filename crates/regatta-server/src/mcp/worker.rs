@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_left_out_of_the_list_are_served() {
+    fn tools_that_are_not_listed_are_still_served() {
         let served = all(false);
         for name in ON_REQUEST {
             assert!(served.iter().any(|tool| tool["name"] == name), "{name}");
@@ -675,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_does_not_take_is_said_before_anything_is_done() {
+    fn invalid_arguments_of_a_tool_are_refused() {
         let tools = list(Toolset::Worker);
         let tool = |name: &str| tools.iter().find(|it| it["name"] == name).unwrap();
         assert!(check(tool("progress"), &json!({ "text": "x" })).is_ok());

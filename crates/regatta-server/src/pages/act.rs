@@ -288,7 +288,7 @@ mod tests {
     /// The planner can be chosen if there are several. Without a choice, the previous planner plans
     /// again.
     #[test]
-    fn who_plans_can_be_chosen() {
+    fn planner_can_be_chosen_if_there_are_several() {
         let (board, ann, eve) = (planners(), AgentName::new("ann").unwrap(), AgentName::new("eve").unwrap());
         let all = who_plans(&board, Some(&ann)).unwrap();
         assert_eq!((all.of, all.now.as_deref()), (vec!["ann".to_owned(), "bob".into()], Some("ann")));
@@ -300,7 +300,7 @@ mod tests {
     /// Every button calls an existing verb with an input that it accepts. A button that needs a
     /// text has a place for it.
     #[test]
-    fn every_button_can_be_pressed() {
+    fn every_button_calls_a_verb_with_a_valid_input() {
         let tool = json!({ "id": "1", "title": "x", "kind": "execute", "status": "pending" });
         let permission = json!({ "want": "permission", "tool": tool, "options": [] });
         let question = json!({ "want": "question", "text": "keep?", "choices": ["keep", "410 Gone"] });

@@ -473,7 +473,7 @@ mod tests {
         diff --git a/gone b/gone\ndeleted file mode 100644\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n--- a/looks like a header\n\\ No newline at end of file\n";
 
     #[test]
-    fn a_patch_is_read_file_by_file() {
+    fn patch_is_parsed_file_by_file() {
         let files = read(PATCH);
         let shape: Vec<(&str, &str, usize)> =
             files.iter().map(|it| (it.path.as_str(), it.note.as_str(), it.lines.len())).collect();
@@ -500,9 +500,9 @@ mod tests {
         assert!(split.contains("<td></td><td></td><td>43</td><td class=\"i\">"), "{split}");
     }
 
-    /// S12: a diff of markup shows the markup.
+    /// S12: markup in a diff is shown as text.
     #[test]
-    fn hostile_lines_and_names_are_harmless_s12() {
+    fn s12_hostile_lines_and_names_in_a_diff_are_escaped() {
         let bad = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@ <script>\n-<b>\n+<script>alert('1')</script>\n+\u{202e}\u{1b}[31m\n";
         for split in [false, true] {
             let made = draw(&read(bad)[0], Shown { split, spaces: split });
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_alone_are_no_change_where_nobody_wants_to_see_them() {
+    fn changes_of_white_space_are_hidden_on_request() {
         let patch = "diff --git a/x b/x\n@@ -1,4 +1,5 @@\n-fn a() {\n-b();\n-old();\n+if c {\n+    fn a() {\n+    b();\n+new();\n end\n";
         let made = without_spaces(&read(patch)[0]);
         let shape: String = made.lines.iter().map(|it| format!("{}{}\n", it.0, it.1)).collect();
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_in_tables_that_can_be_left_for_later() {
+    fn rows_of_a_diff_are_divided_into_tables() {
         let lines: String = (0..250).map(|it| format!("+line {it} </tr>\n")).collect();
         let made = draw(&read(&format!("diff --git a/x b/x\n@@ -0,0 +1,250 @@\n{lines}"))[0], Shown::default());
         assert_eq!(made.matches("<table").count(), 3);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cut_at_their_ends() {
+    fn lines_are_split_into_words_and_changed_words_are_marked() {
         assert_eq!(pieces("if a_b == ü1{"), ["if", " ", "a_b", " ", "=", "=", " ", "ü1", "{"]);
         assert_eq!(pieces(""), Vec::<&str>::new());
         assert_eq!(marked("a b c", "a x c", "ins"), "a <ins>b</ins> c");

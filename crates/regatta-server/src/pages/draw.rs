@@ -527,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spend_is_said_in_words_and_unknown_is_not_nothing() {
+    fn spend_is_described_in_words_and_an_unknown_price_is_not_zero() {
         let spend = |micro_usd: Option<u64>, input: u64| {
             let mut it = Spend::default();
             (it.usage.micro_usd, it.usage.input) = (micro_usd, input);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_says_how_long_one_takes() {
+    fn queue_text_has_the_duration_of_one_landing() {
         assert_eq!(queue_text(0, None), "nothing waits to land");
         assert_eq!(queue_text(2, Some(1_900)), "2 in line · one took about 2 s to land");
         assert_eq!(queue_text(1, Some(150_000)), "1 in line · one took about 3 min to land");

@@ -372,9 +372,10 @@ mod tests {
         Stand { at, task: Some(TaskId(task)), text: format!("{at:?}") }
     }
 
-    /// A bar lasts until the state changes, a present state has no end, and idle time is not drawn.
+    /// A bar lasts until the state changes. The bar of the present state has no end, and idle time
+    /// is not drawn.
     #[test]
-    fn stretches_end_when_something_else_begins() {
+    fn bar_ends_when_another_state_begins() {
         let mut lane = VecDeque::new();
         lane.note(stand(At::Working, 1), 100);
         lane.note(stand(At::Working, 1), 200);
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_kept_within_bounds() {
+    fn lanes_have_a_limited_number_and_age_of_bars() {
         let mut lane = VecDeque::new();
         for nth in 0..1_000 {
             lane.note(stand(At::Working, nth), nth);
@@ -403,7 +404,7 @@ mod tests {
         assert_eq!(lane.len(), MOST_BARS);
         lane.note(stand(At::Working, 5), 2 * KEPT_MS);
         assert!(lane.len() <= 2, "bars older than a day are dropped: {}", lane.len());
-        // A clock that was set back creates no bar that ends before it begins.
+        // A clock that was set back creates no bar whose end is before its beginning.
         lane.note(stand(At::Working, 6), 7);
         assert!(lane.iter().all(|it| it.to.is_none_or(|to| to >= it.from)));
     }

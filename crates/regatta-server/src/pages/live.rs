@@ -359,10 +359,10 @@ mod tests {
     }
 
     /// A reader that reconnects gets the entities that changed since, whole, and the removed ones.
-    /// A reader that was away too long, or saw a revision of another daemon's future, gets
-    /// everything.
+    /// A reader gets everything if it was away too long, or if its revision is from another daemon
+    /// and has not happened here.
     #[test]
-    fn a_reader_goes_on_from_its_revision() {
+    fn reader_continues_from_its_revision() {
         let mut kept = Kept::default();
         kept.take(10, drawn(&[("a", 1), ("b", 2)]));
         assert_eq!(seen(&kept, None).0.len(), 2);
@@ -375,14 +375,14 @@ mod tests {
         let (changed, whole) = seen(&kept, Some(12));
         assert_eq!(changed, [("a".into(), Some("9".into())), ("b".into(), Some("2".into()))]);
         assert!(!whole);
-        assert!(seen(&kept, Some(9)).1, "before it was first drawn");
-        assert!(seen(&kept, Some(14)).1, "a revision that has not happened");
+        assert!(seen(&kept, Some(9)).1, "the revision is older than the first drawing");
+        assert!(seen(&kept, Some(14)).1, "the revision has not happened here");
     }
 
-    /// An entity that changes with time alone is rebuilt every minute and sent once, without a
-    /// commit. A reader that reconnects from that revision gets it, too.
+    /// An entity that changes only with time is rebuilt every minute and sent once, without a
+    /// commit. A reader that reconnects from that revision gets it too.
     #[test]
-    fn what_ages_is_told_without_a_commit() {
+    fn entity_that_changes_with_time_is_sent_without_a_commit() {
         let mut kept = Kept::default();
         kept.take(10, drawn(&[("spend", 1)]));
         let seen_at = |kept: &Kept, turn: u64| kept.since(Some(10), Some(turn)).0.len();
@@ -393,16 +393,16 @@ mod tests {
         kept.minute = 1;
         assert!(!kept.is_old(Topic::Spend, 10, 1) && kept.is_old(Topic::Cost, 10, 2));
         kept.take(10, drawn(&[("spend", 1)]));
-        assert_eq!(seen_at(&kept, 1), 0, "it is unchanged");
+        assert_eq!(seen_at(&kept, 1), 0, "an unchanged entity is not sent");
         kept.take(10, drawn(&[("spend", 2)]));
-        assert_eq!((seen_at(&kept, 2), seen_at(&kept, 3)), (1, 0), "now it has changed, and is sent once");
+        assert_eq!((seen_at(&kept, 2), seen_at(&kept, 3)), (1, 0), "a changed entity is sent once");
         assert_eq!(seen(&kept, Some(10)), (vec![("spend".into(), Some("2".into()))], false));
         kept.take(11, drawn(&[("spend", 2)]));
         assert_eq!(seen(&kept, Some(11)), (vec![], false));
     }
 
     #[test]
-    fn what_is_gone_is_forgotten_in_the_end_and_old_readers_start_anew() {
+    fn removals_are_forgotten_in_the_end_and_old_readers_get_everything() {
         let mut kept = Kept::default();
         let many: Vec<(String, u64)> = (0..MOST_GONE as u64 + 1).map(|it| (format!("k{it}"), it)).collect();
         let many: Vec<(&str, u64)> = many.iter().map(|it| (it.0.as_str(), it.1)).collect();
@@ -413,16 +413,17 @@ mod tests {
         assert!(!seen(&kept, Some(6)).1);
     }
 
-    /// Small fleets see nearly every event at once, and a busy machine is not made busier.
+    /// Readers of a small fleet get nearly every event at once, and a busy machine draws less
+    /// often.
     #[test]
-    fn frames_come_as_often_as_they_can_be_made() {
+    fn interval_of_frames_follows_from_the_time_to_draw_one() {
         assert_eq!(pace(Duration::from_millis(1)), FRAME);
         assert_eq!(pace(Duration::from_millis(60)), Duration::from_millis(240));
         assert_eq!(pace(Duration::from_secs(60)), FRAME_MOST);
     }
 
     #[test]
-    fn topics_are_known_by_their_names() {
+    fn topics_are_parsed_by_their_names() {
         for name in "head inbox lanes bars shares queue spend tasks files runners teams conversations T9 graph graph.M3 graph.T9".split(' ') {
             assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
         }

@@ -208,9 +208,9 @@ mod tests {
     use super::*;
     use regatta_engine::ports::agents::Record;
 
-    /// S12: a program cannot create markup, in any field.
+    /// S12: text of a program never becomes markup, in any field.
     #[test]
-    fn a_hostile_program_stays_text_s12() {
+    fn s12_text_of_a_hostile_program_is_escaped() {
         let bad = "<script>alert(1)</script>\u{1b}]0;x\u{7}\u{202e}<a href=\"javascript:alert(1)\">x</a>";
         let tool: Tool = serde_json::from_value(serde_json::json!({
             "id": bad, "title": bad, "kind": "execute", "status": "failed", "command": bad, "output": bad
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_call_is_one_group_whatever_updates_it_sends() {
+    fn updates_of_a_tool_call_are_one_group() {
         let mut lines = vec![update(1, "a", ToolStatus::InProgress), update(2, "a\nb", ToolStatus::InProgress)];
         lines.push(update(3, "a\nb\nc", ToolStatus::Completed));
         let drawn = piece(&lines, 1, false);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_has_a_bound_and_goes_on_behind_it() {
+    fn piece_of_a_log_is_limited_and_the_next_piece_continues() {
         let said = |n: u64| {
             let line = update(n, "", ToolStatus::Pending);
             Line { said: vec![Said::Notice { text: "wide words\n".repeat(5_000) }], ..line }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_and_say_so() {
+    fn long_texts_are_cut_with_a_note() {
         let made = text(&"x".repeat(10_000_000));
         assert!(made.len() < 2 * markup::LONGEST && made.contains("more characters"), "{}", made.len());
         let made = text(&"line\n".repeat(1_000_000));

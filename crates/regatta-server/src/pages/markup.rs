@@ -176,7 +176,7 @@ mod tests {
 
     /// S12: no text of an agent becomes markup.
     #[test]
-    fn markup_of_agents_is_shown_and_not_obeyed_s12() {
+    fn s12_markup_of_agents_is_shown_as_text() {
         let hostile = "<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) \"' &lt;";
         for made in [text(hostile), terminal(hostile)] {
             assert!(!made.contains('<') && !made.contains('"') && !made.contains('\''), "{made}");
@@ -190,7 +190,7 @@ mod tests {
 
     /// S12: characters that hide text or change its direction are visible.
     #[test]
-    fn hidden_characters_are_seen_s12() {
+    fn s12_hidden_characters_are_made_visible() {
         assert_eq!(text("a\u{202e}b"), "a<span class=\"ctl\">\u{27e8}202E\u{27e9}</span>b");
         for it in ['\u{200b}', '\u{2066}', '\u{feff}', '\u{0}', '\u{9b}', '\u{e0041}', '\u{ad}', '\u{61c}'] {
             assert!(text(&it.to_string()).starts_with("<span class=\"ctl\">"), "{:x}", it as u32);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_become_classes_and_the_rest_is_left_out_s12() {
+    fn s12_colours_become_classes_and_other_sequences_are_removed() {
         assert_eq!(terminal("\u{1b}[1;32mok\u{1b}[0m done"), "<span class=\"f2 bo\">ok</span> done");
         assert_eq!(terminal("\u{1b}[38;5;9mx\u{1b}[38;2;1;2;3my"), "<span class=\"f9\">x</span>y");
         assert_eq!(terminal("\u{1b}]0;title\u{7}a\u{1b}]8;;javascript:x\u{1b}\\b"), "ab");
@@ -213,7 +213,7 @@ mod tests {
 
     /// S12: work and output are proportional to the input, even for an ANSI bomb.
     #[test]
-    fn a_bomb_of_sequences_stays_small_s12() {
+    fn s12_output_of_an_ansi_bomb_is_small() {
         let bomb = "\u{1b}[31m\u{1b}[42m\u{1b}[1m".repeat(100_000);
         assert_eq!(terminal(&bomb), "");
         let nested = "\u{1b}[".repeat(100_000);

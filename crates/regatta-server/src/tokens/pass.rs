@@ -89,10 +89,10 @@ mod tests {
 
     use super::*;
 
-    /// S1: a session allows what its token allows, for its lifetime, and neither half is valid
-    /// alone.
+    /// S1: a session allows what its token allows, for the session's lifetime, and neither half is
+    /// valid alone.
     #[test]
-    fn a_pass_is_its_tokens_and_needs_both_halves_s1() {
+    fn s1_a_browser_session_has_its_tokens_scope_and_needs_both_halves() {
         let dir = tempfile::tempdir().unwrap();
         let ring = Keyring::open(dir.path(), "own".into()).unwrap();
         let pass = ring.pass(&Visitor::Owner, "ann_b", 1_000).unwrap();
@@ -117,9 +117,9 @@ mod tests {
         assert!(elsewhere.who_passes(&pass.cookie, &pass.key, 2_000).is_err());
     }
 
-    /// A session ends with its token, even if the token's name is used again.
+    /// S1: the session ends even if the name of its token is used again.
     #[test]
-    fn a_pass_ends_with_its_token_s1() {
+    fn s1_a_browser_session_ends_with_its_token() {
         let dir = tempfile::tempdir().unwrap();
         let ring = Keyring::open(dir.path(), "own".into()).unwrap();
         ring.add("ann", Scope::Viewer, Some(5_000), 0).unwrap();

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_works_once_and_for_its_time_s1() {
+    fn s1_a_code_works_once_and_until_it_expires() {
         let (codes, now) = (Codes::default(), Instant::now());
         let one = codes.give(Visitor::Owner, "ann".into(), now).unwrap();
         let two = codes.give(Visitor::Owner, "bob".into(), now).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_is_read_from_its_own_cookie() {
+    fn browser_session_is_read_from_the_cookie_of_its_port() {
         let at = |port: u16| Origin::Address {
             peer: "127.0.0.1:9".parse().unwrap(),
             at: format!("127.0.0.1:{port}").parse().unwrap(),

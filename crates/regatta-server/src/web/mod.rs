@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_pages_own_files_need_no_token_s1() {
+    fn s1_only_the_pages_own_files_need_no_token() {
         let get = |path: &str| is_open(&Method::GET, path);
         for open in ["/", "/tasks", "/t/T9", "/plan/T9", "/agents", "/agents/shop/lead", "/assets/x.js"] {
             assert!(get(open), "{open}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn no_path_leads_out_of_the_directory_s6() {
+    fn s6_a_path_that_leaves_the_pages_directory_is_not_found() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("dist")).unwrap();
         std::fs::write(dir.path().join("secret"), "x").unwrap();
@@ -197,10 +197,10 @@ mod tests {
         assert!(String::from_utf8(source.index()).unwrap().contains("npm run build"));
     }
 
-    /// S12: no inline script and nothing from other sites. A file that is not built in is not
-    /// found.
+    /// S12: the policy allows no inline script and nothing from other sites. A file that is not
+    /// built in is not found.
     #[test]
-    fn files_carry_a_strict_policy_s12() {
+    fn s12_files_have_a_strict_content_security_policy() {
         let asked = HeaderMap::new();
         let index = file(b"<!doctype html>".to_vec(), kind("index.html"), false, &asked);
         let policy = index.headers()["content-security-policy"].to_str().unwrap();
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(file(b"1".to_vec(), kind("x.js"), true, &again).status(), StatusCode::NOT_MODIFIED);
         assert_eq!(file(b"2".to_vec(), kind("x.js"), true, &again).status(), StatusCode::OK);
         assert_eq!(Source::Built.read("assets/no-such-file.js"), None);
-        assert!(FILES.iter().any(|(name, _)| *name == "index.html"), "the page is in every build");
+        assert!(FILES.iter().any(|(name, _)| *name == "index.html"), "the build has no page");
         for (name, bytes) in FILES.iter().filter(|it| it.0.ends_with(".html")) {
             let text = String::from_utf8_lossy(bytes);
             assert!(!text.contains("<style") && !text.contains(" style=") && !text.contains(" on"), "{name}");

@@ -26,7 +26,7 @@ fn one_more(store: &mut dyn Store, max_attempts: u32) -> u64 {
 /// D7, L2: a restored store equals the backup, but continues above every number that was ever
 /// assigned.
 #[test]
-fn l2_a_restored_store_is_the_backup_and_never_repeats_a_number() {
+fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
     let steps = everything();
     let (before, after) = steps.split_at(60);
     let place = Place::new();
@@ -60,15 +60,15 @@ fn l2_a_restored_store_is_the_backup_and_never_repeats_a_number() {
         assert_eq!(events.iter().map(|it| it.revision).collect::<Vec<_>>(), [highest]);
         assert!(place.file(&format!("backups/replaced-{nth}.db")).exists());
     }
-    assert_eq!(fs::read(&backup).unwrap(), copied, "the backup is as it was");
-    // The store that was replaced first is complete.
+    assert_eq!(fs::read(&backup).unwrap(), copied, "the restore changed the backup");
+    // The first replaced store is complete.
     let mut first = SqliteStore::open(&place.file("backups/replaced-1.db")).unwrap();
     assert!(first.load().unwrap().board == steps.last().unwrap().board);
 }
 
 /// D3: a gap in the log of events is accepted only where a restore made it.
 #[test]
-fn d3_a_gap_that_no_restore_made_is_found_after_a_restore_too() {
+fn d3_a_gap_that_no_restore_made_is_found() {
     let steps = everything();
     let place = Place::filled(&steps);
     place.store().backup(&place.file("copy.db")).unwrap();
@@ -82,7 +82,7 @@ fn d3_a_gap_that_no_restore_made_is_found_after_a_restore_too() {
     assert_eq!(place.store().check().unwrap_err().code, "corrupt");
 }
 
-/// L2: the same when the replaced store can no longer tell its revision.
+/// L2: the numbers also rise when the replaced store is too damaged to show its revision.
 #[test]
 fn l2_replacing_a_damaged_store_keeps_it_and_repeats_no_number() {
     let steps = everything();
@@ -106,7 +106,7 @@ fn l2_replacing_a_damaged_store_keeps_it_and_repeats_no_number() {
 }
 
 #[test]
-fn a_backup_that_is_not_sound_is_refused_and_nothing_is_changed() {
+fn damaged_backup_is_refused_and_changes_nothing() {
     let steps = everything();
     let place = Place::filled(&steps);
     let before = fs::read(place.path()).unwrap();
@@ -138,12 +138,12 @@ fn a_backup_that_is_not_sound_is_refused_and_nothing_is_changed() {
 
 /// D2: a restore that a crash interrupted between two steps is repeated.
 #[test]
-fn d2_a_restore_that_was_cut_off_is_run_again() {
+fn d2_an_interrupted_restore_can_be_repeated() {
     let steps = everything();
     let place = Place::filled(&steps);
     place.store().backup(&place.file("copy.db")).unwrap();
     fs::create_dir(place.file("backups")).unwrap();
-    // The old store was put away, but not its log, and the new store was not yet in place.
+    // The old store was moved away without its log, and the new store was not yet in place.
     fs::rename(place.path(), place.file("backups/replaced-1.db")).unwrap();
     fs::write(place.file("regatta.db-wal"), "its log").unwrap();
     fs::write(place.file("regatta.db.restoring"), "half").unwrap();
@@ -156,7 +156,7 @@ fn d2_a_restore_that_was_cut_off_is_run_again() {
 }
 
 #[test]
-fn a_store_can_be_restored_where_none_was() {
+fn backup_can_be_restored_into_an_empty_directory() {
     let steps = everything();
     let (place, elsewhere) = (Place::filled(&steps), Place::new());
     place.store().backup(&place.file("copy.db")).unwrap();
@@ -166,9 +166,9 @@ fn a_store_can_be_restored_where_none_was() {
     assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
 }
 
-/// A file that was copied by hand from an open store has its log beside it.
+/// A file that was copied by hand from an open store has its log next to it.
 #[test]
-fn a_copy_with_its_log_is_restored_with_it() {
+fn copy_by_hand_is_restored_with_its_log() {
     let steps = everything();
     let (place, elsewhere) = (Place::new(), Place::new());
     let mut store = place.store();
@@ -179,10 +179,10 @@ fn a_copy_with_its_log_is_restored_with_it() {
     assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
 }
 
-/// Rows behind the events: a backup and a restored store contain everything that the log of events
-/// contains.
+/// The rows are behind the events. The backup and the restored store contain all events
+/// nevertheless.
 #[test]
-fn l2_a_store_that_was_killed_behind_its_log_is_copied_and_restored_whole() {
+fn l2_a_store_with_deferred_rows_is_backed_up_and_restored_whole() {
     let steps = everything();
     let last = steps.last().unwrap();
     let (place, elsewhere) = (Place::behind(Lag { few: 0, most: usize::MAX }), Place::new());
@@ -203,9 +203,9 @@ fn l2_a_store_that_was_killed_behind_its_log_is_copied_and_restored_whole() {
     assert!(copied.board == last.board && copied.outbox == last.outbox);
 }
 
-/// L2: a replaced store counts with all its events, even if its rows are behind them.
+/// L2: all events of a replaced store count, even if its rows are behind them.
 #[test]
-fn l2_a_store_that_was_killed_behind_its_log_is_replaced_by_one_far_above_it() {
+fn l2_the_events_of_a_replaced_store_with_deferred_rows_count() {
     let steps = everything();
     let (place, elsewhere) = (Place::behind(Lag { few: 0, most: usize::MAX }), Place::new());
     let mut store = place.store();
@@ -220,9 +220,9 @@ fn l2_a_store_that_was_killed_behind_its_log_is_replaced_by_one_far_above_it() {
     assert_eq!((found.revision, found.at), (last.revision + LEAP, last.at));
 }
 
-/// The leftover of an interrupted backup does not prevent another one.
+/// The leftover of an interrupted backup does not prevent another backup.
 #[test]
-fn a_backup_that_was_cut_off_is_made_anew() {
+fn interrupted_backup_can_be_repeated() {
     let steps = everything();
     let place = Place::filled(&steps);
     fs::write(place.file("copy.db.partial"), "half").unwrap();

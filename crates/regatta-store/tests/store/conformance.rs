@@ -52,7 +52,7 @@ mod memory {
     regatta_testkit::store_suite!(Memory::default());
 
     #[test]
-    fn a_lost_answer_leaves_the_commit_and_a_failure_leaves_nothing() {
+    fn fault_before_a_commit_drops_it_and_fault_after_a_commit_keeps_it() {
         let steps = everything();
         let mut store = MemoryStore::new();
         store.fail_after(1, Fault::Before(full()));

@@ -1,4 +1,4 @@
-//! Tests of files that are no store, a damaged store, or a newer program's store: they are refused
+//! Tests of files that are no store, a damaged store, or a newer program's store. They are refused
 //! and left unchanged.
 
 use std::fs;
@@ -18,11 +18,11 @@ fn assert_refused(place: &Place, code: &str, what: &str) {
     assert_eq!(why.code, code, "{what}: {why:?}");
     assert!(why.what.contains("regatta.db") && why.hint.contains("regatta restore"), "{what}: {why:?}");
     assert!(!why.what.ends_with('.') && !why.what.contains('\n'), "{what}: {why:?}");
-    assert!(fs::read(place.path()).unwrap() == before, "{what}: it was changed");
+    assert!(fs::read(place.path()).unwrap() == before, "{what}: the file was changed");
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_left_alone() {
+fn file_that_is_no_store_is_refused_and_left_unchanged() {
     let place = Place::new();
     for (what, bytes) in [
         ("zero length", vec![]),
@@ -39,7 +39,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_damaged_store_is_refused_and_left_alone() {
+fn damaged_store_is_refused_and_left_unchanged() {
     let sound = fs::read(Place::filled(&everything()).path()).unwrap();
     let spoilt = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = sound.clone();
@@ -49,7 +49,7 @@ fn a_damaged_store_is_refused_and_left_alone() {
     let cases = [
         ("truncated to half", spoilt(&|it| it.truncate(it.len() / 2))),
         ("truncated inside a page", spoilt(&|it| it.truncate(it.len() - 1_000))),
-        // Wide enough to hit more than free pages, whose content does not matter.
+        // These ranges are large enough to hit more than free pages, whose content does not matter.
         ("garbage in the middle", spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0xA5))),
         ("zeroes in the middle", spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0))),
         ("a garbled first page", spoilt(&|it| it[100..4096].fill(0x5A))),
@@ -62,7 +62,7 @@ fn a_damaged_store_is_refused_and_left_alone() {
 }
 
 #[test]
-fn the_newest_backup_is_named() {
+fn error_names_the_newest_backup() {
     let place = Place::new();
     fs::create_dir(place.file("backups")).unwrap();
     fs::write(place.file("backups/hourly-7.db"), "…").unwrap();
@@ -73,7 +73,7 @@ fn the_newest_backup_is_named() {
 }
 
 #[test]
-fn tables_that_are_not_ours_are_damage() {
+fn store_with_a_missing_table_or_a_foreign_trigger_is_refused() {
     let place = Place::filled(&everything());
     place.raw().execute_batch("DROP TABLE waits").unwrap();
     assert_refused(&place, "corrupt", "a table is missing");
@@ -85,7 +85,7 @@ fn tables_that_are_not_ours_are_damage() {
 /// D6: a store of a newer program is not opened, whether its schema number is in the file or still
 /// in the log.
 #[test]
-fn d6_a_newer_store_is_refused_and_left_alone() {
+fn d6_a_newer_store_is_refused_and_left_unchanged() {
     let place = Place::filled(&everything());
     place.raw().pragma_update(None, "user_version", 99).unwrap();
     assert_refused(&place, "newer_version", "in the file");
@@ -103,7 +103,7 @@ fn d6_a_newer_store_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_log_without_its_store_is_not_taken_for_a_new_store() {
+fn log_without_its_store_is_refused() {
     let place = Place::new();
     fs::write(place.file("regatta.db-wal"), "some log").unwrap();
     assert_eq!(place.refused().code, "corrupt");
@@ -113,7 +113,7 @@ fn a_log_without_its_store_is_not_taken_for_a_new_store() {
 
 /// The leftover of a crash during the creation of a store is replaced.
 #[test]
-fn a_store_that_was_never_finished_is_made_anew() {
+fn interrupted_creation_of_a_store_is_repeated() {
     let place = Place::new();
     fs::write(place.file("regatta.db.new"), "half").unwrap();
     fs::write(place.file("regatta.db.new-wal"), "half").unwrap();
@@ -158,7 +158,7 @@ fn d3_the_check_finds_an_index_that_disagrees() {
     assert!(why.code == "corrupt" && why.what.contains("attempts_task"), "{why:?}");
 }
 
-/// D1: a log that a crash cut off in the middle of a commit ends at its last whole commit.
+/// D1: a crash cut off the log in the middle of a commit.
 #[test]
 fn d1_a_torn_log_ends_at_the_last_whole_commit() {
     let steps = everything();

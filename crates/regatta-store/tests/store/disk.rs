@@ -19,7 +19,7 @@ fn commit_until_refused(store: &mut SqliteStore, steps: &[Step]) -> (usize, rega
         .iter()
         .enumerate()
         .find_map(|(nth, step)| store.commit(&step.batch).err().map(|why| (nth, why)))
-        .expect("something should have been refused")
+        .expect("a commit should have been refused")
 }
 
 /// Puts a long text into one row of each step, which fills small disks quickly.
@@ -56,7 +56,7 @@ impl SmallDisk {
         let test = std::thread::current().name().unwrap_or_default().to_owned();
         let _gone = writeln!(
             std::io::stderr(),
-            "NOT RUN: {test}: mounting a small file system needs root; {instead} stands in for it"
+            "NOT RUN: {test}: mounting a small file system needs root, so {instead} replaces it"
         );
         None
     }
@@ -77,10 +77,10 @@ impl Drop for SmallDisk {
     }
 }
 
-/// With a real disk, where the tests may mount one: it fills, commits are refused, it gets space,
-/// and the store works again.
+/// Uses a real small disk where the tests may mount one. The disk fills, commits are refused, the
+/// disk gets space, and the store works again.
 #[test]
-fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
+fn full_disk_refuses_commits_until_it_has_space() {
     let Some(disk) = SmallDisk::mount("the store that may not grow (src/store.rs)") else { return };
     let steps = everything();
     let mut store = SqliteStore::open(&disk.path()).unwrap();
@@ -91,7 +91,7 @@ fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
     for _ in 0..3 {
         assert_eq!(store.commit(&large[nth].batch).unwrap_err().code, "disk_full");
     }
-    assert!(store.load().unwrap().board == large[nth - 1].board, "what was acknowledged is there, and no more");
+    assert!(store.load().unwrap().board == large[nth - 1].board, "the board differs from the last acknowledged commit");
     assert_eq!(store.backup(&disk.path().with_extension("copy")).unwrap_err().code, "disk_full");
     assert!(!disk.path().with_extension("copy").exists() && !disk.path().with_extension("copy.partial").exists());
     disk.remount("size=64m");
@@ -102,7 +102,7 @@ fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_is_read_only() {
+fn store_on_a_read_only_disk_is_refused_as_read_only() {
     let Some(disk) = SmallDisk::mount("a directory that may not be written") else { return };
     drop(SqliteStore::open(&disk.path()).unwrap());
     disk.remount("ro");
@@ -112,9 +112,9 @@ fn a_disk_that_cannot_be_written_is_read_only() {
     SqliteStore::open(&disk.path()).unwrap();
 }
 
-/// The same for everybody except root, whom no file mode stops.
+/// File modes do not restrict root, so this test does not run as root.
 #[test]
-fn a_directory_that_may_not_be_written_is_read_only() {
+fn store_in_a_directory_without_write_permission_is_refused_as_read_only() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::filled(&everything());
     let mode = |mode| fs::set_permissions(place.file(""), fs::Permissions::from_mode(mode)).unwrap();
@@ -124,7 +124,7 @@ fn a_directory_that_may_not_be_written_is_read_only() {
         fs::remove_file(place.file("probe")).unwrap();
         let _gone = writeln!(
             std::io::stderr(),
-            "NOT RUN: a_directory_that_may_not_be_written…: root may write anywhere; a read-only mount stands in for it"
+            "NOT RUN: store_in_a_directory_without_write_permission…: root may write anywhere, so a read-only mount replaces it"
         );
     } else {
         assert_eq!(SqliteStore::open(&place.file("other.db")).unwrap_err().code, "read_only");
@@ -135,13 +135,13 @@ fn a_directory_that_may_not_be_written_is_read_only() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_said_so() {
+fn missing_directory_is_named_in_the_error() {
     let why = SqliteStore::open(Path::new("/nowhere/at/all/regatta.db")).unwrap_err();
     assert!(why.code == "io" && why.what.contains("/nowhere/at/all/regatta.db"), "{why:?}");
 }
 
 #[test]
-fn a_program_that_holds_the_store_is_a_second_writer_until_it_lets_go() {
+fn transaction_of_another_program_is_reported_as_a_second_writer() {
     let steps = everything();
     let place = Place::new();
     let mut store = place.store();
@@ -152,9 +152,9 @@ fn a_program_that_holds_the_store_is_a_second_writer_until_it_lets_go() {
     store.commit(&steps[0].batch).unwrap();
 }
 
-/// Closing a store writes its deferred rows, so a remaining reader finds everything.
+/// A reader that remains after the close finds all rows.
 #[test]
-fn a_closed_store_has_all_its_rows() {
+fn closing_a_store_writes_its_deferred_rows() {
     let steps = everything();
     let place = Place::behind(Lag { few: 0, most: usize::MAX });
     let mut store = place.store();
@@ -166,10 +166,10 @@ fn a_closed_store_has_all_its_rows() {
     assert!(!history.tasks(&TaskFilter::default()).unwrap().is_empty());
 }
 
-/// Another program that opens the store computes its rows from the events. The deferred rows of
-/// this store are then older and are not written.
+/// Another program that opens the store computes the rows from the events. The deferred rows of
+/// this store are then outdated and are not written.
 #[test]
-fn rows_that_somebody_else_has_written_are_not_written_over() {
+fn deferred_rows_do_not_overwrite_rows_of_another_program() {
     let steps = everything();
     let (mine, theirs) = steps.split_at(60);
     let place = Place::behind(Lag { few: 0, most: usize::MAX });
@@ -188,7 +188,7 @@ fn rows_that_somebody_else_has_written_are_not_written_over() {
 
 /// Deferred rows cannot be read while they cannot be written. The events and the board can be read.
 #[test]
-fn rows_that_cannot_be_written_are_not_shown_as_they_were_before() {
+fn reading_rows_that_cannot_be_written_is_an_error() {
     let steps = everything();
     let place = Place::behind(Lag { few: 0, most: usize::MAX });
     let mut store = place.store();
@@ -209,7 +209,7 @@ fn rows_that_cannot_be_written_are_not_shown_as_they_were_before() {
 
 /// A reader in the middle of its work blocks no commit and sees no partial commit.
 #[test]
-fn a_reader_never_blocks_the_writer() {
+fn reader_never_blocks_the_writer() {
     let steps = everything();
     let place = Place::new();
     let mut store = place.store();
@@ -222,7 +222,7 @@ fn a_reader_never_blocks_the_writer() {
     assert_eq!(count(), seen);
 }
 
-/// Many threads read while one writes, and each answer is the state of one commit.
+/// Eight threads read while one writes, and each answer is the state after a whole commit.
 #[test]
 fn threads_read_while_the_writer_writes() {
     let steps = everything();
@@ -254,7 +254,7 @@ fn threads_read_while_the_writer_writes() {
 
 /// A closed store is one file, so a copy by hand is complete.
 #[test]
-fn a_closed_store_has_no_log_although_it_was_read() {
+fn closed_store_has_no_log_although_a_reader_remains() {
     let steps = everything();
     let place = Place::filled(&steps[..9]);
     let mut store = place.store();
@@ -263,12 +263,12 @@ fn a_closed_store_has_no_log_although_it_was_read() {
     store.commit(&steps[9].batch).unwrap();
     drop(store);
     assert!(!place.file("regatta.db-wal").exists());
-    assert_eq!(history.events(0, 3).unwrap().len(), 3, "who still has it may still read");
+    assert_eq!(history.events(0, 3).unwrap().len(), 3, "a remaining reader can still read");
     assert!(place.store().load().unwrap().board == steps[9].board);
 }
 
 #[test]
-fn only_the_owner_may_read_the_files() {
+fn files_of_a_store_are_readable_only_by_their_owner() {
     let steps = everything();
     let place = Place::new();
     let mut store = place.store();
@@ -280,5 +280,5 @@ fn only_the_owner_may_read_the_files() {
     drop(store);
     std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     drop(place.store());
-    assert_eq!(mode(&place.path()), 0o600, "it is made private again");
+    assert_eq!(mode(&place.path()), 0o600, "opening a store removes the permissions of others");
 }

@@ -1,10 +1,10 @@
 //! D9: every request that is accepted can be stored and loaded again.
 //!
-//! The requests of the story with every kind of event are repeated with hostile values in their
-//! fields: percent signs, quotes, control characters, globs, other alphabets, very long texts,
-//! unknown fields. A request that is refused with such a value is sent without it. Everything that
-//! was accepted must come back unchanged from the store, from its events, from a backup and from a
-//! restored backup.
+//! The test sends the requests of the story that has every kind of event. It puts hostile values
+//! into their fields, such as percent signs, quotes, control characters, globs, other alphabets,
+//! very long texts and unknown fields. A request that is refused with such a value is sent without
+//! the value. Everything that was accepted must come back unchanged from the store, from its
+//! events, from a backup and from a restored backup.
 
 use regatta_core::board::Board;
 use regatta_core::command::{Command, Request, decide};
@@ -125,7 +125,8 @@ fn hostile_texts() -> Vec<String> {
 const UNKNOWN_FIELDS: [&str; 12] =
     ["launch", "again", "created_wall", "deleted_wall", "name", "id", "kind", "data", "extra", "x%y", "", "project"];
 
-/// Collects every place in a value where something can be inserted: each scalar, and each table.
+/// Collects every place in a value where something can be inserted, which is each scalar and each
+/// table.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -179,7 +180,7 @@ fn read(command: &Value) -> Option<Command> {
     serde_json::from_str(&command.to_string()).ok()
 }
 
-/// Repeats the story with hostile values. Returns the number of accepted ones.
+/// Sends the requests of the story with hostile values. Returns the number of accepted values.
 fn tell(seed: u64, teller: &mut Teller) -> usize {
     let (texts, mut dice, mut granted) = (hostile_texts(), Dice(seed), 0);
     for (request, now) in every_request() {
@@ -223,12 +224,12 @@ fn assert_kept(store: &mut dyn Store, teller: &Teller, what: &str) {
     for event in &read {
         folded.fold(event);
     }
-    assert!(folded == last.board, "{what}: the fold of the log is not the board");
+    assert!(folded == last.board, "{what}: applying the events does not give the board");
     store.check().unwrap();
 }
 
 #[test]
-fn d9_whatever_is_accepted_is_loaded_again() {
+fn d9_every_accepted_request_is_loaded_again_unchanged() {
     let mut granted = 0;
     for seed in 0..12 {
         let mut teller = Teller::default();
@@ -250,7 +251,7 @@ fn d9_whatever_is_accepted_is_loaded_again() {
         (board.revision, board.at) = (last.board.revision, last.board.at);
         assert!(board == last.board && restored.outbox == last.outbox, "seed {seed}: restored");
     }
-    assert!(granted > 500, "only {granted} hostile values were granted: the test says little");
+    assert!(granted > 500, "only {granted} hostile values were accepted, too few for this test");
 }
 
 /// D9: unknown fields of a team come back from the store unchanged, at every level and to the last
@@ -304,7 +305,7 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
         let names: Vec<&String> = told.keys().collect();
         assert_eq!(kept.keys().collect::<Vec<_>>(), names);
         let name = names.into_iter().find(|name| name.ends_with("_numbers")).unwrap();
-        let (Extras::List(kept), Extras::List(told)) = (&kept[name], &told[name]) else { panic!("{name} is no list") };
+        let (Extras::List(kept), Extras::List(told)) = (&kept[name], &told[name]) else { panic!("{name} is not a list") };
         let changed = kept.iter().zip(told).filter(|(kept, told)| kept != told).count();
         assert_eq!((kept.len(), changed), (told.len(), 0), "{name}: numbers that changed");
     }

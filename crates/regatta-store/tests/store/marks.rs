@@ -43,8 +43,8 @@ fn copy(from: &Place, names: &[&str]) -> Place {
 
 const ALL: [&str; 4] = ["regatta.db", "regatta.db-wal", "regatta.db.mark", "regatta.db.reached"];
 
-/// Returns an open store whose last commits are in its log and whose mark says so. The reader keeps
-/// the log from restarting.
+/// Returns an open store whose last commits are in its log and whose mark names the log. The reader
+/// keeps the log from restarting.
 fn busy(steps: &[Step]) -> (Place, SqliteStore, rusqlite::Connection) {
     let place = Place::new();
     let mut store = place.store();
@@ -63,7 +63,7 @@ fn assert_refused(place: &Place, what: &str, word: &str) {
     let why = place.refused();
     assert_eq!(why.code, "store_behind", "{what}: {why:?}");
     assert!(why.what.contains(word) && why.hint.contains("regatta restore"), "{what}: {why:?}");
-    assert!(bytes() == before, "{what}: it was changed");
+    assert!(bytes() == before, "{what}: a file was changed");
 }
 
 #[test]
@@ -80,13 +80,13 @@ fn d10_a_store_that_lost_its_log_is_refused() {
         fs::write(lost.file("regatta.db-wal"), bytes).unwrap();
         assert_refused(&lost, what, "regatta.db-wal is missing or not this store's");
     }
-    // The log of another store whose first commit was the same.
+    // This is the log of another store whose first commit was the same.
     let (other, _other_store, _other_reader) = busy(&steps);
     let lost = copy(&place, &ALL);
     fs::copy(other.file("regatta.db-wal"), lost.file("regatta.db-wal")).unwrap();
     assert_refused(&lost, "another store's log", "regatta.db-wal is missing or not this store's");
 
-    // Damage in the middle of the log, where SQLite would stop silently.
+    // The log is damaged in the middle, where SQLite would stop reading silently.
     let lost = copy(&place, &ALL);
     let mut log = fs::read(lost.file("regatta.db-wal")).unwrap();
     let middle = log.len() / 2;
@@ -104,9 +104,9 @@ fn ends_of_commits(log: &[u8]) -> Vec<usize> {
     frames.filter(|start| log[start + 4..start + 8] != [0; 4]).map(|start| start + FRAME).collect()
 }
 
-/// A log that ends at a whole commit looks to SQLite as if nothing followed.
+/// To SQLite, a log that ends at a whole commit looks complete.
 #[test]
-fn d10_a_log_cut_between_two_commits_is_noticed() {
+fn d10_a_log_cut_between_two_commits_is_detected() {
     let steps = everything();
     let (place, _store, _reader) = busy(&steps);
     let log = fs::read(place.file("regatta.db-wal")).unwrap();
@@ -122,7 +122,7 @@ fn d10_a_log_cut_between_two_commits_is_noticed() {
     for end in earlier[1..].iter().step_by(8) {
         let cut = cut_at(*end);
         match SqliteStore::open(&cut.path()) {
-            // Only rows were cut off. They are computed again from the events.
+            // Only rows were cut off, and they are computed again from the events.
             Ok(mut store) => assert!(store.load().unwrap().board == steps.last().unwrap().board, "cut at {end}"),
             Err(_) => {
                 assert_refused(&cut, &format!("cut at {end}"), "the fleet had reached");
@@ -133,12 +133,12 @@ fn d10_a_log_cut_between_two_commits_is_noticed() {
     assert!(refused > steps.len() / 16, "{refused} of {}", steps.len());
     assert!(cut_at(*last).store().load().unwrap().board == steps.last().unwrap().board);
 
-    // L2: the remaining data can be restored, above all assigned numbers.
+    // L2: the remaining data can be restored, and continues above all assigned numbers.
     let lost = cut_at(earlier[earlier.len() / 2]);
     restore(&lost.path(), &lost.path()).unwrap();
     assert!(lost.store().load().unwrap().board.revision >= steps.last().unwrap().board.revision + LEAP);
 
-    // The count of another store, or one that a power cut left empty, demands nothing.
+    // A count of another store, or an empty count after a power cut, is ignored.
     for count in ["", "another 00000000000000009999\n", "\0\0\0"] {
         let place = copy(&place, &ALL);
         fs::write(place.file("regatta.db.reached"), count).unwrap();
@@ -147,7 +147,7 @@ fn d10_a_log_cut_between_two_commits_is_noticed() {
 }
 
 #[test]
-fn d10_an_old_copy_in_the_place_of_a_store_is_refused() {
+fn d10_an_old_copy_or_another_store_in_the_place_of_a_store_is_refused() {
     let steps = everything();
     let place = Place::new();
     let mut store = place.store();
@@ -156,7 +156,7 @@ fn d10_an_old_copy_in_the_place_of_a_store_is_refused() {
     commit_all(&mut store, &steps[40..]);
     drop(store);
     let last = steps.last().unwrap().board.revision;
-    assert_eq!((&mark(&place)["revision"], &mark(&place)["log"]), (&last.into(), &Value::Null), "it was closed");
+    assert_eq!((&mark(&place)["revision"], &mark(&place)["log"]), (&last.into(), &Value::Null), "the mark of a closed store names no log");
     fs::copy(place.file("old.db"), place.path()).unwrap();
     assert_refused(&place, "an old copy", &format!("the fleet had reached {last}"));
 
@@ -169,9 +169,9 @@ fn d10_an_old_copy_in_the_place_of_a_store_is_refused() {
     assert_refused(&place, "no store", "is missing");
 }
 
-/// L2: the remedy that the error names works, and the store continues above every assigned number.
+/// L2: the command that the hint names works, and the store continues above every assigned number.
 #[test]
-fn l2_what_is_left_of_a_store_can_be_put_back() {
+fn l2_a_store_that_lost_its_log_can_be_restored_from_itself() {
     let steps = everything();
     let (place, _store, _reader) = busy(&steps);
     let reached = mark(&place)["revision"].as_u64().unwrap();
@@ -184,10 +184,10 @@ fn l2_what_is_left_of_a_store_can_be_put_back() {
     assert!(lost.file("backups/replaced-1.db").exists());
 }
 
-/// A restore writes a new mark before the new store, so that an interrupted restore is noticed and
+/// A restore writes a new mark before the new store, so that an interrupted restore is detected and
 /// repeated.
 #[test]
-fn d2_a_restore_sets_the_mark_and_can_be_run_again() {
+fn d2_a_restore_sets_the_mark_and_can_be_repeated() {
     let steps = everything();
     let place = Place::filled(&steps);
     let backup = place.file("copy.db");
@@ -196,12 +196,12 @@ fn d2_a_restore_sets_the_mark_and_can_be_run_again() {
     let revision = place.store().load().unwrap().board.revision;
     assert_eq!(mark(&place)["revision"], revision);
 
-    // Interrupted after the mark was written.
+    // This restore was interrupted after the mark was written.
     let ahead = serde_json::json!({ "store": mark(&place)["store"], "revision": revision + LEAP, "log": null });
     fs::write(place.file("regatta.db.mark"), ahead.to_string()).unwrap();
     assert_refused(&place, "cut off", "the fleet had reached");
     restore(&backup, &place.path()).unwrap();
-    assert!(place.store().load().unwrap().board.revision >= revision + 2 * LEAP, "no number is used twice");
+    assert!(place.store().load().unwrap().board.revision >= revision + 2 * LEAP, "a number was used twice");
 
     // A failed restore leaves the mark unchanged.
     let before = mark(&place);
@@ -211,9 +211,9 @@ fn d2_a_restore_sets_the_mark_and_can_be_run_again() {
     place.store();
 }
 
-/// In a quiet moment everything is moved into the store, so a copy of the store alone is complete.
+/// When no commits come, the log is moved into the store, so a copy of the store alone is complete.
 #[test]
-fn d10_a_quiet_store_needs_no_log() {
+fn d10_an_idle_store_needs_no_log() {
     let steps = everything();
     let place = Place::new();
     let mut store = place.store();
@@ -238,9 +238,9 @@ fn d10_a_store_whose_mark_could_not_be_written_keeps_its_log() {
     assert!(place.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
-/// A store of a program that wrote no mark gets one.
+/// A store of a program that wrote no mark gets a mark. A damaged mark is refused.
 #[test]
-fn a_store_without_a_mark_gets_one() {
+fn store_without_a_mark_gets_one() {
     let place = Place::filled(&everything());
     fs::remove_file(place.file("regatta.db.mark")).unwrap();
     drop(place.store());
@@ -269,7 +269,7 @@ fn examining_a_store_changes_nothing() {
     let killed = copy(&open, &ALL);
     let log = fs::read(killed.file("regatta.db-wal")).unwrap();
     examine(&killed.path()).unwrap();
-    assert!(fs::read(killed.file("regatta.db-wal")).unwrap() == log, "its log was moved");
+    assert!(fs::read(killed.file("regatta.db-wal")).unwrap() == log, "the log was changed");
     assert!(killed.store().load().unwrap().board == steps.last().unwrap().board);
 
     let lost = copy(&open, &["regatta.db", "regatta.db.mark"]);

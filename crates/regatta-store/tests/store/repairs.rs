@@ -87,10 +87,10 @@ fn age(place: &Place) {
 fn assert_whole(store: &mut SqliteStore, teller: &Teller) {
     let loaded = store.load().unwrap();
     assert_eq!(loaded.unreadable, []);
-    assert!(loaded.board == teller.board, "the claims are not what they were");
+    assert!(loaded.board == teller.board, "the board has changed");
     let recorded: Vec<Recorded> = teller.steps.iter().flat_map(|step| step.batch.events.clone()).collect();
     let read = store.history().events(0, usize::MAX).unwrap();
-    assert!(read == recorded, "the log is not what it was");
+    assert!(read == recorded, "the events have changed");
     let mut folded = Board::default();
     read.iter().for_each(|event| folded.fold(event));
     assert!(folded == loaded.board);
@@ -111,10 +111,10 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     let copy = place.file("old.db");
     fs::copy(place.path(), &copy).unwrap();
     assert_whole(&mut place.store(), &teller);
-    assert_whole(&mut place.store(), &teller); // and only once
+    assert_whole(&mut place.store(), &teller); // the repair runs only once
     assert!(place.file("backups/before-schema-9.db").exists());
 
-    // L1: two files stay two files, and neither can be claimed twice.
+    // L1: two files are still two files, and neither is claimed twice.
     let board = place.store().load().unwrap().board;
     for (file, task) in FILES.iter().zip(1..) {
         let uri = Uri::of_file(&ProjectName::new("shop").unwrap(), &PathPattern::new(file).unwrap());
@@ -124,16 +124,15 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
         assert_eq!(holders[0].owner, claim::Owner::Attempt(attempt.id));
     }
 
-    // A backup of that time can be restored, too.
+    // A backup from that time can be restored too.
     let elsewhere = Place::new();
     assert_eq!(restore(&copy, &elsewhere.path()).unwrap(), []);
     assert_eq!(elsewhere.store().load().unwrap().board.claims, teller.board.claims);
 }
 
-/// The same for a store that was killed with deferred rows. Its events are folded only after the
-/// repair.
+/// The store was killed with deferred rows. Its events are applied only after the repair.
 #[test]
-fn d9_a_store_behind_its_log_is_repaired_before_the_log_is_folded() {
+fn d9_a_store_with_deferred_rows_is_repaired_before_its_events_are_applied() {
     let teller = percent_story();
     let (place, crashed) = (Place::behind(regatta_store::Lag { few: 0, most: usize::MAX }), Place::new());
     let mut store = place.store();

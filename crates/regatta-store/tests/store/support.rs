@@ -1,4 +1,4 @@
-//! Stores in directories of their own.
+//! Stores in temporary directories.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -102,8 +102,8 @@ impl Harness for Place {
         Box::new(SqliteStore::open(path).unwrap())
     }
 
-    /// Makes the last write of a commit fail: the revision of the written rows, or the events where
-    /// rows are deferred.
+    /// Makes the last write of a commit fail. This is the insertion of events where rows are
+    /// deferred, and otherwise the update of the revision.
     fn while_broken(&mut self, during: &mut dyn FnMut()) {
         let waits = self.lag.few == 1;
         let log = ["AFTER INSERT ON events", "AFTER DELETE ON outbox"];

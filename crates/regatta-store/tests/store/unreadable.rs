@@ -40,7 +40,7 @@ const TABLES: [(&str, &str, &str); 23] = [
     ("outbox", "revision", "1"),
 ];
 
-/// Does with a board what a daemon does after a start: it takes over, time passes, agents poll.
+/// Does with a board what a daemon does after a start: it resumes, time passes, and agents poll.
 fn live_on(board: &Board, what: &str) {
     let mut board = board.clone();
     let mut now = Now { at: board.at + 1, wall: 1_800_000_000_000 };
@@ -84,7 +84,7 @@ fn spoil_each(steps: &[Step]) -> usize {
                 place.raw().execute(&format!("UPDATE {table} SET body = ?2 WHERE body = ?1"), [from, to]).unwrap()
             };
             if swap(&body, "{\"id\": \"spoilt\"") != 1 {
-                swap("{\"id\": \"spoilt\"", &body); // several rows have the same body, which tell each other nothing
+                swap("{\"id\": \"spoilt\"", &body); // several rows have the same body, so they cannot be told apart
                 continue;
             }
             spoilt += 1;
@@ -97,7 +97,7 @@ fn spoil_each(steps: &[Step]) -> usize {
             let why = store.check().unwrap_err();
             assert!(why.code == "corrupt" && why.what.contains(&format!("row {id} of its table {table}")), "{why:?}");
             drop(store);
-            assert_eq!(swap("{\"id\": \"spoilt\"", &body), 1, "it stayed where it was");
+            assert_eq!(swap("{\"id\": \"spoilt\"", &body), 1, "the unreadable row was moved");
         }
     }
     assert!(place.store().load().unwrap().board == whole.board);
@@ -105,25 +105,25 @@ fn spoil_each(steps: &[Step]) -> usize {
 }
 
 #[test]
-fn d11_any_row_that_cannot_be_read_is_set_aside_and_the_rest_starts() {
+fn d11_any_unreadable_row_is_set_aside_and_the_rest_is_loaded() {
     let steps = everything();
     let mut spoilt = spoil_each(&steps);
     // At an earlier step other rows are live.
     for nth in (20..steps.len()).step_by(steps.len() / 6) {
         spoilt += spoil_each(&steps[..nth]);
     }
-    assert!(spoilt > 200, "only {spoilt} rows were spoilt");
+    assert!(spoilt > 200, "only {spoilt} rows were damaged");
 }
 
 /// D11: an event that cannot be read keeps its place, and the log, the check, a backup and a
 /// restore continue past it.
 #[test]
-fn d11_an_event_that_cannot_be_read_hides_no_other() {
+fn d11_an_unreadable_event_hides_no_other() {
     let steps = everything();
     let place = Place::filled(&steps);
     place.raw().execute_batch("UPDATE events SET body = '{\"kind\":\"x\"}' WHERE revision = 3").unwrap();
     let mut store = place.store();
-    assert!(store.load().unwrap().board == steps.last().unwrap().board, "its rows are all there");
+    assert!(store.load().unwrap().board == steps.last().unwrap().board, "the rows are complete");
     let recorded: Vec<_> = steps.iter().flat_map(|step| step.batch.events.clone()).collect();
     let read = store.history().events(0, usize::MAX).unwrap();
     assert_eq!(read.len(), recorded.len());
@@ -143,9 +143,10 @@ fn d11_an_event_that_cannot_be_read_hides_no_other() {
     assert_eq!(store.history().events(0, usize::MAX).unwrap().len(), recorded.len());
 }
 
-/// D11: events after an unreadable one are folded, if the rows are behind them.
+/// D11: the rows are behind the events, and an event among them cannot be read. Later events are
+/// applied.
 #[test]
-fn d11_a_store_behind_its_log_goes_on_past_an_unreadable_event() {
+fn d11_a_store_with_deferred_rows_continues_past_an_unreadable_event() {
     let steps = everything();
     let (place, crashed) = (Place::behind(Lag { few: 0, most: usize::MAX }), Place::new());
     let mut store = place.store();
@@ -158,13 +159,13 @@ fn d11_a_store_behind_its_log_goes_on_past_an_unreadable_event() {
         .unwrap();
     let mut found = SqliteStore::open(&crashed.path()).unwrap();
     let board = found.load().unwrap().board;
-    assert_eq!(board.revision, steps.last().unwrap().board.revision, "no number is handed out twice (L2)");
+    assert_eq!(board.revision, steps.last().unwrap().board.revision, "a number would be assigned twice (L2)");
     live_on(&board, "without an event");
 }
 
 /// D11: a bad row does not hide the other rows of a list, and reading it alone is an error.
 #[test]
-fn d11_lists_leave_out_what_cannot_be_read_and_a_single_row_is_an_error() {
+fn d11_lists_omit_unreadable_rows_and_reading_one_alone_is_an_error() {
     let place = Place::filled(&everything());
     place.raw().execute_batch("UPDATE messages SET body = substr(body, 1, 20) WHERE id = 2").unwrap();
     place.raw().execute_batch("UPDATE tasks SET body = 'x' WHERE id = 2").unwrap();

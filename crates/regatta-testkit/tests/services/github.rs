@@ -1,4 +1,5 @@
-//! GitHub's double: keys and tokens, webhooks and redeliveries, what is written, limits, faults.
+//! Tests of GitHub's double: keys and tokens, webhooks and redeliveries, posted content, limits and
+//! faults.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +20,7 @@ async fn try_api(github: &GitHub, token: &str, method: &str, path: &str, body: V
 }
 
 async fn api(github: &GitHub, token: &str, method: &str, path: &str, body: Value) -> Got {
-    try_api(github, token, method, path, body).await.expect("it is answered")
+    try_api(github, token, method, path, body).await.expect("the request is answered")
 }
 
 async fn token(github: &GitHub, app: &App) -> String {
@@ -39,7 +40,7 @@ async fn two() -> (GitHub, App, App) {
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_read_is_refused() {
+async fn malformed_request_is_refused() {
     let (github, claude, _) = two().await;
     let bearer = format!("Bearer {}", token(&github, &claude).await);
     let url = format!("{}/repos/{SHOP}/issues/1/comments", github.base_url());
@@ -55,7 +56,7 @@ async fn a_request_that_cannot_be_read_is_refused() {
 }
 
 #[tokio::test]
-async fn an_app_proves_itself_by_its_own_key_only() {
+async fn app_is_authenticated_only_by_its_own_key() {
     let (github, claude, _) = two().await;
     let got = api(&github, &github.app_token("claude-bot"), "GET", "/app", Value::Null).await;
     assert_eq!((got.status, &got.body["slug"]), (200, &json!("claude-bot")));
@@ -83,13 +84,13 @@ async fn an_app_proves_itself_by_its_own_key_only() {
     }
     let violations = github.violations();
     assert!(violations.len() == cases.len() && violations.iter().all(|it| it.wrong == Wrong::Auth));
-    // By the client id too, as GitHub now advises.
+    // The client id is accepted as the issuer too, as GitHub recommends.
     let good = json!({"iss": claude.client_id, "iat": now - 60, "exp": now + 500});
     assert_eq!(api(&github, &github.sign_claims("claude-bot", &good), "GET", "/app", Value::Null).await.status, 200);
 }
 
 #[tokio::test]
-async fn a_token_reaches_its_own_owner_and_ends() {
+async fn installation_token_reaches_only_its_own_owner_and_expires() {
     let (github, claude, codex) = two().await;
     let found =
         api(&github, &github.app_token("claude-bot"), "GET", "/repos/acme/shop/installation", Value::Null).await;
@@ -111,11 +112,11 @@ async fn a_token_reaches_its_own_owner_and_ends() {
     github.limits(Scale::REAL.deadlines(3_600_000.0));
     let short = token(&github, &claude).await;
     let ends = async { while api(&github, &short, "GET", "/repos/acme/shop", Value::Null).await.status != 401 {} };
-    tokio::time::timeout(PATIENCE, ends).await.expect("an hour passes in a millisecond here");
+    tokio::time::timeout(PATIENCE, ends).await.expect("an hour is scaled to a millisecond");
 }
 
 #[tokio::test]
-async fn a_mention_is_told_to_both_apps_and_answered_by_one() {
+async fn comment_is_delivered_to_both_apps_and_answered_by_one() {
     let (github, claude, codex) = two().await;
     let mut hooks =
         [Hook::listen(|_| Some((200, String::new()))).await, Hook::listen(|_| Some((200, String::new()))).await];
@@ -140,13 +141,13 @@ async fn a_mention_is_told_to_both_apps_and_answered_by_one() {
     let made = api(&github, &token, "POST", &path, json!({"body": "Working <!-- turn 1 -->"})).await;
     assert_eq!((made.status, &made.body["user"]["type"]), (201, &json!("Bot")));
     let own = hooks[0].next().await.json();
-    assert_eq!(own["sender"]["login"], "claude-bot[bot]", "an app hears itself");
+    assert_eq!(own["sender"]["login"], "claude-bot[bot]", "an app gets webhooks about its own comments");
     assert_eq!(own["comment"]["performed_via_github_app"]["id"], claude.id);
     let one = format!("/repos/acme/shop/issues/comments/{}", made.body["id"]);
     assert_eq!(api(&github, &token, "PATCH", &one, json!({"body": "Done."})).await.status, 200);
     let react = format!("/repos/acme/shop/issues/comments/{id}/reactions");
     assert_eq!(api(&github, &token, "POST", &react, json!({"content": "eyes"})).await.status, 201);
-    assert_eq!(api(&github, &token, "POST", &react, json!({"content": "eyes"})).await.status, 200, "once is enough");
+    assert_eq!(api(&github, &token, "POST", &react, json!({"content": "eyes"})).await.status, 200, "a repeated reaction changes nothing");
     let comments = github.comments(SHOP, number);
     assert_eq!(comments[1].versions, ["Working <!-- turn 1 -->", "Done."]);
     assert_eq!((comments[0].reactions.len(), comments[0].reactions[0].user.as_str()), (1, "claude-bot[bot]"));
@@ -157,7 +158,7 @@ async fn a_mention_is_told_to_both_apps_and_answered_by_one() {
 }
 
 #[tokio::test]
-async fn a_missed_webhook_is_found_and_sent_again_with_its_guid() {
+async fn missed_webhook_is_listed_and_redelivered_with_its_guid() {
     let (github, claude, _) = two().await;
     let mut answers = [500, 200].into_iter();
     let mut hook = Hook::listen(move |_| Some((answers.next().unwrap(), String::new()))).await;
@@ -179,13 +180,13 @@ async fn a_missed_webhook_is_found_and_sent_again_with_its_guid() {
         .wait_for(|view| view.deliveries("claude-bot").iter().any(|it| it.redelivery && it.status == "OK"), PATIENCE)
         .await;
     let listed = api(&github, &jwt, "GET", "/app/hook/deliveries?per_page=1", Value::Null).await;
-    assert!(listed.header("link").unwrap().contains("cursor="), "the older one is on the next page");
+    assert!(listed.header("link").unwrap().contains("cursor="), "the older delivery is on the next page");
     assert_eq!((number, claude.login().as_str()), (1, "claude-bot[bot]"));
     github.assert_well_behaved();
 }
 
 #[tokio::test]
-async fn a_webhook_that_waits_too_long_is_late_and_not_repeated() {
+async fn webhook_that_is_answered_too_late_is_not_repeated() {
     let (github, _, _) = two().await;
     github.limits(Scale::REAL.deadlines(100.0));
     let hook = Hook::listen(|_| None).await;
@@ -197,10 +198,10 @@ async fn a_webhook_that_waits_too_long_is_late_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn pulls_are_opened_once_read_and_answered_on_their_lines() {
+async fn pull_requests_are_opened_once_and_have_replies_on_lines() {
     let (github, claude, _) = two().await;
     let token = token(&github, &claude).await;
-    let body = json!({"title": "Mend login", "head": "regatta/7", "base": "main", "body": "x"});
+    let body = json!({"title": "Fix login", "head": "regatta/7", "base": "main", "body": "x"});
     let made = api(&github, &token, "POST", "/repos/acme/shop/pulls", body.clone()).await;
     assert_eq!((made.status, &made.body["head"]["ref"]), (201, &json!("regatta/7")));
     let again = api(&github, &token, "POST", "/repos/acme/shop/pulls", body).await;
@@ -227,7 +228,7 @@ async fn pulls_are_opened_once_read_and_answered_on_their_lines() {
 }
 
 #[tokio::test]
-async fn checks_belong_to_their_app_and_keep_to_their_form() {
+async fn check_runs_are_changed_only_by_their_app_and_validated() {
     let (github, claude, codex) = two().await;
     let mut hook = Hook::listen(|_| Some((200, String::new()))).await;
     github.webhook("claude-bot", &hook.url);
@@ -265,7 +266,7 @@ async fn checks_belong_to_their_app_and_keep_to_their_form() {
 }
 
 #[tokio::test]
-async fn content_is_limited_by_the_minute_and_pages_hold_thirty() {
+async fn new_content_is_limited_per_minute_and_a_page_has_30_entries() {
     let (github, claude, codex) = two().await;
     let (one, other) = (token(&github, &claude).await, token(&github, &codex).await);
     let number = github.open_issue("ann", SHOP, "Login", "x");
@@ -285,12 +286,12 @@ async fn content_is_limited_by_the_minute_and_pages_hold_thirty() {
     let listed = api(&github, &one, "GET", &path, Value::Null).await;
     assert_eq!(listed.body.as_array().unwrap().len(), 30, "reading is still allowed");
     assert!(listed.header("link").unwrap().contains("page=2>; rel=\"next\""));
-    assert_eq!(api(&github, &other, "POST", &path, json!({"body": "x"})).await.status, 201, "another app's own limit");
+    assert_eq!(api(&github, &other, "POST", &path, json!({"body": "x"})).await.status, 201, "another app has its own limit");
     assert_eq!(github.violations().iter().map(|it| it.wrong).collect::<Vec<_>>(), [Wrong::Limit]);
 }
 
 #[tokio::test]
-async fn more_than_a_hundred_at_once_are_too_many() {
+async fn more_than_100_simultaneous_requests_are_refused() {
     let (github, claude, _) = two().await;
     let token = token(&github, &claude).await;
     github.fail_next("repos/get", 150, Fault::Delay(Duration::from_secs(2)));
@@ -302,7 +303,7 @@ async fn more_than_a_hundred_at_once_are_too_many() {
 }
 
 #[tokio::test]
-async fn what_github_refuses_is_refused_and_written_down() {
+async fn requests_that_github_refuses_are_refused_and_recorded() {
     let (github, claude, _) = two().await;
     let token = token(&github, &claude).await;
     let number = github.open_issue("ann", SHOP, "Login", "x");
@@ -313,14 +314,14 @@ async fn what_github_refuses_is_refused_and_written_down() {
     let nameless = [("authorization", format!("Bearer {token}"))];
     let nameless: Vec<(&str, &str)> = nameless.iter().map(|it| (it.0, it.1.as_str())).collect();
     assert_eq!(ask("GET", &format!("{}{path}", github.base_url()), &nameless, "").await.unwrap().status, 403);
-    assert_eq!(api(&github, &token, "GET", "/app", Value::Null).await.status, 401, "that needs the app's own token");
+    assert_eq!(api(&github, &token, "GET", "/app", Value::Null).await.status, 401, "this path needs the app's own token");
     let wrong: Vec<Wrong> = github.violations().iter().map(|it| it.wrong).collect();
     assert_eq!(wrong, [Wrong::Field, Wrong::TooLong, Wrong::Unknown, Wrong::Field, Wrong::Auth]);
     assert_eq!(api(&github, &token, "GET", "/repos/acme/shop/issues/99", Value::Null).await.status, 404);
-    assert_eq!(github.violations().len(), 5, "what is not there is no violation");
+    assert_eq!(github.violations().len(), 5, "a missing issue is no violation");
     github.fail_next("issues/create-comment", 1, Fault::DropAfterDoing);
     assert!(try_api(&github, &token, "POST", &path, json!({"body": "once"})).await.is_none());
     assert_eq!(github.comments(SHOP, number).len(), 1);
     let found = api(&github, &token, "GET", &path, Value::Null).await.body;
-    assert_eq!(found[0]["body"], "once", "whoever looks finds it");
+    assert_eq!(found[0]["body"], "once", "the comment exists");
 }

@@ -1,4 +1,4 @@
-//! A listener for webhooks that answers as it is told and keeps what came.
+//! A listener for webhooks that answers by a rule and keeps the received webhooks.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-/// One webhook.
+/// A received webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
     pub(crate) headers: HeaderMap,
@@ -28,7 +28,7 @@ impl Letter {
     }
 }
 
-/// What to answer: a status and a body, or `None` to hold the request until told otherwise.
+/// Returns the status and body of the answer, or `None` to leave the request unanswered.
 type Rule = Box<dyn FnMut(&Letter) -> Option<(u16, String)> + Send>;
 
 pub(crate) struct Hook {

@@ -1,4 +1,5 @@
-//! Linear's double: sessions by GraphQL, webhooks with retries, clocks, limits, faults.
+//! Tests of Linear's double: sessions by GraphQL, webhooks with retries, deadlines, limits and
+//! faults.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ const CREATE: &str = "mutation A($input: AgentActivityCreateInput!) { agentActiv
 
 async fn ask(linear: &Linear, app: &App, query: &str, variables: Value) -> Got {
     let body = json!({"query": query, "variables": variables});
-    call("POST", &format!("{}/graphql", linear.base_url()), &app.access_token, &body).await.expect("it is answered")
+    call("POST", &format!("{}/graphql", linear.base_url()), &app.access_token, &body).await.expect("the request is answered")
 }
 
 async fn act(linear: &Linear, app: &App, session: &str, content: Value) -> Got {
@@ -29,7 +30,7 @@ async fn two() -> (Linear, App, App) {
 }
 
 #[tokio::test]
-async fn a_session_goes_from_created_to_response() {
+async fn session_changes_its_status_from_created_to_response() {
     let (linear, claude, _) = two().await;
     let mut hook = Hook::listen(|_| Some((200, String::new()))).await;
     linear.webhook("claude", &hook.url);
@@ -70,7 +71,7 @@ async fn a_session_goes_from_created_to_response() {
 }
 
 #[tokio::test]
-async fn the_same_id_is_one_activity_whatever_happens_to_the_answer() {
+async fn repeated_id_creates_one_activity_also_after_a_lost_answer() {
     let (linear, claude, codex) = two().await;
     let session = linear.delegate("ann", "ENG-1", "claude");
     let id = "0b0c0f4e-7f5c-4c3d-8f3b-1a2b3c4d5e6f";
@@ -88,7 +89,7 @@ async fn the_same_id_is_one_activity_whatever_happens_to_the_answer() {
 }
 
 #[tokio::test]
-async fn plans_links_and_pages_come_back() {
+async fn plans_links_and_pages_of_activities_can_be_read() {
     let (linear, claude, _) = two().await;
     let session = linear.mention("ann", "ENG-1", "claude", "fix it");
     let update = "mutation($id: String!, $input: AgentSessionUpdateInput!) { agentSessionUpdate(id: $id, input: $input) { success agentSession { plan externalUrls } } }";
@@ -122,7 +123,7 @@ async fn plans_links_and_pages_come_back() {
 }
 
 #[tokio::test]
-async fn an_ephemeral_activity_disappears_with_the_next() {
+async fn ephemeral_activity_disappears_with_the_next_activity() {
     let (linear, claude, _) = two().await;
     let session = linear.delegate("ann", "ENG-1", "claude");
     let input =
@@ -136,7 +137,7 @@ async fn an_ephemeral_activity_disappears_with_the_next() {
 }
 
 #[tokio::test]
-async fn a_webhook_comes_again_after_a_minute_an_hour_and_six() {
+async fn refused_webhook_is_repeated_after_one_minute_one_hour_and_six_hours() {
     let (linear, _, _) = two().await;
     linear.limits(Scale::faster(360_000.0));
     let mut hook = Hook::listen(|_| Some((500, String::new()))).await;
@@ -150,7 +151,7 @@ async fn a_webhook_comes_again_after_a_minute_an_hour_and_six() {
 }
 
 #[tokio::test]
-async fn silence_is_noticed_after_ten_seconds_and_after_thirty_minutes() {
+async fn silent_session_is_unresponsive_after_10_seconds_and_stale_after_30_minutes() {
     let (linear, claude, _) = two().await;
     linear.limits(Scale::faster(6_000.0).deadlines(10.0));
     let mut hook = Hook::listen(|_| Some((200, String::new()))).await;
@@ -164,11 +165,11 @@ async fn silence_is_noticed_after_ten_seconds_and_after_thirty_minutes() {
     assert!(linear.violations().iter().all(|it| it.wrong == Wrong::Late && it.by == "claude"));
     linear.limits(Scale::REAL);
     act(&linear, &claude, &session, json!({"type": "thought", "body": "Here."})).await;
-    assert_eq!(linear.session(&session).status, "active", "it recovers");
+    assert_eq!(linear.session(&session).status, "active", "the session is active again");
 }
 
 #[tokio::test]
-async fn what_linear_refuses_is_refused_and_written_down() {
+async fn requests_that_linear_refuses_are_refused_and_recorded() {
     let (linear, claude, _) = two().await;
     let session = linear.delegate("ann", "ENG-1", "claude");
     let of = |content: Value| json!({"input": {"agentSessionId": session, "content": content}});
@@ -219,7 +220,7 @@ async fn what_linear_refuses_is_refused_and_written_down() {
 }
 
 #[tokio::test]
-async fn too_many_requests_are_told_when_to_come_again() {
+async fn too_many_requests_are_refused_with_the_reset_time() {
     let (linear, claude, codex) = two().await;
     linear.requests_per_hour(5);
     for _ in 0..5 {
@@ -229,6 +230,6 @@ async fn too_many_requests_are_told_when_to_come_again() {
     assert_eq!((refused.status, &refused.body["errors"][0]["extensions"]["code"]), (400, &json!("RATELIMITED")));
     let reset: u64 = refused.header("x-ratelimit-requests-reset").unwrap().parse().unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    assert!(Duration::from_millis(reset) > now, "it is in milliseconds, and to come");
+    assert!(Duration::from_millis(reset) > now, "the reset is in milliseconds and in the future");
     assert_eq!(ask(&linear, &codex, "{ viewer { id } }", Value::Null).await.status, 200);
 }

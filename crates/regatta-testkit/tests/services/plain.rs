@@ -1,4 +1,4 @@
-//! A plain HTTP client that knows nothing of the services.
+//! A plain HTTP client that knows nothing about the services.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl Got {
     }
 }
 
-/// Asks; nothing when the connection closes without an answer.
+/// Sends a request. Returns `None` if the connection closes without an answer.
 pub(crate) async fn ask(method: &str, url: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Option<Got> {
     let rest = url.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -43,7 +43,7 @@ pub(crate) async fn ask(method: &str, url: &str, headers: &[(&str, &str)], body:
     Some(Got { status: parts.status.as_u16(), headers: parts.headers, body })
 }
 
-/// Asks with a bearer token and a JSON body.
+/// Sends a request with a bearer token and a JSON body.
 pub(crate) async fn call(method: &str, url: &str, token: &str, body: &Value) -> Option<Got> {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json; charset=utf-8")];

@@ -1,8 +1,10 @@
-//! The doubles against the services' own clients, so that a double and a bridge are not wrong in the same way.
+//! Tests of the doubles with the services' own clients, so that a double and a bridge do not share
+//! a mistake.
 //!
-//! The clients come from the npm registry, pinned by the lock file beside the scripts, into the build directory. Where
-//! there is no Node or no npm, or the registry cannot be reached and nothing was installed before, the tests say so and
-//! pass. `REGATTA_SERVICES_SDK=needed` makes that a failure.
+//! The clients come from the npm registry, pinned by the lock file beside the scripts, and are
+//! installed into the build directory. If there is no Node or no npm, or if the registry is
+//! unreachable and no earlier installation exists, the tests print the reason and pass. With
+//! `REGATTA_SERVICES_SDK=needed` they fail instead.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -20,12 +22,13 @@ use tokio::process::{Child, ChildStdout, Command};
 use crate::plain::PATIENCE;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/sdk");
-/// What npm says when there is no way to the registry.
+/// Error codes that npm prints when the registry is unreachable.
 const UNREACHABLE: [&str; 6] = ["ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT", "ENETUNREACH", "ECONNRESET"];
 
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-/// Where the scripts and the clients are, or why they are not to be had.
+/// Returns the directory with the scripts and the clients, or the reason why they are not
+/// available.
 fn installed() -> Result<PathBuf, String> {
     let _one_at_a_time = INSTALLING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("services-sdk");
@@ -60,22 +63,23 @@ fn installed() -> Result<PathBuf, String> {
     Ok(home)
 }
 
-/// A script of the clients, running.
+/// A running script that uses the clients.
 struct Script {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Told, and not asked for yet.
+    /// Reports that arrived before the test asked for them.
     earlier: Vec<Value>,
 }
 
 impl Script {
-    /// Starts it with its task; nothing if the clients are not to be had, which it then says.
+    /// Starts a script with its task. Returns `None` and prints the reason if the clients are not
+    /// available.
     async fn start(name: &str, task: &Value) -> Option<Script> {
         let home = match tokio::task::spawn_blocking(installed).await.unwrap() {
             Ok(home) => home,
             Err(why) => {
                 assert!(std::env::var_os("REGATTA_SERVICES_SDK").is_none(), "{why}");
-                println!("skipped: the services' own clients are not to be had here: {why}");
+                println!("skipped: the services' own clients are not available: {why}");
                 return None;
             }
         };
@@ -86,15 +90,15 @@ impl Script {
         Some(Script { child, lines, earlier: vec![] })
     }
 
-    /// The next thing of this kind that it tells; others are kept.
+    /// Returns the script's next report of this kind. Other reports are kept.
     async fn told(&mut self, what: &str) -> Value {
         if let Some(at) = self.earlier.iter().position(|it| it["what"] == what) {
             return self.earlier.remove(at);
         }
         let reading = async {
             loop {
-                let line = self.lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it ended before {what}"));
-                // The clients talk to themselves there too.
+                let line = self.lines.next_line().await.unwrap().unwrap_or_else(|| panic!("the script ended before it reported {what}"));
+                // The clients print their own lines here too.
                 let Ok(said) = serde_json::from_str::<Value>(&line) else { continue };
                 assert_ne!(said["what"], "failed", "{said:#}");
                 if said["what"] == what {
@@ -103,7 +107,7 @@ impl Script {
                 self.earlier.push(said);
             }
         };
-        tokio::time::timeout(3 * PATIENCE, reading).await.unwrap_or_else(|_| panic!("it never told {what}"))
+        tokio::time::timeout(3 * PATIENCE, reading).await.unwrap_or_else(|_| panic!("the script did not report {what}"))
     }
 
     async fn order(&mut self, word: &str) {
@@ -112,7 +116,7 @@ impl Script {
 }
 
 #[tokio::test]
-async fn slack_serves_its_own_clients() {
+async fn slack_double_works_with_slacks_own_clients() {
     let slack = Slack::start().await;
     let claude = slack.app("claude");
     let ann = slack.person("ann");
@@ -127,7 +131,7 @@ async fn slack_serves_its_own_clients() {
     let root = slack.say("ann", "dev", "@claude fix it", None);
     let asked = script.told("asked").await;
     let ts = asked["ts"].as_str().unwrap().to_owned();
-    assert_eq!(asked["found"], asked["ts"], "it finds its own mark");
+    assert_eq!(asked["found"], asked["ts"], "the script finds its own mark");
     assert_eq!(slack.reactions("dev", &root), [("eyes".to_owned(), claude.bot_user.clone())]);
     slack.click("ann", "dev", &ts, "allow");
     let clicked = script.told("clicked").await;
@@ -147,7 +151,7 @@ async fn slack_serves_its_own_clients() {
     slack.wait_for(|view| view.envelopes("claude").iter().all(acknowledged), PATIENCE).await;
     slack.assert_well_behaved();
 
-    // It posts five at once: two are told to wait, and come all the same.
+    // The script posts five messages at once. Two get status 429 at first, and all five arrive.
     slack.say("ann", &dev, "@claude many", None);
     script.told("many").await;
     assert_eq!(slack.messages("dev").iter().filter(|it| it.text.starts_with("number")).count(), 5);
@@ -155,7 +159,7 @@ async fn slack_serves_its_own_clients() {
 }
 
 #[tokio::test]
-async fn github_serves_its_own_clients() {
+async fn github_double_works_with_githubs_own_clients() {
     let github = GitHub::start().await;
     let claude = github.app("claude-bot");
     github.repo("acme/shop", &["claude-bot"]);
@@ -171,7 +175,7 @@ async fn github_serves_its_own_clients() {
         github.comment("ann", "acme/shop", number, &format!("before {at}"));
     }
     github.subscribe("claude-bot", &["issue_comment", "pull_request_review_comment", "check_run"]);
-    // What was made before nobody listened is not sent: the double forgets it with the first address.
+    // The deliveries of the comments above are removed, so they are not sent to the new address.
     github.forget_deliveries("claude-bot");
     github.webhook("claude-bot", ready["url"].as_str().unwrap());
     let id = github.comment("ann", "acme/shop", number, "@claude-bot fix it");
@@ -195,7 +199,8 @@ async fn github_serves_its_own_clients() {
     script.told("replied").await;
     assert_eq!(github.review_comments("acme/shop", pull)[1].in_reply_to, Some(remark));
 
-    // A webhook with a wrong secret is refused by the official verifier; after that it is asked for again.
+    // The official verifier refuses a webhook with a wrong signature. The script then requests its
+    // redelivery.
     github.corrupt_signatures("claude-bot", 1);
     github.comment("ann", "acme/shop", number, "@claude-bot once more");
     github.wait_for(|view| view.deliveries("claude-bot").iter().any(|it| it.status_code == Some(400)), PATIENCE).await;
@@ -208,7 +213,7 @@ async fn github_serves_its_own_clients() {
 }
 
 #[tokio::test]
-async fn linear_serves_its_own_client() {
+async fn linear_double_works_with_linears_own_client() {
     let linear = Linear::start().await;
     let claude = linear.app("claude");
     linear.person("ann");
@@ -239,7 +244,7 @@ async fn linear_serves_its_own_client() {
 }
 
 #[tokio::test]
-async fn telegram_serves_a_well_known_client() {
+async fn telegram_double_works_with_a_well_known_client() {
     let telegram = Telegram::start().await;
     let bot = telegram.bot("claude_bot");
     telegram.person("ann");

@@ -1,4 +1,5 @@
-//! Slack's double: sockets and acknowledgements, signed requests, methods, limits, faults.
+//! Tests of Slack's double: sockets and acknowledgements, signed requests, methods, limits and
+//! faults.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use regatta_testkit::services::slack::{App, Slack};
@@ -11,17 +12,18 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use crate::hook::Hook;
 use crate::plain::{Got, PATIENCE, ask, call};
 
-/// Calls a method that reads, with a form.
+/// Calls a method that takes only a form.
 async fn read(slack: &Slack, token: &str, method: &str, form: &str) -> Got {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/x-www-form-urlencoded")];
     let url = format!("{}/api/{method}", slack.base_url());
-    ask("POST", &url, &headers, form.to_owned()).await.expect("it is answered")
+    ask("POST", &url, &headers, form.to_owned()).await.expect("the request is answered")
 }
 
-/// As the real service answers it: a method that reads does not see a JSON body, and a cursor is what was given.
+/// Like the real service, the double ignores a JSON body of a method that reads, and refuses a
+/// cursor that it did not issue.
 #[tokio::test]
-async fn methods_that_read_take_forms_only() {
+async fn methods_that_read_accept_forms_only() {
     let (slack, claude, _, dev) = two().await;
     let ann = slack.person("bea");
     let root = slack.say("ann", "dev", "hello", None);
@@ -32,7 +34,7 @@ async fn methods_that_read_take_forms_only() {
     let error = |got: Got| got.body["error"].as_str().unwrap_or_default().to_owned();
     assert_eq!(error(api(&slack, token, "users.info", json!({"user": ann})).await), "user_not_found");
     let noted = slack.violations().iter().any(|found| format!("{found:?}").contains("users.info: a JSON body"));
-    assert!(noted, "it is the client's fault: {:?}", slack.violations());
+    assert!(noted, "the JSON body is recorded as a violation: {:?}", slack.violations());
     let thread = json!({"channel": dev, "ts": root});
     assert_eq!(error(api(&slack, token, "conversations.replies", thread).await), "invalid_arguments");
     assert_eq!(error(api(&slack, token, "conversations.info", json!({"channel": dev})).await), "invalid_arguments");
@@ -60,7 +62,7 @@ async fn methods_that_read_take_forms_only() {
 }
 
 async fn api(slack: &Slack, token: &str, method: &str, body: Value) -> Got {
-    call("POST", &format!("{}/api/{method}", slack.base_url()), token, &body).await.expect("it is answered")
+    call("POST", &format!("{}/api/{method}", slack.base_url()), token, &body).await.expect("the request is answered")
 }
 
 struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
@@ -99,7 +101,7 @@ async fn two() -> (Slack, App, App, String) {
 }
 
 #[tokio::test]
-async fn a_mention_reaches_the_named_app_twice_and_the_other_once() {
+async fn mention_is_two_events_for_the_named_app_and_one_for_the_other() {
     let (slack, claude, codex, dev) = two().await;
     let (mut one, mut other) = (Socket::open(&slack, &claude).await, Socket::open(&slack, &codex).await);
     let ts = slack.say("ann", "dev", "@claude fix <it> & go", None);
@@ -127,7 +129,7 @@ async fn a_mention_reaches_the_named_app_twice_and_the_other_once() {
 }
 
 #[tokio::test]
-async fn what_was_not_acknowledged_comes_again_on_the_next_socket() {
+async fn unacknowledged_event_is_repeated_on_the_next_socket() {
     let (slack, claude, _, _) = two().await;
     slack.subscribe("claude", &["app_mention"]);
     let mut socket = Socket::open(&slack, &claude).await;
@@ -146,7 +148,7 @@ async fn what_was_not_acknowledged_comes_again_on_the_next_socket() {
 }
 
 #[tokio::test]
-async fn of_two_sockets_each_event_goes_to_one() {
+async fn each_event_goes_to_one_of_two_sockets() {
     const EVENTS: usize = 500;
     let (slack, claude, _, _) = two().await;
     slack.subscribe("claude", &["message.channels"]);
@@ -179,12 +181,12 @@ async fn of_two_sockets_each_event_goes_to_one() {
     let [one, other] = <[_; 2]>::try_from(reading.collect::<Vec<_>>()).ok().unwrap();
     let (one, other, ()) = tokio::join!(one, other, speaking);
     let all: std::collections::BTreeSet<&String> = one.iter().chain(&other).collect();
-    assert_eq!((one.len() + other.len(), all.len()), (EVENTS, EVENTS), "each once");
+    assert_eq!((one.len() + other.len(), all.len()), (EVENTS, EVENTS), "each event arrives once");
     slack.assert_well_behaved();
 }
 
 #[tokio::test]
-async fn a_late_acknowledgement_is_punished_and_the_event_comes_again() {
+async fn late_acknowledgement_is_a_violation_and_the_event_is_repeated() {
     let (slack, claude, _, _) = two().await;
     slack.limits(Scale::faster(600.0).deadlines(30.0));
     slack.subscribe("claude", &["app_mention"]);
@@ -198,7 +200,7 @@ async fn a_late_acknowledgement_is_punished_and_the_event_comes_again() {
 }
 
 #[tokio::test]
-async fn a_socket_is_refreshed_and_an_eleventh_is_refused() {
+async fn socket_is_refreshed_and_an_eleventh_socket_is_refused() {
     let (slack, claude, _, _) = two().await;
     let mut socket = Socket::open(&slack, &claude).await;
     slack.disconnect("claude", "refresh_requested");
@@ -206,7 +208,7 @@ async fn a_socket_is_refreshed_and_an_eleventh_is_refused() {
     assert_eq!((&frame["type"], &frame["reason"]), (&json!("disconnect"), &json!("refresh_requested")));
     drop(socket);
     slack.wait_for(|view| view.sockets("claude") == 0, PATIENCE).await;
-    // A warning is no end yet: what happens is still told, and then the socket closes.
+    // After a warning, events are still sent until the socket closes.
     slack.limits(Scale::REAL.deadlines(10.0));
     let mut socket = Socket::open(&slack, &claude).await;
     slack.disconnect("claude", "warning");
@@ -230,7 +232,7 @@ async fn a_socket_is_refreshed_and_an_eleventh_is_refused() {
 }
 
 #[tokio::test]
-async fn messages_are_posted_edited_found_and_deleted() {
+async fn messages_can_be_posted_edited_found_and_deleted() {
     let (slack, claude, codex, dev) = two().await;
     let root = slack.say("ann", "dev", "@claude go", None);
     let mark = json!({"event_type": "regatta", "event_payload": {"mark": "turn-1"}});
@@ -244,7 +246,7 @@ async fn messages_are_posted_edited_found_and_deleted() {
     assert_eq!(api(&slack, &claude.bot_token, "chat.update", body).await.body["ok"], true);
     let query = format!("channel={dev}&ts={root}&include_all_metadata=true");
     let found = read(&slack, &codex.bot_token, "conversations.replies", &query).await.body;
-    assert_eq!(found["messages"][1]["metadata"], mark, "a poster finds its own mark");
+    assert_eq!(found["messages"][1]["metadata"], mark, "the metadata of a message can be read");
     assert_eq!(found["messages"][1]["text"], "Done.");
     let react = json!({"channel": dev, "timestamp": root, "name": "eyes"});
     assert_eq!(api(&slack, &claude.bot_token, "reactions.add", react.clone()).await.body["ok"], true);
@@ -258,9 +260,9 @@ async fn messages_are_posted_edited_found_and_deleted() {
     assert_eq!(wrong, [Wrong::Foreign]);
 }
 
-/// A form whose structured fields are JSON in text is what the official clients send.
+/// The official clients send forms whose structured fields are JSON text.
 #[tokio::test]
-async fn a_button_is_posted_by_a_form_and_clicked() {
+async fn button_is_posted_by_a_form_and_clicked() {
     let (slack, claude, _, dev) = two().await;
     let mut socket = Socket::open(&slack, &claude).await;
     slack.subscribe("claude", &[]);
@@ -284,7 +286,7 @@ async fn a_button_is_posted_by_a_form_and_clicked() {
 }
 
 #[tokio::test]
-async fn a_stream_is_started_filled_and_stopped_once() {
+async fn stream_is_started_appended_to_and_stopped_once() {
     let (slack, claude, _, dev) = two().await;
     let root = slack.say("ann", "dev", "@claude go", None);
     let ann = slack.view(|view| view.id("ann").unwrap().to_owned());
@@ -310,7 +312,7 @@ async fn a_stream_is_started_filled_and_stopped_once() {
 }
 
 #[tokio::test]
-async fn what_slack_refuses_is_refused_by_its_name_and_written_down() {
+async fn requests_that_slack_refuses_get_its_error_name_and_are_recorded() {
     let (slack, claude, _, dev) = two().await;
     let elsewhere = slack.channel("private", &["ann"]);
     let token = claude.bot_token.as_str();
@@ -335,22 +337,23 @@ async fn what_slack_refuses_is_refused_by_its_name_and_written_down() {
     for (token, method, body, error) in &cases {
         assert_eq!(api(&slack, token, method, body.clone()).await.body["error"], *error, "{method} {body}");
     }
-    // How things stand is no violation: three of these could happen to anybody.
+    // Three of these errors can happen to a correct client, so they are no violations.
     assert_eq!(slack.violations().len(), cases.len() - 3, "{:#?}", slack.violations());
     assert_eq!(slack.calls().iter().filter(|it| it.error.is_some()).count(), cases.len());
 }
 
 #[tokio::test]
-async fn limits_are_counted_by_app_method_and_channel() {
+async fn limits_are_counted_per_app_method_and_channel() {
     let (slack, claude, codex, dev) = two().await;
-    // Twenty times slower, so that a busy machine is not taken for a patient client.
+    // The clock is twenty times slower, so that the pauses of a busy machine do not avoid the
+    // limit.
     slack.limits(Scale::faster(0.05));
     let post = json!({"channel": dev, "text": "x"});
     let mut statuses = vec![];
     for _ in 0..5 {
         statuses.push(api(&slack, &claude.bot_token, "chat.postMessage", post.clone()).await.status);
     }
-    assert_eq!(statuses, [200, 200, 200, 429, 429], "bursts of three, one a second");
+    assert_eq!(statuses, [200, 200, 200, 429, 429], "a burst of three is allowed, then one per second");
     let refused = api(&slack, &claude.bot_token, "chat.postMessage", post.clone()).await;
     assert_eq!(refused.body["error"], "ratelimited");
     let wait: f64 = refused.header("retry-after").unwrap().parse().unwrap();
@@ -369,7 +372,7 @@ async fn limits_are_counted_by_app_method_and_channel() {
 }
 
 #[tokio::test]
-async fn a_scaled_limit_names_a_scaled_wait() {
+async fn scaled_limit_has_a_scaled_retry_after() {
     let (slack, claude, _, dev) = two().await;
     slack.limits(Scale::faster(2.0));
     let post = json!({"channel": dev, "text": "x"});
@@ -381,7 +384,7 @@ async fn a_scaled_limit_names_a_scaled_wait() {
 }
 
 #[tokio::test]
-async fn faults_come_as_ordered() {
+async fn faults_happen_in_the_order_in_which_they_were_requested() {
     let (slack, claude, _, dev) = two().await;
     let url = format!("{}/api/chat.postMessage", slack.base_url());
     let post = json!({"channel": dev, "text": "x"});
@@ -392,10 +395,10 @@ async fn faults_come_as_ordered() {
     assert!(call("POST", &url, &claude.bot_token, &post).await.is_none());
     assert_eq!(slack.messages("dev").len(), 0);
     assert!(call("POST", &url, &claude.bot_token, &post).await.is_none());
-    assert_eq!(slack.messages("dev").len(), 1, "it was done, and nobody was told");
+    assert_eq!(slack.messages("dev").len(), 1, "the message was posted without an answer");
     slack.fail_next("chat.postMessage", 1, Fault::RetryAfter(30.0));
     assert_eq!(call("POST", &url, &claude.bot_token, &post).await.unwrap().header("retry-after"), Some("30"));
-    assert_eq!(call("POST", &url, &claude.bot_token, &post).await.unwrap().status, 429, "it is held to it");
+    assert_eq!(call("POST", &url, &claude.bot_token, &post).await.unwrap().status, 429, "the wait is enforced");
     let faults: Vec<bool> = slack.calls().iter().map(|it| it.fault.is_some()).collect();
     assert_eq!(faults, [true, true, true, true, false]);
 
@@ -414,7 +417,7 @@ async fn faults_come_as_ordered() {
 }
 
 #[tokio::test]
-async fn signed_requests_are_retried_with_their_number() {
+async fn signed_requests_are_retried_with_the_number_of_the_retry() {
     let slack = Slack::start().await;
     slack.limits(Scale::faster(6000.0));
     let mut answers = vec![500, 500, 200].into_iter();

@@ -1,4 +1,4 @@
-//! Telegram's double: the poll and its offset, messages and buttons, limits, faults.
+//! Tests of Telegram's double: the poll and its offset, messages and buttons, limits and faults.
 
 use regatta_testkit::services::telegram::{Bot, PER_MINUTE_IN_GROUP, Telegram};
 use regatta_testkit::services::{Fault, Scale, Wrong};
@@ -8,7 +8,7 @@ use crate::plain::{Got, PATIENCE, ask, call};
 
 async fn api(telegram: &Telegram, bot: &Bot, method: &str, body: Value) -> Got {
     let url = format!("{}/bot{}/{method}", telegram.base_url(), bot.token);
-    call("POST", &url, "unused", &body).await.expect("it is answered")
+    call("POST", &url, "unused", &body).await.expect("the request is answered")
 }
 
 async fn result(telegram: &Telegram, bot: &Bot, method: &str, body: Value) -> Value {
@@ -26,7 +26,7 @@ async fn group() -> (Telegram, Bot, i64) {
 }
 
 #[tokio::test]
-async fn an_offset_confirms_and_nothing_else_does() {
+async fn updates_are_confirmed_only_by_an_offset() {
     let (telegram, bot, dev) = group().await;
     assert_eq!(result(&telegram, &bot, "getMe", json!({})).await["username"], "claude_bot");
     let waiting = api(&telegram, &bot, "getUpdates", json!({"timeout": 20}));
@@ -39,7 +39,7 @@ async fn an_offset_confirms_and_nothing_else_does() {
     assert_eq!((&update["message"]["message_id"], &update["message"]["chat"]["id"]), (&json!(id), &json!(dev)));
     assert_eq!(update["message"]["entities"][0], json!({"type": "mention", "offset": 0, "length": 11}));
     let again = result(&telegram, &bot, "getUpdates", json!({})).await;
-    assert_eq!(again[0]["update_id"], update["update_id"], "it was not confirmed");
+    assert_eq!(again[0]["update_id"], update["update_id"], "the update was not confirmed yet");
     let next = update["update_id"].as_i64().unwrap() + 1;
     assert_eq!(result(&telegram, &bot, "getUpdates", json!({"offset": next})).await, json!([]));
     assert_eq!(telegram.view(|view| view.unconfirmed("claude_bot")), 0);
@@ -47,7 +47,7 @@ async fn an_offset_confirms_and_nothing_else_does() {
 }
 
 #[tokio::test]
-async fn a_second_poll_ends_the_first() {
+async fn second_poll_ends_the_first() {
     let (telegram, bot, _) = group().await;
     let first = api(&telegram, &bot, "getUpdates", json!({"timeout": 50}));
     let second = async {
@@ -60,7 +60,7 @@ async fn a_second_poll_ends_the_first() {
 }
 
 #[tokio::test]
-async fn messages_buttons_and_reactions() {
+async fn messages_have_buttons_edits_and_reactions() {
     let (telegram, bot, dev) = group().await;
     let asked = telegram.say("ann", "dev", "@claude_bot may you?", None);
     let keyboard = json!({"inline_keyboard": [[{"text": "Allow", "callback_data": "allow:7"}]]});
@@ -70,7 +70,7 @@ async fn messages_buttons_and_reactions() {
     let id = sent["message_id"].as_i64().unwrap();
     let callback = telegram.click("ann", "dev", id, "allow:7");
     let updates = result(&telegram, &bot, "getUpdates", json!({})).await;
-    assert_eq!(updates.as_array().unwrap().len(), 2, "a bot does not hear itself");
+    assert_eq!(updates.as_array().unwrap().len(), 2, "a bot gets no update about its own messages");
     assert_eq!(updates[1]["callback_query"]["id"], callback);
     result(&telegram, &bot, "answerCallbackQuery", json!({"callback_query_id": callback})).await;
     assert_eq!(api(&telegram, &bot, "answerCallbackQuery", json!({"callback_query_id": callback})).await.status, 400);
@@ -92,7 +92,7 @@ async fn messages_buttons_and_reactions() {
 }
 
 #[tokio::test]
-async fn what_telegram_refuses_is_refused_and_written_down() {
+async fn requests_that_telegram_refuses_are_refused_and_recorded() {
     let (telegram, bot, dev) = group().await;
     telegram.limits(Scale::faster(10_000.0));
     let asked = telegram.say("ann", "dev", "hello", None);
@@ -141,11 +141,12 @@ async fn what_telegram_refuses_is_refused_and_written_down() {
 }
 
 #[tokio::test]
-async fn limits_hold_for_a_chat_and_for_a_group() {
+async fn limits_apply_per_chat_and_per_group() {
     let (telegram, bot, dev) = group().await;
     let ann = telegram.direct("ann", "claude_bot");
     let send = |chat: i64| api(&telegram, &bot, "sendMessage", json!({"chat_id": chat, "text": "x"}));
-    // Twenty times slower, so that a busy machine is not taken for a patient client.
+    // The clock is twenty times slower, so that the pauses of a busy machine do not avoid the
+    // limit.
     telegram.limits(Scale::faster(0.05));
     let mut statuses = vec![];
     for _ in 0..4 {
@@ -157,7 +158,8 @@ async fn limits_hold_for_a_chat_and_for_a_group() {
     assert!(wait > 0.0 && wait <= 20.0, "{wait}");
     assert_eq!(send(dev).await.status, 200, "another chat");
     let (telegram, bot, dev) = group().await;
-    // Ten times faster, the group's minute is six seconds: whoever asks without rest meets it after twenty.
+    // The clock is ten times faster, so the group's minute takes six seconds. A client that sends
+    // without a pause exceeds the limit after twenty messages.
     telegram.limits(Scale::faster(10.0));
     let mut good = 0;
     let met = |it: &regatta_testkit::services::Violation| it.what.contains("the group dev");
@@ -167,14 +169,14 @@ async fn limits_hold_for_a_chat_and_for_a_group() {
             good += u32::from(got.status == 200);
         }
     };
-    tokio::time::timeout(PATIENCE, asking).await.expect("the group's limit is met");
+    tokio::time::timeout(PATIENCE, asking).await.expect("the group's limit is exceeded in time");
     assert!(good >= PER_MINUTE_IN_GROUP, "{good}");
     let wrong: Vec<Wrong> = telegram.violations().iter().map(|it| it.wrong).collect();
     assert!(wrong.iter().all(|it| matches!(it, Wrong::Limit | Wrong::TooSoon)));
 }
 
 #[tokio::test]
-async fn a_private_bot_sees_only_what_concerns_it_and_no_bot_sees_a_bot() {
+async fn bot_in_privacy_mode_sees_only_mentions_and_replies_and_no_bot_sees_a_bot() {
     let (telegram, bot, dev) = group().await;
     let other = telegram.bot("codex_bot");
     let both = telegram.group("both", &["ann", "claude_bot", "codex_bot"]);

@@ -1,5 +1,5 @@
-//! Scenarios that whoever used the skill before will try first: waves, ownership, missing manifests, a stale base, and a
-//! large plan, checked from the event log alone.
+//! Plans with waves, shared files, missing manifests and a stale base, and large random plans. The
+//! large plans are checked from the event log alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ fn by_alias<'a>(mission: &'a Value, alias: &str) -> &'a Value {
     mission["tasks"].as_array().unwrap().iter().find(|it| it["alias"] == alias).unwrap()
 }
 
-/// In which order tasks were started and completed, by the names of the plan.
+/// Returns the starts and completions of tasks in the order of their events, by alias.
 fn story(world: &World, mission: &Value) -> Vec<(String, String)> {
     let alias: BTreeMap<&str, &str> = mission["tasks"]
         .as_array()
@@ -48,9 +48,9 @@ fn story(world: &World, mission: &Value) -> Vec<(String, String)> {
     world.events().iter().filter_map(told).collect()
 }
 
-/// The auth example: #1, then #2 and #3, then #4, then #5.
+/// Task 1 is the first wave, tasks 2 and 3 are the second, task 4 the third and task 5 the fourth.
 #[test]
-fn the_auth_example_goes_in_four_waves() {
+fn five_dependent_tasks_run_in_four_waves() {
     let world = World::set_up();
     let plan = [
         task("1", &["src/models/user.go"], &[]),
@@ -72,9 +72,10 @@ fn the_auth_example_goes_in_four_waves() {
     }
 }
 
-/// The ownership map: settings.go is wanted by tasks 1 and 3, so 3 goes to the second sub-wave; it is shown before.
+/// Tasks 1 and 3 both change settings.go, so task 3 moves to the second sub-wave. The run prints
+/// this before it starts.
 #[test]
-fn a_shared_file_is_owned_by_the_first_and_moves_the_other_to_a_sub_wave() {
+fn a_task_that_shares_a_file_moves_to_a_second_sub_wave() {
     let world = World::set_up();
     let plan = [
         task("1", &["src/auth/middleware.go", "src/config/settings.go"], &[]),
@@ -96,8 +97,8 @@ fn a_shared_file_is_owned_by_the_first_and_moves_the_other_to_a_sub_wave() {
     assert_eq!(world.read("src/config/settings.go"), "3\n");
 }
 
-/// One commit per wave: its trailers name every task, the trunk has as many commits as there are waves, and one of them
-/// can still be taken back alone.
+/// A wave lands as one commit whose trailers name every task. A single task of the wave can still
+/// be undone.
 #[test]
 fn a_wave_lands_as_one_commit_that_names_its_tasks() {
     let world = World::set_up();
@@ -122,16 +123,17 @@ fn a_wave_lands_as_one_commit_that_names_its_tasks() {
     assert_eq!(world.git(&["log", "-1", "--format=%s", "HEAD"]), "Do c", "a wave of one is its task's commit");
     world.ok(&["undo", "T1", "--wait"]);
     assert_eq!((world.read("letters/b"), world.repo.join("letters/a").exists()), ("b\n".into(), false));
-    // What is typed counts before what the plan says.
+    // A flag on the command line overrides the plan's setting.
     let shown = world.ok(&["run", plan, "--per-task-commits", "--plan-only"]);
     assert!(!shown.contains("one commit"), "{shown}");
 }
 
-/// A wave of which one fails its checks once merged: the others are one commit, and it lands behind them when mended.
+/// One task of a wave fails validation after the merge. The other tasks land as one commit, and the
+/// failed task lands after them once it is fixed.
 #[test]
-fn q9_a_red_task_leaves_its_wave_and_lands_when_it_is_mended() {
+fn q9_a_task_that_fails_validation_leaves_its_wave_and_lands_once_fixed() {
     let world = World::with_repo();
-    // Green alone, red together: the limit and the letter.
+    // The checks pass for each task alone and fail for limit.txt and b.txt together.
     let check = "! { [ -f limit.txt ] && grep -q too-much b.txt 2>/dev/null; }";
     world.write("regatta.toml", &format!("[project]\nname = \"shop\"\n[validation]\ncommands = [{check:?}]\n"));
     world.ok(&["init", "--yes"]);
@@ -155,10 +157,10 @@ fn q9_a_red_task_leaves_its_wave_and_lands_when_it_is_mended() {
     assert_eq!(trailers.split_whitespace().collect::<Vec<_>>(), ["T1", "T3"]);
 }
 
-/// W1: what names no files is not given to anybody; it says so before the start, its wave closes without it, and the run
-/// ends by itself.
+/// W1: a task without files is not given to an agent. The run warns about the task before it
+/// starts, the wave closes without it, and the run ends by itself.
 #[test]
-fn w1_a_task_without_files_is_not_dispatched_and_holds_up_nobody() {
+fn w1_a_task_without_files_is_not_started_and_delays_no_independent_task() {
     let world = World::set_up();
     let mut bare = task("bare", &[], &[]);
     bare["script"] = json!([{ "write": { "path": "bare.txt", "text": "x" } }]);
@@ -181,7 +183,7 @@ fn w1_a_task_without_files_is_not_dispatched_and_holds_up_nobody() {
     assert_eq!(["bare", "behind"].map(word), ["waiting"; 2].map(Value::from));
     assert!(world.ok(&["why", "T2"]).contains("it has no manifest"));
     assert!(!story(&world, &world.json(&["show", "M1"])).iter().any(|it| it.1 == "bare" || it.1 == "behind"));
-    // The type is one of six, and the plan is refused as a whole where it is none.
+    // A plan with an unknown issue type is refused as a whole.
     let typed = json!({ "id": "x", "subject": "Odd", "issue_type": "epic", "files": ["x"] });
     let before = world.events().len();
     let error = world.refused(&["run", &file(&world, &[typed]), "--agents", "scripted"], 2);
@@ -189,7 +191,7 @@ fn w1_a_task_without_files_is_not_dispatched_and_holds_up_nobody() {
     assert_eq!(world.events().len(), before);
 }
 
-/// A program that looks for files when it is asked to, and else writes what it found.
+/// A program that lists files when the prompt asks for paths, and otherwise writes those files.
 const FINDER: &str = r###"
 case "$1" in
 *"JSON array of paths"*nowhere*"## RULES"*) detail='no idea' ;;
@@ -199,7 +201,8 @@ esac
 printf '{"type":"completion","status":"done","detail":"%s"}' "$detail" > "$REGATTA_RESULT"
 "###;
 
-/// With --fill-manifests an agent finds the files first, at low effort; what it found is shown before anything starts.
+/// With --fill-manifests an agent first looks for the files of each task, at low effort. The run
+/// prints the files before any task starts.
 #[test]
 fn missing_manifests_are_filled_before_the_start() {
     let world = World::set_up();
@@ -216,7 +219,7 @@ fn missing_manifests_are_filled_before_the_start() {
     ];
     let path = file(&world, &plan);
     let ran = world.run(&["run", &path, "--agents", "finder", "--fill-manifests", "--wait", "--timeout", "120s"]);
-    assert_eq!(ran.code, 8, "one is left: {ran:?}");
+    assert_eq!(ran.code, 8, "one task is not done: {ran:?}");
     let place = |text: &str| ran.err.find(text).unwrap_or_else(|| panic!("{text}: {}", ran.err));
     assert!(
         place("looking for the files of 2 tasks") < place("T1 \"Write what is needed\": found.txt, more/*"),
@@ -231,22 +234,22 @@ fn missing_manifests_are_filled_before_the_start() {
         (&looked["effort"], &looked["explores"], &looked["word"]),
         (&json!("low"), &json!("T1"), &json!("done"))
     );
-    assert_eq!(shown("T5")["word"], "failed", "three useless answers are enough");
+    assert_eq!(shown("T5")["word"], "failed", "a search fails after three useless answers");
     assert_eq!((&shown("T2")["word"], &shown("T2")["blocked_by"]), (&json!("waiting"), &json!([])));
     assert!(world.ok(&["why", "T2"]).contains("it has no manifest"));
-    // Nothing started before all was known.
+    // No task started before all searches had ended.
     let events = world.events();
     let at = |kind: &str, id: &str| events.iter().position(|it| it["kind"] == kind && it["subject"] == id).unwrap();
     assert!(at("task.failed", "T5") < at("task.started", "T1"));
-    // What waits on the board is looked at the same way.
+    // Tasks that already wait on the board get the same warning.
     world.json(&["add", "Write what is nowhere again"]);
     let ran = world.run(&["run", "--yes", "--plan-only", "--agents", "finder"]);
     assert!(ran.err.contains("T6 names no files"), "{ran:?}");
 }
 
-/// A base that is behind its upstream warns, is written down with the attempt, and stops nothing.
+/// A trunk that is behind its upstream gives a warning in the attempt's gates and stops nothing.
 #[test]
-fn a_stale_base_is_warned_of() {
+fn a_stale_base_gives_a_warning_and_stops_nothing() {
     let world = World::set_up();
     let (remote, other) = (world.root.join("remote.git"), world.root.join("other"));
     let (remote_name, other_name) = (remote.to_str().unwrap(), other.to_str().unwrap());
@@ -268,9 +271,9 @@ fn a_stale_base_is_warned_of() {
     assert!(base["reason"].as_str().unwrap().contains("origin/main"), "{base}");
 }
 
-/// What the wave before changed of a task's files is in its prompt and its briefing.
+/// The prompt and the briefing list those files of the task that the previous wave changed.
 #[test]
-fn a_worker_is_told_what_the_wave_before_changed() {
+fn the_prompt_lists_the_files_that_the_previous_wave_changed() {
     let world = World::set_up();
     let script = world.root.join("told.sh");
     let body = r#"printf '%s' "$1" > "$REGATTA_RESULT.prompt"; cp .regatta/briefing.md "$REGATTA_RESULT.brief"
@@ -303,7 +306,8 @@ echo "$REGATTA_TASK" >> shared.txt"#;
     assert!(brief.contains("- warning: the wave before changed shared.txt"), "{brief}");
 }
 
-/// A project whose checks need what is not in git lands all the same: the landing brings the files and runs the setup.
+/// A landing copies files and runs the setup commands as a workspace does, so the checks may need
+/// files that are not in git.
 #[test]
 fn a_landing_is_set_up_like_a_workspace() {
     let world = World::with_repo();
@@ -321,7 +325,7 @@ fn a_landing_is_set_up_like_a_workspace() {
     assert_eq!(world.git(&["show", "--name-only", "--format=", "HEAD"]), "a.go");
 }
 
-/// A small generator of numbers: the same plan for the same seed.
+/// A small random number generator. The same seed gives the same plan.
 struct Dice(u64);
 
 impl Dice {
@@ -331,14 +335,14 @@ impl Dice {
     }
 }
 
-/// What the checker knows of a task: its manifest and its blockers.
+/// The manifest and the blockers of a task.
 struct Known {
     files: Vec<String>,
     after: Vec<usize>,
 }
 
-/// Sixty tasks: each with a file of its own, some with one that others want too or with a whole directory, each behind
-/// up to three earlier ones.
+/// Returns sixty tasks. Each has a file of its own, some also share a file or cover a whole
+/// directory, and each has up to three earlier tasks as blockers.
 fn random_plan(seed: u64) -> (Vec<Value>, Vec<Known>) {
     let mut dice = Dice(seed);
     let (mut tasks, mut known) = (Vec::new(), Vec::new());
@@ -369,17 +373,19 @@ fn random_plan(seed: u64) -> (Vec<Value>, Vec<Known>) {
     (tasks, known)
 }
 
-/// Whether two manifests have a file in common; only what [`random_plan`] writes is understood.
+/// Returns whether two manifests have a file in common. It understands only the patterns that
+/// [`random_plan`] writes.
 fn overlap(a: &Known, b: &Known) -> bool {
     let covers =
         |pattern: &str, file: &str| pattern == file || pattern.strip_suffix('*').is_some_and(|it| file.starts_with(it));
     a.files.iter().any(|x| b.files.iter().any(|y| covers(x, y) || covers(y, x)))
 }
 
-/// J5, L1: sixty tasks with eight workers, in both modes: every blocker was done before, no two at work had a file in
-/// common, no wave began early, never more than eight ran. All from the event log.
+/// J5, L1: sixty tasks with eight workers, in both modes. The event log shows that every blocker
+/// was completed first, that no two running tasks shared a file, that no wave began early and that
+/// at most eight attempts ran.
 #[test]
-fn j5_sixty_tasks_keep_their_order_and_their_files_apart() {
+fn j5_sixty_random_tasks_never_start_early_or_share_files() {
     for (mode, seed) in [("flow", 7), ("waves", 8)] {
         let world = World::set_up();
         for nth in 0..8 {
@@ -401,21 +407,22 @@ fn j5_sixty_tasks_keep_their_order_and_their_files_apart() {
                 ("task.started", Some(at)) => {
                     assert!(known[at].after.iter().all(|it| done.contains(it)), "{mode}: t{at} is early");
                     let other = at_work.iter().find(|it| overlap(&known[at], &known[**it]));
-                    assert_eq!(other, None, "{mode}: t{at} wants the same as one at work");
+                    assert_eq!(other, None, "{mode}: t{at} shares a file with a running task");
                     if mode == "waves" {
                         let early = steps.iter().find(|it| *it.1 < steps[&at] && !done.contains(it.0));
-                        assert_eq!(early, None, "t{at} of {:?} did not wait for its turn", steps[&at]);
+                        assert_eq!(early, None, "t{at} started before the steps before {:?} were done", steps[&at]);
                     }
                     at_work.insert(at);
                 }
-                // Whoever had to give it back, for want of a quicker machine, works on it no longer.
+                // On a slow machine an agent may return its task. It then no longer works on the
+                // task.
                 ("task.returned", Some(at)) => {
                     println!("{mode}: t{at} came back: {}", event["data"]["reason"]);
-                    assert!(at_work.remove(&at), "{mode}: t{at} was at work");
+                    assert!(at_work.remove(&at), "{mode}: t{at} was returned but did not run");
                 }
-                // It keeps its files until it has landed.
+                // A task keeps its files until it has landed.
                 ("task.completed", Some(at)) => {
-                    assert!(at_work.remove(&at) && done.insert(at), "{mode}: t{at} once");
+                    assert!(at_work.remove(&at) && done.insert(at), "{mode}: t{at} completed twice or without a start");
                 }
                 ("attempt.started", _) => attempts += 1,
                 ("attempt.ended", _) => attempts -= 1,
@@ -424,7 +431,7 @@ fn j5_sixty_tasks_keep_their_order_and_their_files_apart() {
             most = most.max(attempts);
         }
         assert_eq!((done.len(), attempts), (60, 0), "{mode}");
-        assert!((2..=8).contains(&most), "{mode}: {most} at once");
+        assert!((2..=8).contains(&most), "{mode}: {most} attempts at once");
         assert_eq!(world.trunk().len(), 2 + 60, "{mode}: one commit each");
     }
 }

@@ -1,4 +1,5 @@
-//! `regatta agent test` leaves nothing behind, however it ends; what others left is found and removed.
+//! `regatta agent test` leaves nothing behind, however it ends. The leftovers of killed tests,
+//! checks and agents are found and removed.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -6,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use crate::stops::Hanging;
 use crate::world::{LONG, Ran, World, alive, finish, kill, text, until};
 
-/// Starts a test of an agent whose program hangs, and waits until the program runs.
+/// Starts an agent test with a hanging program, and waits until the program runs.
 fn begin(world: &World, program: &Hanging) -> Child {
     let name = "sleeper";
     let mut agent = world.command(&["agent", "add", name, "--runtime", "command", "--command", &program.plain()]);
@@ -14,11 +15,11 @@ fn begin(world: &World, program: &Hanging) -> Child {
     assert!(agent.status().unwrap().success());
     let mut test = world.command(&["agent", "test", name]);
     let test = test.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    assert!(until(LONG, || program.runs()), "the program never began");
+    assert!(until(LONG, || program.runs()), "the program never started");
     test
 }
 
-/// The directories of tests, and their books.
+/// Returns the directories of agent tests, and the records of these directories.
 fn left(world: &World) -> Vec<PathBuf> {
     let places = std::fs::read_dir(world.root.join("tmp")).unwrap().flatten().map(|entry| entry.path());
     let places = places.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("regatta-test-"));
@@ -32,7 +33,7 @@ fn send(child: &Child, signal: &str) {
     assert_eq!(crate::world::run(kill, None).code, 0);
 }
 
-/// P12: a signal ends the program and removes its directory before the test itself ends, and it says what it waits for.
+/// P12: a signal ends the program and removes its directory before the test command itself ends.
 #[test]
 fn p12_an_interrupted_agent_test_leaves_nothing() {
     let world = World::set_up();
@@ -48,21 +49,22 @@ fn p12_an_interrupted_agent_test_leaves_nothing() {
     }
 }
 
-/// P12: even after a kill -9 of the test its program ends by itself, and what is on the disk goes with the next look.
+/// P12: after a kill -9 of the test command its program ends by itself, and the next `doctor`
+/// removes its files.
 #[test]
 fn p12_a_killed_agent_test_ends_its_program() {
     let (world, program) = (World::set_up(), Hanging::new());
     let mut test = begin(&world, &program);
     kill(test.id());
     test.wait().unwrap();
-    assert!(!left(&world).is_empty(), "nobody could clear up yet");
+    assert!(!left(&world).is_empty(), "the killed command cannot have cleaned up");
     assert!(until(LONG, || !program.runs()), "the program outlives its test");
     let ran = world.run(&["doctor"]);
     assert!(ran.out.contains("removed what 1 interrupted agent tests left"), "{ran:?}");
     assert_eq!(left(&world), [] as [PathBuf; 0]);
 }
 
-/// Leaves what a test leaves whose process was killed: its directory and its book.
+/// Creates the leftovers of a killed test: its directory and the record of the directory.
 fn leave_test(world: &World) {
     let place = world.root.join("tmp/regatta-test-0123456789abcdef");
     std::fs::create_dir(&place).unwrap();
@@ -71,9 +73,10 @@ fn leave_test(world: &World) {
     std::fs::write(books.join("left.book"), text(&place)).unwrap();
 }
 
-/// P12: a start removes what a killed test and the checks of a killed daemon left.
+/// P12: a start of the daemon removes the leftovers of a killed test and of a killed daemon's
+/// checks.
 #[test]
-fn p12_a_start_removes_what_tests_and_checks_left() {
+fn p12_a_start_removes_the_leftovers_of_tests_and_checks() {
     let world = World::set_up();
     world.ok(&["down"]);
     leave_test(&world);
@@ -82,12 +85,12 @@ fn p12_a_start_removes_what_tests_and_checks_left() {
     std::fs::write(check.join("launch.json"), "{}").unwrap();
     world.ok(&["up"]);
     assert!(until(LONG, || left(&world).is_empty()), "{:?}", left(&world));
-    assert!(!check.exists(), "what a check left stays");
+    assert!(!check.exists(), "the check's directory was not removed");
 }
 
-/// P12: the next test removes what an earlier one left.
+/// P12: an agent test removes the leftovers of an earlier one.
 #[test]
-fn p12_a_test_removes_what_an_earlier_one_left() {
+fn p12_an_agent_test_removes_the_leftovers_of_an_earlier_one() {
     let world = World::set_up();
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     leave_test(&world);
@@ -95,7 +98,7 @@ fn p12_a_test_removes_what_an_earlier_one_left() {
     assert_eq!(left(&world), [] as [PathBuf; 0]);
 }
 
-/// Has a scripted agent run a program that hangs.
+/// Starts a scripted agent that runs a hanging program.
 fn run_hanging(world: &World, program: &Hanging) {
     world.ok(&["agent", "add", "robot", "--runtime", "scripted"]);
     let path = world.plan(&format!(
@@ -106,24 +109,25 @@ fn run_hanging(world: &World, program: &Hanging) {
     assert!(until(LONG, || program.runs()), "{}", world.json(&["status"]));
 }
 
-/// P12: no daemon can find an agent whose data directory was deleted, so `doctor` ends it, whosever it was.
+/// P12: no daemon can find an agent whose data directory was deleted, so `doctor` ends the agent,
+/// whichever data directory `doctor` itself uses.
 #[test]
-fn p12_an_agent_whose_data_directory_was_deleted_is_ended() {
+fn p12_doctor_ends_an_agent_whose_data_directory_was_deleted() {
     let (world, other, program) = (World::set_up(), World::set_up(), Hanging::new());
     run_hanging(&other, &program);
     let daemon = other.card().unwrap()["pid"].as_u64().unwrap() as u32;
     kill(daemon);
     assert!(until(LONG, || !alive(daemon)));
-    // A journal may grow meanwhile.
+    // Deleting the directory can fail while a journal in it still grows.
     assert!(until(LONG, || std::fs::remove_dir_all(&other.data).is_ok()));
     world.run(&["doctor"]);
     assert!(until(LONG, || !program.runs()), "the program outlives its directory");
 }
 
-/// P12: a program whose attempt the board does not know, because an older copy of the store was put back, is ended by the
-/// next start.
+/// P12: after an older backup was restored, the next start ends programs whose attempts the board
+/// does not know.
 #[test]
-fn p12_a_start_ends_a_program_that_its_board_does_not_know() {
+fn p12_a_start_ends_a_program_whose_attempt_the_board_does_not_know() {
     let (world, program) = (World::set_up(), Hanging::new());
     let copy = world.root.join("copy.db");
     world.ok(&["backup", text(&copy)]);
@@ -135,21 +139,22 @@ fn p12_a_start_ends_a_program_that_its_board_does_not_know() {
     assert!(until(LONG, || !program.runs()), "{}", world.ok(&["status"]));
 }
 
-/// P12: `doctor` names agents that run without a daemon, of whatever data directory, and ends them when told to.
+/// P12: `doctor` names agents that run without a daemon, of any data directory, and does not end
+/// them.
 #[test]
-fn p12_doctor_ends_agents_that_nobody_looks_after() {
+fn p12_doctor_names_agents_that_run_without_a_daemon() {
     let (world, other, program) = (World::set_up(), World::set_up(), Hanging::new());
     run_hanging(&other, &program);
     let watched = world.run(&["doctor"]);
-    assert!(!watched.out.contains(other.data.to_str().unwrap()), "it has a daemon: {watched:?}");
+    assert!(!watched.out.contains(other.data.to_str().unwrap()), "this agent has a daemon: {watched:?}");
 
     let daemon = other.card().unwrap()["pid"].as_u64().unwrap() as u32;
     kill(daemon);
     assert!(until(LONG, || !alive(daemon)));
     let found = world.run(&["doctor"]);
     assert!(found.out.contains(&format!("1 of {} run without a daemon", other.data.display())), "{found:?}");
-    assert!(program.runs(), "P1: a daemon that is down is no reason to end its agents");
-    // Of this world alone: other tests run on this machine, too.
+    assert!(program.runs(), "P1: agents of a stopped daemon must keep running");
+    // Restarts only this world's daemon, because other tests run agents on the same machine.
     other.ok(&["up"]);
     other.ok(&["down"]);
     assert!(!program.runs());

@@ -1,11 +1,11 @@
-//! Agents that talk, through the real binary: asked and answered, told, held, limited, shut in, and none of it lost
-//! when the daemon is killed in mid-turn.
+//! Interactive agents through the real binary: permission requests, questions, messages, pauses,
+//! limits and the sandbox. Nothing is lost when the daemon is killed in mid-turn.
 
 use serde_json::{Value, json};
 
 use crate::world::{LONG, World, alive, kill, until};
 
-/// A world with one scripted agent and a task that follows `script`; its mission runs.
+/// Starts a mission in which one scripted agent works on a task that follows `script`.
 fn started(script: &Value) -> World {
     let world = World::set_up();
     world.ok(&["agent", "add", "bob", "--runtime", "scripted", "--provider", "acme"]);
@@ -23,7 +23,7 @@ fn inbox(world: &World) -> Vec<Value> {
 }
 
 fn until_asked(world: &World) -> Value {
-    assert!(until(LONG, || !inbox(world).is_empty()), "nobody asks: {}", world.run(&["show", "T1"]).out);
+    assert!(until(LONG, || !inbox(world).is_empty()), "the agent sent no request: {}", world.run(&["show", "T1"]).out);
     inbox(world)[0].clone()
 }
 
@@ -42,8 +42,8 @@ fn write(text: &str) -> Value {
     json!({ "append": { "path": "out.txt", "text": format!("{text}\n") } })
 }
 
-/// A permission request is one item of the inbox; the first answer counts, and "always" is a rule that answers the
-/// next one by itself.
+/// A permission request is one item of the inbox. The first answer counts, and "always" adds a rule
+/// that answers the next similar request.
 #[test]
 fn a_request_waits_for_a_person_and_the_first_answer_counts() {
     let world = started(&json!([
@@ -75,13 +75,14 @@ fn a_request_waits_for_a_person_and_the_first_answer_counts() {
     assert_eq!(
         kinds,
         ["approval.asked", "approval.decided", "approval.asked", "approval.decided"],
-        "the second by the rule"
+        "the rule decided the second request"
     );
 }
 
-/// A question is answered in words, a denial carries its own, and what people say meanwhile is heard after the turn.
+/// A question is answered in words. A message that a person sends in the meantime reaches the agent
+/// after its turn.
 #[test]
-fn a_question_is_answered_and_a_word_is_heard_after_the_turn() {
+fn a_question_is_answered_and_a_message_reaches_the_agent_after_its_turn() {
     let world = started(&json!([
         { "ask": { "question": "Which colour?", "choices": ["red", "blue"], "default": "red" } },
         write("asked"),
@@ -101,8 +102,9 @@ fn a_question_is_answered_and_a_word_is_heard_after_the_turn() {
     world.refused(&["tell", "T1", "too late"], 1);
 }
 
-/// P1, P2: kill -9 of the daemon while the agent waits in mid-turn for an answer. The agent lives on, the next daemon
-/// joins it, nothing is said or asked twice, and the answer still reaches it.
+/// P1, P2: kill -9 of the daemon while the agent waits in mid-turn for an answer. The agent lives
+/// on and the next daemon reattaches to it. Nothing is sent or asked twice, and the answer still
+/// arrives.
 #[test]
 fn p1_a_daemon_killed_in_mid_turn_loses_nothing() {
     let world = started(&json!([
@@ -137,9 +139,9 @@ fn p1_a_daemon_killed_in_mid_turn_loses_nothing() {
     );
 }
 
-/// A pause holds the session and going on goes on in it; nothing starts anew.
+/// A pause keeps the session. The work goes on in the same session and attempt.
 #[test]
-fn a_pause_holds_the_session() {
+fn a_pause_keeps_the_session_and_the_attempt() {
     let world = started(&json!([
         write("one"),
         { "sleep": 600 },
@@ -157,12 +159,13 @@ fn a_pause_holds_the_session() {
     assert!(workspace.contains("A1"));
     until_landed(&world);
     assert_eq!(world.read("out.txt"), "one\ntwo\n");
-    assert_eq!(world.json(&["show", "T1"])["attempts"].as_array().unwrap().len(), 1, "one attempt all along");
+    assert_eq!(world.json(&["show", "T1"])["attempts"].as_array().unwrap().len(), 1, "there must be one attempt");
 }
 
-/// A rate limit parks the provider, says until when, costs no attempt, and the work goes on by itself where it was.
+/// A rate limit parks the provider until the limit is reset and does not count as a failure. The
+/// work then resumes by itself in the same workspace and session.
 #[test]
-fn a_rate_limit_parks_its_provider_and_wakes_it_by_itself() {
+fn a_rate_limit_parks_the_provider_and_the_work_resumes_by_itself() {
     let world = started(&json!([write("half"), { "rate_limit": { "reset_in": 3 } }, write("whole")]));
     assert!(
         until(LONG, || world.json(&["agent", "show", "bob"])["parked"].is_string()),
@@ -180,7 +183,8 @@ fn a_rate_limit_parks_its_provider_and_wakes_it_by_itself() {
     assert_eq!(task["attempts"][1]["resumes"]["workspace"], "A1");
 }
 
-/// A budget stops what it covers and says so; without a price nothing costs "$0.00".
+/// A used-up budget stops the attempt, and `why` names the budget. Without a price no cost is shown
+/// as "$0.00".
 #[test]
 fn a_budget_stops_an_attempt_that_used_it_up() {
     let world = World::set_up();
@@ -198,10 +202,10 @@ fn a_budget_stops_an_attempt_that_used_it_up() {
     assert!(until(LONG, || world.programs().is_empty()), "only the daemon is left");
 }
 
-/// S11, S6: a program that is shut in cannot reach the user's repository, home or the store, and works all the same.
-/// On a machine that can shut nothing in, asking for it is refused with the reason.
+/// S11, S6: a sandboxed program cannot reach the user's repository, home directory or the store,
+/// and still does its work. On a machine without a sandbox the start is refused with the reason.
 #[test]
-fn s11_what_was_asked_is_engaged_or_the_start_fails() {
+fn s11_a_requested_sandbox_is_in_force_or_the_start_fails() {
     let world = World::set_up();
     world.write("../home/secret", "a secret of the user's\n");
     let script = format!(
@@ -230,7 +234,7 @@ fn s11_what_was_asked_is_engaged_or_the_start_fails() {
     assert!(ended, "{}", world.run(&["why", "T1"]).out);
     let task = world.json(&["show", "T1"]);
     if task["status"] == "completed" {
-        assert_eq!(world.read("out.txt"), "done\n", "it reached what is not its own");
+        assert_eq!(world.read("out.txt"), "done\n", "the program reached files outside its workspace");
         assert!(!world.root.join("home/mine").exists());
         assert!(task["attempts"][0]["sandbox"].is_string());
     } else {
@@ -239,7 +243,7 @@ fn s11_what_was_asked_is_engaged_or_the_start_fails() {
     }
 }
 
-/// An agent is tried out without a task; one whose program is missing says what to do.
+/// An agent can be tested without a task. If its program is missing, the error names the program.
 #[test]
 fn an_agent_is_tested_without_a_task() {
     let world = World::set_up();
@@ -256,7 +260,8 @@ fn an_agent_is_tested_without_a_task() {
     world.refused(&["agent", "add", "x", "--runtime", "acp", "--command", "a", "--key", "A=sk-value"], 2);
 }
 
-/// A program that says nothing is found out, ended with its whole tree, and tried again; one that opens no session too.
+/// A program that falls silent or opens no session is ended with its whole process tree. The
+/// attempt records the cause.
 #[test]
 fn a_program_that_hangs_is_ended_and_the_cause_is_kept() {
     let world = World::set_up();
@@ -274,15 +279,15 @@ fn a_program_that_hangs_is_ended_and_the_cause_is_kept() {
         world.ok(&["run", "--agents", agent, "--yes"]);
         let ended = || world.json(&["show", &task])["attempts"][0]["ended"]["cause"] == cause;
         assert!(until(LONG, ended), "{}", world.run(&["why", &task]).out);
-        world.run(&["task", "cancel", &task]); // unless it has failed for good meanwhile
+        world.run(&["task", "cancel", &task]); // refused if the task has failed for good by now
     }
     assert!(until(LONG, || world.programs().is_empty()), "only the daemon is left");
 }
 
-/// A missing program or key is reported when the agent is added and tested, and once when it is to work: no attempt is
-/// used up. The daemon's environment counts, whatever the shell has.
+/// A missing program or key is reported when the agent is added and tested, and once more when its
+/// task starts. It does not count as a failure. The daemon's environment decides, not the shell's.
 #[test]
-fn a_fault_of_the_setup_is_told_once_and_costs_no_attempt() {
+fn a_setup_fault_is_reported_once_and_is_not_counted_as_a_failure() {
     let world = World::set_up();
     let add = ["agent", "add", "gone", "--runtime", "acp", "--command", "no-such-program-here acp"];
     let refused = world.refused(&add, 4);
@@ -297,22 +302,22 @@ fn a_fault_of_the_setup_is_told_once_and_costs_no_attempt() {
     assert!(keyless.contains(fix), "{keyless}");
     let tested = world.command(&["agent", "test", "keyless"]).env("NOT_SET_HERE", "x").output().unwrap();
     let said = String::from_utf8_lossy(&tested.stderr).into_owned();
-    assert!(!tested.status.success() && said.contains(fix), "what the daemon lacks is not there: {said}");
+    assert!(!tested.status.success() && said.contains(fix), "a variable of the shell must not count: {said}");
     world.ok(&["add", "One", "--files", "one.txt", "--assign", "gone"]);
     world.ok(&["add", "Two", "--files", "two.txt", "--assign", "keyless"]);
-    // Their assignment is a start; a run of them would be refused.
+    // Assigned tasks start by themselves. A run with these agents would be refused.
     let parked = || inbox(&world).iter().filter(|item| item["kind"] == "setup").count() == 2;
     assert!(until(LONG, parked), "{}", world.ok(&["inbox"]));
     assert!(world.ok(&["inbox"]).contains(fix), "{}", world.ok(&["inbox"]));
     for id in ["T1", "T2"] {
         let task = world.json(&["show", id]);
         assert_eq!(task["failures"].as_u64().unwrap_or(0), 0, "{task}");
-        assert_eq!(task["attempts"].as_array().map(Vec::len), Some(1), "it is not tried again by itself: {task}");
+        assert_eq!(task["attempts"].as_array().map(Vec::len), Some(1), "the task was retried by itself: {task}");
         assert_eq!(task["attempts"][0]["ended"]["cause"], "bad_config", "{task}");
     }
 }
 
-/// A run that nobody could do is refused before anything of it is created.
+/// A run is refused before it creates anything if none of its agents can start.
 #[test]
 fn a_run_whose_agents_cannot_start_is_refused() {
     let world = World::set_up();
@@ -325,26 +330,26 @@ fn a_run_whose_agents_cannot_start_is_refused() {
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("gone cannot be started") && message.contains("`no-such-program-here`"), "{refused}");
     assert!(refused["hint"].as_str().unwrap().contains("Install it"), "{refused}");
-    // The same for a plan that has no scripts, and for a goal in words.
+    // The same holds for a plan without scripts and for a goal in words.
     let refused = world.refused(&["run", &plan, "--agents", "scripted", "--wait"], 4);
     assert!(refused["message"].as_str().unwrap().contains("\"Add a limiter\" has no script"), "{refused}");
     let refused = world.refused(&["run", "Add a limiter", "--agents", "scripted", "--no-input"], 4);
     assert!(refused["message"].as_str().unwrap().contains("has no script"), "{refused}");
     assert_eq!(world.json(&["task", "list"]), json!([]), "nothing was created");
     assert_eq!(world.json(&["mission", "list"]), json!([]));
-    // One that can start is enough.
+    // One agent that can start is enough.
     add("here", "true");
     let ran = world.run(&["run", &plan, "--agents", "gone,here"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("cannot be started")).collect();
-    assert_eq!(warnings.len(), 1, "the one that cannot is named: {ran:?}");
+    assert_eq!(warnings.len(), 1, "one warning for the agent that cannot start: {ran:?}");
     assert!(
         warnings[0].contains("gone cannot be started") && warnings[0].contains("`no-such-program-here`"),
         "{ran:?}"
     );
 }
 
-/// A task without a script is its own fault: the scripted agent goes on with the next one.
+/// A task without a script needs a person. The scripted agent goes on with the next task.
 #[test]
 fn a_scripted_agent_is_not_parked_for_a_task_without_a_script() {
     let world = World::set_up();
@@ -360,11 +365,11 @@ fn a_scripted_agent_is_not_parked_for_a_task_without_a_script() {
     world.ok(&["run", &plan, "--agents", "bot", "--wait"]);
 }
 
-/// `--wait` ends when only a person can go on, because every agent is parked.
+/// `--wait` ends with exit code 3 when every agent is parked until a person acts.
 #[test]
 fn a_wait_ends_when_every_agent_needs_a_person() {
     let world = World::set_up();
-    // 127 is what a shell says of a program that is not there.
+    // A shell exits with 127 when it cannot find a program.
     world.ok(&["agent", "add", "broken", "--runtime", "command", "--command", "sh -c 'exit 127'"]);
     let plan =
         world.plan("[[task]]\nsubject = \"One\"\nfiles = [\"a\"]\n[[task]]\nsubject = \"Two\"\nfiles = [\"b\"]\n");
@@ -374,7 +379,8 @@ fn a_wait_ends_when_every_agent_needs_a_person() {
     assert!(items.iter().any(|item| item["kind"] == "setup"), "{items:?}");
 }
 
-/// Q3: what cannot be captured whole hands the task to a person at once, and nothing of it lands.
+/// Q3: a task whose files cannot be captured completely needs a person at once, and nothing of it
+/// lands.
 #[test]
 fn q3_files_that_cannot_be_captured_need_a_person_at_once() {
     let deep = "d=$(printf 'd%.0s' $(seq 240)); p=.; for n in $(seq 13); do p=$p/$d; done; mkdir -p $p; echo a > $p/x";
@@ -398,7 +404,7 @@ fn q3_files_that_cannot_be_captured_need_a_person_at_once() {
     }
 }
 
-/// An agent that finds nothing to do says so, and the task is done if its checks agree.
+/// An agent may report that no change is needed. The task is then completed if its checks pass.
 #[test]
 fn a_task_may_need_no_change() {
     let world = World::set_up();
@@ -408,7 +414,7 @@ fn a_task_may_need_no_change() {
     for (subject, check) in [("Agreed", "true"), ("Refuted", "false")] {
         world.ok(&["add", subject, "--files", "x.txt", "--validate", check, "--script", &script]);
     }
-    // The built-in agent leaves a result that says "done" after that.
+    // The scripted agent still writes a result with the status "done" after this call.
     let call = json!([{ "call": { "tool": "finish", "input": { "not_needed": true, "detail": "it is there" } } }]);
     world.ok(&["add", "By tool", "--files", "y.txt", "--validate", "true", "--script", &call.to_string()]);
     world.ok(&["run", "--agents", "bob", "--yes"]);

@@ -1,4 +1,4 @@
-//! A task that a person gives to an agent starts by itself, if Regatta runs that agent's program.
+//! A task that a person assigns to an agent starts by itself if Regatta runs that agent's program.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,8 @@ fn lands(world: &World, id: &str) {
     assert!(until(LONG, has_landed), "{}\n{}", world.ok(&["why", id]), world.ok(&["inbox"]));
 }
 
-/// Given when it is added, given later, offered, and given while the agent is busy: each starts and lands without a run.
+/// A task can be assigned when it is added, assigned later, offered, or assigned while the agent is
+/// busy. In each case it starts and lands without a run.
 #[test]
 fn an_assigned_task_starts_and_lands_without_a_run() {
     let world = World::set_up();
@@ -32,12 +33,12 @@ fn an_assigned_task_starts_and_lands_without_a_run() {
     lands(&world, "T4");
     assert_eq!(world.read("four.txt"), "done\n");
     let missions = world.json(&["mission", "list"]);
-    assert_eq!(missions.as_array().map(Vec::len), Some(0), "no run was made up for it: {missions}");
+    assert_eq!(missions.as_array().map(Vec::len), Some(0), "no mission may be created: {missions}");
 }
 
-/// To poll in the name of such an agent makes the board say that it works while nothing runs.
+/// Such a poll would mark the agent as working although no program runs, so it needs `--by-hand`.
 #[test]
-fn a_poll_for_an_agent_that_regatta_runs_is_refused_unless_it_says_by_hand() {
+fn a_poll_for_an_agent_that_regatta_runs_needs_the_flag_by_hand() {
     let world = World::set_up();
     world.ok(&["agent", "add", "bot", "--runtime", "scripted"]);
     world.ok(&["agent", "add", "ann", "--runtime", "outside"]);
@@ -50,13 +51,13 @@ fn a_poll_for_an_agent_that_regatta_runs_is_refused_unless_it_says_by_hand() {
     assert_eq!(taken["task"]["id"], "T1", "{taken}");
     world.ok(&["add", "Look again", "--report", "--assign", "ann"]);
     let why = world.ok(&["why", "T2"]);
-    assert!(why.contains("regatta task poll --as ann"), "somebody else runs ann: {why}");
+    assert!(why.contains("regatta task poll --as ann"), "Regatta does not run ann: {why}");
     assert_eq!(world.json(&["task", "poll", "--as", "ann"])["task"]["id"], "T2");
 }
 
-/// A task that failed is tried again by whoever was given it. What came from a run waits for another run.
+/// A retried task starts again with the agent to which it was assigned.
 #[test]
-fn a_retry_starts_what_was_assigned() {
+fn a_retried_task_starts_again_if_it_was_assigned() {
     let world = World::set_up();
     world.ok(&["agent", "add", "bot", "--runtime", "scripted"]);
     let once = format!(

@@ -1,4 +1,5 @@
-//! Who asked for what: every write has a line, whatever door it came by and whatever became of it.
+//! The audit log: every write has an entry, whichever transport carried it and whether it succeeded
+//! or was refused.
 
 use serde_json::{Value, json};
 
@@ -9,9 +10,10 @@ fn lines(world: &World) -> Vec<Value> {
     world.json(&["audit", "--limit", "10000"]).as_array().unwrap().clone()
 }
 
-/// A write over each door, done and refused: who, with which token, from where, and what came of it. Reads have none.
+/// Writes over HTTP, the tool protocol and the socket, successful or refused, have one entry each
+/// with person, token, origin and outcome. Reads have none.
 #[test]
-fn every_write_says_who_asked_and_from_where() {
+fn every_write_is_logged_with_person_token_and_origin() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let ann = world.json(&["token", "add", "ann", "--scope", "operator"])["token"].as_str().unwrap().to_owned();
@@ -31,7 +33,7 @@ fn every_write_says_who_asked_and_from_where() {
     assert_eq!(added.status, 200, "{added:?}");
     assert_eq!(post(&eye, "/api/v1/task.cancel", json!({ "task": "T1" })).status, 403);
     assert_eq!(post(&ann, "/api/v1/task.cancel", json!({ "task": "T99" })).status, 404);
-    assert_eq!(post(&ann, "/api/v1/status", json!({})).status, 200, "a look is nobody's business");
+    assert_eq!(post(&ann, "/api/v1/status", json!({})).status, 200, "a read");
     assert_eq!(post(&ann, "/api/agents", json!({ "name": "zoe" })).status, 201);
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
@@ -64,17 +66,17 @@ fn every_write_says_who_asked_and_from_where() {
     assert_eq!(found[0]["key"], "ann/k-1");
     assert!(found[5]["from"].as_str().unwrap().starts_with("unix uid="), "{}", found[5]);
     let numbers: Vec<u64> = lines(&world).iter().map(|it| it["n"].as_u64().unwrap()).collect();
-    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "none is missing");
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no number is missing");
     let text = std::fs::read_to_string(world.data.join("audit.jsonl")).unwrap();
-    assert!(!text.contains(&ann) && !text.contains("a-secret-word"), "S4");
+    assert!(!text.contains(&ann) && !text.contains("a-secret-word"), "S4: a secret is in the log");
     assert_eq!(world.json(&["audit", "--by", "eye"]).as_array().unwrap().len(), 1);
     let refused = post(&ann, "/api/v1/audit", json!({}));
     assert_eq!(refused.status, 403, "only for admins");
 }
 
-/// Whoever was told of a write finds its line, although the daemon is killed at once (D1, for the log).
+/// An acknowledged write is in the audit log even if the daemon is killed right afterwards (D1).
 #[test]
-fn an_acknowledged_write_is_in_the_log_after_a_kill() {
+fn an_acknowledged_write_is_in_the_audit_log_after_a_kill() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     for nth in 0..5 {

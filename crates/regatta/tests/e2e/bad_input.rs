@@ -1,5 +1,5 @@
-//! What is typed, sent or found is wrong: a sentence, a next step, the right exit code; nothing is lost and
-//! nothing panics.
+//! Invalid input gives an error message, a hint and the right exit code. It changes nothing and
+//! causes no panic.
 
 use regatta_api::VERBS;
 use serde_json::{Value, json};
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::http::Door;
 use crate::world::{World, run, text, words};
 
-/// What cannot be understood is exit 2 with one object, whatever it is.
+/// Each invalid command line exits with 2 and prints one JSON error.
 #[test]
-fn what_cannot_be_understood_is_usage() {
+fn invalid_command_lines_exit_with_2() {
     let world = World::set_up();
     let before = world.events();
     for line in [
@@ -68,9 +68,9 @@ fn what_cannot_be_understood_is_usage() {
     assert_eq!(world.events(), before, "nothing changed");
 }
 
-/// What is not there is exit 1 and says what is.
+/// An unknown id or name exits with 1 and the error code of its kind.
 #[test]
-fn what_is_not_there_is_named() {
+fn unknown_ids_and_names_exit_with_1() {
     let world = World::set_up();
     for (line, code) in [
         ("show T999", "no_such_task"),
@@ -95,7 +95,7 @@ fn what_is_not_there_is_named() {
     }
 }
 
-/// A plan is read whole or not at all, and the error says which task and why.
+/// A plan is imported completely or not at all, and the error names the fault.
 #[test]
 fn a_bad_plan_creates_nothing() {
     let world = World::set_up();
@@ -125,7 +125,7 @@ fn a_bad_plan_creates_nothing() {
     world.refused(&["run", text(&json)], 2);
     world.refused(&["run", text(&world.repo)], 2);
     assert_eq!(world.json(&["task", "list", "--all"]), json!([]));
-    // Core has the last word on what the plan could not know: nothing is half created.
+    // Faults that only the board can detect also create nothing.
     let path = world.plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\n[[task]]\nsubject = \"\"\nfiles = [\"g\"]\n");
     world.refused(&["run", &path, "--agents", "scripted"], 2);
     let path = world.plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\nagent = \"nobody\"\n");
@@ -133,7 +133,7 @@ fn a_bad_plan_creates_nothing() {
     assert_eq!(world.json(&["task", "list", "--all"]), json!([]));
 }
 
-/// Long arguments are refused or kept whole, never cut and never a crash.
+/// Huge arguments are refused or stored whole. They are never truncated and never cause a crash.
 #[test]
 fn huge_arguments_are_kept_or_refused() {
     let world = World::set_up();
@@ -147,18 +147,22 @@ fn huge_arguments_are_kept_or_refused() {
     let many: Vec<String> = (0..600).map(|it| format!("file://shop/{it}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     world.refused(&[&["claim", "acquire", "--as", "ann"], &many[..]].concat(), 2);
-    // Text that a person may well paste.
+    // Text as a person may paste it.
     let text = "ü\t\"'\\ \u{1b}[31mred\u{1b}[0m\n".repeat(500);
     let sent = world.run(&["msg", "send", "dev", &text, "--json"]);
     if sent.code == 0 {
         assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], text);
-        assert!(!world.ok(&["msg", "history", "dev"]).contains('\u{1b}'), "S12: no escapes of others reach a terminal");
+        assert!(
+            !world.ok(&["msg", "history", "dev"]).contains('\u{1b}'),
+            "S12: no escape sequence reaches the terminal"
+        );
     } else {
         assert_eq!(sent.code, 2, "{sent:?}");
     }
 }
 
-/// Over HTTP: every verb with every kind of bad body is a 4xx with a code, a sentence and a hint; the daemon lives.
+/// Over HTTP, every verb answers every malformed body with 400, a code and a hint, and the daemon
+/// keeps running.
 #[test]
 fn bad_bodies_are_refused_with_a_problem() {
     let world = World::set_up();
@@ -185,7 +189,7 @@ fn bad_bodies_are_refused_with_a_problem() {
     ];
     for verb in VERBS {
         for body in bodies {
-            // A verb that needs nothing reads an empty list as nothing.
+            // A verb without required fields accepts an empty list.
             if body == b"[]" && verb.name == "down" {
                 continue;
             }
@@ -228,9 +232,10 @@ fn bad_bodies_are_refused_with_a_problem() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// J9: the same key gives the same answer; the same key for something else is refused.
+/// J9: the same idempotency key gives the same answer. The same key with a different request is
+/// refused.
 #[test]
-fn a_key_is_answered_once() {
+fn an_idempotency_key_gives_one_answer_and_is_refused_for_another_request() {
     let world = World::new();
     world.ok(&["up"]);
     let door = Door::of(&world.data);
@@ -244,9 +249,9 @@ fn a_key_is_answered_once() {
     assert_eq!((reused.status, &reused.json()["code"]), (409, &json!("key_reused")), "{reused:?}");
 }
 
-/// Places that are no place to start: each a sentence and a next step.
+/// Each kind of directory in which Regatta cannot work has its own error code.
 #[test]
-fn a_place_that_is_no_repository_says_what_to_do() {
+fn each_unusable_directory_has_its_own_error_code() {
     let world = World::new();
     let error = world.refused(&["init", "--yes"], 1);
     assert_eq!(error["code"], "not_a_repository");
@@ -279,16 +284,16 @@ fn a_place_that_is_no_repository_says_what_to_do() {
     assert_eq!(ran.code, 1, "{ran:?}");
     let plan = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
     assert_eq!(world.refused(&["run", &plan, "--agents", "scripted"], 1)["code"], "no_project");
-    // A settings file that cannot be read names the file and the line.
+    // The error about an invalid settings file names the unknown key.
     world.write("regatta.toml", "[project]\nnmae = \"x\"\n");
     let error = world.refused(&["init", "--yes"], 1);
     assert_eq!(error["code"], "bad_config");
     assert!(error["message"].as_str().unwrap().contains("nmae"), "{error}");
 }
 
-/// A server that is not there is exit 6.
+/// A server that cannot be reached gives exit code 6.
 #[test]
-fn an_unreachable_server_is_6() {
+fn an_unreachable_server_exits_with_6() {
     let world = World::new();
     world.ok(&["up"]);
     world.ok(&["down"]);

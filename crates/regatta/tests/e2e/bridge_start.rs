@@ -1,5 +1,5 @@
-//! How bridges come up: agents of the settings with their sign-in, daemons that lack the variables,
-//! and settings that cannot be understood.
+//! How bridges start: the sign-in of agents from the settings, daemons that lack the variables, and
+//! invalid settings.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -14,7 +14,7 @@ fn inbox(quay: &Quay) -> Vec<Value> {
     quay.world.json(&["inbox"]).as_array().unwrap().clone()
 }
 
-/// Returns what the inbox says of one bridge or setting; empty if it says nothing.
+/// Returns the inbox subject of one bridge or setting; empty if it has no inbox item.
 fn subject(quay: &Quay, id: &str) -> String {
     let all = inbox(quay);
     let found = all.iter().find(|item| item["id"] == id).map(|item| item["subject"].as_str().unwrap().to_owned());
@@ -31,7 +31,7 @@ fn profile(quay: &Quay, agent: &str) -> Value {
     shown["profile"].clone()
 }
 
-/// Replaces the first line of the user's settings that begins with `key =`, or puts one under `section`.
+/// Inserts a line at the top of a section of the user's settings.
 fn set(quay: &Quay, section: &str, line: &str) {
     let file = quay.file(".config/regatta/config.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -40,10 +40,10 @@ fn set(quay: &Quay, section: &str, line: &str) {
     std::fs::write(&file, text.replacen(&head, &format!("{head}{line}\n"), 1)).unwrap();
 }
 
-/// An agent that the settings or `AGENTS_JSON` name gets the key and the sign-in files that `agent add` gives, and
-/// `doctor` says so when an agent gets none.
+/// An agent from the settings or from `AGENTS_JSON` gets the same key and sign-in files as an agent
+/// that was added with `agent add`. `doctor` reports an agent without a sign-in.
 #[test]
-fn an_agent_of_a_preset_gets_the_same_sign_in_however_it_is_made() {
+fn an_agent_gets_the_same_sign_in_from_settings_variables_and_commands() {
     let space = Workspace::new();
     let quay = space.quay(vec![]);
     let bin = quay.file("bin");
@@ -64,18 +64,18 @@ fn an_agent_of_a_preset_gets_the_same_sign_in_however_it_is_made() {
     assert!(add.envs(keys.clone()).status().unwrap().success());
     let by_hand = profile(&quay, "by-hand");
     assert_eq!(by_hand["keys"][0]["name"], "ANTHROPIC_API_KEY", "{by_hand}");
-    assert_eq!(profile(&quay, "claude"), by_hand, "of the settings");
+    assert_eq!(profile(&quay, "claude"), by_hand, "from the settings");
     let codex = profile(&quay, "codex");
     assert_eq!(codex["keys"][0]["name"], "OPENAI_API_KEY", "a known program with arguments: {codex}");
-    // The same from the variable, in a data directory of its own settings.
+    // The same from the variable, with no agents in the settings.
     let file = quay.file(".config/regatta/config.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[text.find("[bridges]").unwrap()..]).unwrap();
     quay.world.ok(&["down"]);
     let agents = json!({ "second": { "command": "claude-agent-acp", "default": true } }).to_string();
     quay.up_with([variables(), vec![("AGENTS_JSON".into(), agents)]].concat());
-    assert_eq!(profile(&quay, "second"), by_hand, "of AGENTS_JSON");
-    // An agent without any of it is not green.
+    assert_eq!(profile(&quay, "second"), by_hand, "from AGENTS_JSON");
+    // `doctor` reports an agent without keys and sign-in files.
     let doctor = |quay: &Quay| {
         let mut command = quay.world.command(&["doctor"]);
         String::from_utf8(command.envs(keys.clone()).output().unwrap().stdout).unwrap()
@@ -88,8 +88,9 @@ fn an_agent_of_a_preset_gets_the_same_sign_in_however_it_is_made() {
     assert!(doctor(&quay).contains("bare: claude-agent-acp gets no sign-in"), "{}", doctor(&quay));
 }
 
-/// After a crash any command starts a daemon, in whatever shell. A bridge whose credentials come from a file goes on;
-/// one whose credentials were only in the environment is in the inbox until it is started again or given up.
+/// After a crash any command starts a daemon, with the environment of its shell. A bridge whose
+/// credentials come from a file goes on. A bridge whose credentials were only in the environment
+/// has an inbox item until a person starts it again or gives it up.
 #[test]
 fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
     let space = Workspace::new();
@@ -99,7 +100,7 @@ fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
     for (nth, (name, value)) in files.iter().enumerate() {
         let path = quay.file(name);
         std::fs::write(&path, value).unwrap();
-        // The agent's name may stand before or behind the word.
+        // `_FILE` may stand before or after the agent's suffix.
         let variable = match name.split_once("__").filter(|_| nth == 0) {
             Some((variable, agent)) => format!("{variable}_FILE__{agent}"),
             None => format!("{name}_FILE"),
@@ -121,7 +122,7 @@ fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
     assert!(listed(&quay, "slack:claude")["off"].as_str().unwrap_or_default().contains("environment"));
     assert!(quay.world.run(&["doctor"]).out.contains("SLACK_BOT_TOKEN"));
     assert_eq!(subject(&quay, "bridge:slack:codex"), "");
-    // `up` finds the daemon running, and names the bridge that is not on any more.
+    // `up` finds the daemon running and names the bridge that is now off.
     let up = quay.world.ok(&["up"]);
     assert!(
         up.contains("already up") && up.contains("bridge slack:claude is off") && !up.contains("slack:codex"),
@@ -129,23 +130,23 @@ fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
     );
     let stored = std::fs::read_to_string(quay.world.data.join("bridges/sources.json")).unwrap();
     assert!(!stored.contains(&space.claude.bot_token) && !stored.contains(&space.codex.bot_token), "{stored}");
-    // It stays so over another start, and is over when the variables are back.
+    // The item survives another start and disappears once the variables are back.
     kill_daemon(&quay.world);
     quay.world.ok(&["status"]);
     assert_ne!(subject(&quay, "bridge:slack:claude"), "");
     quay.world.ok(&["down"]);
     quay.up_with(variables);
     assert!(until(LONG, || inbox(&quay).is_empty()), "{:?}", inbox(&quay));
-    // A variable that is set to nothing says that the bridge is not wanted.
+    // An empty variable means that the bridge is not wanted.
     quay.world.ok(&["down"]);
     quay.up_with(vec![("SLACK_BOT_TOKEN".into(), String::new())]);
     assert!(inbox(&quay).is_empty(), "{:?}", inbox(&quay));
     assert_eq!(listed(&quay, "slack:claude"), Value::Null);
 }
 
-/// A setting that cannot be understood switches off what depends on it, and the daemon runs.
+/// An invalid setting turns off the bridges that depend on it, and the daemon still runs.
 #[test]
-fn a_wrong_setting_costs_its_bridges_and_not_the_daemon() {
+fn an_invalid_setting_turns_off_its_bridges_and_not_the_daemon() {
     let space = Workspace::new();
     let quay = space.quay(space.both(By::Socket));
     for name in ["claude", "codex"] {
@@ -176,8 +177,8 @@ fn a_wrong_setting_costs_its_bridges_and_not_the_daemon() {
     let why = subject(&quay, "bridge:setting:AGENTS_JSON");
     assert!(why.contains("comand"), "{why}: {:?}", inbox(&quay));
     assert!(listed(&quay, "slack:codex")["off"].is_null(), "codex is on");
-    assert_eq!(listed(&quay, "slack:claude"), Value::Null, "nobody is the default");
-    // The default agent's variables may have its suffix.
+    assert_eq!(listed(&quay, "slack:claude"), Value::Null, "there is no default agent");
+    // The default agent's variables may carry its suffix.
     let agents = "{\"claude\": {\"command\": \"scripted\", \"default\": true}}";
     quay.world.ok(&["down"]);
     let own = slack_variables(&space.claude, "__CLAUDE", By::Socket);

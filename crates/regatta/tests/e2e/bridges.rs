@@ -1,4 +1,5 @@
-//! Agents in outside services, each an identity of its own: the real daemon against doubles of the services.
+//! Agents in outside services, each with its own identity: the real daemon against doubles of the
+//! services.
 
 use regatta_testkit::services::slack::{App, Message, Slack};
 use regatta_testkit::services::{Fault, Scale};
@@ -9,7 +10,7 @@ use crate::chaos::kill_daemon;
 use crate::quay::{By, Quay, Told, gate, runtime, slack_variables};
 use crate::world::{LONG, until};
 
-/// A Slack workspace with two agents' apps, somebody who may ask, and a stranger.
+/// A Slack workspace with the apps of two agents, one person who may ask, and one stranger.
 pub(crate) struct Workspace {
     pub(crate) runtime: Runtime,
     pub(crate) slack: Slack,
@@ -18,7 +19,7 @@ pub(crate) struct Workspace {
     pub(crate) ann: String,
 }
 
-/// How much faster than Slack's the double's clock runs.
+/// How many times faster than Slack's clock the double's clock runs.
 pub(crate) const FASTER: f64 = 20.0;
 
 impl Workspace {
@@ -33,7 +34,7 @@ impl Workspace {
         Workspace { runtime, slack, claude, codex, ann }
     }
 
-    /// A daemon that is told of it.
+    /// Starts a daemon that is configured for this workspace.
     pub(crate) fn quay(&self, variables: Vec<(String, String)>) -> Quay {
         let told = Told {
             agents: &["claude", "codex"],
@@ -45,7 +46,7 @@ impl Workspace {
         Quay::new(&told, variables)
     }
 
-    /// What makes both apps their agents'.
+    /// Returns the variables that connect both apps to their agents.
     pub(crate) fn both(&self, by: By) -> Vec<(String, String)> {
         [slack_variables(&self.claude, "", by), slack_variables(&self.codex, "__CODEX", by)].concat()
     }
@@ -54,13 +55,13 @@ impl Workspace {
         self.slack.say("ann", "dev", text, thread)
     }
 
-    /// What an app has posted in a thread, oldest first.
+    /// Returns the messages that an app has posted in a thread, oldest first.
     fn posted(&self, app: &App, root: &str) -> Vec<Message> {
         let all = self.slack.thread("dev", root);
         all.into_iter().filter(|it| it.user == app.bot_user && it.ts != root).collect()
     }
 
-    /// Waits until an app has a message in a thread that says this and is no longer on its way; gives it.
+    /// Waits for a finished message of an app in a thread that contains `words`, and returns it.
     pub(crate) fn hears(&self, app: &App, root: &str, words: &str) -> Message {
         self.sees(app, root, words, false)
     }
@@ -75,7 +76,7 @@ impl Workspace {
     }
 }
 
-/// The workspace, and a daemon that two scripted agents work for.
+/// The workspace, and a daemon with two scripted agents.
 struct Town {
     space: Workspace,
     quay: Quay,
@@ -90,7 +91,7 @@ impl std::ops::Deref for Town {
 }
 
 impl Town {
-    /// Each agent's script, told the file that a gate waits for.
+    /// `scripts` is given the file that opens the gate, and returns the script of each agent.
     fn new(scripts: impl Fn(&std::path::Path) -> [Value; 2]) -> Town {
         let space = Workspace::new();
         let quay = space.quay(space.both(By::Socket));
@@ -102,13 +103,13 @@ impl Town {
     }
 }
 
-/// All that people see of a message.
+/// Returns the text of a message that people see.
 fn shown(it: &Message) -> String {
     let blocks = it.blocks.as_array().cloned().unwrap_or_default();
     blocks.iter().filter_map(|it| it["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// Who mends it in the first turn, and waits for the gate in the second.
+/// Returns a script that fixes a bug in the first turn and waits for the gate in the second.
 pub(crate) fn claude_who_waits(go: &std::path::Path) -> Value {
     json!([
         { "plan": ["Find it", "Mend it"] },
@@ -122,10 +123,11 @@ pub(crate) fn claude_who_waits(go: &std::path::Path) -> Value {
     ])
 }
 
-/// The seed's first conversation: one agent works, another reviews in the same thread, and a message that names nobody
-/// goes to nobody. The daemon is killed in the middle of a turn: same session, same branch, nothing posted twice.
+/// One agent works, another one reviews in the same thread, and a message that names no agent goes
+/// to none. The daemon is killed in mid-turn. Session and branch stay the same, and nothing is
+/// posted twice.
 #[test]
-fn the_seeds_slack_conversation_across_a_kill() {
+fn two_agents_work_and_review_in_one_slack_thread_across_a_kill() {
     let codex = json!([{ "say": "Found two issues: it has no test, and no name." }, { "end_turn": true }]);
     let town = Town::new(|go| [claude_who_waits(go), codex.clone()]);
     let root = town.say("@claude fix the login bug", None);
@@ -135,17 +137,17 @@ fn the_seeds_slack_conversation_across_a_kill() {
         "{}",
         shown(&first)
     );
-    assert!(first.versions.len() > 1, "it was not one message that was edited: {:?}", first.versions);
+    assert!(first.versions.len() > 1, "progress and answer must be edits of one message: {:?}", first.versions);
     let eyes = town.slack.reactions("dev", &root);
     assert_eq!(eyes, [("eyes".to_owned(), town.claude.bot_user.clone())]);
 
     town.say("@codex review it and look for edge cases", Some(&root));
     town.hears(&town.codex, &root, "Found two issues");
     let commit = town.quay.show("claude")["turns"][0]["work"]["commit"].clone();
-    assert_eq!(town.quay.show("codex")["turns"][0]["looks_at"][0], commit, "it looked at something else");
+    assert_eq!(town.quay.show("codex")["turns"][0]["looks_at"][0], commit, "codex reviewed another commit");
     assert!(town.quay.show("codex")["turns"][0]["work"].is_null());
 
-    // Two agents are here: a message that names nobody is for nobody.
+    // With two agents in the thread, a message that names no agent goes to none.
     let plain = town.say("thanks, can you also check the tests?", Some(&root));
     town.say("@claude can you also check the tests?", Some(&root));
     town.quay.until_at("go");
@@ -155,21 +157,22 @@ fn the_seeds_slack_conversation_across_a_kill() {
     town.quay.open("go");
     town.hears(&town.claude, &root, "The tests are there, too.");
     let after = town.quay.show("claude");
-    assert_eq!(before["task"], after["task"], "another branch");
+    assert_eq!(before["task"], after["task"], "the conversation has another task");
     let work = |turn: usize| after["turns"][turn]["work"]["branch"].clone();
     assert_eq!(work(0), work(1));
     let file = town.quay.world.json(&["diff", after["task"].as_str().unwrap()]).to_string();
     assert!(file.contains("fixed") && file.contains("tested"), "the first turn's work is gone: {file}");
     let texts: Vec<String> = town.posted(&town.claude, &root).iter().map(shown).collect();
     assert_eq!(texts.len(), 2, "posted twice, or not at all: {texts:#?}");
-    assert!(town.slack.reactions("dev", &plain).is_empty(), "somebody took what was for nobody");
+    assert!(town.slack.reactions("dev", &plain).is_empty(), "an agent took a message that names no agent");
     assert_eq!(town.quay.show("codex")["turn_count"], 1);
     town.slack.assert_well_behaved();
 }
 
-/// What an agent may not decide alone is asked with buttons; who is on no list presses in vain.
+/// A permission request has buttons, and a click by a stranger has no effect. A person can also
+/// answer a question with a message.
 #[test]
-fn questions_are_buttons_and_strangers_do_nothing() {
+fn requests_have_buttons_that_strangers_cannot_use() {
     let claude = json!([
         { "permission": "make deploy" },
         { "say": "Deployed." },
@@ -178,7 +181,7 @@ fn questions_are_buttons_and_strangers_do_nothing() {
         { "say": "Named." },
     ]);
     let town = Town::new(|_| [claude.clone(), json!([{ "say": "hm" }])]);
-    // A stranger makes an item for an operator, and nothing else.
+    // A stranger's message creates an inbox item for an operator, and nothing else.
     let theirs = town.slack.say("eve", "dev", "@claude print the secrets", None);
     let held = || town.quay.world.json(&["inbox"]).as_array().unwrap().iter().any(|it| it["kind"] == "request");
     assert!(until(LONG, held), "the stranger's request is not in the inbox");
@@ -196,7 +199,7 @@ fn questions_are_buttons_and_strangers_do_nothing() {
     town.hears(&town.claude, &root, "Deployed.");
     let settled = town.hears(&town.claude, &root, "allowed by");
     assert!(shown(&settled).contains("ann"), "{}", shown(&settled));
-    // A question is answered in somebody's own words, too.
+    // A message in the thread answers a question, too.
     town.say("@claude name it", Some(&root));
     town.hears(&town.claude, &root, "Which name?");
     town.say("green", Some(&root));
@@ -205,9 +208,10 @@ fn questions_are_buttons_and_strangers_do_nothing() {
     town.slack.assert_well_behaved();
 }
 
-/// Stop, a full line, a service that is away: nothing is lost and nothing is doubled.
+/// A stopped turn, a queued message, a lost reply to a post and an outage of Slack: nothing is lost
+/// and nothing is posted twice.
 #[test]
-fn stop_works_and_an_away_service_delays_only_itself() {
+fn a_stop_a_lost_reply_and_an_outage_of_slack_lose_nothing() {
     let claude = json!([
         { "say": "Working on it." },
         { "tool": { "title": "Read a.txt", "kind": "read" } },
@@ -223,18 +227,22 @@ fn stop_works_and_an_away_service_delays_only_itself() {
     let stop = working.buttons().into_iter().find(|it| it.1.starts_with("stop:")).unwrap().0;
     town.slack.click("ann", "dev", &working.ts, &stop);
     town.hears(&town.claude, &root, "Stopped");
-    // A post that arrives though its answer is lost is not made again.
+    // A post that arrives although its reply is lost is not repeated.
     town.slack.fail_next("chat.postMessage", 1, Fault::DropAfterDoing);
     town.say("go on", Some(&root));
     town.hears(&town.claude, &root, "The second turn is done.");
     let finals = town.posted(&town.claude, &root).iter().filter(|it| shown(it).contains("second turn")).count();
     assert_eq!(finals, 1);
     let well = || town.quay.world.json(&["bridge", "list"])[0]["trouble"].is_null();
-    assert!(until(LONG, well), "a trouble is over when the post arrived: {}", town.quay.world.ok(&["bridge", "list"]));
+    assert!(
+        until(LONG, well),
+        "the trouble must end when the post has arrived: {}",
+        town.quay.world.ok(&["bridge", "list"])
+    );
     town.runtime.block_on(town.slack.go_away());
     let listed = || town.quay.world.json(&["bridge", "list"])[0]["trouble"].is_string();
-    assert!(until(LONG, listed), "the bridge does not say that Slack is away");
+    assert!(until(LONG, listed), "the bridge does not report that Slack is unreachable");
     town.quay.world.ok(&["status"]);
     town.runtime.block_on(town.slack.come_back());
-    assert!(until(LONG, || town.quay.world.run(&["bridge", "test"]).code == 0), "it does not find back");
+    assert!(until(LONG, || town.quay.world.run(&["bridge", "test"]).code == 0), "the bridge does not reconnect");
 }

@@ -1,6 +1,7 @@
-//! What services tell again and again, in any order and while the daemon is killed, is handled once (B1).
+//! Services deliver the same events many times, in any order, while the daemon is killed. Each
+//! event is handled once (B1).
 //!
-//! `REGATTA_SEED=…` gives the same order again.
+//! `REGATTA_SEED=…` repeats an order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,18 +17,20 @@ use crate::kills::Dice;
 use crate::quay::{By, Letter, Quay, Told, github_variables, linear_variables, number, runtime, slack_variables, wall};
 use crate::world::{LONG, until};
 
-/// How many things people say, how often each is told, and after how many of all tellings the daemon is killed.
+/// The number of messages that people write, the number of deliveries, and after how many accepted
+/// deliveries the daemon is killed.
 const SAID: usize = 100;
 const TOLD: usize = 1_000;
 const KILLS: [usize; 3] = [200, 450, 700];
-/// How much faster than the services' the doubles' clocks run; what they ask of our promptness is not tested here.
+/// How many times faster than the services' clocks the doubles' clocks run. The services' deadlines
+/// are not tested here.
 const FASTER: f64 = 60.0;
 
 fn scale() -> Scale {
     Scale::faster(FASTER).deadlines(0.1)
 }
 
-/// A daemon with one agent that never ends, so that whatever is taken is to be counted.
+/// Starts a daemon with one agent whose turns never end, so that the turns can be counted.
 fn quay(allow: String, (service, url): (&'static str, String), variables: Vec<(String, String)>) -> Quay {
     let urls = vec![(service, url)];
     let told = Told { agents: &["claude"], allow: vec![allow], urls, clock: FASTER, more: "" };
@@ -36,9 +39,9 @@ fn quay(allow: String, (service, url): (&'static str, String), variables: Vec<(S
     quay
 }
 
-/// Tells each of so many things again and again, in an order of the dice, while the daemon is killed. As services do,
-/// whatever is not answered with 200 is told once more.
-#[allow(clippy::print_stdout, reason = "which dice, and what came of it")]
+/// Delivers each of `things` events many times, in a random order, while the daemon is killed. Like
+/// the services, it repeats a delivery that was not answered with 200.
+#[allow(clippy::print_stdout, reason = "the seed and the result")]
 fn tell_again_and_again(quay: &Quay, things: usize, letter: impl Fn(usize) -> Letter + Sync) {
     let seed = number("REGATTA_SEED").unwrap_or(20_261_116) as u64;
     println!("REGATTA_SEED={seed}");
@@ -57,7 +60,7 @@ fn tell_again_and_again(quay: &Quay, things: usize, letter: impl Fn(usize) -> Le
                         again.fetch_add(usize::from(!kept), Ordering::SeqCst);
                         kept
                     });
-                    assert!(sent, "it is never taken: {which}");
+                    assert!(sent, "no delivery of event {which} was accepted");
                     taken.fetch_add(1, Ordering::SeqCst);
                 }
             });
@@ -68,21 +71,21 @@ fn tell_again_and_again(quay: &Quay, things: usize, letter: impl Fn(usize) -> Le
             quay.up(&[]);
         }
     });
-    println!("{TOLD} tellings of {things} things, 3 kills: {again:?} had to be told once more");
+    println!("{TOLD} deliveries of {things} events, 3 kills: {again:?} had to be repeated");
 }
 
-/// Each was handled once.
+/// Checks that each message started exactly one turn.
 fn assert_each_once(quay: &Quay) {
     let all = quay.conversations();
     assert_eq!(all.len(), SAID, "B1");
     let odd: Vec<&Value> = all.iter().filter(|it| it["turns"] != 1).collect();
-    assert!(odd.is_empty(), "B1: these were not handled once: {odd:#?}");
+    assert!(odd.is_empty(), "B1: these conversations do not have exactly one turn: {odd:#?}");
     assert_eq!((quay.events("delivery.taken"), quay.events("task.added")), (SAID, SAID), "B1");
 }
 
-/// B1: by both kinds of events that Slack has for a mention.
+/// B1: Slack delivers each mention as two kinds of events.
 #[test]
-fn b1_a_thousand_redeliveries_of_a_hundred_deliveries_of_slack_are_a_hundred() {
+fn b1_a_hundred_slack_mentions_in_a_thousand_deliveries_start_a_hundred_turns() {
     let runtime = runtime();
     let slack = runtime.block_on(Slack::start());
     slack.limits(scale());
@@ -93,20 +96,20 @@ fn b1_a_thousand_redeliveries_of_a_hundred_deliveries_of_slack_are_a_hundred() {
     let quay = quay(format!("slack:{ann}"), ("slack", url), slack_variables(&claude, "", By::Requests));
     let said: Vec<String> = (0..SAID).map(|n| slack.say("ann", "dev", &format!("@claude do {n}"), None)).collect();
     let events: Vec<String> = slack.envelopes("claude").iter().map(|it| it.payload.to_string()).collect();
-    assert_eq!(events.len(), 2 * SAID, "a mention is told as app_mention and as message");
+    assert_eq!(events.len(), 2 * SAID, "a mention is delivered as app_mention and as message");
     tell_again_and_again(&quay, events.len(), |which| {
         Letter::slack("/webhooks/slack", &claude.signing_secret, &events[which], 0)
     });
     assert_each_once(&quay);
-    // Everybody is shown once that they were heard.
+    // Each message gets one reaction that shows its receipt.
     let seen = |ts: &String| slack.reactions("dev", ts) == [("eyes".to_owned(), claude.bot_user.clone())];
-    assert!(until(LONG, || said.iter().all(seen)), "somebody was not heard");
+    assert!(until(LONG, || said.iter().all(seen)), "a message got no receipt");
     slack.assert_well_behaved();
 }
 
-/// B1: under the same GUID and under others.
+/// B1: the same events arrive under the same and under other GUIDs.
 #[test]
-fn b1_a_thousand_redeliveries_of_a_hundred_deliveries_of_github_are_a_hundred() {
+fn b1_a_hundred_github_comments_in_a_thousand_deliveries_start_a_hundred_turns() {
     let runtime = runtime();
     let github = runtime.block_on(GitHub::start());
     github.limits(scale());
@@ -132,13 +135,14 @@ fn b1_a_thousand_redeliveries_of_a_hundred_deliveries_of_github_are_a_hundred() 
         let reactions = all.iter().find(|it| it.id == *comment).map_or(0, |it| it.reactions.len());
         reactions == 1 && all.iter().filter(|it| it.app.is_some()).count() == 1
     };
-    assert!(until(LONG, || said.iter().all(seen)), "somebody was not heard, or answered twice");
+    assert!(until(LONG, || said.iter().all(seen)), "a comment got no receipt, or two answers");
     github.assert_well_behaved();
 }
 
-/// B1: told of, and found at every start by a look at the sessions.
+/// B1: sessions arrive by webhook, and each start of the daemon also finds them in the list of
+/// sessions.
 #[test]
-fn b1_a_thousand_redeliveries_of_a_hundred_deliveries_of_linear_are_a_hundred() {
+fn b1_a_hundred_linear_sessions_in_a_thousand_deliveries_start_a_hundred_turns() {
     let runtime = runtime();
     let linear = runtime.block_on(Linear::start());
     linear.limits(scale());
@@ -158,13 +162,13 @@ fn b1_a_thousand_redeliveries_of_a_hundred_deliveries_of_linear_are_a_hundred() 
     });
     assert_each_once(&quay);
     let seen = |session: &String| linear.session(session).done().next().is_some();
-    assert!(until(LONG, || sessions.iter().all(seen)), "somebody was not heard");
+    assert!(until(LONG, || sessions.iter().all(seen)), "a message got no receipt");
     linear.assert_well_behaved();
 }
 
-/// B1: what was not confirmed by its offset comes again with the next poll, of whoever polls then.
+/// B1: Telegram repeats an update until a poll confirms it by its offset, also to a later daemon.
 #[test]
-fn b1_a_hundred_updates_of_telegram_across_kills_are_a_hundred() {
+fn b1_a_hundred_telegram_updates_across_kills_start_a_hundred_turns() {
     let runtime = runtime();
     let telegram = runtime.block_on(Telegram::start());
     telegram.limits(scale());
@@ -176,7 +180,7 @@ fn b1_a_hundred_updates_of_telegram_across_kills_are_a_hundred() {
     let heard = || telegram.messages("dev").iter().filter(|it| !it.reactions.is_empty()).count();
     let mut said = Vec::new();
     for (nth, share) in [20, 45, 70, SAID].into_iter().enumerate() {
-        // Some is said while nobody listens, some while it works.
+        // Some messages are written while no daemon runs, and some while one runs.
         let more = |from: usize, to: usize| {
             (from..to).map(|n| telegram.say("ann", "dev", &format!("@claude_bot do {n}"), None)).collect::<Vec<_>>()
         };
@@ -186,11 +190,11 @@ fn b1_a_hundred_updates_of_telegram_across_kills_are_a_hundred() {
         }
         said.extend(more(said.len(), share));
         if share < SAID {
-            assert!(until(LONG, || heard() >= share - 10), "only {} of {share} were heard", heard());
+            assert!(until(LONG, || heard() >= share - 10), "only {} of {share} got a receipt", heard());
             kill_daemon(&quay.world);
         }
     }
-    assert!(until(LONG, || heard() == SAID), "only {} were heard", heard());
+    assert!(until(LONG, || heard() == SAID), "only {} got a receipt", heard());
     assert_each_once(&quay);
     let polled = |view: &regatta_testkit::services::View<'_, regatta_testkit::services::telegram::World>| {
         view.unconfirmed("claude_bot") == 0

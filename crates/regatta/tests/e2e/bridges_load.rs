@@ -1,6 +1,7 @@
-//! Bridges under load: what is forged, and many conversations at once.
+//! Bridges under load: forged requests, and many conversations at once.
 //!
-//! The full sizes are asked for by `REGATTA_FORGED` and `REGATTA_CONVERSATIONS`; what runs by itself is smaller.
+//! `REGATTA_FORGED` and `REGATTA_CONVERSATIONS` ask for the full sizes. The default sizes are
+//! smaller.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -18,7 +19,8 @@ use crate::quay::{
 };
 use crate::world::{LONG, until};
 
-/// One way to be no delivery, and how it is answered; nothing where the line is cut before.
+/// A request that must not be accepted, with the expected status. The status is `None` if the
+/// client hangs up before the end.
 struct Forged {
     what: &'static str,
     bytes: Vec<u8>,
@@ -75,14 +77,14 @@ impl Services {
         Quay::new(&told, variables)
     }
 
-    /// What a mention in Slack is told as.
+    /// Returns the payload that Slack delivers for a mention.
     fn mention(&self) -> String {
         self.slack.say("ann", "dev", "@claude delete everything", None);
         let told = self.slack.envelopes("claude");
         told.iter().rev().find(|it| it.payload["event"]["type"] == "app_mention").unwrap().payload.to_string()
     }
 
-    /// What a comment on GitHub is told as.
+    /// Returns the payload that GitHub delivers for a comment.
     fn comment(&self, n: usize) -> String {
         let ann = json!({ "login": "ann", "type": "User" });
         json!({
@@ -98,7 +100,7 @@ impl Services {
         .to_string()
     }
 
-    /// What a new session of Linear is told as, so long ago.
+    /// Returns the payload that Linear delivers for a new session, dated `age` ago.
     fn session(&self, n: usize, age: Duration) -> String {
         json!({
             "type": "AgentSessionEvent", "action": "created", "appUserId": self.linear_apps[0].app_user_id,
@@ -112,12 +114,12 @@ impl Services {
         .to_string()
     }
 
-    /// The n-th forged request: every way of every service in turn.
+    /// Returns the n-th forged request. The kinds and the services alternate.
     fn forged(&self, host: &str, mention: &str, n: usize) -> Forged {
         let service = n % 3;
         let path = ["/webhooks/slack", "/webhooks/github", "/webhooks/linear"][service];
         let (slack, github, linear) = (&self.slack_apps, &self.github_apps, &self.linear_apps);
-        // As the service would send it, but with this secret.
+        // As the service would send the request, but signed with the given secret.
         let letter = |secret: [&str; 3]| match service {
             0 => Letter::slack(path, secret[0], mention, 0),
             1 => Letter::github(path, secret[1], "issue_comment", &self.comment(n)),
@@ -128,7 +130,7 @@ impl Services {
         let good = letter(secrets(0));
         let whole = |what, letter: &Letter, answer| Forged { what, bytes: letter.bytes(host), answer: Some(answer) };
         match (n / 3) % 9 {
-            0 => whole("a secret of nobody", &letter(["x"; 3]), 401),
+            0 => whole("an unknown secret", &letter(["x"; 3]), 401),
             1 => whole("no signature", &good.without_signature(), 401),
             2 => whole("the other agent's secret", &letter(secrets(1)), 401),
             3 => match service {
@@ -138,7 +140,7 @@ impl Services {
                     whole("an old date", &Letter::linear(path, &linear[0].webhook_secret, &body), 401)
                 }
                 _ => {
-                    // GitHub's have no date: half of a signature instead.
+                    // GitHub's deliveries have no date, so the signature is cut in half instead.
                     let mut half = good.clone();
                     half.headers[0].1.truncate(40);
                     whole("half of a signature", &half, 401)
@@ -151,7 +153,7 @@ impl Services {
             }
             5 => {
                 let bytes = good.head(host, "content-length: 1000000000").into_bytes();
-                Forged { what: "too large by its own word", bytes, answer: Some(413) }
+                Forged { what: "declared as too large", bytes, answer: Some(413) }
             }
             6 => {
                 let mut bytes = good.head(host, "transfer-encoding: chunked").into_bytes();
@@ -160,7 +162,7 @@ impl Services {
                     bytes.extend(std::iter::repeat_n(b'x', 0x4000));
                     bytes.extend_from_slice(b"\r\n");
                 }
-                Forged { what: "no end, and cut off", bytes, answer: None }
+                Forged { what: "without an end, and cut off", bytes, answer: None }
             }
             7 => {
                 let path = [format!("{path}/nobody"), "/webhooks/x".to_owned()][n % 2].clone();
@@ -171,17 +173,17 @@ impl Services {
     }
 }
 
-/// What a process has in memory, in KiB.
+/// Returns the resident memory of a process in KiB.
 fn resident(pid: u64) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// B1: what is forged, stale, too large or endless does nothing, whatever its number, and fills no memory. What is
-/// right is taken by the same routes afterwards.
+/// B1: forged, stale, oversized and endless requests do nothing and do not fill the memory. The
+/// same routes accept valid deliveries afterwards.
 #[test]
-fn b1_ten_thousand_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
+fn b1_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
     let count = number("REGATTA_FORGED").unwrap_or(2_000);
     let services = Services::start();
     let quay = services.quay();
@@ -205,22 +207,22 @@ fn b1_ten_thousand_forged_stale_or_oversized_requests_do_nothing_and_memory_stay
                         }
                         let it = services.forged(&host, &mention, n);
                         let Some(answer) = it.answer else {
-                            // Somebody who hangs up in the middle.
+                            // A client that hangs up in the middle.
                             let mut stream = TcpStream::connect(&host).unwrap();
                             let _cut = stream.write_all(&it.bytes);
                             continue;
                         };
                         let got = line.ask(&it.bytes).unwrap_or_else(|error| panic!("{n}: {}: {error}", it.what));
                         assert_eq!(got, answer, "{n}: {}", it.what);
-                        if it.what == "too large by its own word" {
-                            line = Line::new(&host); // its body was never sent
+                        if it.what == "declared as too large" {
+                            line = Line::new(&host); // the server expects a body that was never sent
                         }
                     }
                 });
             }
         });
     };
-    // The first tenth is what a program needs to have been in use.
+    // The first tenth warms the daemon up.
     send(count / 10);
     let begun = resident(pid);
     send(count / 2);
@@ -232,12 +234,12 @@ fn b1_ten_thousand_forged_stale_or_oversized_requests_do_nothing_and_memory_stay
 
     assert!(quay.conversations().is_empty());
     assert_eq!(quay.events("delivery.taken"), 0);
-    assert_eq!(quay.world.events().len(), before, "something happened");
+    assert_eq!(quay.world.events().len(), before, "a request had an effect");
     quay.world.ok(&["status"]);
     let refused = |it: &Value| it["refused"].as_u64().unwrap_or(0);
     let list = quay.world.json(&["bridge", "list"]);
     assert!(list.as_array().unwrap().iter().map(refused).sum::<u64>() as usize >= count / 2, "{list}");
-    // The routes are open to what is right.
+    // The routes accept valid deliveries.
     let good = Letter::slack("/webhooks/slack", &services.slack_apps[0].signing_secret, &mention, 0);
     assert_eq!(quay.send(&good), Some(200));
     let good = Letter::github("/webhooks/github", &services.github_apps[0].webhook_secret, "ping", "{}");
@@ -248,28 +250,29 @@ fn b1_ten_thousand_forged_stale_or_oversized_requests_do_nothing_and_memory_stay
     assert_eq!(quay.conversations().len(), 1);
 }
 
-/// How long everything may take in a large run on a small machine.
+/// How long a large run may take on a small machine.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How many conversations one agent has, and over how many channels.
+/// The number of conversations per agent, and the number of channels.
 const EACH: usize = 20;
 const CHANNELS: usize = 4;
 
-/// What became of one conversation, each since the double began.
+/// The times of one conversation, each since the start of the double.
 #[derive(Debug)]
 struct Course {
     app: usize,
     channel: usize,
     said: Duration,
-    /// When the first sign was there, when its turn ended, and when that was to be seen.
+    /// When the first sign of life was shown, when the turn ended, and when its end was shown.
     sign: Duration,
     ended: Duration,
     shown: Duration,
-    /// The message that shows it.
+    /// The message that shows the end.
     answer: String,
 }
 
-/// When the last of these would be there if nothing but the service's limits held it up: posts into one channel come
-/// one a second after a burst, and no method is called oftener in a minute than its tier says.
+/// Returns when the last of these calls would be made if only the service's limits delayed them.
+/// After a burst a channel takes one post a second, and each method has a limit of calls per minute
+/// by its tier.
 fn permitted(of: &[Course], last: impl Fn(&Course) -> Duration, posts: bool) -> Duration {
     let mut latest = Duration::ZERO;
     let tier = slack::tier(if posts { "chat.update" } else { "reactions.add" }).unwrap() as usize;
@@ -290,9 +293,10 @@ fn permitted(of: &[Course], last: impl Fn(&Course) -> Duration, posts: bool) -> 
     latest
 }
 
-/// How many of Slack's slots were used for how many that were needed, by what the double counted: whatever the machine is
-/// at, no slot that a first sign or an end could have had is given to anything else. First signs and posts are each one
-/// call. Of edits, those count that were made while an end was due and had to wait for its limit.
+/// Returns how many calls were made for how many that were needed, as the double counted them.
+/// Whatever the load of the machine, no slot that a first sign or an end needs may be used for
+/// anything else. First signs and posts need one call each. Edits count if they were made while an
+/// end was due and had to wait for the limit.
 fn slots(calls: &[Call], courses: &[Course]) -> [(&'static str, usize, usize); 3] {
     let of = |app: usize, operation: &str| {
         let by = format!("agent{app}");
@@ -310,21 +314,21 @@ fn slots(calls: &[Call], courses: &[Course]) -> [(&'static str, usize, usize); 3
             let minute = course.shown.saturating_sub(Duration::from_secs(60));
             let before = updates.iter().filter(|it| it.at > minute && it.at <= course.shown).count();
             if before + 1 < slack::tier("chat.update").unwrap() as usize {
-                continue; // nothing held it up
+                continue; // no limit delayed it
             }
             let meanwhile = updates.iter().filter(|it| it.at > course.ended && it.at <= course.shown);
             edits.0 += meanwhile.clone().count();
             edits.1 += meanwhile.filter(|it| is_end(it)).count();
         }
     }
-    let needed = courses.len() + 1; // and the one that was alone
+    let needed = courses.len() + 1; // and the single conversation before the others
     [("first signs", signs, needed), ("posts", posts, needed), ("edits", edits.0, edits.1)]
 }
 
-/// As many conversations at once as there are, each streaming, with Slack's own limits and its own clock: what it
-/// would punish does not happen, each thread has one message, and that shows the end.
+/// Many conversations stream at once against Slack's own limits and clock. No limit is exceeded,
+/// and each thread has one message, which shows the end.
 #[test]
-fn two_hundred_conversations_at_once() {
+fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     let count = number("REGATTA_CONVERSATIONS").unwrap_or(EACH);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
     let load: f64 = load.split(' ').next().and_then(|it| it.parse().ok()).unwrap();
@@ -363,7 +367,7 @@ fn two_hundred_conversations_at_once() {
     names.iter().for_each(|it| quay.agent(it, EACH, &script));
     quay.world.ok(&["bridge", "test"]);
 
-    // One, alone.
+    // A single conversation.
     let over = |channel: &str, root: &str, app: &App| {
         let ends = |text: &str| text.contains("That is all.") && !text.starts_with('⏳');
         let thread = slack.thread(channel, root);
@@ -378,7 +382,7 @@ fn two_hundred_conversations_at_once() {
     let alone = slack.say("ann", "dev0", "@agent0 begin", None);
     assert!(until(LONG, || sign(&alone).is_some()), "no sign of life");
     println!("one conversation: the first sign after {:?}", sign(&alone).unwrap() - posted("dev0", &alone));
-    assert!(until(LONG, || over("dev0", &alone, &apps[0]).is_some()), "it does not end");
+    assert!(until(LONG, || over("dev0", &alone, &apps[0]).is_some()), "the conversation does not end");
 
     let wall_at_zero = wall() - slack.started().elapsed();
     let said: Vec<(usize, usize, String)> = (0..count)
@@ -394,7 +398,7 @@ fn two_hundred_conversations_at_once() {
         left.retain(|it| !ended(it));
         left.is_empty()
     });
-    assert!(all, "{} of {count} do not come to their end: {left:?}", left.len());
+    assert!(all, "{} of {count} conversations do not end: {left:?}", left.len());
 
     let door = Door::of(&quay.world.data);
     let ids = quay.conversations();
@@ -426,12 +430,12 @@ fn two_hundred_conversations_at_once() {
 
     let zero = courses.iter().map(|it| it.said).min().unwrap();
     let worst = |of: &dyn Fn(&Course) -> Duration| courses.iter().map(of).max().unwrap();
-    // A second is what one conversation alone may take.
+    // A single conversation may take one second.
     let ratio = |came: Duration, may: Duration| (came - zero).as_secs_f64() / (may - zero).as_secs_f64().max(1.0);
     let signs = ratio(worst(&|it| it.sign), permitted(&courses, |it| it.said, false));
     let finals = ratio(worst(&|it| it.shown), permitted(&courses, |it| it.ended, true));
     println!(
-        "{count} conversations of {} agents (load {load}): all first signs after {:?} ({signs:.2} of what is permitted), \
+        "{count} conversations of {} agents (load {load}): all first signs after {:?} ({signs:.2} of the permitted time), \
          all ends shown after {:?} ({finals:.2}); the worst sign came {:?} after its message, the worst end {:?} after \
          its turn",
         names.len(),
@@ -443,7 +447,7 @@ fn two_hundred_conversations_at_once() {
     slack.assert_well_behaved();
     for (what, used, needed) in slots(&slack.calls(), &courses) {
         println!("{what}: {used} slots for {needed}");
-        assert!(used as f64 <= 1.2 * needed as f64, "{what} had to wait behind others: {used} slots for {needed}");
+        assert!(used as f64 <= 1.2 * needed as f64, "{what} waited for other calls: {used} slots for {needed}");
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if load < cores as f64 / 2.0 {

@@ -1,5 +1,5 @@
-//! What people ask in threads, with the whole daemon: long answers, other people's pull requests, attachments, and
-//! messages that are for somebody else.
+//! Requests in threads, with the whole daemon: long answers, other people's pull requests, and
+//! messages to other people.
 
 use regatta_testkit::services::github::GitHub;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::bridges::{FASTER, Workspace};
 use crate::quay::{By, Quay, Told, gate, github_variables, runtime, slack_variables};
 use crate::world::{LONG, until};
 
-/// Everything that an app shows in a thread, in its order.
+/// Returns everything that an app shows in a thread, in order.
 fn shown(space: &Workspace, root: &str) -> String {
     let all = space.slack.thread("dev", root).into_iter().filter(|it| it.user == space.claude.bot_user);
     let texts = all.flat_map(|it| it.blocks.as_array().cloned().unwrap_or_default());
@@ -22,9 +22,10 @@ fn only_claude(space: &Workspace, script: &serde_json::Value) -> Quay {
     quay
 }
 
-/// An answer that is said, and not left as a result, is shown from its first word to its last.
+/// An answer that the agent sends as messages instead of a result is shown from the first word to
+/// the last.
 #[test]
-fn a_long_answer_is_shown_whole_and_in_order() {
+fn a_long_answer_is_shown_completely_and_in_order() {
     let space = Workspace::new();
     let lines: Vec<String> = (0..300).map(|n| format!("finding {n:03} is here, with some words")).collect();
     let quay = only_claude(&space, &json!([{ "say": lines.join("\n\n") }]));
@@ -38,9 +39,10 @@ fn a_long_answer_is_shown_whole_and_in_order() {
     space.slack.assert_well_behaved();
 }
 
-/// A message to a person is not a prompt, and the notice that a message waits goes when the message had its turn.
+/// A message to a person does not become a prompt. The notice that a message is queued disappears
+/// after the message's turn.
 #[test]
-fn a_message_to_a_person_is_left_alone_and_the_notice_goes() {
+fn a_message_to_a_person_starts_no_turn_and_a_queue_notice_disappears() {
     let space = Workspace::new();
     let quay = space.quay(slack_variables(&space.claude, "", By::Socket));
     let turns = json!([
@@ -58,13 +60,14 @@ fn a_message_to_a_person_is_left_alone_and_the_notice_goes() {
     space.hears(&space.claude, &root, "second");
     assert!(until(LONG, || shown(&space, &root).contains("no longer in the queue")), "{}", shown(&space, &root));
     assert!(!shown(&space, &root).contains("I will get to this next"), "{}", shown(&space, &root));
-    assert_eq!(quay.show("claude")["turn_count"], 2, "what was for eve is a prompt");
+    assert_eq!(quay.show("claude")["turn_count"], 2, "the message to eve became a prompt");
     space.slack.assert_well_behaved();
 }
 
-/// A review of a pull request that a person opened has its diff; a number that is nobody's is said to be.
+/// An agent that reviews a person's pull request gets its diff. A review of an unknown number is
+/// refused with a message.
 #[test]
-fn a_persons_pull_request_is_reviewed_by_its_diff() {
+fn a_reviewer_of_a_persons_pull_request_gets_its_diff() {
     let runtime = runtime();
     let github = runtime.block_on(GitHub::start());
     let app = github.app("codex-bot");
@@ -97,9 +100,9 @@ fn a_persons_pull_request_is_reviewed_by_its_diff() {
     let prompts: Vec<_> = std::fs::read_dir(quay.world.data.join("attempts")).unwrap().collect();
     let read = |entry: &std::fs::DirEntry| std::fs::read_to_string(entry.path().join("prompt.md")).unwrap_or_default();
     let told = prompts.iter().flatten().any(|entry| read(entry).contains("+let admin = true;"));
-    assert!(told, "the reviewer has not got the diff");
+    assert!(told, "the reviewer did not get the diff");
     github.comment("ann", "acme/shop", number, "@codex-bot review PR #999");
     found("#999");
-    assert_eq!(quay.show("codex")["turn_count"], 1, "a review of nothing was begun");
+    assert_eq!(quay.show("codex")["turn_count"], 1, "a review of an unknown number was started");
     github.assert_well_behaved();
 }

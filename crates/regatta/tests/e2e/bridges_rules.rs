@@ -1,4 +1,5 @@
-//! What an older bridge got wrong, each as a test of the real daemon: secrets, tokens, sessions, complaints.
+//! Faults of an earlier bridge as tests of the real daemon: secrets, tokens, sessions and error
+//! output.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -9,7 +10,7 @@ use crate::bridges::{FASTER, Workspace};
 use crate::quay::{By, Letter, Quay, Told, runtime, slack_variables};
 use crate::world::{LONG, until};
 
-/// What a mention of an agent is told to its app as.
+/// Returns the payload that Slack delivers to an agent's app for a mention.
 fn mention(space: &Workspace, agent: &str) -> String {
     space.say(&format!("@{agent} look"), None);
     let told = space.slack.envelopes(agent);
@@ -22,9 +23,10 @@ fn listed(quay: &Quay, name: &str) -> Value {
     found.unwrap_or_else(|| panic!("{name} is not listed: {all}"))
 }
 
-/// A route without a secret takes nothing, and everybody who could mend it is told. The older bridge took everything.
+/// A route without a secret refuses every delivery, and `bridge list` and `doctor` name the missing
+/// variable. The earlier bridge accepted everything.
 #[test]
-fn an_absent_secret_is_503_and_the_list_and_doctor_say_so() {
+fn a_webhook_route_without_a_secret_answers_503_and_is_reported() {
     let runtime = runtime();
     let github = runtime.block_on(GitHub::start());
     let app = github.app("claude-bot");
@@ -47,9 +49,9 @@ fn an_absent_secret_is_503_and_the_list_and_doctor_say_so() {
     assert!(doctor.contains("GITHUB_WEBHOOK_SECRET is not set"), "{doctor}");
 }
 
-/// Each route knows its own agent's secret and no other.
+/// Each route accepts the secret of its own agent and no other.
 #[test]
-fn another_agents_secret_opens_no_route() {
+fn a_webhook_route_accepts_only_its_own_agents_secret() {
     let space = Workspace::new();
     let quay = space.quay(space.both(By::Requests));
     for name in ["claude", "codex"] {
@@ -59,7 +61,7 @@ fn another_agents_secret_opens_no_route() {
     let (first, second) = (&space.claude.signing_secret, &space.codex.signing_secret);
     assert_eq!(quay.send(&Letter::slack("/webhooks/slack", second, &for_claude, 0)), Some(401));
     assert_eq!(quay.send(&Letter::slack("/webhooks/slack/codex", first, &for_codex, 0)), Some(401));
-    // The default agent has no second route, and nobody is at a third.
+    // The default agent has no route with its name.
     assert_eq!(quay.send(&Letter::slack("/webhooks/slack/claude", first, &for_claude, 0)), Some(404));
     assert!(quay.conversations().is_empty());
     assert_eq!(quay.events("delivery.taken"), 0);
@@ -69,9 +71,10 @@ fn another_agents_secret_opens_no_route() {
     assert_eq!(all[0]["agent"], "codex");
 }
 
-/// An agent that lacks a token is off, says which, and is never somebody else there.
+/// A bridge without a token is off and names the missing variable. Its agent never acts through
+/// another agent's app.
 #[test]
-fn a_missing_token_for_the_second_agent_never_borrows_the_firsts() {
+fn an_agent_without_a_token_never_uses_another_agents_token() {
     let space = Workspace::new();
     let mut variables = space.both(By::Socket);
     variables.retain(|it| it.0 != "SLACK_BOT_TOKEN__CODEX");
@@ -95,8 +98,9 @@ fn a_missing_token_for_the_second_agent_never_borrows_the_firsts() {
     assert!(by.iter().all(|it| it == "claude"), "{by:?}");
 }
 
-/// A credential that is missing, unreadable or refused is in the inbox, in the same words at every door, without the
-/// secret, until it works; it comes back when it breaks, and goes when nobody wants the bridge any more.
+/// A missing, unreadable or rejected credential has an inbox item until it works. The item reads
+/// the same through every interface, does not contain the secret, returns when the credential
+/// breaks again, and ends when the bridge is no longer wanted.
 #[test]
 fn a_broken_credential_needs_a_person_until_it_works() {
     let space = Workspace::new();
@@ -122,15 +126,15 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     assert!(claude["why"].as_str().unwrap().contains("regatta up --restart"), "{claude}");
     assert!(codex["subject"].as_str().unwrap().contains("SLACK_BOT_TOKEN__CODEX is not set"), "{codex}");
     let door = crate::http::Door::of(&quay.world.data);
-    assert_eq!(door.ask("inbox.list", json!({})), Value::Array(all), "the same at every door");
+    assert_eq!(door.ask("inbox.list", json!({})), Value::Array(all), "the API and the command line show the same");
     let text = quay.world.ok(&["inbox"]);
     assert!(text.contains("bridge:slack:claude  credential"), "{text}");
     assert_eq!(quay.world.json(&["status"])["needs_you"], 2);
-    // It can be put off, and says the same however often it is tried.
+    // The item can be postponed, and repeated attempts add no event.
     quay.world.ok(&["answer", "bridge:slack:codex", "leave"]);
     assert_eq!(quay.world.json(&["status"])["needs_you"], 1);
     assert_eq!(quay.events("provider.parked"), 2);
-    // Nobody can read the file that is to hold it; the other is mended.
+    // One credential file does not exist; the other credential is fixed.
     quay.world.ok(&["down"]);
     let mut mended = space.both(By::Socket);
     mended.retain(|it| it.0 != "SLACK_BOT_TOKEN__CODEX");
@@ -142,7 +146,7 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     quay.world.ok(&["down"]);
     quay.up_with(space.both(By::Socket));
     assert!(until(LONG, || ids().is_empty()), "{:?}", inbox());
-    // Broken again, and then not wanted at all.
+    // The credentials break again, and then the bridges are no longer wanted.
     quay.world.ok(&["down"]);
     quay.up_with(variables);
     assert!(until(LONG, both), "{:?}", inbox());
@@ -150,12 +154,12 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     quay.up_with(["", "__CODEX"].map(|suffix| (format!("SLACK_APP_TOKEN{suffix}"), String::new())).to_vec());
     assert_eq!(ids(), Vec::<String>::new());
     let told = format!("{:?} {}", quay.world.events(), quay.world.ok(&["bridge", "list"]));
-    assert!(!told.contains(wrong), "the secret is nowhere");
+    assert!(!told.contains(wrong), "the secret was written somewhere");
 }
 
-/// An agent that the settings say how to start is made known as the daemon comes up.
+/// An agent with a start command in the settings is added when the daemon starts.
 #[test]
-fn an_agent_of_the_settings_is_there_when_the_daemon_is_up() {
+fn an_agent_of_the_settings_exists_after_the_start() {
     let space = Workspace::new();
     let quay = space.quay(vec![]);
     let file = quay.file(".config/regatta/config.toml");
@@ -167,10 +171,11 @@ fn an_agent_of_the_settings_is_there_when_the_daemon_is_up() {
     assert!(agents.as_array().unwrap().iter().any(|it| it["name"] == "claude"), "{agents}");
 }
 
-/// A conversation whose bridge is not there now is kept whole while others work, and goes on when it is back: same
-/// task, same branch, same session. The older bridge wrote down only what it had loaded.
+/// A conversation is kept unchanged while its bridge is off and others work. When the bridge is
+/// back, it goes on with the same task, branch and session. The earlier bridge stored only the
+/// conversations that it had loaded.
 #[test]
-fn conversations_of_a_bridge_that_is_not_loaded_now_survive() {
+fn conversations_of_a_bridge_that_is_off_are_kept() {
     let space = Workspace::new();
     let quay = space.quay(space.both(By::Socket));
     let turn = |n: usize| {
@@ -197,7 +202,7 @@ fn conversations_of_a_bridge_that_is_not_loaded_now_survive() {
     space.hears(&space.claude, &mine, "turn 1 is done");
     space.slack.say("ann", "dev", "go on", Some(&mine));
     space.hears(&space.claude, &mine, "turn 2 is done");
-    assert_eq!(of("codex")["turns"], before["turns"], "what is not loaded was changed");
+    assert_eq!(of("codex")["turns"], before["turns"], "the conversation changed while its bridge was off");
 
     quay.world.ok(&["down"]);
     quay.up(&[]);
@@ -205,17 +210,20 @@ fn conversations_of_a_bridge_that_is_not_loaded_now_survive() {
     space.hears(&space.codex, &theirs, "turn 2 is done");
     let after = of("codex");
     assert_eq!(after["id"], before["id"]);
-    assert_eq!(after["task"], before["task"], "another task");
+    assert_eq!(after["task"], before["task"], "the conversation has another task");
     assert_eq!(after["turn_count"], 2);
-    assert_eq!(after["turns"][0]["work"]["branch"], after["turns"][1]["work"]["branch"], "another branch");
+    assert_eq!(
+        after["turns"][0]["work"]["branch"], after["turns"][1]["work"]["branch"],
+        "the second turn has another branch"
+    );
     let diff = quay.world.json(&["diff", after["task"].as_str().unwrap()]).to_string();
     assert!(diff.contains("turn 1") && diff.contains("turn 2"), "the first turn's work is gone: {diff}");
     space.slack.assert_well_behaved();
 }
 
-/// What an agent's program complains about on its error output is kept with everything else that it said.
+/// The standard error of an agent's program is kept in the attempt's log.
 #[test]
-fn what_an_agent_writes_to_stderr_is_kept() {
+fn standard_error_of_an_agents_program_is_in_the_log() {
     let space = Workspace::new();
     let quay = space.quay(slack_variables(&space.claude, "", By::Socket));
     let program = quay.world.root.join("home/program");

@@ -1,5 +1,5 @@
-//! The seed's conversations on GitHub and in Linear, with the whole daemon: it is killed in the middle of turns, and
-//! nobody can tell. Slack's is in `bridges`.
+//! Conversations on GitHub and in Linear, with the whole daemon. The daemon is killed in mid-turn,
+//! and people notice nothing. The conversation in Slack is in `bridges`.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,14 @@ use crate::world::{LONG, until};
 
 const SHOP: &str = "acme/shop";
 
-/// What a service asks of our promptness is not what is tested here, on a machine that may be busy.
+/// Relaxes the services' deadlines, because the machine may be busy and deadlines are not tested
+/// here.
 fn scale() -> Scale {
     Scale::faster(FASTER).deadlines(0.1)
 }
 
-/// A forge: GitHub's API, and a bare repository that stands for what it hosts. Two agents have an app there.
+/// A forge: the double of GitHub's API, and a bare repository as the hosted one. Two agents have an
+/// app there.
 struct Forge {
     runtime: Runtime,
     github: GitHub,
@@ -59,13 +61,13 @@ impl Forge {
         forge
     }
 
-    /// Tells GitHub where the daemon is now.
+    /// Registers the daemon's present address with GitHub.
     fn hook(&self) {
         self.github.webhook("claude-bot", &self.quay.url("/webhooks/github"));
         self.github.webhook("codex-bot", &self.quay.url("/webhooks/github/codex"));
     }
 
-    /// Ends the daemon as a crash does, lets people go on meanwhile, and starts it again.
+    /// Kills the daemon, runs `meanwhile`, and starts the daemon again.
     fn crash(&self, meanwhile: impl FnOnce()) {
         kill_daemon(&self.quay.world);
         meanwhile();
@@ -73,7 +75,7 @@ impl Forge {
         self.hook();
     }
 
-    /// Waits for a comment of an app's.
+    /// Waits for a comment of an app that contains `words`.
     fn hears(&self, app: &str, number: u64, words: &str) -> Comment {
         let found = |view: &View<'_, github::World>| {
             let mut own = view.comments(SHOP, number).iter().filter(|it| it.app.as_deref() == Some(app));
@@ -82,14 +84,14 @@ impl Forge {
         self.runtime.block_on(self.github.find(found, LONG))
     }
 
-    /// What an app has said on an issue or pull request.
+    /// Returns the comments of an app on an issue or pull request.
     fn own(&self, app: &str, number: u64) -> Vec<Comment> {
         let mut comments = self.github.comments(SHOP, number);
         comments.retain(|it| it.app.as_deref() == Some(app));
         comments
     }
 
-    /// The branches of the forge beside the trunk, with their commits.
+    /// Returns the branches of the forge except the trunk, with their commits.
     fn branches(&self) -> Vec<(String, String)> {
         let all = self.quay.world.git_in(&self.bare, &["for-each-ref", "--format=%(refname:short) %(objectname)"]);
         let all = all.lines().filter_map(|it| it.split_once(' '));
@@ -101,8 +103,8 @@ impl Forge {
     }
 }
 
-/// One who mends it, and then sees to the tests; each time somebody else must let it go on. Only in the same session
-/// does the second turn say something else than the first: a script goes on where its session left it.
+/// Returns a script that fixes a bug and then adds tests. Each turn waits until its gate is opened.
+/// The turns differ only if they share a session, because a session continues its script.
 fn careful(first: &Path, second: &Path) -> Value {
     json!([
         { "plan": ["Find it", "Mend it"] },
@@ -116,11 +118,12 @@ fn careful(first: &Path, second: &Path) -> Value {
     ])
 }
 
-/// The seed's second conversation: one agent works on an issue and opens a pull request, another reviews that. The
-/// daemon is killed in the middle of both turns of the first, and somebody writes while it is away: same session, same
-/// branch, one pull request from what was really pushed, nothing said twice, nothing lost.
+/// One agent works on an issue and opens a pull request, and another agent reviews it. The daemon
+/// is killed in the middle of both turns of the first agent, and a person writes while no daemon
+/// runs. Session and branch stay the same, there is one pull request from the pushed commit, and
+/// nothing is posted twice or lost.
 #[test]
-fn the_seeds_github_conversation_across_kills() {
+fn two_agents_work_and_review_on_github_across_kills() {
     let forge = Forge::new(|quay| {
         let review = format!("sh {}", quay.file("review.sh").display());
         let codex = json!([{ "run": review }, { "say": "Found two issues: it has no test, and no name." }]);
@@ -133,9 +136,9 @@ fn the_seeds_github_conversation_across_kills() {
     forge.crash(|| ());
     quay.open("first");
     let done = forge.hears("claude-bot", issue, "PR #");
-    assert_eq!(done.id, shown.id, "it was not one comment that was edited");
+    assert_eq!(done.id, shown.id, "progress and answer must be edits of one comment");
     assert!(done.body.contains("the login bug is fixed") && done.body.contains("a.txt"), "{}", done.body);
-    // What was pushed is what the pull request is from.
+    // The pull request is opened from the pushed commit.
     let work = quay.show("claude")["turns"][0]["work"].clone();
     let (branch, commit) = (work["branch"].as_str().unwrap(), work["commit"].as_str().unwrap());
     assert_eq!(forge.branches(), [(branch.to_owned(), commit.to_owned())]);
@@ -145,7 +148,7 @@ fn the_seeds_github_conversation_across_kills() {
     assert!(forge.file_of(commit, "a.txt").ends_with("fixed"));
     assert!(done.body.contains(&format!("PR #{}", pulls[0].number)), "{}", done.body);
 
-    // The other one reviews it where it is: on the pull request.
+    // The second agent reviews it on the pull request.
     let number = pulls[0].number;
     let base = work["base"].as_str().unwrap();
     let look = format!(
@@ -156,11 +159,11 @@ fn the_seeds_github_conversation_across_kills() {
     github.comment("ann", SHOP, number, "@codex-bot review this PR and check for security issues");
     forge.hears("codex-bot", number, "Found two issues");
     let review = quay.show("codex")["turns"][0].clone();
-    assert_eq!(review["looks_at"][0], *commit, "it looked at something else: {review}");
-    assert!(review["work"].is_null(), "what a reviewer scribbled is work: {review}");
+    assert_eq!(review["looks_at"][0], *commit, "codex reviewed another commit: {review}");
+    assert!(review["work"].is_null(), "a reviewer's changes were kept as work: {review}");
     assert_eq!(forge.branches(), [(branch.to_owned(), commit.to_owned())], "a reviewer pushed");
 
-    // On its own pull request the first one goes on with what it did, in the same session.
+    // On its pull request the first agent continues its work in the same session.
     github.comment("ann", SHOP, number, "@claude-bot can you also check the tests?");
     quay.until_at("second");
     let before = quay.show("claude");
@@ -170,12 +173,12 @@ fn the_seeds_github_conversation_across_kills() {
     let pushed = || forge.branches().first().is_some_and(|it| forge.file_of(&it.1, "a.txt").ends_with("tested"));
     assert!(until(LONG, pushed), "the second turn is not pushed: {:?}", forge.branches());
     let after = quay.show("claude");
-    assert_eq!((&before["id"], &before["task"]), (&after["id"], &after["task"]), "another conversation, or branch");
+    assert_eq!((&before["id"], &before["task"]), (&after["id"], &after["task"]), "another conversation or task");
     assert_eq!((after["turn_count"].clone(), after["turns"][1]["work"]["branch"].as_str()), (json!(2), Some(branch)));
     assert_eq!(forge.branches().len(), 1);
-    // What was written while it was away is done, too, once.
+    // The message that was written while no daemon ran is handled once.
     let reviewed = || quay.show("codex")["turn_count"] == 2;
-    assert!(until(LONG, reviewed), "what was written while it was away is lost: {}", quay.show("codex"));
+    assert!(until(LONG, reviewed), "the message written while no daemon ran is lost: {}", quay.show("codex"));
     let quiet = || {
         let shown = |agent: &str| {
             let it = quay.show(agent);
@@ -189,14 +192,14 @@ fn the_seeds_github_conversation_across_kills() {
     assert_eq!(github.pulls(SHOP).len(), 1, "another pull request");
     let counts = [("claude-bot", issue), ("claude-bot", number), ("codex-bot", number), ("codex-bot", issue)]
         .map(|(app, number)| forge.own(app, number).len());
-    assert_eq!(counts, [1, 1, 2, 0], "said twice, or not at all: {:#?}", forge.own("codex-bot", number));
+    assert_eq!(counts, [1, 1, 2, 0], "posted twice, or not at all: {:#?}", forge.own("codex-bot", number));
     github.assert_well_behaved();
 }
 
-/// Linear, from a session's beginning to its response. The daemon is killed in the middle of the turn, and somebody
-/// writes while it is away.
+/// A Linear session from its creation to its responses. The daemon is killed in mid-turn, and a
+/// person writes while no daemon runs.
 #[test]
-fn a_linear_session_from_created_to_response_across_a_kill() {
+fn a_linear_session_has_one_response_per_turn_across_a_kill() {
     let runtime = runtime();
     let linear = runtime.block_on(Linear::start());
     linear.limits(scale());
@@ -231,7 +234,7 @@ fn a_linear_session_from_created_to_response_across_a_kill() {
     };
     runtime.block_on(linear.wait_for(|view| responses(view) >= 2, LONG));
     runtime.block_on(linear.wait_for(|view| view.session(&session).is_some_and(|it| it.status == "complete"), LONG));
-    // Whatever it was told of more than once, it took once.
+    // Repeated deliveries are accepted and handled once.
     runtime.block_on(linear.wait_for(|view| view.deliveries("claude").iter().all(|it| it.taken()), LONG));
     let over = || {
         let it = quay.show("claude");
@@ -239,7 +242,7 @@ fn a_linear_session_from_created_to_response_across_a_kill() {
     };
     assert!(until(LONG, over), "{}", quay.show("claude"));
     let after = quay.show("claude");
-    assert_eq!((&before["id"], &before["task"]), (&after["id"], &after["task"]), "another conversation, or branch");
+    assert_eq!((&before["id"], &before["task"]), (&after["id"], &after["task"]), "another conversation or task");
     assert_eq!(after["turn_count"], 2);
     assert_eq!(after["turns"][0]["work"]["branch"], after["turns"][1]["work"]["branch"]);
     let diff = quay.world.json(&["diff", after["task"].as_str().unwrap()]).to_string();
@@ -250,7 +253,7 @@ fn a_linear_session_from_created_to_response_across_a_kill() {
     let answers = ["the login bug is fixed", "The tests are there, too."];
     for answer in answers {
         let count = said.iter().filter(|it| it.0 == "response" && it.1.contains(answer)).count();
-        assert_eq!(count, 1, "said twice, or not at all: {said:?}");
+        assert_eq!(count, 1, "posted twice, or not at all: {said:?}");
     }
     assert_eq!(quay.events("task.added"), 1);
     linear.assert_well_behaved();

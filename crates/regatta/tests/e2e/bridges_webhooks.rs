@@ -1,4 +1,4 @@
-//! What happens is told to a receiver, signed, by the whole daemon.
+//! The whole daemon sends events, signed, to a webhook receiver.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +17,8 @@ const SECRET: &str = "a secret of twenty-four bytes or more";
 
 type Post = (BTreeMap<String, String>, Vec<u8>);
 
-/// Takes whatever is posted, until the test ends.
+/// Starts a server that keeps every request that is posted to it. Returns its address and the
+/// requests.
 fn receiver() -> (String, Arc<Mutex<Vec<Post>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -43,7 +44,7 @@ fn receiver() -> (String, Arc<Mutex<Vec<Post>>>) {
     (url, told)
 }
 
-/// What a receiver would compute: the base64 of the HMAC over id, time and body.
+/// Computes the signature as a receiver would: the base64 of the HMAC over id, time and body.
 fn signed(headers: &BTreeMap<String, String>, body: &[u8]) -> String {
     let part = |name: &str| headers[name].as_bytes().to_vec();
     let content = [&part("webhook-id")[..], b".", &part("webhook-timestamp"), b".", body].concat();
@@ -56,10 +57,10 @@ fn signed(headers: &BTreeMap<String, String>, body: &[u8]) -> String {
     format!("v1,{text}=")
 }
 
-/// A receiver needs no agent in any service. It is told what it asked for and nothing else, signed, in order, and what
-/// happened around a kill of the daemon, too.
+/// A receiver needs no agent in any service. It gets only the events that it asked for, signed and
+/// in order, including the events around a kill of the daemon.
 #[test]
-fn a_receiver_is_told_signed_and_across_a_kill_what_happens() {
+fn a_webhook_receiver_gets_signed_events_in_order_across_a_kill() {
     let (url, told) = receiver();
     let more = format!("[[bridges.webhook]]\nurl = \"{url}\"\nsecret = \"HOOK\"\nevents = [\"task.\"]");
     let settings = Told { agents: &[], allow: vec![], urls: vec![], clock: 1.0, more: &more };
@@ -78,7 +79,7 @@ fn a_receiver_is_told_signed_and_across_a_kill_what_happens() {
     quay.up(&[]);
     add("The second of two");
     assert!(until(LONG, || knows("The second of two")), "{:?}", bodies());
-    assert!(knows("One more before the end"), "what happened before the kill is lost: {:?}", bodies());
+    assert!(knows("One more before the end"), "the event before the kill is lost: {:?}", bodies());
     assert!(bodies().iter().all(|it| it["type"].as_str().is_some_and(|it| it.starts_with("task."))));
     let revisions: Vec<u64> = bodies().iter().map(|it| it["data"]["revision"].as_u64().unwrap()).collect();
     assert!(revisions.is_sorted(), "{revisions:?}");

@@ -1,18 +1,20 @@
-//! Random sets of changes that interact, landed through the real queue while the daemon is killed.
+//! Random sets of interacting changes, landed through the real queue while the daemon is killed.
 //!
-//! Each set is a handful of tasks and a list of rules. A rule names tasks whose combination is red, and files that make
-//! the combination green again. So there are sets in which every task is green alone and some together are red, sets in
-//! which a later task repairs an earlier one, sets in which a task is red until another one has landed, and sets in
-//! which a fix-up repairs its own work. Some tasks change the same line, some only the same file, some wait for another
-//! task, and some commit in several steps, of which one may be red. Each set draws its landing style and how conflicts
-//! are settled. All tasks that wait for nobody are queued before the queue is released.
+//! Each set has a handful of tasks and a list of rules. A rule names tasks whose combination fails
+//! the check, and files that make the combination pass again. A set can therefore contain tasks
+//! that pass alone and fail together, a task that repairs an earlier one, a task that fails until
+//! another one has landed, and a fix-up that repairs its own task. Some tasks change the same line,
+//! some only the same file, some depend on another task, and some commit in several steps of which
+//! one may fail. Each set draws its landing style and its way to settle conflicts. All tasks
+//! without blockers are queued before the queue is released.
 //!
-//! Afterwards a plain shell script validates every first-parent commit of the trunk again (Q1, Q14), the board is
-//! compared with the trunk (Q12), and each task that did not land must have a reason: a rule that it breaks on top of
-//! some commit of the trunk, a conflict, or a blocker that did not land (Q9).
+//! Afterwards a plain shell script validates every first-parent commit of the trunk again (Q1,
+//! Q14), the board is compared with the trunk (Q12), and each task that did not land must have a
+//! reason: a rule that it breaks on top of some commit of the trunk, a conflict, or a blocker that
+//! did not land (Q9).
 //!
-//! The default run has two sets per mode. `REGATTA_CHANGE_SETS=100` runs as many per mode, and
-//! `REGATTA_CHANGE_SETS_SEED=…` repeats a run. The table is printed with `--nocapture`.
+//! The default run has two sets per mode. `REGATTA_CHANGE_SETS=100` runs a hundred per mode, and
+//! `REGATTA_CHANGE_SETS_SEED=…` repeats a run. `--nocapture` shows the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,13 +28,14 @@ use crate::chaos::kill_daemon;
 use crate::kills::Dice;
 use crate::world::{LONG, World, run, until};
 
-/// How long a set may take to come to rest before the test fails.
+/// How long a set may take to settle before the test fails.
 const SETTLE_TIMEOUT: Duration = LONG;
 
-/// The project's check. A line of `rules` is `when: needed files ! files that excuse`. A rule that applies `late` is
-/// skipped in an agent's workspace, so that the agent's own validation passes.
+/// The project's check. A line of `rules` is `when: needed files ! files that excuse`. A rule with
+/// `late` is skipped in an agent's workspace, so that the agent's own validation passes.
 ///
-/// `sh test.sh repair t3` creates `fix-t3` if a rule that it excuses is broken, and validates nothing.
+/// `sh test.sh repair t3` creates `fix-t3` if `fix-t3` excuses a broken rule, and validates
+/// nothing.
 const CHECK: &str = r#"#!/bin/sh
 dir=$(cat current)
 if [ "$1" != repair ]; then
@@ -59,7 +62,7 @@ done < "$dir/rules"
 exit 0
 "#;
 
-/// Sets one line of `shared`, and takes conflict marks out of it.
+/// Sets one line of `shared` and removes conflict marks from the file.
 const EDIT: &str = r#"#!/bin/sh
 file=$(cat current)/shared
 { grep -v '^[<=>]' "$file" | grep -v "^$1:"; echo "$1: $2"; } | sort -u > "$file.new"
@@ -82,7 +85,7 @@ impl Rule {
         self.excuses.iter().map(|nth| format!("t{nth}")).chain(fix).collect()
     }
 
-    /// Whether the rule is broken where these files and the file of `task` exist.
+    /// Returns whether the rule is broken where these files and the file of `task` exist.
     fn is_broken_by(&self, task: usize, files: &BTreeSet<String>) -> bool {
         let exists = |nth: &usize| *nth == task || files.contains(&format!("t{nth}"));
         self.needed.contains(&task)
@@ -96,18 +99,18 @@ impl Rule {
 enum OwnCommits {
     None,
     Green,
-    /// One commit between the first and the last is red.
+    /// One commit between the first and the last fails the check.
     RedBetween,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SharedEdit {
     None,
-    /// Adds `line` with a content of its own.
+    /// Adds `line` with its own content.
     SameFile,
     /// Changes the third line of `shared`.
     SameLine,
-    /// Changes the last line of `shared`, which conflicts with no other edit but another one like it.
+    /// Changes the last line of `shared`, which conflicts only with another edit of that line.
     OtherLine,
 }
 
@@ -136,7 +139,8 @@ impl ChangeSet {
         for _ in 0..1 + dice.below(3) {
             let mut order = shuffled(count, dice);
             let is_late = dice.below(3) == 0;
-            // A task that is red alone must be excused by another one, or it could never land.
+            // Another task must excuse a task that fails alone. Otherwise the task could never
+            // land.
             let needed_count = if is_late { 1 } else { 2 + dice.below(2) as usize };
             let needed = order.split_off(order.len() - needed_count.min(order.len()));
             let excuse_count = if is_late { 1 } else { dice.below(2) as usize };
@@ -235,7 +239,8 @@ impl ChangeSet {
         matches!(self.tasks[nth].edit, SharedEdit::SameFile | SharedEdit::SameLine)
     }
 
-    /// Returns why a task may have been left out. `trees` has the files of the set at each commit of the trunk.
+    /// Returns why a task may have been left out. `trees` has the files of the set at each commit
+    /// of the trunk.
     fn reason_left_out(&self, nth: usize, landed: &BTreeSet<usize>, trees: &[BTreeSet<String>]) -> Option<LeftOut> {
         if self.tasks[nth].blocked_by.is_some_and(|blocker| !landed.contains(&blocker)) {
             return Some(LeftOut::Blocked);
@@ -244,7 +249,8 @@ impl ChangeSet {
         if self.on_conflict == "fail" && self.is_colliding(nth) && landed.iter().any(meets_another) {
             return Some(LeftOut::Conflict);
         }
-        // Its fix-up would have repaired the rule, unless fix-ups were used up, or bound to other files, by conflicts.
+        // The task's fix-up would have repaired the rule, unless conflicts used up the fix-ups or
+        // restricted them to other files.
         let is_repaired =
             |rule: &Rule| self.on_conflict != "fail" && rule.repairer == Some(nth) && !self.is_colliding(nth);
         let breaks = |rule: &&Rule| trees.iter().any(|files| rule.is_broken_by(nth, files));
@@ -280,7 +286,8 @@ fn shuffled(count: usize, dice: &mut Dice) -> Vec<usize> {
 struct Mode {
     name: &'static str,
     settings: &'static str,
-    /// Whether every commit must be green. Otherwise only commits that claim a validation must be.
+    /// Whether every commit must pass the check. Otherwise only commits that claim a validation
+    /// must.
     validates_every_commit: bool,
 }
 
@@ -296,7 +303,8 @@ const TIP: Mode = Mode {
 };
 const SERIAL: Mode = Mode { name: "serial", settings: "mode = \"serial\"\n", validates_every_commit: true };
 
-/// Counts over all sets of a mode, or over those with one landing style and one way to settle conflicts.
+/// Counts over all sets of a mode, or over the sets with one landing style and one way to settle
+/// conflicts.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     sets: usize,
@@ -309,7 +317,7 @@ struct Tally {
     kills: usize,
     commits: usize,
     unvalidated_commits: usize,
-    /// Red commits that claim no validation. Others must not be red.
+    /// Failing commits that claim no validation. All other commits must pass.
     red_unvalidated_commits: usize,
 }
 
@@ -352,7 +360,7 @@ struct Harness {
     mode: Mode,
     /// The settings of the repository without those of `[landing]`.
     settings: String,
-    /// By landing style and way to settle conflicts.
+    /// One entry per landing style and way to settle conflicts.
     tallies: BTreeMap<(&'static str, &'static str), Tally>,
 }
 
@@ -376,7 +384,7 @@ impl Harness {
         Harness { world, mode, settings, tallies: BTreeMap::new() }
     }
 
-    /// Lands one set and compares board and trunk afterwards.
+    /// Lands one set, then compares the board with the trunk.
     fn land(&mut self, nth: u64, set: &ChangeSet, dice: &mut Dice) {
         let (world, dir) = (&self.world, format!("s{nth}"));
         let landing =
@@ -404,7 +412,7 @@ impl Harness {
             world.json(&["up"]);
         }
         let at_rest = || is_at_rest(set, &self.board(&dir));
-        assert!(until(SETTLE_TIMEOUT, at_rest), "the queue does not come to rest: {}", told());
+        assert!(until(SETTLE_TIMEOUT, at_rest), "the queue is still busy: {}", told());
         let tally = Tally { kills: kills as usize, ..self.compare(&start, &dir, set) };
         self.tallies.entry((set.style, set.on_conflict)).or_default().add(tally);
         self.cancel_follow_ups();
@@ -442,7 +450,7 @@ impl Harness {
             tally.unvalidated_commits += usize::from(validation.trim().is_empty());
             tally.red_unvalidated_commits += usize::from(is_red);
             trees.push(self.files(commit, dir));
-            // The steps of one task stand together.
+            // The steps of one task are adjacent.
             on_trunk.pop_if(|last| set.style == "rebase" && last.0 == task.trim());
             let is_new = on_trunk.iter().all(|known| known.0 != task.trim());
             assert!(is_new, "Q7: {task} landed twice: {}", told());
@@ -486,7 +494,7 @@ impl Harness {
         self.world.git(&["ls-tree", "--name-only", &tree]).lines().map(str::to_owned).collect()
     }
 
-    /// Cancels the tasks that ask somebody to look at the side of a conflict that ownership dropped.
+    /// Cancels the follow-up tasks about the side of a conflict that ownership dropped.
     fn cancel_follow_ups(&self) {
         for task in self.world.json(&["task", "list"]).as_array().unwrap() {
             if task["subject"].as_str().unwrap().starts_with("Check the changes that") {
@@ -508,7 +516,8 @@ impl Harness {
     }
 }
 
-/// Whether each task of a set has landed, needs a person, or is blocked by one that does not land.
+/// Returns whether each task of a set has landed, needs a person, or is blocked by a task that does
+/// not land.
 fn is_at_rest(set: &ChangeSet, board: &[Value]) -> bool {
     let is = |nth: usize, statuses: &[&str]| statuses.iter().any(|status| board[nth]["status"] == *status);
     let is_over = |nth: usize| is(nth, &["completed", "needs_human", "failed"]);
@@ -523,7 +532,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-#[allow(clippy::print_stdout, reason = "a run that fails is repeated with the seed it printed")]
+#[allow(clippy::print_stdout, reason = "the printed seed repeats a failed run")]
 fn land_sets(mode: Mode) {
     let sets = number("REGATTA_CHANGE_SETS").unwrap_or(2);
     let seed = number("REGATTA_CHANGE_SETS_SEED").unwrap_or(20_261_118);
@@ -547,20 +556,22 @@ fn land_sets(mode: Mode) {
     let _shown = writeln!(std::io::stdout(), "{total}; {red} failed trials, {squashed} made one commit\n{table}");
 }
 
-/// Q1, Q12: with `verify = "every"` no commit of the trunk is red, and board and trunk agree.
+/// Q1, Q12: with `verify = "every"` no commit of the trunk fails the check, and board and trunk
+/// agree.
 #[test]
-fn q1_q12_interacting_changes_with_every_commit_verified() {
+fn q1_q12_no_commit_fails_when_every_commit_is_verified() {
     land_sets(EVERY);
 }
 
-/// Q14, Q12: with `verify = "tip"` no commit that claims a validation is red, and board and trunk agree.
+/// Q14, Q12: with `verify = "tip"` no commit that claims a validation fails the check, and board
+/// and trunk agree.
 #[test]
-fn q14_q12_interacting_changes_with_tips_verified() {
+fn q14_q12_no_commit_that_claims_a_validation_fails_when_tips_are_verified() {
     land_sets(TIP);
 }
 
-/// Q1, Q12: the same one after the other.
+/// Q1, Q12: in a serial queue no commit of the trunk fails the check, and board and trunk agree.
 #[test]
-fn q1_q12_interacting_changes_in_a_serial_queue() {
+fn q1_q12_no_commit_fails_in_a_serial_queue() {
     land_sets(SERIAL);
 }

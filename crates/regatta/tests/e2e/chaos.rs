@@ -1,11 +1,11 @@
-//! `kill -9` of the daemon and of a runner in the middle of whatever they do: nothing that was acknowledged is lost, every
-//! attempt ends with a cause, and no task is worked on twice at the same time.
+//! `kill -9` of the daemon and of a runner at random moments. Nothing that was acknowledged is
+//! lost, every attempt ends with a cause, and no task has two attempts at the same time.
 //!
-//! A few times with every run of the tests; `REGATTA_CHAOS_KILLS=200` says how often, `REGATTA_CHAOS_SEED=…` gives the same
-//! dice again. The table is printed with `--nocapture`.
+//! Every run of the tests makes a few kills. `REGATTA_CHAOS_KILLS=200` sets the number,
+//! `REGATTA_CHAOS_SEED=…` repeats a run, and `--nocapture` shows the table.
 //!
-//! Planted once, to see that it can fail: a writer that answers `task.add` 60 ms before it commits. The second kill took an
-//! acknowledged task, and its id was given again.
+//! Checked with a planted fault: a writer that answers `task.add` 60 ms before it commits. The
+//! second kill lost an acknowledged task, and its id was assigned again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -26,17 +26,17 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|it| it.parse().ok())
 }
 
-/// What was acknowledged, and so must be there in the end.
+/// Everything that the daemon acknowledged and that must exist in the end.
 #[derive(Default)]
 struct Acknowledged {
     tasks: BTreeMap<String, String>,
     messages: BTreeSet<String>,
-    /// Attempts that were granted to the agent outside, by the key of the poll.
+    /// Attempts that were granted to the outside agent, by the key of the poll.
     grants: BTreeMap<String, Value>,
     finished: BTreeSet<String>,
 }
 
-/// Callers that never give up: each request is sent under one key until it is answered.
+/// Callers that never give up. They send each request with the same key until it is answered.
 struct Callers<'a> {
     door: &'a Door,
     noted: &'a Mutex<Acknowledged>,
@@ -53,7 +53,7 @@ impl Callers<'_> {
         loop {
             match self.door.call(verb, input, Some(key)) {
                 Ok(reply) if reply.status != 503 => return Some(reply),
-                // It may have been carried out, and nobody was told.
+                // The daemon may have executed the request without answering.
                 Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                     self.again.fetch_add(1, Ordering::Relaxed);
                 }
@@ -79,7 +79,7 @@ impl Callers<'_> {
             let task = json!({ "subject": subject, "files": [format!("kept/{nth}")], "backlog": true });
             let Some(task) = self.ok("task.add", &task, &format!("task-{nth}")) else { return };
             let twice = self.noted.lock().unwrap().tasks.insert(task["id"].as_str().unwrap().to_owned(), subject);
-            assert_eq!(twice, None, "an id was given twice");
+            assert_eq!(twice, None, "an id was assigned twice");
             let text = format!("message {nth}");
             if self.ok("msg.send", &json!({ "channel": "chaos", "text": text }), &format!("text-{nth}")).is_none() {
                 return;
@@ -89,7 +89,7 @@ impl Callers<'_> {
         }
     }
 
-    /// The day of an agent from outside: it is given a task, says how it goes, and finishes it.
+    /// Plays an outside agent that polls for tasks, reports progress and finishes.
     fn work(&self) {
         for nth in 0.. {
             if self.is_over() {
@@ -138,7 +138,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Tasks for the runner. Each program says outside its workspace when it begins and when it ends.
+/// Returns a plan for the runner. Each program writes to a file outside its workspace when it
+/// begins and when it ends.
 fn plan(count: usize, says: &Path) -> String {
     let task = |nth: usize| {
         format!(
@@ -187,7 +188,7 @@ fn url(world: &World) -> String {
     world.card().unwrap()["url"].as_str().unwrap().to_owned()
 }
 
-/// What was killed, for the table.
+/// The kills of each kind, for the table.
 #[derive(Default)]
 struct Tally {
     daemon: u64,
@@ -200,12 +201,12 @@ pub(crate) fn kill_daemon(world: &World) {
     let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
     if world.processes().contains(&pid) {
         kill(pid);
-        assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+        assert!(until(LONG, || !alive(pid)), "P7: {pid} does not end");
     }
 }
 
-/// D1, J1, J2, J6, J8, J9, P1: the daemon and its runner are killed at random while callers write, an agent outside polls
-/// and finishes, and a mission is worked on at the runner.
+/// D1, J1, J2, J6, J8, J9, P1: the daemon and its runner are killed at random while callers write,
+/// an outside agent polls and finishes, and the runner works on a mission.
 #[test]
 fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
     let kills = number("REGATTA_CHAOS_KILLS").unwrap_or(6);
@@ -235,7 +236,7 @@ fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
                 !working.iter().any(std::thread::ScopedJoinHandle::is_finished),
                 "a caller gave up before kill {nth}"
             );
-            // Mostly soon, sometimes after enough time for work to come through.
+            // Most kills follow soon. Some leave enough time for work to complete.
             let life = if dice.below(6) == 0 { 400 + dice.below(1_200) } else { dice.below(300) };
             std::thread::sleep(Duration::from_millis(life));
             match dice.below(10) {
@@ -244,7 +245,7 @@ fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
                     tally.daemon += 1;
                 }
                 4 => {
-                    // On its way up, too.
+                    // Kills the daemon also while it starts.
                     kill_daemon(&world);
                     let mut child =
                         world.command(&["serve"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -281,12 +282,12 @@ fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
         std::io::stdout(),
         "seed {seed}: {kills} kills in {:.0} s\n\
          | what | count |\n|---|---|\n\
-         | kill -9 of the daemon at work | {} |\n| kill -9 of the daemon as it started | {} |\n\
+         | kill -9 of the running daemon | {} |\n| kill -9 of the starting daemon | {} |\n\
          | kill -9 of the runner | {} |\n| kill -9 of both | {} |\n\
-         | answers that were lost and asked for again | {} |\n\
-         | tasks and messages acknowledged, all there once | {} |\n\
-         | grants acknowledged to the agent outside | {} |\n| attempts, each ended with a cause | {} |\n\
-         | tasks landed from the runner | {count} |\n| programs that began twice for an attempt | 0 |\n\
+         | requests repeated after a lost answer | {} |\n\
+         | acknowledged tasks and messages, each stored once | {} |\n\
+         | grants acknowledged to the outside agent | {} |\n| attempts, each with a cause of its end | {} |\n\
+         | tasks landed from the runner | {count} |\n| attempts whose program began twice | 0 |\n\
          | tasks with two attempts at one revision | 0 |\n| causes | {} |",
         took.as_secs_f64(),
         tally.daemon,
@@ -307,7 +308,7 @@ struct Judged {
 }
 
 fn judge(world: &World, door: &Door, noted: &Acknowledged, count: usize, says: &Path) -> Judged {
-    // What was acknowledged is there, once.
+    // Everything that was acknowledged exists, once.
     let tasks = door.ask("task.list", json!({ "all": true }));
     let tasks: Vec<&Value> = tasks.as_array().unwrap().iter().collect();
     for (id, subject) in &noted.tasks {
@@ -327,12 +328,12 @@ fn judge(world: &World, door: &Door, noted: &Acknowledged, count: usize, says: &
             .iter()
             .all(|id| now.as_array().unwrap().iter().any(|it| it["id"] == id.as_str() && it["status"] == "completed"))
     };
-    assert!(noted.finished.iter().all(|it| done(it)) || until(LONG, all), "J1: what was finished is not done");
+    assert!(noted.finished.iter().all(|it| done(it)) || until(LONG, all), "J1: a finished task is not completed");
     assert_eq!(door.ask("check", json!({})), "ok", "D3");
 
-    // The log: no two attempts of a task at one revision, and every one that is over has a cause.
+    // The log: no task has two attempts at one revision, and every ended attempt has a cause.
     let events = world.events();
-    assert!(events.iter().zip(1..).all(|(it, nth)| it["revision"] == nth), "no gap in the log");
+    assert!(events.iter().zip(1..).all(|(it, nth)| it["revision"] == nth), "the log has a gap");
     let (mut live, mut begun, mut causes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, usize>::new());
     for event in &events {
         match event["kind"].as_str().unwrap() {
@@ -346,7 +347,7 @@ fn judge(world: &World, door: &Door, noted: &Acknowledged, count: usize, says: &
             }
             "attempt.ended" => {
                 let id = event["data"]["attempt"].as_str().unwrap();
-                assert!(live.remove(id).is_some(), "{id} ended twice, or had not begun");
+                assert!(live.remove(id).is_some(), "{id} ended twice, or never started");
                 let cause = event["data"]["cause"].as_str().unwrap_or_default().to_owned();
                 assert!(!cause.is_empty(), "J6: {event}");
                 *causes.entry(cause).or_default() += 1;
@@ -354,7 +355,8 @@ fn judge(world: &World, door: &Door, noted: &Acknowledged, count: usize, says: &
             _ => {}
         }
     }
-    // The one that the agent outside was about to finish may be left; none of the runner's.
+    // The attempt that the outside agent was about to finish may still be live. No attempt of the
+    // runner may be.
     let left: Vec<_> = live.iter().filter(|it| noted.finished.contains(*it.1)).collect();
     assert!(left.is_empty(), "J6: attempts without an end: {left:?}");
     for (key, grant) in &noted.grants {
@@ -364,7 +366,8 @@ fn judge(world: &World, door: &Door, noted: &Acknowledged, count: usize, says: &
     let distinct: BTreeSet<&str> = noted.grants.values().map(|it| it["attempt"].as_str().unwrap()).collect();
     assert_eq!(distinct.len(), noted.grants.len(), "an attempt was granted twice");
 
-    // What the programs themselves said: none began twice, and no two of a task were at work together.
+    // The programs' own notes: none began twice, and no two programs of a task ran at the same
+    // time.
     let said = std::fs::read_to_string(says).unwrap();
     let mut at_work: BTreeMap<&str, &str> = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -373,7 +376,7 @@ fn judge(world: &World, door: &Door, noted: &Acknowledged, count: usize, says: &
         let [what, task, attempt] = words[..] else { panic!("{line:?}") };
         if what == "begin" {
             assert!(seen.insert(attempt), "J8: the program of {attempt} began twice:\n{said}");
-            assert!(at_work.insert(task, attempt).is_none(), "J2: {task} was worked on twice at once:\n{said}");
+            assert!(at_work.insert(task, attempt).is_none(), "J2: two programs of {task} ran at once:\n{said}");
         } else {
             assert_eq!(at_work.remove(task), Some(attempt), "{line}:\n{said}");
         }

@@ -1,12 +1,14 @@
-//! Landing as `[landing]` sets it: conflicts settled by ownership, releases made when they are due.
+//! The settings of `[landing]`: ownership settles conflicts, and a release command runs when a
+//! release is due.
 //!
-//! Planted once each: ownership that settles nothing, and a release that does not wait for `release://shop`.
+//! Checked with planted faults: ownership that settles nothing, and a release that does not wait
+//! for `release://shop`.
 
 use std::path::Path;
 
 use crate::world::{LONG, World, alive, kill, until};
 
-/// A world whose `[landing]` says this, with an agent that works from outside.
+/// Creates a world with these lines in `[landing]` and an outside agent.
 fn with_landing(lines: &str) -> World {
     let world = World::set_up();
     let settings = world.read("regatta.toml");
@@ -19,7 +21,7 @@ fn with_landing(lines: &str) -> World {
     world
 }
 
-/// Lands a task of this type that writes a file; `meanwhile` happens while it is worked on.
+/// Lands a task of this type that writes a file. `meanwhile` runs while the task is in progress.
 fn land(world: &World, kind: &str, (path, text): (&str, &str), meanwhile: impl FnOnce()) -> String {
     world.ok(&["task", "add", path, "--type", kind, "--files", path, "--validate", "true"]);
     let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
@@ -33,8 +35,8 @@ fn land(world: &World, kind: &str, (path, text): (&str, &str), meanwhile: impl F
     task
 }
 
-/// Q6: under `on_conflict = "ownership"` the branch's version of its own file lands, and the side that was dropped is kept
-/// under a ref, with a task to look at it.
+/// Q6: under `on_conflict = "ownership"` the branch's version of its own file lands. The other side
+/// is kept under a ref, and a follow-up task asks to check it.
 #[test]
 fn q6_ownership_takes_one_side_and_keeps_the_other() {
     let world = with_landing("on_conflict = \"ownership\"\n");
@@ -46,7 +48,9 @@ fn q6_ownership_takes_one_side_and_keeps_the_other() {
     let tasks = world.json(&["task", "list"]);
     let tasks = tasks.as_array().or_else(|| tasks["tasks"].as_array()).unwrap_or_else(|| panic!("{tasks}"));
     let follow_up = tasks.iter().find(|it| it["subject"].as_str().is_some_and(|it| it.contains("dropped")));
-    let id = follow_up.unwrap_or_else(|| panic!("no task for what {task} dropped: {tasks:?}"))["id"].as_str().unwrap();
+    let id = follow_up.unwrap_or_else(|| panic!("no task about the side that {task} dropped: {tasks:?}"))["id"]
+        .as_str()
+        .unwrap();
     let said = world.json(&["show", id])["description"].as_str().unwrap().to_owned();
     let kept = said.split_whitespace().find(|it| it.len() == 40).unwrap_or_else(|| panic!("{said}"));
     let vaults = world.data.join("vaults");
@@ -58,9 +62,9 @@ fn q6_ownership_takes_one_side_and_keeps_the_other() {
     world.assert_green_everywhere();
 }
 
-/// A release is made when a feature or a fix came after the last tag, and not for anything else.
+/// The release command runs after a feature or a fix since the last tag, and after nothing else.
 #[test]
-fn a_release_is_made_when_one_is_due() {
+fn a_release_is_made_after_a_feature_or_a_fix() {
     let notes = tempfile::NamedTempFile::new().unwrap();
     let world = with_landing(&format!(
         "release = \"git tag r-$REGATTA_TASK && echo $REGATTA_TASK >> {}\"\n",
@@ -79,10 +83,10 @@ fn a_release_is_made_when_one_is_due() {
     assert!(until(LONG, || made() == format!("{feature}\n{fixed}\n")), "after {chore} and {fixed}: {}", made());
 }
 
-/// A landed commit says who made it, for which task, in which landing, and what validated it: the same checks have the
-/// same name.
+/// A landed commit names its author, its task, its landing and the checks that validated it. The
+/// same checks have the same name.
 #[test]
-fn a_landed_commit_says_who_made_it_and_what_validated_it() {
+fn a_landed_commit_names_its_author_task_landing_and_checks() {
     let world = with_landing("");
     let trailers = |task: &str| {
         let commit = world.json(&["show", task])["landed"].as_str().unwrap().to_owned();
@@ -108,7 +112,7 @@ fn a_landed_commit_says_who_made_it_and_what_validated_it() {
     assert_ne!(value(&trailers(&three), "Regatta-Validation"), value(&first, "Regatta-Validation"));
 }
 
-/// A release waits for whoever holds `release://shop`, and the queue waits for no release.
+/// A release waits for the claim on `release://shop`, and the queue does not wait for the release.
 #[test]
 fn a_release_waits_for_its_own_claim_and_the_queue_does_not() {
     let notes = tempfile::NamedTempFile::new().unwrap();
@@ -116,24 +120,28 @@ fn a_release_waits_for_its_own_claim_and_the_queue_does_not() {
     let held = world.json(&["claim", "acquire", "release://shop", "--ttl", "300s", "--as", "ann"]);
     let (claim, token) = (held["claim"].as_str().unwrap().to_owned(), held["token"].to_string());
     let feature = land(&world, "feature", ("one.txt", "1\n"), || {});
-    assert!(until(LONG, || waiting_releases(&world) == 1), "it stands in line: {}", world.json(&["claim", "list"]));
+    assert!(until(LONG, || waiting_releases(&world) == 1), "the release is queued: {}", world.json(&["claim", "list"]));
     let chore = land(&world, "chore", ("two.txt", "2\n"), || {});
-    assert!(until(LONG, || waiting_releases(&world) == 2), "both stand in line: {}", world.json(&["claim", "list"]));
-    assert_eq!(std::fs::read_to_string(notes.path()).unwrap(), "", "somebody else makes a release");
+    assert!(
+        until(LONG, || waiting_releases(&world) == 2),
+        "both releases are queued: {}",
+        world.json(&["claim", "list"])
+    );
+    assert_eq!(std::fs::read_to_string(notes.path()).unwrap(), "", "no release runs while its claim is held");
     world.ok(&["claim", "release", &claim, "--token", &token]);
     assert!(until(LONG, || releases_in(notes.path()) == [chore.clone()]), "{:?}", releases_in(notes.path()));
     assert!(until(LONG, || is_covered(&world, &feature, &chore)), "the channel says which release covers {feature}");
 }
 
-/// A release that somebody made meanwhile, under the claim, is not made again.
+/// A release that somebody else made while holding the claim is not made again.
 #[test]
-fn a_release_that_was_made_meanwhile_is_not_made_again() {
+fn a_release_that_somebody_else_made_is_not_made_again() {
     let notes = tempfile::NamedTempFile::new().unwrap();
     let world = with_landing(&format!("release = \"echo $REGATTA_TASK >> {}\"\n", notes.path().display()));
     let held = world.json(&["claim", "acquire", "release://shop", "--ttl", "300s", "--as", "ann"]);
     let (claim, token) = (held["claim"].as_str().unwrap().to_owned(), held["token"].to_string());
     let feature = land(&world, "feature", ("one.txt", "1\n"), || {});
-    assert!(until(LONG, || waiting_releases(&world) == 1), "it stands in line: {}", world.json(&["claim", "list"]));
+    assert!(until(LONG, || waiting_releases(&world) == 1), "the release is queued: {}", world.json(&["claim", "list"]));
     world.git(&["tag", "v1.0.0"]);
     world.ok(&["claim", "release", &claim, "--token", &token]);
     let told = || world.ok(&["msg", "history", "shop", "-L", "coord:release"]);
@@ -142,14 +150,14 @@ fn a_release_that_was_made_meanwhile_is_not_made_again() {
     assert_eq!(std::fs::read_to_string(notes.path()).unwrap(), "");
 }
 
-/// How many releases stand in line for their claim.
+/// Returns how many releases are queued for their claim.
 fn waiting_releases(world: &World) -> usize {
     let listed = world.json(&["claim", "list"]);
     let waiting = listed["waiting"].as_array().unwrap();
     waiting.iter().filter(|wait| wait.to_string().contains("release://shop")).count()
 }
 
-/// The tasks whose release was made, in order.
+/// Returns the tasks whose release was made, in order.
 fn releases_in(notes: &Path) -> Vec<String> {
     std::fs::read_to_string(notes).unwrap().lines().map(str::to_owned).collect()
 }
@@ -159,9 +167,10 @@ fn is_covered(world: &World, earlier: &str, later: &str) -> bool {
     told.contains(&format!("The release after {later} covers {earlier}"))
 }
 
-/// Landings during a release wait for it, the newest of them is released, and no kill of the daemon loses any.
+/// Landings that follow during a release are queued for it, the newest of them is released, and a
+/// kill of the daemon loses none.
 #[test]
-fn releases_queue_and_none_is_lost_over_a_kill() {
+fn queued_releases_survive_a_kill_and_the_newest_covers_the_others() {
     let notes = tempfile::NamedTempFile::new().unwrap();
     let gate = notes.path().with_extension("gate");
     let release = format!(
@@ -174,13 +183,21 @@ fn releases_queue_and_none_is_lost_over_a_kill() {
     assert!(until(LONG, || releases_in(notes.path()) == [first.clone()]), "the first release is being made");
     let second = land(&world, "feature", ("two.txt", "2\n"), || {});
     let third = land(&world, "bug", ("three.txt", "3\n"), || {});
-    assert!(until(LONG, || waiting_releases(&world) == 2), "two wait: {}", world.json(&["claim", "list"]));
+    assert!(
+        until(LONG, || waiting_releases(&world) == 2),
+        "two releases are queued: {}",
+        world.json(&["claim", "list"])
+    );
 
     let daemon = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill(daemon);
     assert!(until(LONG, || !alive(daemon)));
     world.ok(&["up"]);
-    assert!(until(LONG, || waiting_releases(&world) == 2), "they wait again: {}", world.json(&["claim", "list"]));
+    assert!(
+        until(LONG, || waiting_releases(&world) == 2),
+        "both releases are queued again: {}",
+        world.json(&["claim", "list"])
+    );
     std::fs::write(&gate, "").unwrap();
     assert!(
         until(LONG, || releases_in(notes.path()) == [first.clone(), third.clone()]),

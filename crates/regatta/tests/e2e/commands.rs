@@ -1,4 +1,5 @@
-//! The command line as a whole: exit codes, completion, the manual, and what commands leave behind.
+//! The command line as a whole: exit codes, completion, previews, the manual, and leftovers of
+//! commands.
 
 use std::process::Command;
 
@@ -6,9 +7,9 @@ use serde_json::json;
 
 use crate::world::{LONG, World, alive, kill, run, until};
 
-/// A launch that is not up when its time has passed says so with an exit code.
+/// A team launch that does not complete in time exits with 124.
 #[test]
-fn a_launch_that_is_not_up_in_time_exits_with_124() {
+fn a_team_launch_that_is_not_done_in_time_exits_with_124() {
     let world = World::set_up();
     world.write(
         "team.toml",
@@ -20,9 +21,10 @@ fn a_launch_that_is_not_up_in_time_exits_with_124() {
     world.ok(&["team", "stop", "harbour"]);
 }
 
-/// `team stop --wait` that runs out says who still lives, and fails; the stop goes on all the same.
+/// `team stop --wait` that times out fails and names the members that still run. The stop itself
+/// goes on.
 #[test]
-fn a_team_that_has_not_stopped_in_time_is_not_said_to_be_stopped() {
+fn a_team_stop_that_times_out_fails_and_goes_on() {
     let world = World::set_up();
     world.ok(&["config", "set", "shutdown_timeout", "30s"]);
     let script = "[{\"run\": \"trap : TERM INT; while [ ! -e gone ]; do sleep 0.1; done\"}]";
@@ -40,7 +42,7 @@ fn a_team_that_has_not_stopped_in_time_is_not_said_to_be_stopped() {
     shims.iter().for_each(|pid| signal(*pid, "-CONT"));
     let stopped = world.ok(&["team", "stop", "harbour", "--wait", "60s"]);
     assert!(stopped.starts_with("harbour: "), "{stopped}");
-    assert_eq!(world.programs(), Vec::<u32>::new(), "nothing of it lives");
+    assert_eq!(world.programs(), Vec::<u32>::new(), "a program of the team still runs");
 }
 
 fn signal(pid: u32, name: &str) {
@@ -49,9 +51,9 @@ fn signal(pid: u32, name: &str) {
     run(kill, None);
 }
 
-/// A name behind `queue hold` holds nothing.
+/// `queue hold` with a name is refused and holds nothing.
 #[test]
-fn holding_the_queue_takes_no_name() {
+fn queue_hold_refuses_a_name() {
     let world = World::set_up();
     for word in ["nope", "T5"] {
         let error = world.refused(&["queue", "hold", word], 2);
@@ -63,7 +65,7 @@ fn holding_the_queue_takes_no_name() {
     assert!(held(&world).to_string().contains("releasing by hand"), "{}", held(&world));
 }
 
-/// Whatever kind of thing an id names: if nothing has it, the exit code is 1.
+/// An unknown id of any kind gives exit code 1.
 #[test]
 fn unknown_ids_have_the_same_exit_code_in_every_command() {
     let world = World::set_up();
@@ -109,9 +111,9 @@ fn unknown_ids_have_the_same_exit_code_in_every_command() {
     }
 }
 
-/// A plan that cannot be started is not shown as if it could.
+/// A preview fails when the start of the plan would fail.
 #[test]
-fn a_plan_is_previewed_with_the_checks_of_its_start() {
+fn a_preview_applies_the_checks_of_a_start() {
     let world = World::set_up();
     let plan = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nagent = \"ghost\"\n");
     for more in [&["--agents", "scripted", "--yes"][..], &["--plan-only"]] {
@@ -125,14 +127,14 @@ fn a_plan_is_previewed_with_the_checks_of_its_start() {
     assert_eq!(world.json(&["task", "list", "--all"]), json!([]));
 }
 
-/// Completion offers ids that exist, in the shell's own script too, and no internal command.
+/// Completion offers existing ids, also in the shell's own script, and no internal command.
 #[test]
-fn completion_knows_ids() {
+fn completion_offers_existing_ids() {
     let world = World::set_up();
     world.ok(&["add", "Fix the login form", "--backlog", "--files", "a.txt"]);
     assert_eq!(world.ok(&["complete", "--", "show", "T"]), "T1\tFix the login form\n");
     assert_eq!(world.ok(&["complete", "--", "fail"]), "");
-    // Each kind of thing, also behind options and in lists.
+    // Each kind of id, also behind options and in lists.
     world.ok(&["agent", "add", "ann", "--runtime", "scripted"]);
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     let plan = world.plan("[[task]]\nsubject = \"Hang\"\nfiles = [\"h\"]\nscript = [{ hang = true }]\n");
@@ -190,7 +192,7 @@ fn the_manual_has_exit_codes_and_options() {
     assert!(world.ok(&["land", "--help"]).contains("Examples:\n  regatta land T7 --wait\n"));
 }
 
-/// A daemon whose data directory was removed ends by itself, because nobody can tell it to.
+/// A daemon whose data directory was removed ends by itself, because no command can reach it.
 #[test]
 fn a_daemon_without_its_data_directory_ends() {
     let world = World::set_up();
@@ -215,7 +217,7 @@ fn scripted_runs_leave_nothing_in_the_home() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// An id of another tracker names its task wherever a task's own id does.
+/// A task that was imported from another tracker can be named by its id there.
 #[test]
 fn an_imported_id_names_its_task() {
     let world = World::set_up();
@@ -228,9 +230,9 @@ fn an_imported_id_names_its_task() {
     assert_eq!(world.run(&["why", "bd-3"]).code, 1);
 }
 
-/// A preset that cannot run without an argument says so when the agent is added.
+/// A preset that needs an argument is refused without it when the agent is added.
 #[test]
-fn the_gc_preset_asks_for_its_worker() {
+fn the_gc_preset_needs_its_worker_argument() {
     let world = World::set_up();
     let error = world.refused(&["agent", "add", "pool", "--preset", "gc"], 2);
     assert!(error["hint"].as_str().unwrap().contains("--preset gc --arg=ALIAS"), "{error}");
@@ -238,9 +240,10 @@ fn the_gc_preset_asks_for_its_worker() {
     assert_eq!(world.run(&["runner", "--token-file", "x", "--max-tasks", "21"]).code, 2);
 }
 
-/// The preview of a plan shows what will run one after the other, and warns of a trunk that is behind.
+/// The preview of a plan shows tasks of serial packages in separate sub-waves, and warns when the
+/// trunk is behind its upstream.
 #[test]
-fn a_preview_has_serial_packages_and_warnings() {
+fn a_preview_shows_serial_packages_and_warnings() {
     let world = World::set_up();
     let plan = world.plan(
         "[[task]]\nid = \"a\"\nsubject = \"a\"\nfiles = [\"pkg/a.go\"]\n[[task]]\nid = \"b\"\nsubject = \"b\"\nfiles = [\"pkg/b.go\"]\n",
@@ -257,7 +260,7 @@ fn a_preview_has_serial_packages_and_warnings() {
     world.write("pkg/old.go", "package pkg\n");
     world.commit("Packages");
     assert!(preview(&world).contains("wave 1.2"), "{}", preview(&world));
-    // Somebody else pushed, and this trunk follows.
+    // Another branch gets a commit, and the trunk has that branch as its upstream.
     world.git(&["branch", "theirs"]);
     world.git(&["branch", "-u", "theirs", "main"]);
     world.git(&["checkout", "-q", "theirs"]);
@@ -267,15 +270,16 @@ fn a_preview_has_serial_packages_and_warnings() {
     assert!(preview(&world).contains("warning: the trunk is 1 commit behind"), "{}", preview(&world));
 }
 
-/// A project without open work can be removed and set up again; one with work cannot.
+/// A project without open work can be removed and set up again. A project with open work or a team
+/// cannot be removed.
 #[test]
-fn a_project_is_removed_when_it_has_no_open_work() {
+fn only_a_project_without_open_work_and_teams_can_be_removed() {
     let world = World::set_up();
     world.ok(&["add", "Fix the form", "--backlog", "--files", "a.txt"]);
     let error = world.refused(&["project", "rm", "shop"], 5);
     assert!(error["message"].as_str().unwrap().contains("T1"), "{error}");
     world.ok(&["task", "cancel", "T1"]);
-    assert_ne!(world.json(&["hook", "list"]), json!([]), "a project begins with its router");
+    assert_ne!(world.json(&["hook", "list"]), json!([]), "a new project has a router");
     world.write("team.toml", "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\n");
     world.ok(&["team", "create"]);
     let error = world.refused(&["project", "rm", "shop"], 5);

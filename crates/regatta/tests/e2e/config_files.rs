@@ -1,4 +1,4 @@
-//! `regatta.toml` applies when it is saved, and a broken one is named where it matters.
+//! `regatta.toml` applies as soon as it is saved, and errors in it are reported.
 
 use serde_json::json;
 
@@ -19,40 +19,41 @@ fn checks(world: &World) -> serde_json::Value {
     world.json(&["status"])["projects"][0]["validation"].clone()
 }
 
-/// Whether the file was never committed, is committed and edited, or is committed as it is: the saved checks count for
-/// the next run, without another `init`.
+/// Saved checks apply to the next run without another `init`, whether the file is not committed,
+/// committed and then edited, or committed unchanged.
 #[test]
-fn checks_count_as_soon_as_they_are_saved() {
+fn checks_apply_as_soon_as_they_are_saved() {
     let world = World::with_repo();
     world.ok(&["init", "--yes", "--validate", "true"]);
-    // Not committed: the trunk has no such file.
+    // Not committed, so the trunk has no such file.
     save(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
     let ran = world.run(&["run", &plan(&world, "one"), "--agents", "scripted", "--wait"]);
-    assert_ne!(ran.code, 0, "the saved check holds it: {ran:?}");
+    assert_ne!(ran.code, 0, "the saved check must fail: {ran:?}");
     assert_eq!(checks(&world), json!(["test -e allowed"]));
     save(&world, "[validation]\ncommands = [\"true\"]\n");
     world.ok(&["run", &plan(&world, "two"), "--agents", "scripted", "--wait"]);
-    // Committed, then edited: the edit counts, not the trunk's version.
+    // Committed, then edited. The edit applies, not the trunk's version.
     world.commit("Use regatta");
     save(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
     let ran = world.run(&["run", &plan(&world, "three"), "--agents", "scripted", "--wait"]);
-    assert_ne!(ran.code, 0, "the edited check holds it: {ran:?}");
+    assert_ne!(ran.code, 0, "the edited check must fail: {ran:?}");
     assert_eq!(checks(&world), json!(["test -e allowed"]));
-    // The queue, too, checks by the edit.
+    // The queue applies the edit, too.
     world.commit("Be strict");
     save(&world, "[validation]\ncommands = [\"true\"]\n");
     world.ok(&["run", &plan(&world, "edited"), "--agents", "scripted", "--wait"]);
-    // Without a command too: the daemon looks by itself.
+    // The daemon finds the edit by itself, without a command.
     save(&world, "[validation]\ncommands = [\"true\"]\n[landing]\nreview = \"human\"\n");
     let changed = || world.events().iter().any(|it| it["data"].to_string().contains("\"human\""));
     assert!(until(LONG, changed), "{:?}", world.events().last());
     let ran = world.run(&["run", &plan(&world, "four"), "--agents", "scripted", "--wait"]);
-    assert_eq!(ran.code, 3, "it waits for a review: {ran:?}");
+    assert_eq!(ran.code, 3, "the task waits for a review: {ran:?}");
 }
 
-/// Saved settings count for the next command, not only for `run`: here who leads a mission.
+/// Saved settings apply to the next command, not only to `run`. Here they decide which agent leads
+/// a mission.
 #[test]
-fn a_mission_has_the_lead_that_was_saved_a_moment_ago() {
+fn a_mission_has_the_lead_of_the_settings_just_saved() {
     let world = World::set_up();
     for name in ["boss", "hand"] {
         world.ok(&["agent", "add", name, "--runtime", "command", "--command", "true", "--confine", "off"]);
@@ -67,9 +68,10 @@ fn a_mission_has_the_lead_that_was_saved_a_moment_ago() {
     }
 }
 
-/// The daemon goes on with the settings before, and says so; commands that need the file are refused.
+/// The daemon keeps the previous settings and reports the error. Commands that need the file are
+/// refused.
 #[test]
-fn a_broken_settings_file_changes_nothing_and_is_named() {
+fn a_broken_settings_file_changes_nothing_and_is_reported() {
     let world = World::with_repo();
     world.ok(&["init", "--yes", "--validate", "true"]);
     let before = checks(&world);
@@ -79,12 +81,12 @@ fn a_broken_settings_file_changes_nothing_and_is_named() {
     assert!(status.out.contains("regatta.toml"), "{status:?}");
     let faults = world.json(&["status"])["config_faults"].clone();
     assert_eq!(faults.as_array().map(Vec::len), Some(1), "{faults}");
-    assert_eq!(checks(&world), before, "the checks stay");
+    assert_eq!(checks(&world), before, "the checks changed");
     let refused = world.refused(&["run", &plan(&world, "one"), "--agents", "scripted"], 1);
     assert_eq!(refused["code"], "bad_config", "{refused}");
     let added = world.run(&["add", "One", "--files", "one"]);
     assert!(added.code == 0 && added.err.contains("the settings before it stay in force"), "{added:?}");
-    // Unknown words are as bad as bad syntax.
+    // An unknown key is reported like a syntax error.
     save(&world, "[validation]\ncomands = [\"true\"]\n");
     assert!(world.ok(&["status"]).contains("comands"), "{}", world.ok(&["status"]));
     save(&world, "[validation]\ncommands = [\"true\", \"true\"]\n");
@@ -92,25 +94,26 @@ fn a_broken_settings_file_changes_nothing_and_is_named() {
     assert!(world.json(&["status"])["config_faults"].is_null());
 }
 
-/// A staged edit does not count for the queue before it is committed: the index is behind the trunk whenever work lands.
+/// A staged edit applies to the queue only once it is committed, because the index is behind the
+/// trunk whenever work lands.
 #[test]
-fn staged_checks_count_when_they_are_committed() {
+fn staged_checks_apply_to_the_queue_once_they_are_committed() {
     let world = World::with_repo();
     world.ok(&["init", "--yes"]);
     save(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
     world.commit("Use regatta");
     save(&world, "[validation]\ncommands = [\"true\"]\n");
     world.git(&["add", "regatta.toml"]);
-    assert_eq!(checks(&world), json!(["true"]), "attempts are checked by what is saved");
+    assert_eq!(checks(&world), json!(["true"]), "the saved file applies to attempts");
     let ran = world.run(&["run", &plan(&world, "one"), "--agents", "scripted", "--wait"]);
-    assert_ne!(ran.code, 0, "the queue checks by what is committed: {ran:?}");
+    assert_ne!(ran.code, 0, "the committed file applies to the queue: {ran:?}");
     world.git(&["commit", "-q", "-m", "Check less"]);
     world.ok(&["run", &plan(&world, "two"), "--agents", "scripted", "--wait"]);
 }
 
-/// A branch that a person has checked out does not decide about the trunk.
+/// The settings file of another checked-out branch does not apply to the trunk.
 #[test]
-fn the_file_of_another_branch_does_not_count() {
+fn the_settings_of_another_branch_do_not_apply() {
     let world = World::with_repo();
     world.ok(&["init", "--yes", "--validate", "true"]);
     world.commit("Use regatta");
@@ -119,5 +122,5 @@ fn the_file_of_another_branch_does_not_count() {
     save(&world, "[validation]\ncommands = [\"false\"]\n");
     assert_eq!(checks(&world), before);
     world.git(&["switch", "-q", "main"]);
-    assert_eq!(checks(&world), json!(["false"]), "the edit came along to the trunk's checkout");
+    assert_eq!(checks(&world), json!(["false"]), "the uncommitted edit is now in the trunk's checkout");
 }

@@ -1,4 +1,4 @@
-//! The first command of a newcomer: seven tasks, three agents, everything landed and checked.
+//! The demo, a newcomer's first command: seven tasks and three agents, and everything lands.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,20 @@ fn leftovers(world: &World) -> Vec<PathBuf> {
     std::fs::read_dir(world.root.join("tmp")).unwrap().map(|it| it.unwrap().path()).collect()
 }
 
-/// Everything lands, and nothing stays: no directory, no process (P3).
+/// Everything lands, and no directory and no process stays (P3).
 #[test]
 fn the_demo_lands_seven_tasks_and_leaves_nothing() {
     let world = World::new();
     let data = world.json(&["demo", "--no-input"]);
     assert_eq!((&data["tasks"], &data["landed"]), (&7.into(), &7.into()), "{data}");
-    assert_eq!(data["url"], serde_json::Value::Null, "no daemon is left: {data}");
+    assert_eq!(data["url"], serde_json::Value::Null, "a daemon still runs: {data}");
     assert_eq!(leftovers(&world), [] as [PathBuf; 0]);
     assert_eq!(world.processes(), [] as [u32; 0]);
-    assert!(!world.data.exists(), "the demo has a data directory of its own");
+    assert!(!world.data.exists(), "the demo must use its own data directory");
 }
 
-/// What is kept is a clean repository with a linear history, green at every commit (Q1), and nobody's process.
+/// A kept demo is a clean repository with a linear history that passes its checks at every commit
+/// (Q1). No process stays.
 #[test]
 fn a_kept_demo_is_green_at_every_commit() {
     let world = World::new();
@@ -33,7 +34,7 @@ fn a_kept_demo_is_green_at_every_commit() {
     let trunk = commits(&["--first-parent"]);
     assert_eq!(trunk.len(), 8, "one commit per task on top of the first");
     assert_eq!(commits(&["--merges"]), [] as [String; 0], "the history is linear");
-    assert_eq!(commits(&[]), trunk, "and nothing hangs beside it");
+    assert_eq!(commits(&[]), trunk, "a commit is not on the trunk");
     assert_eq!(world.git_in(repo, &["status", "--porcelain"]), "", "the checkout follows the trunk");
     assert_eq!(world.git_in(repo, &["symbolic-ref", "--short", "HEAD"]), "main");
     assert_green_everywhere(&world, repo, &trunk);
@@ -44,9 +45,9 @@ fn a_kept_demo_is_green_at_every_commit() {
     assert_eq!(processes_of(repo.parent().unwrap()), [] as [u32; 0], "P3");
 }
 
-/// `--serve` leaves the daemon up and usable; `--size` brings more agents and more tasks.
+/// `--serve` leaves the daemon running. `--size` sets the number of agents and adds tasks.
 #[test]
-fn a_served_demo_of_six_agents_can_be_asked() {
+fn a_served_demo_of_six_agents_answers_commands() {
     let mut world = World::new();
     let data = world.json(&["demo", "--serve", "--size", "6", "--no-input"]);
     assert_eq!((&data["agents"], &data["tasks"], &data["landed"]), (&6.into(), &13.into(), &13.into()), "{data}");
@@ -63,9 +64,10 @@ fn a_served_demo_of_six_agents_can_be_asked() {
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
 }
 
-/// A demo that stays leaves what needs a person to whoever comes, and says what to type; typed so, everything lands.
+/// A served demo leaves decisions to people and prints the commands to type. Those commands land
+/// everything.
 #[test]
-fn a_demo_that_stays_leaves_the_decisions_to_people() {
+fn a_served_demo_leaves_decisions_to_people() {
     let mut world = World::new();
     let ran = world.run(&["demo", "--serve", "--json"]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -76,7 +78,7 @@ fn a_demo_that_stays_leaves_the_decisions_to_people() {
     world.repo = PathBuf::from(data["repo"].as_str().unwrap());
     let next: Vec<&str> = said["next"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     assert_eq!(next[1], "regatta answer Q1 'one line'", "{next:?}");
-    assert_eq!(world.json(&["status"])["needs_you"], 1, "who asks needs a person");
+    assert_eq!(world.json(&["status"])["needs_you"], 1, "a question needs a person");
     world.ok(&["answer", "Q1", "one line"]);
     let reviewed = || world.json(&["show", "T6"])["word"] == "review";
     assert!(crate::world::until(crate::world::LONG, reviewed), "T6 is not in review");
@@ -86,9 +88,9 @@ fn a_demo_that_stays_leaves_the_decisions_to_people() {
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
 }
 
-/// For people: the table, the graph of commits, and what to type next.
+/// The demo prints the table, the graph of commits and the next commands for people.
 #[test]
-fn the_demo_ends_with_what_to_type_next() {
+fn the_demo_ends_with_the_commands_to_type_next() {
     let world = World::new();
     let ran = world.run(&["demo", "--no-input"]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -99,12 +101,12 @@ fn the_demo_ends_with_what_to_type_next() {
     for words in ["done   7 of 7 landed", "look   regatta demo --keep", "yours  cd your-repo && regatta init"] {
         assert!(ran.out.contains(words), "{words}: {ran:?}");
     }
-    assert!(!ran.out.contains('\x1b') && !ran.err.contains('\x1b'), "no escapes where nobody watches: {ran:?}");
+    assert!(!ran.out.contains('\x1b') && !ran.err.contains('\x1b'), "no escape sequences without a terminal: {ran:?}");
 }
 
-/// A place without room is a sentence, not a panic.
+/// A missing temporary directory gives an error with a fix, not a panic.
 #[test]
-fn a_demo_without_a_place_says_so() {
+fn a_demo_without_a_temporary_directory_names_the_fix() {
     let world = World::new();
     let mut command = world.command(&["demo", "--no-input", "--json"]);
     command.env("TMPDIR", text(&world.root.join("nowhere")));

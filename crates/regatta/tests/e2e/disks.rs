@@ -1,4 +1,5 @@
-//! Disks that are full, read-only, corrupt or far away: a sentence, a next step, and nothing lost (P9 in part).
+//! Data directories on disks that are full, read-only or corrupt, or with unusual paths: each case
+//! gives an error with a hint, and nothing is lost (P9 in part).
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use serde_json::json;
 
 use crate::world::{LONG, World, finish, is_root, kill, not_run, run, text, until};
 
-/// A small file system of a test's own; it goes when this does.
+/// A small file system of one test. Dropping the value unmounts it.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -18,10 +19,11 @@ impl Mount {
         Mount(at.to_owned())
     }
 
-    /// Makes the file system as small as what is in it; `remount` with a size makes room again.
+    /// Shrinks the file system to its present content. `remount` with a size makes room again.
     ///
-    /// A file that fills it would not do: a process that another test starts at that moment inherits the open file, so
-    /// there is no room until it has become its program, although the file is gone.
+    /// A file that fills the file system would not work: a process that another test starts at that
+    /// moment inherits the open file, so the space stays in use for a while although the file was
+    /// deleted.
     #[track_caller]
     fn fill(&self) {
         let shrunk = || {
@@ -29,11 +31,11 @@ impl Mount {
             let used = (it.f_blocks - it.f_bfree) * it.f_frsize;
             Command::new("mount").args(["-o", &format!("remount,size={used}")]).arg(&self.0).output()
         };
-        // It is refused when more was written meanwhile.
+        // The kernel refuses this when more was written in the meantime.
         assert!(until(LONG, || shrunk().unwrap().status.success()), "{:?}", shrunk());
     }
 
-    /// A process that has just ended may hold a file for a moment more.
+    /// Remounts the file system. A process that has just ended may keep a file open for a moment.
     #[track_caller]
     fn remount(&self, options: &str) {
         let remounted = || Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).output();
@@ -43,7 +45,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: a daemon that a failing test left may still have files open there.
+        // Unmounts lazily, because a daemon that a failing test left may still have files open
+        // there.
         let _gone = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -56,7 +59,7 @@ fn mount(args: &[&str]) {
     assert_eq!(ran.code, 0, "mount {args:?}: {ran:?}");
 }
 
-/// A directory that can be written again, whatever happens, so that it can be removed.
+/// A directory that becomes writable again when the value is dropped, so that it can be removed.
 struct Opened(PathBuf);
 
 impl Opened {
@@ -71,9 +74,10 @@ impl Drop for Opened {
     }
 }
 
-/// Random bytes where the store was: refused with exit 1 and the way back; the file stays as it is.
+/// Each kind of damage to the store is refused with exit code 1 and a hint, and the file is not
+/// changed.
 #[test]
-fn a_corrupt_store_is_left_as_it_is() {
+fn a_corrupt_store_is_refused_and_not_changed() {
     let world = World::new();
     world.ok(&["msg", "send", "dev", "kept"]);
     let copy = world.root.join("copy.db");
@@ -102,7 +106,7 @@ fn a_corrupt_store_is_left_as_it_is() {
         let error = world.refused(&["up"], 1);
         assert_eq!(error["code"], "corrupt", "{name}: {error}");
         assert!(error["hint"].as_str().unwrap().contains("regatta restore"), "{name}: {error}");
-        assert_eq!(std::fs::read(&db).unwrap(), bytes, "{name}: the file is untouched");
+        assert_eq!(std::fs::read(&db).unwrap(), bytes, "{name}: the file was changed");
         let ran = world.run(&["doctor"]);
         assert_eq!(ran.code, 1, "{name}: {ran:?}");
         assert!(ran.out.contains("regatta restore"), "{name}: {ran:?}");
@@ -110,14 +114,19 @@ fn a_corrupt_store_is_left_as_it_is() {
     }
     world.ok(&["restore", text(&copy)]);
     world.ok(&["up"]);
-    assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept", "the way back works");
+    assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept", "the restored store has the message");
 }
 
-/// Writes until the disk is full; everything acknowledged is there, the daemon lives, and goes on when there is room.
+/// Writes until the disk is full. Everything that was acknowledged is kept, the daemon keeps
+/// running, and it accepts writes again when there is space.
 #[test]
-fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
+fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
     if !is_root() {
-        not_run("a_full_disk_loses_nothing…", "mounting a small file system needs root", "a_file_that_may_not_grow…");
+        not_run(
+            "a_full_disk_loses_nothing_and_writes_resume_when_there_is_space",
+            "mounting a small file system needs root",
+            "a_store_that_reaches_a_file_size_limit_loses_nothing",
+        );
         return;
     }
     let mut world = World::new();
@@ -131,7 +140,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
         door.call("msg.send", &json!({ "channel": "dev", "text": text }), None).unwrap()
     };
     (0..20).for_each(|nth| assert_eq!(send(nth).status, 200));
-    // Fill what is left, so that the store is what runs out.
+    // Fills the rest of the disk, so that the store runs out of space.
     mount.fill();
     let mut sent = 20;
     let refused = loop {
@@ -147,14 +156,14 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     assert!(refused["hint"].as_str().unwrap().contains("free some space"), "{refused}");
     let error = world.refused(&["claim", "acquire", "port://1", "--as", "ann"], 1);
     assert_eq!(error["code"], "disk_full");
-    assert_eq!(world.json(&["up"])["pid"], pid, "the daemon lives on a full disk");
-    assert_eq!(history(&world), sent, "and can be read (D1)");
+    assert_eq!(world.json(&["up"])["pid"], pid, "the daemon keeps running on a full disk");
+    assert_eq!(history(&world), sent, "D1: everything that was acknowledged can be read");
     mount.remount("size=3m");
-    assert!(until(LONG, || send(sent).status == 200), "it goes on when there is room");
+    assert!(until(LONG, || send(sent).status == 200), "writes must resume when there is space");
     sent += 1;
     assert_eq!(history(&world), sent);
     world.json(&["claim", "acquire", "port://1", "--as", "ann"]);
-    // A start on a full disk says so as well, and loses nothing.
+    // A start on a full disk reports the full disk and loses nothing.
     world.ok(&["down"]);
     mount.fill();
     let error = world.refused(&["up"], 1);
@@ -165,7 +174,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     mount.remount("size=3m");
     world.ok(&["up"]);
     assert_eq!(history(&world), sent);
-    // So small a disk is never well, but the store on it is.
+    // `doctor` warns of so small a disk, but the store on it is sound.
     let (doctor, _) = world.answer(&["doctor"]);
     let store = doctor.as_array().unwrap().iter().find(|it| it["id"] == "store").unwrap();
     assert_eq!(store["level"], "ok", "D3: {doctor}");
@@ -176,13 +185,14 @@ fn history(world: &World) -> usize {
     world.json(&["msg", "history", "dev", "--limit", "10000"]).as_array().unwrap().len()
 }
 
-/// The same promise without root: the daemon's files may not grow beyond a limit.
+/// Makes the same check without root: a limit on file sizes stands in for the full disk.
 #[test]
-fn a_file_that_may_not_grow_loses_nothing() {
+fn a_store_that_reaches_a_file_size_limit_loses_nothing() {
     let world = World::new();
     let mut limited = Command::new("sh");
     world.clean(&mut limited);
-    // Half-kilobyte blocks; the signal is ignored so that the write fails as it does on a full disk.
+    // The limit is in blocks of half a kilobyte. The signal is ignored, so the write fails as on a
+    // full disk.
     limited.args(["-c", "trap '' XFSZ; ulimit -f 1200; exec \"$0\" serve --json", env!("CARGO_BIN_EXE_regatta")]);
     let child = limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     assert!(until(LONG, || world.card().is_some()));
@@ -209,9 +219,10 @@ fn a_file_that_may_not_grow_loses_nothing() {
     assert_eq!(world.run(&["doctor"]).code, 0, "D3");
 }
 
-/// A data directory that cannot be written: a read-only mount for root, a mode for everybody else.
+/// A data directory that cannot be written gives an error. For root it is a read-only mount, for
+/// others a read-only mode.
 #[test]
-fn a_read_only_data_directory_says_so() {
+fn a_read_only_data_directory_gives_an_error_with_a_hint() {
     let mut world = World::new();
     let mount = is_root().then(|| Mount::new(&world.root.join("sealed"), "size=16m"));
     world.data = world.root.join("sealed/data");
@@ -240,9 +251,9 @@ fn a_read_only_data_directory_says_so() {
     world.ok(&["down"]);
 }
 
-/// The data directory is a file, or below one.
+/// The data directory is a file, or lies below a file.
 #[test]
-fn a_data_directory_that_is_a_file_says_so() {
+fn a_data_directory_that_is_a_file_gives_an_error_with_a_hint() {
     let mut world = World::new();
     let file = world.root.join("file");
     std::fs::write(&file, "mine").unwrap();
@@ -258,7 +269,7 @@ fn a_data_directory_that_is_a_file_says_so() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
 
-/// A path longer than a socket's name may be works like any other, agents and all.
+/// A data directory whose path is longer than a socket's address may be works, agents included.
 #[test]
 fn a_very_long_data_directory_works() {
     let mut world = World::with_repo();
@@ -270,7 +281,7 @@ fn a_very_long_data_directory_works() {
     let plan = world
         .plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \"x\" } }]\n");
     assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).code, 0);
-    // Spaces and letters beyond ASCII as well.
+    // Spaces, quotes and non-ASCII letters work, too.
     let mut odd = World::new();
     odd.data = odd.root.join("with space/ünï 'q\"");
     odd.ok(&["msg", "send", "dev", "hello"]);
@@ -279,16 +290,17 @@ fn a_very_long_data_directory_works() {
     world.ok(&["down"]);
 }
 
-/// P10: on a full disk neither a stop nor an end can be recorded. `down` ends when nothing runs, and says nothing else.
+/// P10: on a full disk neither a stop nor the end of an attempt can be recorded. `down` still
+/// succeeds, and only once nothing runs.
 #[test]
 fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     if !is_root() {
-        let instead = "down_counts_processes_and_not_the_board (crates/regatta-engine/tests)";
-        not_run("p10_down_on_a_full_disk…", "mounting a small file system needs root", instead);
+        let instead = "the P10 tests of restarts in crates/regatta-engine/tests";
+        not_run("p10_down_on_a_full_disk_ends_when_nothing_runs", "mounting a small file system needs root", instead);
         return;
     }
     let mut world = World::with_repo();
-    // Each attempt is given 256 MiB, or it does not start.
+    // Each attempt needs 256 MiB of free space to start.
     let mount = Mount::new(&world.root.join("small"), "size=320m");
     world.data = mount.0.join("data");
     world.ok(&["init", "--yes"]);
@@ -301,7 +313,7 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     let working = || world.json(&["status"])["working"].as_u64() == Some(1) && !world.programs().is_empty();
     assert!(until(LONG, working), "{}", world.json(&["status"]));
     mount.fill();
-    // What is started on such a disk and what was killed there leaves attempts behind that cannot be ended on the board.
+    // The attempts of the killed programs cannot be ended on the board, because the disk is full.
     for pid in world.programs() {
         kill(pid);
     }
@@ -314,16 +326,17 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     world.ok(&["down", "--timeout", "300s"]);
 }
 
-/// D10: a daemon does not begin anew where a fleet was: neither without its log nor without its store.
+/// D10: a daemon does not start with an empty fleet where a fleet existed, neither without its log
+/// nor without its store.
 #[test]
-fn d10_a_lost_log_or_store_is_not_taken_for_an_empty_fleet() {
+fn d10_a_lost_log_or_store_is_refused() {
     let world = World::set_up();
     let acquire = |uri: &str| world.json(&["claim", "acquire", uri, "--as", "ann"])["token"].as_u64().unwrap();
     let token = acquire("file://shop/a");
     let copy = world.root.join("copy.db");
     world.ok(&["backup", text(&copy)]);
     let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
-    // The mark names the log as long as commits are in it alone.
+    // The mark names the log while commits exist only in the log.
     let mark = || std::fs::read_to_string(world.data.join("regatta.db.mark")).unwrap();
     let sent = |nth: usize| world.ok(&["msg", "send", "dev", &format!("{nth}")]);
     let mut nth = 0;
@@ -350,12 +363,13 @@ fn d10_a_lost_log_or_store_is_not_taken_for_an_empty_fleet() {
     }
     std::fs::remove_file(&log).unwrap();
     std::fs::remove_file(&store).unwrap();
-    assert_eq!(world.refused(&["status"], 1)["code"], "store_behind", "no store beside its mark");
+    assert_eq!(world.refused(&["status"], 1)["code"], "store_behind", "a mark without a store");
     std::fs::remove_file(world.data.join("regatta.db.mark")).unwrap();
     std::fs::create_dir_all(world.data.join("vaults/shop.git")).unwrap();
     let error = world.refused(&["status"], 1);
-    assert!(error["message"].as_str().unwrap().contains("vaults"), "no store beside its vaults: {error}");
-    // As it was, all is there; and the backup is a way back, from which no token comes twice (L2).
+    assert!(error["message"].as_str().unwrap().contains("vaults"), "vaults without a store: {error}");
+    // With the files put back, everything exists. A restored backup works, too, and never repeats a
+    // token (L2).
     std::fs::remove_dir(world.data.join("vaults/shop.git")).unwrap();
     std::fs::write(&store, kept_store).unwrap();
     std::fs::write(&log, kept_log).unwrap();

@@ -1,5 +1,5 @@
-//! Who gets in: a token everywhere (S1), no foreign Host or Origin (S2), nobody beyond this machine, and no
-//! secret where others read.
+//! Access: every request needs a token (S1), foreign Host and Origin headers are refused (S2), the
+//! daemon listens on loopback only, and no secret is readable by others.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::http::Door;
 use crate::world::World;
 
-/// Every verb, the stream and every other address, with each thing wrong: refused, and nothing changes.
+/// Every verb and every other address refuses each kind of wrong header, and nothing changes.
 #[test]
-fn nobody_gets_in_without_the_token_or_from_elsewhere() {
+fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
     let world = World::new();
     world.ok(&["up"]);
     let door = Door::of(&world.data);
@@ -78,7 +78,8 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
         }
     }
     assert!(asked >= 10 * (VERBS.len() + 17));
-    // The page's files are the same for everybody, and say nothing of the fleet; from elsewhere not even they are given.
+    // The page's files need no token, because they say nothing of the fleet. Foreign hosts and
+    // origins do not get them.
     for path in ["/", "/t/T1", "/agents/x"] {
         let reply = door.over_tcp("GET", path, std::slice::from_ref(&own), b"");
         assert_eq!(reply.status, 200, "{path}: {reply:?}");
@@ -89,8 +90,12 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
         }
     }
     let missing = door.over_tcp("GET", "/assets/index-0000.js", std::slice::from_ref(&own), b"");
-    assert_eq!((missing.status, &missing.json()["code"]), (404, &json!("no_such_page")), "never the index page");
-    // Two words for whoever starts the daemon again: without a token, and from elsewhere not at all.
+    assert_eq!(
+        (missing.status, &missing.json()["code"]),
+        (404, &json!("no_such_page")),
+        "a missing file must not give the index page"
+    );
+    // The health checks need no token either, and are refused to foreign hosts and origins.
     for path in ["/healthz", "/readyz"] {
         let reply = door.over_tcp("GET", path, std::slice::from_ref(&own), b"");
         assert_eq!((reply.status, reply.body.len() < 16), (200, true), "{path}: {reply:?}");
@@ -100,7 +105,7 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
         }
     }
     assert_eq!(world.events(), before, "nothing changed");
-    // With everything right, the same addresses answer.
+    // With correct headers the address answers.
     let reply = door.over_tcp("POST", "/api/v1/status", &[own, right, ("origin", format!("http://{address}"))], b"{}");
     assert_eq!(reply.status, 200, "{reply:?}");
     let ran = crate::world::run(
@@ -115,10 +120,11 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
     assert!(ran.err.contains("no_token"), "{ran:?}");
 }
 
-/// A browser's way in: a code that works once becomes a cookie and a key, worth what the token was worth; neither half
-/// opens anything alone, and not from a page of somebody else's (S1, S2, S10).
+/// A browser trades a one-time code for a cookie and a key with the scope of the token. Neither the
+/// cookie nor the key opens anything alone, and a page of another origin cannot use them (S1, S2,
+/// S10).
 #[test]
-fn a_one_time_code_lets_a_browser_in_s1() {
+fn a_one_time_code_gives_a_browser_access_once_s1() {
     let world = World::set_up();
     world.ok(&["up"]);
     let door = Door::of(&world.data);
@@ -143,10 +149,10 @@ fn a_one_time_code_lets_a_browser_in_s1() {
     let key = ("x-regatta-page", reply.json()["key"].as_str().unwrap().to_owned());
     let ask = |headers: &[(&str, String)]| door.over_tcp("POST", "/api/v1/status", headers, b"{}").status;
     assert_eq!(ask(&[own.clone(), pass.clone(), key.clone()]), 200);
-    assert_eq!(ask(&[own.clone(), pass.clone()]), 401, "a cookie goes to every port of this machine");
+    assert_eq!(ask(&[own.clone(), pass.clone()]), 401, "a browser sends the cookie to every port of this machine");
     assert_eq!(ask(&[own.clone(), key.clone()]), 401);
     assert_eq!(ask(&[own.clone(), pass.clone(), key.clone(), ("origin", "http://127.0.0.1:1".into())]), 403);
-    // What the page writes is signed by who opened it, and a viewer's page changes nothing.
+    // A page has the scope of the token that opened it, so a viewer's page changes nothing.
     let viewer = world.ok(&["token", "add", "vic", "--scope", "viewer"]).trim().to_owned();
     let opened =
         door.over_tcp("POST", "/api/v1/open", &[own.clone(), ("authorization", format!("Bearer {viewer}"))], b"{}");
@@ -158,12 +164,12 @@ fn a_one_time_code_lets_a_browser_in_s1() {
     let stop = door.over_tcp("POST", "/api/v1/stop", &[own.clone(), pass.clone(), key.clone()], b"{}");
     assert_eq!((stop.status, &stop.json()["code"]), (403, &json!("wrong_scope")));
     world.ok(&["token", "rm", "vic"]);
-    assert_eq!(ask(&[own, pass, key]), 401, "it ends with its token");
+    assert_eq!(ask(&[own, pass, key]), 401, "access must end with its token");
 }
 
-/// What is kept is its owner's alone.
+/// Only the owner can read the files of the data directory.
 #[test]
-fn the_data_directory_is_its_owners_alone() {
+fn only_the_owner_can_read_the_data_directory() {
     let world = World::set_up();
     world.ok(&["up"]);
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
@@ -178,7 +184,7 @@ fn the_data_directory_is_its_owners_alone() {
     assert!(std::fs::read_to_string(world.data.join("token")).unwrap().trim().len() >= 64, "256 bits");
 }
 
-/// The daemon speaks to this machine only.
+/// Without TLS the daemon listens on loopback only.
 #[test]
 fn the_daemon_listens_on_loopback_only() {
     let world = World::new();
@@ -191,7 +197,7 @@ fn the_daemon_listens_on_loopback_only() {
     command.env("REGATTA_LISTEN", "0.0.0.0:7777");
     let ran = crate::world::run(command, None);
     assert!(ran.code != 0 && ran.err.contains("beyond this machine"), "{ran:?}");
-    // A certificate without its key, and one that is none, are said before anything listens.
+    // A certificate without its key and an invalid certificate are refused before anything listens.
     let nonsense = world.root.join("nonsense.pem");
     std::fs::write(&nonsense, "nonsense").unwrap();
     let nonsense = nonsense.to_str().unwrap();
@@ -201,10 +207,9 @@ fn the_daemon_listens_on_loopback_only() {
     assert!(world.card().is_none());
 }
 
-/// With a certificate other machines get in, by TLS and by the given name alone; this machine's programs go on using
-/// loopback.
+/// With a certificate other machines connect by TLS. Programs on this machine keep using loopback.
 #[test]
-fn other_machines_come_in_over_tls() {
+fn other_machines_connect_only_by_tls() {
     let world = World::new();
     let made = rcgen::generate_simple_self_signed(["regatta.example".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let (cert, key) = (world.root.join("cert.pem"), world.root.join("key.pem"));
@@ -216,7 +221,7 @@ fn other_machines_come_in_over_tls() {
     let outside = card["outside"].as_str().unwrap().replace("regatta.example", "127.0.0.1");
     assert!(outside.starts_with("https://127.0.0.1:"), "{card}");
     assert!(card["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{card}");
-    assert!(world.json(&["status"]).is_object(), "over the socket, as always");
+    assert!(world.json(&["status"]).is_object(), "the socket still works");
     let door = Door::of(&world.data);
     let far = |ca: &str, token: &str| {
         let mut command = world.command(&["status", "--json", "--server", &outside]);
@@ -228,7 +233,7 @@ fn other_machines_come_in_over_tls() {
     assert!(far(cert, "wrong").err.contains("no_token"), "S1");
     let unknown = far("/dev/null", &door.token);
     assert!(unknown.code != 0 && unknown.err.contains("no_tls"), "an unknown certificate is not trusted: {unknown:?}");
-    // Without TLS nothing is said there.
+    // A plain connection to that port gets no answer.
     let address = outside.trim_start_matches("https://").trim_end_matches('/');
     let mut plain = std::net::TcpStream::connect(address).unwrap();
     std::io::Write::write_all(&mut plain, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
@@ -239,7 +244,7 @@ fn other_machines_come_in_over_tls() {
     assert_eq!(refused["code"], "already_running", "{refused}");
 }
 
-/// Tokens of claims and attempts are nowhere but in the answer to who got them.
+/// The tokens of claims and attempts appear only in the answer to their holder.
 #[test]
 fn tokens_are_shown_to_their_holders_only() {
     let world = World::set_up();
@@ -281,20 +286,21 @@ fn tokens_are_shown_to_their_holders_only() {
     assert!(!log.contains(&secret), "S4");
 }
 
-/// A killed daemon leaves its card behind, and its port may be anybody's by then: nobody is shown the token.
+/// A killed daemon leaves its card behind, and another program may use its port by then. The token
+/// is not sent to that program.
 #[test]
-fn the_token_is_not_shown_to_whoever_has_the_port_now() {
+fn the_token_is_not_sent_to_another_program_on_the_old_port() {
     let world = World::new();
     let pid = world.json(&["up"])["pid"].as_u64().unwrap() as u32;
     let address = Door::of(&world.data).address();
     assert!(world.processes().contains(&pid));
     crate::world::kill(pid);
     assert!(crate::world::until(crate::world::LONG, || !crate::world::alive(pid)));
-    assert!(world.card().is_some(), "nobody took it away");
+    assert!(world.card().is_some(), "the killed daemon's card is gone");
     let stranger = std::net::TcpListener::bind(&address).unwrap();
     stranger.set_nonblocking(true).unwrap();
     assert_ne!(world.json(&["up"])["pid"], pid, "a new daemon was started");
     world.json(&["status"]);
     let heard = stranger.accept().map(|_| ()).map_err(|it| it.kind());
-    assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock), "S1: somebody else was called");
+    assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock), "S1: a command called the other program");
 }

@@ -1,10 +1,11 @@
-//! `regatta down` lasts until somebody starts the daemon again: looking does not.
+//! `regatta down` lasts until a person starts the daemon again. Commands that only read do not
+//! start it.
 
 use serde_json::json;
 
 use crate::world::{LONG, World, until};
 
-/// Words that only look.
+/// Commands that only read.
 const LOOKS: [&[&str]; 12] = [
     &["status"],
     &["inbox"],
@@ -21,7 +22,7 @@ const LOOKS: [&[&str]; 12] = [
 ];
 
 #[test]
-fn looking_does_not_undo_a_down() {
+fn read_only_commands_do_not_start_a_daemon_after_down() {
     let world = World::set_up();
     world.ok(&["agent", "add", "bot", "--runtime", "scripted"]);
     let hangs = json!([{ "hang": true }]).to_string();
@@ -42,15 +43,15 @@ fn looking_does_not_undo_a_down() {
     world.ok(&["up"]);
     assert!(until(LONG, || !world.programs().is_empty()), "{}", world.ok(&["why", "T1"]));
     world.ok(&["stop", "T1"]);
-    // What changes something starts the daemon, as ever.
+    // A command that changes something starts the daemon.
     world.ok(&["down"]);
     world.ok(&["add", "Later", "--files", "b.txt"]);
     assert_eq!(world.json(&["show", "T2"])["status"], "unassigned");
 }
 
-/// Where the file that notes a `down` cannot be written, as on a full disk, the daemon stops all the same.
+/// The daemon stops even where the file that records a `down` cannot be written, as on a full disk.
 #[test]
-fn down_stops_where_it_cannot_be_noted() {
+fn down_stops_the_daemon_even_if_it_cannot_be_recorded() {
     let world = World::set_up();
     std::fs::create_dir(world.data.join("stopped")).unwrap();
     for what in ["down; all work is kept", "the daemon was not running"] {
@@ -59,14 +60,14 @@ fn down_stops_where_it_cannot_be_noted() {
         assert!(ran.err.contains("could not note"), "{ran:?}");
         assert!(world.processes().is_empty(), "{:?}", world.left());
     }
-    // Nor does it keep a daemon from starting.
+    // The daemon can be started again, too.
     world.ok(&["up"]);
     world.ok(&["status"]);
 }
 
-/// Somebody who looks while the daemon ends does not start another.
+/// A read-only command during a `down` does not start another daemon.
 #[test]
-fn a_look_during_a_down_starts_nothing() {
+fn a_read_only_command_during_a_down_starts_no_daemon() {
     let world = World::set_up();
     std::thread::scope(|scope| {
         let looks = scope.spawn(|| {
@@ -84,15 +85,15 @@ fn a_look_during_a_down_starts_nothing() {
     assert!(world.processes().is_empty(), "{:?}", world.processes());
 }
 
-/// `doctor` makes nothing, and does not call well what it warns of.
+/// `doctor` creates nothing, and does not report that all is well when it has warnings.
 #[test]
-fn doctor_makes_nothing_and_counts_its_warnings() {
+fn doctor_creates_nothing_and_counts_its_warnings() {
     let world = World::with_repo();
     let nowhere = world.root.join("not/there/yet");
     let output = world.command(&["doctor"]).env("REGATTA_DATA_DIR", &nowhere).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("which the first start makes") && said.contains("none yet"), "{said}");
-    assert!(!world.root.join("not").exists(), "it was made: {said}");
+    assert!(!world.root.join("not").exists(), "doctor created the data directory: {said}");
     let has_warnings = said.lines().any(|line| line.starts_with('!'));
     assert_eq!(said.contains("all is well"), !has_warnings && output.status.success(), "{said}");
 

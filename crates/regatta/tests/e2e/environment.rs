@@ -1,4 +1,5 @@
-//! Faults of the repository that no attempt can help: they are told once, with the fix, and cost no attempt.
+//! Faults of the repository that no retry can fix. They are reported once, with the fix, and do not
+//! count as failures.
 
 use serde_json::Value;
 
@@ -22,11 +23,11 @@ fn told_once(world: &World) -> String {
     assert_eq!((&task["failures"], task["attempts"].as_array().map(Vec::len)), (&Value::from(0), Some(1)), "{task}");
     let inbox = world.json(&["inbox"]);
     let about = inbox.as_array().unwrap().iter().filter(|item| item["task"] == "T1").count();
-    assert_eq!(about, 1, "it is told once: {inbox}");
+    assert_eq!(about, 1, "one item in the inbox: {inbox}");
     task["reason"].as_str().unwrap().to_owned()
 }
 
-/// Retries T1 as the reason says, and waits until it has landed.
+/// Retries T1, as the reason advises, and waits until it has landed.
 #[track_caller]
 fn lands_after_retry(world: &World) {
     world.ok(&["retry", "T1"]);
@@ -34,9 +35,10 @@ fn lands_after_retry(world: &World) {
     assert!(landed, "{}", world.ok(&["why", "T1"]));
 }
 
-/// Grafts change what history looks like, so it cannot be copied. The advice given makes the task go on.
+/// Grafts change the visible history, so the repository cannot be copied. Following the advice lets
+/// the task land.
 #[test]
-fn grafts_are_told_once_and_cost_no_attempt() {
+fn grafts_are_reported_once_and_not_counted_as_a_failure() {
     let world = World::set_up();
     world.write("b.txt", "b\n");
     world.commit("Third");
@@ -53,9 +55,10 @@ fn grafts_are_told_once_and_cost_no_attempt() {
     assert_eq!(world.read("note.txt"), "hello\n");
 }
 
-/// A file that has not the encoding that its attribute claims cannot be stored, whoever tries again.
+/// A file whose content does not match the encoding of its attribute cannot be stored, however
+/// often the task is retried.
 #[test]
-fn an_encoding_that_does_not_fit_is_told_once_and_costs_no_attempt() {
+fn a_wrong_encoding_is_reported_once_and_not_counted_as_a_failure() {
     let world = World::set_up();
     world.write(".gitattributes", "*.utf16 working-tree-encoding=UTF-16\n");
     world.commit("Keep some files in another encoding");

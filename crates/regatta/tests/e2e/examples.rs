@@ -1,4 +1,4 @@
-//! `examples/README.md`: every command of it works, in a new repository, in the order in which it stands there.
+//! Runs every command of `examples/README.md`, in order, in a new repository.
 
 use std::fs;
 use std::path::Path;

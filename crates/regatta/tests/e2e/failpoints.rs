@@ -1,11 +1,12 @@
-//! The daemon is ended at each of the queue's failpoints: nothing is lost, nothing lands twice, and the queue goes on.
+//! The daemon aborts at each failpoint of the queue. Nothing is lost, nothing lands twice, and the
+//! queue goes on.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
 use crate::world::{LONG, World, alive, until};
 
-/// Two tasks that are done when a file called `gate` is there.
+/// Returns a plan of two tasks that end once the file `gate` exists.
 fn plan(round: usize, gate: &str) -> String {
     let task = |name: &str| {
         format!(
@@ -17,7 +18,7 @@ fn plan(round: usize, gate: &str) -> String {
     task("a") + &task("b")
 }
 
-/// How often each task's change is on the trunk, by the trailer of its commit.
+/// Returns how many commits of the trunk each task has, by the trailer.
 fn on_trunk(world: &World) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for task in world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]).split_whitespace() {
@@ -26,7 +27,7 @@ fn on_trunk(world: &World) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Somebody else pushes something.
+/// Pushes a commit from another clone.
 fn push_from_elsewhere(world: &World, remote: &std::path::Path, round: usize) {
     let clone = world.root.join(format!("clone{round}"));
     world.git_in(&world.root, &["clone", "-q", remote.to_str().unwrap(), clone.to_str().unwrap()]);
@@ -36,7 +37,8 @@ fn push_from_elsewhere(world: &World, remote: &std::path::Path, round: usize) {
     world.git_in(&clone, &["push", "-q", "origin", "HEAD:main"]);
 }
 
-/// Q1, Q2, Q4, Q7, Q8, J8, D2: the daemon aborts at every failpoint there is, while two branches are on their way.
+/// Q1, Q2, Q4, Q7, Q8, J8, D2: the daemon aborts at every failpoint while two branches are on their
+/// way to the trunk.
 #[test]
 fn q7_no_failpoint_loses_or_repeats_a_landing() {
     let times = std::env::var("REGATTA_FAILPOINT_TIMES").ok().and_then(|it| it.parse().ok()).unwrap_or(1);
@@ -59,7 +61,7 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
 
     let mut all: Vec<String> = Vec::new();
     for (round, point) in (0..times).flat_map(|_| &points).enumerate() {
-        // The work is under way before the daemon with the failpoint takes over, and is done only then.
+        // The work starts before the daemon with the failpoint does, and ends only after that.
         let gate = world.root.join(format!("gate{round}"));
         let path = world.plan(&plan(round, gate.to_str().unwrap()));
         let mission = world.json(&["run", &path, "--agents", "robot", "--yes"]);
@@ -74,7 +76,8 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             push_from_elsewhere(&world, &remote, round);
         }
         std::fs::write(&gate, "").unwrap();
-        // What the round before left to do may reach it before the daemon is ready: that is as good a place to die.
+        // Leftover work of the previous round may reach the failpoint before the daemon is ready.
+        // That crash counts as well.
         if ran.code == 0 {
             let pid = serde_json::from_str::<serde_json::Value>(&ran.out).unwrap()["data"]["pid"].as_u64().unwrap();
             assert!(until(LONG, || !alive(pid as u32)), "{point} was never reached");
@@ -93,15 +96,15 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             let there = world.git_in(&remote, &["for-each-ref", "--format=%(objectname)", "refs/heads/main"]);
             there == world.git(&["rev-parse", "main"])
         };
-        assert!(until(LONG, pushed), "it was not pushed after {point}");
+        assert!(until(LONG, pushed), "the trunk was not pushed after {point}");
         let ran = || std::fs::read_to_string(&after).unwrap_or_default().lines().count();
-        assert!(until(LONG, || ran() >= all.len()), "what follows a landing did not run after {point}");
-        assert_eq!(ran(), all.len(), "J8: what follows a landing ran twice after {point}");
-        assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout came along after {point}");
+        assert!(until(LONG, || ran() >= all.len()), "a command after a landing did not run: {point}");
+        assert_eq!(ran(), all.len(), "J8: a command after a landing ran twice: {point}");
+        assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout does not follow the trunk after {point}");
     }
     world.assert_green_everywhere();
     let queue = world.json(&["queue"]);
     assert_eq!(queue[0]["queue"].as_array().unwrap().len(), 0, "{queue}");
-    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is a line");
+    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is not linear");
     let _shown = writeln!(std::io::stdout(), "{} failpoints, {times} times each", points.len());
 }

@@ -1,10 +1,11 @@
-//! Work that does not pass: the first error is on every screen, all of the output can be read, and the work is kept.
+//! Work that fails its checks: every screen shows the first error, the whole output can be read,
+//! and the work is kept.
 
 use serde_json::json;
 
 use crate::world::{LONG, World, until};
 
-/// What cargo prints of an unclosed delimiter; its last lines do not say what is wrong.
+/// The output of cargo for an unclosed delimiter. Its last lines do not name the error.
 const OUTPUT: &str = r"   Compiling strs v0.1.0 (/work/strs)
 error: this file contains an unclosed delimiter
  --> src/lib.rs:5:14
@@ -21,7 +22,8 @@ error: could not compile `strs` (lib test) due to 1 previous error
 
 const ERROR: &str = "error: this file contains an unclosed delimiter (src/lib.rs:5:14)";
 
-/// A world in which every check fails as cargo does, and a task that was tried until it failed.
+/// Creates a world in which every check fails as cargo does, and a task that has failed after its
+/// retries.
 fn failed() -> World {
     let world = World::set_up();
     world.write("Output", OUTPUT);
@@ -49,7 +51,10 @@ fn the_first_error_is_on_every_screen_and_in_the_next_prompt() {
         assert!(!text.contains("waiting for other jobs"), "{screen:?}: {text}");
     }
     let shown = world.ok(&["show", "T1"]);
-    assert!(shown.contains(": invalid: `cat Output; exit 101` exited with 101"), "as it was written: {shown}");
+    assert!(
+        shown.contains(": invalid: `cat Output; exit 101` exited with 101"),
+        "the command as it was written: {shown}"
+    );
     let prompt = world.data.join("attempts/A2/prompt.md");
     let prompt = std::fs::read_to_string(prompt).unwrap();
     assert!(prompt.contains(&format!("First error: {ERROR}")), "{prompt}");
@@ -59,9 +64,9 @@ fn the_first_error_is_on_every_screen_and_in_the_next_prompt() {
     assert!(checks.contains("3 | pub fn b() {") && checks.contains("waiting for other jobs"), "{checks}");
 }
 
-/// Work that failed was never handed in, but it is kept, and can be looked at.
+/// The work of a failed task never entered the queue, but it is kept and `diff` shows it.
 #[test]
-fn the_work_of_a_failed_task_can_be_looked_at() {
+fn the_work_of_a_failed_task_is_kept_and_shown_by_diff() {
     let world = failed();
     let last = world.json(&["show", "T1"])["attempts"].as_array().unwrap().last().unwrap()["id"].clone();
     let last = last.as_str().unwrap();

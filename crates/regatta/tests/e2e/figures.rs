@@ -1,4 +1,4 @@
-//! How the daemon is: health, figures and traces.
+//! Metrics and traces.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -16,9 +16,9 @@ fn get(door: &Door, token: Option<&str>, path: &str) -> (u16, String) {
     (reply.status, String::from_utf8(reply.body).unwrap())
 }
 
-/// What is measured is what happened; only who may look at everything is told.
+/// The metrics count correctly, and need a token whose scope allows reading the fleet.
 #[test]
-fn the_figures_say_what_happened() {
+fn metrics_count_correctly_and_need_a_viewers_token() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let token = |name: &str, scope: &str| {
@@ -58,7 +58,8 @@ fn the_figures_say_what_happened() {
     }
 }
 
-/// Traces reach a collector: a call under its caller's own trace, and an attempt with its calls in one.
+/// Traces reach a collector. A call belongs to its caller's trace, and an attempt and its calls
+/// share one trace.
 #[test]
 fn traces_reach_a_collector() {
     let world = World::set_up();
@@ -125,7 +126,7 @@ fn traces_reach_a_collector() {
     for call in ["task.progress", "task.fail"] {
         assert_eq!((&named(call)["traceId"], &named(call)["parentSpanId"]), (&attempt["traceId"], &attempt["spanId"]));
     }
-    assert_eq!(attempt["status"]["code"], 2, "it gave up: {attempt}");
+    assert_eq!(attempt["status"]["code"], 2, "the attempt failed: {attempt}");
     let nanos = |it: &Value, name: &str| it[name].as_str().unwrap().parse::<u128>().unwrap();
     for span in &spans {
         assert!(nanos(span, "startTimeUnixNano") <= nanos(span, "endTimeUnixNano"), "{span}");

@@ -1,4 +1,4 @@
-//! Fix-ups: what an agent and a person are told when finished work conflicts, or fails once it is merged.
+//! Fix-ups: the prompts and screens when finished work conflicts, or fails after the merge.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::lost_work::Work;
 use crate::world::{LONG, World, until};
 
-/// Fails like a program of Node's does, with the error long before the end of the output, where both files exist.
+/// Fails like a Node.js program, with the error long before the end of the output, when both files
+/// exist.
 const CHECK: &str = r#"
 if [ -e one.txt ] && [ -e two.txt ]; then
   echo "node:internal/modules/cjs/loader:1143"
@@ -23,7 +24,7 @@ if [ -e strict ] && grep -q task a.txt; then echo "Error: a.txt breaks the stric
 exit 0
 "#;
 
-/// A world whose checks are `CHECK`, with an agent that works from outside and a scripted one.
+/// Creates a world whose check is `CHECK`, with an outside agent and a scripted one.
 pub(crate) fn world(landing: &str) -> World {
     let world = World::set_up();
     world.write("check.sh", CHECK);
@@ -39,7 +40,7 @@ pub(crate) fn world(landing: &str) -> World {
     world
 }
 
-/// Starts a task that writes a file and then waits for a permission before it is done. Returns its id.
+/// Starts a task that writes a file and then waits for a permission. Returns its id.
 pub(crate) fn start(world: &World, path: &str) -> String {
     let script = json!([
         { "write": { "path": path, "text": "the task's\n" } },
@@ -64,7 +65,7 @@ fn asked(world: &World) -> Option<Value> {
     world.json(&["inbox"]).as_array()?.iter().find(|item| item["subject"] == "go on").cloned()
 }
 
-/// Lets the task go on, and waits for its fix-up. Returns the fix-up's attempt.
+/// Grants the permission and waits for the task's fix-up. Returns the fix-up's attempt.
 pub(crate) fn fixup(world: &World, task: &str) -> String {
     let first = asked(world).unwrap()["id"].as_str().unwrap().to_owned();
     world.ok(&["allow", &first]);
@@ -79,7 +80,7 @@ fn prompt(world: &World, attempt: &str) -> String {
     fs::read_to_string(world.data.join("attempts").join(attempt).join("prompt.md")).unwrap()
 }
 
-/// Lands a file as a task of zoe's.
+/// Lands a file as a task of zoe.
 fn land(world: &World, path: &str, subject: &str) -> String {
     world.ok(&["task", "add", subject, "--type", "chore", "--files", path, "--validate", "true"]);
     let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
@@ -91,10 +92,10 @@ fn land(world: &World, path: &str, subject: &str) -> String {
     task
 }
 
-/// The prompt begins with what is to be done now, and has the first error, its place, and what landed since. People see
-/// the same error.
+/// The prompt of a fix-up starts with the present job, and has the first error, its place, and the
+/// tasks that landed since. People see the same error.
 #[test]
-fn a_fixup_of_work_that_fails_is_told_the_first_error_and_what_landed_since() {
+fn the_prompt_of_a_fixup_has_the_first_error_and_the_tasks_landed_since() {
     let world = world("");
     let before = land(&world, "before.txt", "Land before it began");
     let task = start(&world, "one.txt");
@@ -103,22 +104,22 @@ fn a_fixup_of_work_that_fails_is_told_the_first_error_and_what_landed_since() {
     assert!(told.starts_with(&format!("# Fix-up of {task}\n\n## FIX-UP\n")), "{told}");
     assert!(told.contains("First error: Error: Cannot find module '../glue' (src/groupBy.js)"), "{told}");
     assert!(told.contains("Node.js v20.20.2"), "the end of the output: {told}");
-    assert!(told.contains(&format!("- {since} Break the other: two.txt")), "what landed since: {told}");
-    assert!(!told.contains(&format!("- {before} ")), "what landed before is nothing to it: {told}");
+    assert!(told.contains(&format!("- {since} Break the other: two.txt")), "a task that landed since: {told}");
+    assert!(!told.contains(&format!("- {before} ")), "a task that landed before the start: {told}");
     let checks = world.ok(&["logs", &task, "--check"]);
     assert!(
         checks.contains("the queue's checks") && checks.contains("at frame29"),
-        "all that the queue printed: {checks}"
+        "the whole output of the queue's checks: {checks}"
     );
     let (now, order) = (told.find("Make the checks pass").unwrap(), told.find("Write the file.").unwrap());
     assert!(now < order && told.contains("do not do it again"), "{told}");
     let reason = world.ok(&["show", &task]);
-    assert!(reason.contains("Error: Cannot find module '../glue'"), "people see it too: {reason}");
+    assert!(reason.contains("Error: Cannot find module '../glue'"), "people see the same error: {reason}");
 }
 
-/// The prompt says how a path conflicts, not only that it does.
+/// The prompt says how a path conflicts.
 #[test]
-fn a_fixup_of_a_conflict_is_told_its_kind() {
+fn the_prompt_of_a_fixup_names_the_kind_of_conflict() {
     let world = world("");
     let task = start(&world, "a.txt");
     std::fs::remove_file(world.repo.join("a.txt")).unwrap();
@@ -129,8 +130,8 @@ fn a_fixup_of_a_conflict_is_told_its_kind() {
     assert!(reason.contains("a.txt (deleted on the trunk, changed by this task)"), "{reason}");
 }
 
-/// A8: where ownership settled the conflict, the fix-up has the version that was taken, without marks, and is told whose
-/// versions there are.
+/// Q6: when ownership settled the conflict, the fix-up starts with the chosen version without
+/// conflict marks. The prompt says which side was taken.
 #[test]
 fn q6_a_fixup_after_ownership_has_no_marks() {
     let world = world("on_conflict = \"ownership\"\n");
@@ -146,8 +147,8 @@ fn q6_a_fixup_after_ownership_has_no_marks() {
     assert_eq!(fs::read_to_string(Path::new(&workspace).join("a.txt")).unwrap(), "the task's\n");
 }
 
-/// A8: ownership settled the conflict in one file, and the checks fail because of another file of the task. The fix-up may
-/// change both.
+/// Q6: ownership settled the conflict in one file, and the checks fail because of another file of
+/// the task. The fix-up may change both.
 #[test]
 fn q6_a_fixup_after_ownership_may_change_the_file_at_fault() {
     let world = world("on_conflict = \"ownership\"\n");
@@ -162,7 +163,7 @@ fn q6_a_fixup_after_ownership_may_change_the_file_at_fault() {
     world.commit("Be strict");
     work.finish(&world);
     let again = Work::again(&world);
-    assert_eq!(again.task, work.task, "it is a fix-up");
+    assert_eq!(again.task, work.task, "the same task again, as a fix-up");
     assert_eq!((again.read("a.txt"), again.read("b.txt")), ("zoe's\n".into(), "zoe's task\n".into()));
     again.write("a.txt", "zoe's and ann's\n");
     again.write("b.txt", "zoe's\n");
@@ -171,7 +172,7 @@ fn q6_a_fixup_after_ownership_may_change_the_file_at_fault() {
     assert_eq!((world.read("a.txt"), world.read("b.txt")), ("zoe's and ann's\n".into(), "zoe's\n".into()));
 }
 
-/// Makes a task conflict with what a person committed to a.txt, and waits until it is the person's.
+/// Makes a task conflict with a person's commit to a.txt.
 fn conflicting(world: &World) -> String {
     let task = start(world, "a.txt");
     world.write("a.txt", "ann's\n");
@@ -186,7 +187,8 @@ fn merge_status(world: &World, task: &str) -> String {
     table.lines().find(|line| line.contains(&format!("regatta/{task}-"))).unwrap_or_default().to_owned()
 }
 
-/// A conflict that nobody settled is given to a person: a workspace with the conflict in it, and `land` goes on from there.
+/// An unsettled conflict goes to a person. `takeover` opens a workspace with the conflict in it,
+/// and `land` goes on from there.
 #[test]
 fn a_conflict_is_taken_over_by_hand_and_landed() {
     let world = world("on_conflict = \"fail\"\n");
@@ -200,21 +202,21 @@ fn a_conflict_is_taken_over_by_hand_and_landed() {
         assert!(seen.contains(part), "{part}: {seen}");
     }
     assert_eq!(world.json(&["show", &task])["status"], "in_progress");
-    // It is the person's now, and nobody is sent to an agent for it.
+    // The task is the person's now, and nothing suggests asking an agent.
     let why = world.ok(&["why", &task]);
     for part in ["by a person", &format!("regatta land {task}"), &format!("regatta takeover {task}")] {
         assert!(why.contains(part), "{part}: {why}");
     }
     assert!(!why.contains("what its agent says"), "{why}");
     assert!(world.ok(&["status"]).contains("a person works on it"), "{}", world.ok(&["status"]));
-    // The same workspace again, until it is settled.
+    // `takeover` opens the same workspace again until the conflict is settled.
     world.ok(&["takeover", &task, "--", "sh", "-c", "printf 'both\\n' > a.txt"]);
     let landed = world.ok(&["land", &task, "--wait"]);
     assert!(landed.contains(&format!("landed {task} as ")), "{landed}");
     assert_eq!(world.read("a.txt"), "both\n");
 }
 
-/// The merge table counts a conflict that the ownership of the file settled.
+/// `queue --all` counts a conflict that the ownership of the file settled.
 #[test]
 fn a_conflict_that_ownership_settled_is_counted() {
     let world = world("on_conflict = \"ownership\"\n");
@@ -223,9 +225,10 @@ fn a_conflict_that_ownership_settled_is_counted() {
     assert!(merge_status(&world, &task).contains("1 (auto)"), "{}", world.ok(&["queue", "--all"]));
 }
 
-/// What was taken back is not taken back again, is not listed, and is not "landed".
+/// A task that was undone cannot be undone or landed again, and `undo` does not list it. Undoing
+/// the revert makes it landed again.
 #[test]
-fn an_undo_is_known_afterwards() {
+fn an_undone_task_cannot_be_undone_or_landed_again() {
     let world = world("");
     let task = land(&world, "one.txt", "Write one");
     let said = world.ok(&["undo", &task, "--wait"]);

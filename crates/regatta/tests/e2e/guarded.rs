@@ -1,4 +1,4 @@
-//! Q13: nothing guarded lands unseen, with the real program and real git.
+//! Q13: no guarded change lands without a person's review, with the real program and real git.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::lost_work::{Work, with_zoe};
 use crate::world::{LONG, until};
 
-/// What an agent does in its workspace.
+/// The changes that an agent makes in its workspace.
 type Step<'a> = &'a dyn Fn(&Path);
 
 fn put(place: &Path, path: &str, text: &str) {
@@ -15,9 +15,9 @@ fn put(place: &Path, path: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// The manifest covers everything, as that of a careless or hostile planner would.
+/// The manifest covers everything, as one of a careless or hostile planner would.
 #[test]
-fn q13_guarded_work_waits_for_a_person_who_sees_reason_and_diff() {
+fn q13_guarded_work_waits_for_a_review_that_shows_reason_and_diff() {
     let world = with_zoe();
     let cases: [(&str, Step<'_>, &str); 3] = [
         (
@@ -51,7 +51,7 @@ fn q13_guarded_work_waits_for_a_person_who_sees_reason_and_diff() {
         assert!(diff.contains(shown), "{diff}");
         let inbox = world.json(&["inbox"]).to_string();
         assert!(inbox.contains(reason), "{inbox}");
-        assert_eq!(world.git(&["rev-parse", "main"]), before, "nobody has looked at it");
+        assert_eq!(world.git(&["rev-parse", "main"]), before, "the change landed before its review");
         world.ok(&["land", &work.task]);
         work.until(&world, "landed");
     }

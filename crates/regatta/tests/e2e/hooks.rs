@@ -1,19 +1,19 @@
-//! Hooks: they fire once, say what they did, hold what they claim, are cut when they go in circles, and survive the
-//! daemon's death without running twice.
+//! Hooks: they fire once, are logged, hold their claim while they run, are paused when they trigger
+//! each other, and do not run twice after a crash of the daemon.
 
 use serde_json::{Value, json};
 
 use crate::http::Door;
 use crate::world::{LONG, World, alive, kill, run, until};
 
-/// A world with no hook: not the router's either.
+/// Creates a world without hooks, not even the router.
 fn without_router() -> World {
     let world = World::set_up();
     world.ok(&["hook", "rm", "H1"]);
     world
 }
 
-/// A script in the repository's parent.
+/// Writes an executable script beside the repository and returns its path.
 fn script(world: &World, name: &str, text: &str) -> String {
     let path = world.root.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
@@ -21,7 +21,7 @@ fn script(world: &World, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Adds a hook; what stands behind `--` is the command's.
+/// Adds a hook and returns its id. Arguments after `--` are the hook's command.
 fn add(world: &World, args: &[&str]) -> String {
     let ran = world.run(&[&["--json", "hook", "add"], args].concat());
     assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
@@ -34,7 +34,7 @@ fn send(world: &World, channel: &str, text: &str) -> String {
     world.json(&["msg", "send", channel, text])["id"].as_str().unwrap().to_owned()
 }
 
-/// What a hook's commands came to, oldest first, once there are so many and all have ended.
+/// Waits until a hook has `many` firings and all have ended, and returns them, oldest first.
 fn ended(world: &World, hook: &str, many: usize) -> Vec<Value> {
     let mut log = Vec::new();
     let over = until(LONG, || {
@@ -51,8 +51,8 @@ fn lines(path: &std::path::Path) -> Vec<String> {
     std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// P3, P10: `down` ends the command of a hook, too, and says that it is down only when nothing of it runs. How it ended
-/// is its record: the next start does not run it again. What was not begun is begun then.
+/// P3, P10: `down` also ends the command of a hook and succeeds only when nothing of it runs. The
+/// end is recorded, so the next start does not run the command again.
 #[test]
 fn p3_down_ends_the_command_of_a_hook_and_the_next_start_does_not_repeat_it() {
     let world = without_router();
@@ -60,34 +60,34 @@ fn p3_down_ends_the_command_of_a_hook_and_the_next_start_does_not_repeat_it() {
     let command = script(&world, "long", &format!("echo $$ >> {}\nsleep 600 & wait\n", pids.display()));
     let hook = add(&world, &["--channel", "shop", "--prefix", "!go", "--", &command]);
     send(&world, "shop", "!go");
-    assert!(until(LONG, || lines(&pids).len() == 1), "it runs");
+    assert!(until(LONG, || lines(&pids).len() == 1), "the command did not start");
     let pid: u32 = lines(&pids)[0].parse().unwrap();
     world.ok(&["down"]);
-    assert!(!alive(pid), "P3: nothing of it is left");
+    assert!(!alive(pid), "P3: the command still runs");
     world.ok(&["up"]);
     let log = ended(&world, &hook, 1);
     assert_eq!(log[0]["ended"], json!({ "signalled": 15 }), "{log:?}");
-    assert_eq!(lines(&pids).len(), 1, "it was run once");
-    // A daemon that is only replaced leaves it running (P1).
+    assert_eq!(lines(&pids).len(), 1, "the command ran again");
+    // `down --keep-agents` leaves the command running (P1).
     send(&world, "shop", "!go");
     assert!(until(LONG, || lines(&pids).len() == 2));
     let pid: u32 = lines(&pids)[1].parse().unwrap();
     world.ok(&["down", "--keep-agents"]);
-    assert!(alive(pid), "P1: it goes on");
+    assert!(alive(pid), "P1: the command ended");
     world.ok(&["up"]);
     world.ok(&["down"]);
-    assert!(!alive(pid), "P3: whoever comes back ends it as well");
+    assert!(!alive(pid), "P3: the next daemon must end the command, too");
 }
 
-/// It fires once for each message that is meant, knows what it is about by both names, has no other environment (S3),
-/// and its token is in no output (S4).
+/// A hook fires once for each matching message. Its environment has both names of each variable and
+/// nothing else (S3), and its token is in no output (S4).
 #[test]
 fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
     let world = without_router();
     let out = world.root.join("env");
     let command =
         script(&world, "tell", &format!("env | sort > {0}.$REGATTA_MESSAGE_ID\nenv\npwd\nexit 3\n", out.display()));
-    // The daemon's own environment has something that no command may see.
+    // The daemon's environment has a variable that no command may see.
     world.ok(&["down"]);
     let mut up = world.command(&["up"]);
     up.env("PRIVATE_THING", "hidden-from-all");
@@ -133,15 +133,15 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
     let token = value("REGATTA_TOKEN").unwrap();
     assert!(token.starts_with("rf_F1_") && !output.contains(&token), "S4: {output}");
     assert!(output.contains("REGATTA_CHANNEL=shop"), "{output}");
-    // The token died with its command.
+    // The token ends with its command.
     let door = Door { token, ..Door::of(&world.data) };
     assert_eq!(door.call("status", &json!({}), None).unwrap().status, 401);
-    // What would fire, and why not.
+    // `hook test` says whether a message would fire the hook, and why not.
     let test = |args: &[&str]| world.json(&[&["hook", "test", &hook], args].concat());
     assert_eq!(test(&["--text", "!GO again"])["fires"], true);
     for (args, why) in [
         (&["--message", "B2"][..], "does not begin with !go"),
-        (&["--text", "!go !nohooks"], "says !nohooks"),
+        (&["--text", "!go !nohooks"], "has !nohooks"),
         (&["--text", "!go", "--channel", "else"], "it is about shop"),
         (&["--text", "!go", "--from", &format!("hook/{hook}")], "itself do not fire it"),
     ] {
@@ -153,12 +153,13 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
     world.ok(&["hook", "rm", &hook]);
     send(&world, "shop", "!go in vain");
     assert_eq!(world.json(&["hook", "list"]), json!([]));
-    assert_eq!(ended(&world, &hook, 1).len(), 1, "what it did stays on record");
+    assert_eq!(ended(&world, &hook, 1).len(), 1, "the log stays after the hook is removed");
 }
 
-/// The claim is held while the command runs, refused meanwhile, and free afterwards; messages that come meanwhile wait.
+/// The claim is held while the command runs, refused to others meanwhile, and free afterwards.
+/// Messages that arrive meanwhile are queued.
 #[test]
-fn a_claim_is_held_while_the_command_runs() {
+fn a_hook_holds_its_claim_while_its_command_runs() {
     let world = without_router();
     let gate = world.root.join("gate");
     let wait = script(&world, "wait", &format!("while [ ! -e {} ]; do sleep 0.02; done\necho over\n", gate.display()));
@@ -180,7 +181,7 @@ fn a_claim_is_held_while_the_command_runs() {
         assert_eq!((firing["output"].as_str(), &firing["ended"]), (Some("over\n"), &json!({ "exited": 0 })));
     }
     let mine = world.json(&["claim", "acquire", "respond://shop-dev", "--as", "ann", "--ttl", "50s"]);
-    // When somebody else lets go, a hook that waits for just that fires; and one on events.
+    // Hooks also fire when a claim becomes free, and on events.
     let freed = add(&world, &["--on-free", "respond://shop-dev", "--cwd", "/", "--", "sh", "-c", "echo $REGATTA_FREE"]);
     let added = add(&world, &["--event", "task.added", "--cwd", "/", "--", "sh", "-c", "echo $REGATTA_SUBJECT"]);
     let (claim, token) = (mine["claim"].as_str().unwrap(), mine["token"].to_string());
@@ -190,9 +191,10 @@ fn a_claim_is_held_while_the_command_runs() {
     assert_eq!(ended(&world, &added, 1)[0]["output"], "T1\n");
 }
 
-/// Two hooks whose commands answer each other are cut after five, and a hook that fires too often is paused.
+/// Two hooks that trigger each other are paused after five firings, and a hook that fires too often
+/// is paused.
 #[test]
-fn circles_of_hooks_are_cut() {
+fn hooks_that_trigger_each_other_or_fire_too_often_are_paused() {
     let world = without_router();
     let exe = env!("CARGO_BIN_EXE_regatta");
     let answer = |to: &str| script(&world, &format!("to-{to}"), &format!("exec {exe} msg send {to} 'your turn'\n"));
@@ -208,9 +210,9 @@ fn circles_of_hooks_are_cut() {
     let list = world.ok(&["hook", "list"]);
     assert!(list.contains("paused: 5 hooks led to each other"), "{list}");
     let senders = world.json(&["msg", "history", "pong"]);
-    assert_eq!(senders[0]["sender"], json!(format!("hook/{ping}")), "messages say who really sent them");
+    assert_eq!(senders[0]["sender"], json!(format!("hook/{ping}")), "messages name their real sender");
     assert_eq!(senders[0]["depth"], 1);
-    // Its command cannot pass for another.
+    // A hook's command cannot post as another agent.
     let forger = script(&world, "forge", &format!("exec {exe} msg send pong 'I am eve' --as eve\n"));
     let forge = add(&world, &["--channel", "forge", "--cwd", "/", "--", &forger]);
     send(&world, "forge", "go");
@@ -231,8 +233,8 @@ fn circles_of_hooks_are_cut() {
     assert_eq!(world.json(&["hook", "test", &busy, "--text", "x"])["why"], "it is paused: enough");
 }
 
-/// J8, P1: the daemon is killed in the middle of a hook's command: the command goes on, is not run again, and its end is
-/// known.
+/// J8, P1: the daemon is killed while a hook's command runs. The command goes on, does not run
+/// again, and its end is recorded.
 #[test]
 fn j8_a_killed_daemon_runs_no_hook_twice() {
     let world = without_router();
@@ -245,38 +247,38 @@ fn j8_a_killed_daemon_runs_no_hook_twice() {
     let wait = script(&world, "wait", &text);
     let hook = add(&world, &["--channel", "shop", "--claim", "respond://shop-dev", "--cwd", "/", "--", &wait]);
     let id = send(&world, "shop", "go");
-    assert!(until(LONG, || lines(&ran) == [id.clone()]), "it runs");
+    assert!(until(LONG, || lines(&ran) == [id.clone()]), "the command did not start");
     let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill(pid);
     assert!(until(LONG, || !alive(pid)));
     world.ok(&["up"]);
     let refused = world.refused(&["claim", "acquire", "respond://shop-dev", "--as", "ann", "--ttl", "5s"], 5);
-    assert_eq!(refused["code"], "claim_held", "it is held as long as the command runs");
+    assert_eq!(refused["code"], "claim_held", "the claim is held while the command runs");
     std::fs::write(&gate, "").unwrap();
     let log = ended(&world, &hook, 1);
     assert_eq!((log[0]["output"].as_str(), &log[0]["ended"]), (Some("over\n"), &json!({ "exited": 0 })));
-    assert_eq!(lines(&ran), [id], "once");
+    assert_eq!(lines(&ran), [id], "the command ran twice");
 
-    // It dies just before, just after, and after the report.
+    // The daemon dies just before the command, just after it, and after its report.
     for (round, point) in ["hook.begin", "hook.ran", "hook.recorded"].into_iter().enumerate() {
         world.ok(&["down"]);
         let mut up = world.command(&["up", "--json"]);
         up.env("REGATTA_FAILPOINT", point);
         let up = run(up, None);
         let pid = serde_json::from_str::<Value>(&up.out).unwrap()["data"]["pid"].as_u64().unwrap();
-        // The answer may be lost with the daemon: what was committed counts.
+        // The answer may be lost with the daemon, but the message was committed.
         let _maybe = world.run(&["msg", "send", "shop", "go"]);
         assert!(until(LONG, || !alive(pid as u32)), "{point} was never reached");
         world.ok(&["up"]);
         let log = ended(&world, &hook, round + 2);
         assert_eq!(log[round + 1]["ended"], json!({ "exited": 0 }), "{point}: {log:?}");
-        assert_eq!(lines(&ran).len(), round + 2, "{point}: once each");
+        assert_eq!(lines(&ran).len(), round + 2, "{point}: each command must run once");
     }
 }
 
-/// A command that takes too long is ended; one that is not there, or whose place is gone, says so.
+/// A command that takes too long is ended. A missing program or directory is recorded in the log.
 #[test]
-fn a_command_that_cannot_do_it_says_so() {
+fn a_command_that_times_out_or_cannot_start_is_logged() {
     let world = without_router();
     let slow = add(&world, &["--channel", "slow", "--cwd", "/", "--max-time", "200ms", "--", "sleep", "600"]);
     let gone = add(&world, &["--channel", "gone", "--cwd", "/", "--", "/no/such/program"]);
@@ -292,13 +294,13 @@ fn a_command_that_cannot_do_it_says_so() {
     let why = ended(&world, &lost, 1)[0]["ended"]["not_run"].as_str().unwrap().to_owned();
     assert!(why.contains("is not a directory"), "{why}");
     assert_eq!(world.run(&["hook", "add", "--event", "no.such", "--", "true"]).code, 2, "no such event");
-    assert_eq!(world.run(&["hook", "add", "--", "true"]).code, 2, "on everything");
-    assert_eq!(world.run(&["hook", "add", "--channel", "x"]).code, 2, "without a command");
+    assert_eq!(world.run(&["hook", "add", "--", "true"]).code, 2, "a hook without a condition");
+    assert_eq!(world.run(&["hook", "add", "--channel", "x"]).code, 2, "a hook without a command");
 }
 
-/// The router is a hook like the others: the list says how many messages it took in.
+/// The router is a hook like the others, and `hook list` counts its firings.
 #[test]
-fn the_router_counts_the_messages_it_took_in() {
+fn the_router_counts_the_messages_it_handled() {
     let world = World::set_up();
     assert!(world.ok(&["hook", "list"]).contains("never fired"));
     send(&world, "shop", "!help");

@@ -1,4 +1,5 @@
-//! A tiny HTTP client: it sends what the CLI would not, and reads streams as slowly as it likes.
+//! A small HTTP client for requests that the command line would not send, and for reading streams
+//! slowly.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,11 +10,11 @@ use serde_json::Value;
 
 use crate::world::LONG;
 
-/// What came back.
+/// An HTTP response.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// As it came.
+    /// The status line and headers, unchanged.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
@@ -24,7 +25,7 @@ impl Reply {
     }
 }
 
-/// Where a daemon is and what opens its door.
+/// The data directory of a daemon, and the token for its API.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     pub(crate) data: std::path::PathBuf,
@@ -37,13 +38,14 @@ impl Door {
         Door { data: data.to_owned(), token }
     }
 
-    /// The loopback address of the daemon that is up.
+    /// Returns the loopback address of the running daemon.
     pub(crate) fn address(&self) -> String {
         let card: Value = serde_json::from_slice(&std::fs::read(self.data.join("daemon.json")).unwrap()).unwrap();
         card["url"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned()
     }
 
-    /// Calls a verb over the unix socket; an error means that the daemon is not there or went away.
+    /// Calls a verb over the Unix socket. An error means that the daemon is not running or ended
+    /// before it answered.
     pub(crate) fn call(&self, verb: &str, input: &Value, key: Option<&str>) -> std::io::Result<Reply> {
         let stream = UnixStream::connect(self.data.join("daemon.sock"))?;
         stream.set_read_timeout(Some(LONG))?;
@@ -57,7 +59,7 @@ impl Door {
         exchange(stream, "POST", &format!("/api/v1/{verb}"), &headers, &body)
     }
 
-    /// Calls a verb that must succeed; gives its data.
+    /// Calls a verb that must succeed, and returns its data.
     #[track_caller]
     pub(crate) fn ask(&self, verb: &str, input: Value) -> Value {
         let reply = self.call(verb, &input, None).unwrap();
@@ -65,14 +67,14 @@ impl Door {
         reply.json()["data"].clone()
     }
 
-    /// Sends anything over loopback.
+    /// Sends any request over loopback TCP.
     pub(crate) fn over_tcp(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> Reply {
         let stream = TcpStream::connect(self.address()).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         exchange(stream, method, path, headers, body).unwrap()
     }
 
-    /// Opens the stream of events.
+    /// Opens a stream of events.
     pub(crate) fn events(&self, query: &str, last_event_id: Option<u64>) -> Events {
         let mut stream = UnixStream::connect(self.data.join("daemon.sock")).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
@@ -94,7 +96,7 @@ impl Door {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 fn exchange(
     mut stream: impl Read + Write,
     method: &str,
@@ -109,7 +111,8 @@ fn exchange(
     head += "\r\n";
     let mut message = head.into_bytes();
     message.extend_from_slice(body);
-    // A daemon that refuses a large body may hang up before all of it is sent; its answer still counts.
+    // A daemon that refuses a large body may close the connection before it has read all of it. Its
+    // answer still counts.
     let _cut = stream.write_all(&message);
     let mut reply = Vec::new();
     if let Err(error) = stream.read_to_end(&mut reply)
@@ -124,14 +127,14 @@ fn exchange(
     let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
     let length = head.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
     let body = reply[end + 4..].to_vec();
-    // An answer that the daemon did not live to finish was never given.
+    // An incomplete answer counts as no answer.
     if length.is_some_and(|it| it != body.len()) {
         return Err(cut());
     }
     Ok(Reply { status, head: came, body })
 }
 
-/// A stream of events, taken out of its chunks.
+/// A stream of events, decoded from HTTP chunks.
 pub(crate) struct Events {
     reader: BufReader<UnixStream>,
     text: Vec<u8>,

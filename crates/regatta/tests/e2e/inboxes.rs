@@ -1,4 +1,5 @@
-//! Everything that needs a person is one item, answered in one way: by its name and a choice.
+//! Everything that needs a person is one inbox item, and each item is answered by its id and a
+//! choice.
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ fn inbox(world: &World) -> Vec<Value> {
     world.json(&["inbox"]).as_array().unwrap().clone()
 }
 
-/// A task that an agent from outside takes and gives up.
+/// Lets an outside agent take a task and report its failure. Returns the task.
 fn fails(world: &World) -> String {
     let grant = world.json(&["task", "poll", "--as", "zoe"]);
     let (task, token) = (grant["task"]["id"].as_str().unwrap().to_owned(), grant["token"].to_string());
@@ -18,10 +19,11 @@ fn fails(world: &World) -> String {
     task
 }
 
-/// A failed task stays in the inbox until somebody tries it again or drops it; the list is the same at every door, and
-/// `status` counts what it shows. A choice may be said by its word or its number, and what is no choice is told.
+/// A failed task stays in the inbox until a person retries or drops it. The API and the command
+/// line show the same list, and `status` counts its items. A choice is given by its word or its
+/// number, and an unknown choice is refused.
 #[test]
-fn a_failure_is_an_item_until_somebody_has_dealt_with_it() {
+fn a_failed_task_is_in_the_inbox_until_it_is_retried_or_dropped() {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["add", "Too hard", "--files", "b.txt"]);
@@ -31,12 +33,12 @@ fn a_failure_is_an_item_until_somebody_has_dealt_with_it() {
     assert_eq!((all.len(), &all[0]["id"], &all[0]["kind"]), (1, &json!("T1"), &json!("failed")), "{all:?}");
     assert_eq!((&all[0]["choices"], &all[0]["why"]), (&json!(["retry", "drop"]), &json!("cannot be done")));
     let door = Door::of(&world.data);
-    assert_eq!(door.ask("inbox.list", json!({})), Value::Array(all), "the same at every door");
+    assert_eq!(door.ask("inbox.list", json!({})), Value::Array(all), "the API and the command line show the same");
     assert_eq!(world.json(&["status"])["needs_you"], 1);
     assert_eq!(world.run(&["inbox", "--check"]).code, 3);
     let text = world.ok(&["inbox"]);
     assert!(text.contains("T1  failed") && text.contains("1 retry  2 drop"), "{text}");
-    // Put off, it is not counted; it is not gone.
+    // A snoozed item is not counted, but stays in the list.
     world.ok(&["inbox", "snooze", "t1", "2h"]);
     assert_eq!((world.json(&["status"])["needs_you"].as_u64(), inbox(&world).len()), (Some(0), 1));
     world.ok(&["inbox", "wake", "T1"]);
@@ -48,17 +50,17 @@ fn a_failure_is_an_item_until_somebody_has_dealt_with_it() {
     let said = world.ok(&["answer", "T2", "2"]);
     assert_eq!(said, "T2: drop (regatta drop T2) · 0 left in the inbox\n");
     assert_eq!((inbox(&world).len(), world.json(&["status"])["needs_you"].as_u64()), (0, Some(0)));
-    assert_eq!(world.json(&["show", "T2"])["word"], "failed", "J7: it stays as it ended");
+    assert_eq!(world.json(&["show", "T2"])["word"], "failed", "J7: the failed task stays failed");
     world.refused(&["answer", "T2", "drop"], 2);
-    // Nobody is at a terminal: it says what to do instead.
+    // Without a terminal the error names the command to use instead.
     let wrong = world.refused(&["inbox", "-i"], 2);
     assert!(wrong["hint"].as_str().unwrap().contains("regatta answer ID CHOICE"), "{wrong}");
 }
 
-/// What is spent of a day's money is told at 80 %, and the choice that raises it does; an agent that is not signed in is
-/// an item as long as it is not resumed.
+/// A budget of which more than 80 % is spent is an inbox item, and one of its choices raises the
+/// budget. `cost` shows the spending by provider, agent, mission and model.
 #[test]
-fn money_and_sign_ins_are_items() {
+fn a_nearly_spent_budget_is_in_the_inbox_and_can_be_raised() {
     let world = World::set_up();
     world.ok(&["agent", "add", "poor", "--runtime", "scripted"]);
     world.ok(&["budget", "set", "day", "--usd", "1"]);
@@ -82,7 +84,7 @@ script = [{ usage = { input = 10, cost = 0.9 } }, { write = { path = "b.txt", te
     let spent = world.json(&["cost", "--since", "7d"]);
     let total = &spent["total"];
     assert_eq!((&total["spent"]["usage"]["micro_usd"], &spent["days"]), (&json!(900_000), &json!(7)), "{spent}");
-    assert_eq!((&total["tasks"], &spent["cap"]), (&json!(1), &Value::Null), "a cap is a day's: {spent}");
+    assert_eq!((&total["tasks"], &spent["cap"]), (&json!(1), &Value::Null), "a cap applies to a day: {spent}");
     let by = |by: &str| world.json(&["cost", "--by", by])["tables"][0]["rows"][0].clone();
     assert_eq!((&by("provider")["name"], &by("agent")["name"]), (&json!("scripted"), &json!("poor")));
     assert_eq!((&by("mission")["name"], &by("model")["tasks"]), (&json!("M1"), &json!(1)));
@@ -94,10 +96,11 @@ script = [{ usage = { input = 10, cost = 0.9 } }, { write = { path = "b.txt", te
     assert!(text.contains("landed 1 task · $0.90 each · 10 tokens for each of 1 lines"), "{text}");
 }
 
-/// Requests that ask the same are one row and answered at once, as far as was said: each agent's own rule is shown. Who
-/// comes second is told who was first, while the attempt lives and when it has ended.
+/// Requests for the same command are one row and are answered together. With `always` the answer
+/// shows the new rule of each agent. A second answer names the person who answered first, also
+/// after the attempt has ended.
 #[test]
-fn what_asks_the_same_is_answered_at_once_and_for_good() {
+fn requests_for_the_same_command_are_answered_together_and_by_rules() {
     let world = World::set_up();
     for name in ["ann", "bob", "eve"] {
         world.ok(&["agent", "add", name, "--runtime", "scripted"]);
@@ -121,7 +124,7 @@ fn what_asks_the_same_is_answered_at_once_and_for_good() {
         assert!(said.contains(&format!("allow execute, command npm install * for {name}")), "{said}");
     }
     assert_eq!(world.json(&["policy", "list"]).as_array().unwrap().len(), 3);
-    // What the rules allow is not asked any more.
+    // The rules answer the next request.
     assert!(until(LONG, || asks("rm -rf build") == 3), "{:?}", inbox(&world));
     assert_eq!(asks("npm install left-pad"), 0);
     let late = world.refused(&["deny", &first], 5);
@@ -129,7 +132,7 @@ fn what_asks_the_same_is_answered_at_once_and_for_good() {
         (&late["code"], &late["message"]),
         (&json!("already_answered"), &json!(format!("{first} was answered by ann")))
     );
-    // A choice is a choice, whatever is asked.
+    // A permission request is answered by the number of a choice, too.
     let (one, last) = (inbox(&world)[0]["id"].clone(), inbox(&world)[1]["id"].as_str().unwrap().to_owned());
     let said = world.ok(&["answer", one.as_str().unwrap(), "1"]);
     assert!(said.starts_with(&format!("allowed {} for T", one.as_str().unwrap())), "{said}");
@@ -138,6 +141,6 @@ fn what_asks_the_same_is_answered_at_once_and_for_good() {
     assert!(until(LONG, landed), "{}", world.ok(&["status"]));
     for id in [&first, &last] {
         let late = world.refused(&["allow", id], 5);
-        assert_eq!(late["message"], format!("{id} was answered by ann"), "its attempt has ended: {late}");
+        assert_eq!(late["message"], format!("{id} was answered by ann"), "the attempt has ended: {late}");
     }
 }

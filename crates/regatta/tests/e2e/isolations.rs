@@ -1,4 +1,5 @@
-//! Isolation that lied: a worker that wrote into the user's own checkout, or says that it worked elsewhere.
+//! Broken isolation: a worker that writes into the user's own checkout, or that reports another
+//! working directory.
 
 use std::time::Duration;
 
@@ -16,10 +17,11 @@ fn attempts(world: &World, task: &str) -> Vec<Value> {
     world.json(&["show", task])["attempts"].as_array().unwrap().clone()
 }
 
-/// L1: two that share a file ran at once, and one of them wrote into the checkout: the other is stopped and its work
-/// kept, and from then on it is one after the other. Regatta writes nothing over what lies in the checkout.
+/// L1: two tasks that share a file run at once, and one writes into the user's checkout. The other
+/// attempt is stopped and its work kept, and from then on the tasks run one after the other.
+/// Regatta never overwrites files in the checkout.
 #[test]
-fn l1_an_overlapping_wave_whose_isolation_lied_is_aborted_to_serial() {
+fn l1_a_write_outside_its_workspace_makes_an_overlapping_wave_serial() {
     let world = World::set_up();
     let (begun, stray) = (world.root.join("begun"), world.repo.join("shared.txt"));
     let (begun, stray_path) = (begun.display(), stray.display());
@@ -34,10 +36,11 @@ fn l1_an_overlapping_wave_whose_isolation_lied_is_aborted_to_serial() {
     world.json(&["run", &plan(&world, &tasks), "--isolate", "--mode", "waves", "--agents", "scripted", "--yes"]);
     let patience = Duration::from_secs(60);
     let aborted = || world.events().iter().any(|it| it["kind"] == "mission.serialised");
-    assert!(until(patience, aborted), "the mission still shares files");
+    assert!(until(patience, aborted), "tasks of the mission still share files");
     let stopped = || attempts(&world, "T2")[0]["ended"]["cause"] == "stopped";
-    assert!(until(patience, stopped), "the second one still runs");
-    // The checkout is as the worker left it, and the first one's work waits for a person to say what that is.
+    assert!(until(patience, stopped), "the second attempt still runs");
+    // The checkout is as the worker left it, and the first task waits for a person to deal with the
+    // stray file.
     assert_eq!(std::fs::read_to_string(&stray).unwrap(), "stray\n");
     let warnings = world.json(&["show", "T1"])["warnings"].clone();
     assert!(warnings[0].as_str().unwrap().contains("isolation did not hold for A1"), "{warnings}");
@@ -50,12 +53,16 @@ fn l1_an_overlapping_wave_whose_isolation_lied_is_aborted_to_serial() {
     assert_eq!(world.json(&["show", "T2"])["failures"], 0);
     let (story, of) = (world.events(), |kind: &str, id: &str| (Value::from(kind), Value::from(id)));
     let at = |it: (Value, Value)| story.iter().rposition(|event| (&event["kind"], &event["subject"]) == (&it.0, &it.1));
-    assert!(at(of("task.completed", "T1")) < at(of("task.started", "T2")), "it began again from what landed");
+    assert!(
+        at(of("task.completed", "T1")) < at(of("task.started", "T2")),
+        "the second task must restart after the first has landed"
+    );
 }
 
-/// Where nobody shares a file the wave goes on, with a warning; the same for a result that names another place.
+/// When no tasks share a file, the wave goes on with a warning. The same holds for a result that
+/// names another working directory.
 #[test]
-fn a_disjoint_wave_whose_isolation_lied_goes_on_with_a_warning() {
+fn a_write_outside_its_workspace_in_a_disjoint_wave_gives_a_warning() {
     let world = World::set_up();
     let stray = world.repo.join("new/a.txt");
     let wrote =
@@ -80,7 +87,7 @@ fn a_disjoint_wave_whose_isolation_lied_goes_on_with_a_warning() {
         "120s",
     ]);
     assert!(ran.err.is_empty() || !ran.err.contains("panicked"), "{ran:?}");
-    // What lies in the checkout is in the way of the first one's landing, and of nobody else's.
+    // The stray file blocks only the first task's landing.
     let words: Vec<&Value> = mission["tasks"].as_array().unwrap().iter().map(|it| &it["word"]).collect();
     assert_eq!(words, ["landing", "landed", "landed"], "{mission}");
     assert!(!world.events().iter().any(|it| it["kind"] == "mission.serialised"));

@@ -1,4 +1,5 @@
-//! `kill -9` at any moment loses nothing, orphans nothing, runs nothing twice: two hundred times, under load.
+//! `kill -9` at any moment loses nothing, leaves no orphan and runs nothing twice. The daemon is
+//! killed two hundred times under load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use crate::http::{Door, Reply};
 use crate::world::{LONG, World, alive, kill, until};
 
-/// A small generator (splitmix64): the same seed gives the same run of dice.
+/// A small random number generator (splitmix64). The same seed gives the same numbers.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -32,10 +33,10 @@ impl Dice {
 const CYCLES: u64 = 200;
 const TASKS: usize = 16;
 
-/// What was acknowledged, and so must never be lost.
+/// Everything that the daemon acknowledged and that must never be lost.
 #[derive(Default)]
 struct Ledger {
-    /// Claims that were granted and not released: what they are on, and their token.
+    /// The URI and the token of each claim that was granted and not released.
     held: BTreeMap<String, (String, u64)>,
     /// Subjects of tasks, by id.
     tasks: BTreeMap<String, String>,
@@ -46,20 +47,20 @@ struct Ledger {
 struct Load<'a> {
     door: &'a Door,
     ledger: &'a Mutex<Ledger>,
-    /// The largest token that anybody was given.
+    /// The largest token that the daemon granted.
     highest: &'a AtomicU64,
     over: &'a AtomicBool,
-    /// How often a request was sent again because its answer was lost.
+    /// The number of requests that were repeated because their answer was lost.
     repeated: &'a AtomicU64,
 }
 
 impl Load<'_> {
-    /// Sends one request under one key until it is answered: what a careful caller does.
+    /// Sends one request with the same key until it is answered, as a careful caller does.
     fn ask(&self, verb: &str, input: &Value, key: &str) -> Option<Reply> {
         let mut sent = false;
         loop {
             match self.door.call(verb, input, Some(key)) {
-                // The daemon is going; the next one will answer.
+                // The daemon is shutting down. The next daemon will answer.
                 Ok(reply) if reply.status == 503 => {}
                 Ok(reply) => return Some(reply),
                 Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -81,8 +82,8 @@ impl Load<'_> {
         Some(reply.json()["data"].clone())
     }
 
-    /// Acquires, keeps most, releases some. Each grant's token is above all that were known before it was asked
-    /// for (L2), and a key that is asked again gives the same claim (J9).
+    /// Acquires claims, keeps most and releases some. Each grant's token is larger than all tokens
+    /// that were known before the request (L2), and a repeated key gives the same claim (J9).
     fn claims(&self, me: u64, mut dice: Dice) {
         for nth in 0.. {
             if self.over.load(Ordering::SeqCst) {
@@ -117,7 +118,7 @@ impl Load<'_> {
             let Some(task) = self.ok("task.add", &ask, &format!("task-{me}-{nth}")) else { return };
             let id = task["id"].as_str().unwrap().to_owned();
             let twice = self.ledger.lock().unwrap().tasks.insert(id, subject);
-            assert_eq!(twice, None, "an id was given twice");
+            assert_eq!(twice, None, "an id was assigned twice");
         }
     }
 
@@ -131,11 +132,12 @@ impl Load<'_> {
             let Some(message) = self.ok("msg.send", &ask, &format!("message-{me}-{nth}")) else { return };
             let id = message["id"].as_str().unwrap().to_owned();
             let twice = self.ledger.lock().unwrap().messages.insert(id, text);
-            assert_eq!(twice, None, "an id was given twice");
+            assert_eq!(twice, None, "an id was assigned twice");
         }
     }
 
-    /// Looks again and again: what was acknowledged before the look is in it (L4, D1), and the store is whole (D3).
+    /// Reads the claims repeatedly. Everything that was acknowledged before a read must be in it
+    /// (L4, D1), and the store must be sound (D3).
     fn look(&self, looks: &AtomicU64) {
         while !self.over.load(Ordering::SeqCst) {
             let known: Vec<String> = self.ledger.lock().unwrap().held.keys().cloned().collect();
@@ -147,7 +149,7 @@ impl Load<'_> {
             let held: BTreeSet<&str> =
                 data["held"].as_array().unwrap().iter().map(|it| it["claim"].as_str().unwrap()).collect();
             for claim in &known {
-                // It may have been released since it was noted.
+                // The claim may have been released since.
                 let lost = !held.contains(claim.as_str()) && self.ledger.lock().unwrap().held.contains_key(claim);
                 assert!(!lost, "L4: {claim} was acknowledged and is gone");
             }
@@ -164,7 +166,8 @@ fn alive_door(door: &Door) -> bool {
     door.call("claim.list", &json!({}), None).is_ok()
 }
 
-/// A mission of scripted agents; each attempt leaves a line outside its workspace when its program starts.
+/// Returns the plan of a mission for scripted agents. Each program writes a line outside its
+/// workspace when it starts.
 fn plan(starts: &str) -> String {
     let task = |nth: usize| {
         format!(
@@ -178,14 +181,15 @@ fn plan(starts: &str) -> String {
     (0..TASKS).map(task).collect()
 }
 
-/// L2, L4, D1, D2, D3, J1, J8, P1: the daemon is killed two hundred times while claims, tasks, messages and a
-/// mission go on. Whatever was acknowledged is there, tokens only rise, no retried key does anything twice, the
-/// store is whole, no agent dies with the daemon, and each task lands exactly once on a green trunk.
+/// L2, L4, D1, D2, D3, J1, J8, P1: the daemon is killed two hundred times while claims, tasks,
+/// messages and a mission go on. Everything that was acknowledged is kept, tokens only rise, no
+/// repeated key acts twice, the store is sound, no agent dies with the daemon, and each task lands
+/// exactly once on a green trunk.
 #[test]
 fn two_hundred_kills_lose_nothing() {
     let seed = std::env::var("REGATTA_KILL_SEED").ok().and_then(|it| it.parse().ok());
     let seed = seed.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 % 1_000_000);
-    // Shown only when the test fails: REGATTA_KILL_SEED=… gives the same dice again.
+    // The seed is shown only when the test fails. REGATTA_KILL_SEED=… repeats the run.
     println!("REGATTA_KILL_SEED={seed}");
     let mut dice = Dice(seed);
     let world = World::set_up();
@@ -215,7 +219,8 @@ fn two_hundred_kills_lose_nothing() {
             if dice.below(5) == 0 {
                 killed_early += kill_while_it_starts(&world, &mut dice);
             } else {
-                // Most lives are short; a few are long enough for a landing to come through.
+                // Most daemons live for a short time, and a few long enough for a landing to
+                // complete.
                 let life = if dice.below(8) == 0 { 200 + dice.below(300) } else { dice.below(60) };
                 let pid = world.json(&["up"])["pid"].as_u64().unwrap() as u32;
                 assert!(world.processes().contains(&pid), "{pid} is not our daemon");
@@ -225,10 +230,10 @@ fn two_hundred_kills_lose_nothing() {
                     looks.fetch_add(1, Ordering::Relaxed);
                 }
                 kill(pid);
-                assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+                assert!(until(LONG, || !alive(pid)), "P7: {pid} does not end");
             }
         }
-        // One more life, in which everybody gets the answer that is still owed.
+        // One more start, so that every caller gets its outstanding answer.
         world.json(&["up"]);
         drop(end);
         workers.into_iter().for_each(|it| it.join().unwrap());
@@ -238,28 +243,28 @@ fn two_hundred_kills_lose_nothing() {
     check_mission(&world, &starts);
     let _shown = writeln!(
         std::io::stdout(),
-        "{CYCLES} kills in {took:?}, {killed_early} of them before it was ready; {} answers were lost and asked for \
-         again; {} looks found a whole store",
+        "{CYCLES} kills in {took:?}, {killed_early} of them before the daemon was ready; {} requests were repeated after a \
+         lost answer; {} checks found a sound store",
         repeated.into_inner(),
         looks.load(Ordering::Relaxed)
     );
-    assert!(looks.into_inner() >= 5, "the store was hardly looked at");
+    assert!(looks.into_inner() >= 5, "the store was checked too rarely");
 }
 
-/// A child that a killed daemon was about to start keeps its socket for a moment, and its card is still there: `up`
-/// must not take the dead daemon for a live one.
+/// A child that a killed daemon was about to start keeps the socket open for a moment, and the
+/// daemon's card still exists. `up` must not take the dead daemon for a live one.
 #[test]
-fn a_socket_that_nobody_answers_on_is_no_daemon() {
+fn up_does_not_take_a_socket_without_answers_for_a_daemon() {
     let world = World::new();
     world.ok(&["up"]);
     let dead = world.card().unwrap();
     let pid = u32::try_from(dead["pid"].as_u64().unwrap()).unwrap();
     kill(pid);
-    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not end");
     let socket = world.data.join("daemon.sock");
     std::fs::remove_file(&socket).unwrap();
     let left = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    // It takes callers and answers none. It ends with the test's process if nobody comes any more.
+    // This socket accepts connections and answers none. The thread ends with the test's process.
     std::thread::spawn(move || left.incoming().for_each(drop));
     assert_eq!(world.card(), Some(dead), "the dead daemon's card is there");
     let up = world.json(&["up"])["pid"].as_u64().unwrap() as u32;
@@ -267,9 +272,10 @@ fn a_socket_that_nobody_answers_on_is_no_daemon() {
     assert!(world.processes().contains(&up), "{up} is not our daemon");
 }
 
-/// After a kill `up` says what was taken over; after a goodbye with nothing under way it says nothing.
+/// After a kill `up` prints what it recovered. After a clean stop with nothing in progress it
+/// prints nothing of the kind.
 #[test]
-fn up_says_what_was_recovered() {
+fn up_reports_recovered_work_only_after_an_unclean_stop() {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
@@ -277,20 +283,21 @@ fn up_says_what_was_recovered() {
     world.ok(&["task", "poll", "--as", "zoe"]);
     let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill(pid);
-    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not end");
     let said = world.ok(&["up"]);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("up at "), "{said}");
     let told = ["recovered after an unclean stop", "  agents  1 was at work and is joined again (zoe)"];
     assert_eq!(lines[1..3], told, "{said}");
     assert_eq!(lines[3..], ["  claims  1 held, each with its full time again", "  tasks   2 open"], "{said}");
-    assert_eq!(world.ok(&["up"]).lines().count(), 1, "it was up already");
-    // An effect of the recovery may still be under way at the first stop; then the next daemon takes it over.
+    assert_eq!(world.ok(&["up"]).lines().count(), 1, "the daemon was already up");
+    // An effect of the recovery may still be in progress at the first stop. The next daemon then
+    // recovers it.
     let says_nothing = || {
         world.ok(&["down", "--keep-agents"]);
         world.ok(&["up"]).lines().count() == 1
     };
-    assert!(until(LONG, says_nothing), "nothing was unclean and nothing was left to do");
+    assert!(until(LONG, says_nothing), "a clean start reports no recovery");
 }
 
 struct End<'a>(&'a AtomicBool);
@@ -301,7 +308,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Starts a daemon and kills it somewhere on its way up. Returns 1 if it had not said that it was ready.
+/// Starts a daemon and kills it while it starts. Returns 1 if it was not ready yet.
 fn kill_while_it_starts(world: &World, dice: &mut Dice) -> u64 {
     let mut command = world.command(&["serve", "--json"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -312,7 +319,7 @@ fn kill_while_it_starts(world: &World, dice: &mut Dice) -> u64 {
     u64::from(!ready)
 }
 
-/// Everything acknowledged is there once, with the same token.
+/// Checks that everything acknowledged exists once, with the same token.
 fn check_ledger(world: &World, door: &Door, ledger: &Ledger, highest: u64) {
     assert!(ledger.held.len() > 20 && ledger.tasks.len() > 20 && ledger.messages.len() > 20, "there was no load");
     let claims = door.ask("claim.list", json!({}));
@@ -326,7 +333,7 @@ fn check_ledger(world: &World, door: &Door, ledger: &Ledger, highest: u64) {
         assert_eq!(door.ask("claim.renew", json!({ "claim": claim, "token": token }))["token"], *token, "L4");
     }
     let uris: Vec<String> = claims["held"].as_array().unwrap().iter().map(|it| it["uris"].to_string()).collect();
-    assert_eq!(uris.len(), uris.iter().collect::<BTreeSet<_>>().len(), "L1: nothing is held twice");
+    assert_eq!(uris.len(), uris.iter().collect::<BTreeSet<_>>().len(), "L1: a URI is held twice");
     let last = door.ask("claim.acquire", json!({ "uris": ["port://last"], "agent": "operator", "ttl_ms": 1000 }));
     assert!(last["token"].as_u64().unwrap() > highest, "L2");
 
@@ -339,8 +346,8 @@ fn check_ledger(world: &World, door: &Door, ledger: &Ledger, highest: u64) {
         assert_eq!(subjects(id), [subject], "J1: {id}");
     }
     let all: Vec<&str> = tasks.as_array().unwrap().iter().map(|it| it["subject"].as_str().unwrap()).collect();
-    assert_eq!(all.len(), all.iter().collect::<BTreeSet<_>>().len(), "J9: a retried key added nothing twice");
-    assert_eq!(all.len(), ledger.tasks.len() + TASKS, "nothing is there that nobody was told of");
+    assert_eq!(all.len(), all.iter().collect::<BTreeSet<_>>().len(), "J9: a repeated key added a task twice");
+    assert_eq!(all.len(), ledger.tasks.len() + TASKS, "a task exists that was never acknowledged");
 
     let messages = door.ask("msg.history", json!({ "channel": "e2e", "limit": 10_000 }));
     let texts: Vec<&str> = messages.as_array().unwrap().iter().map(|it| it["text"].as_str().unwrap()).collect();
@@ -352,7 +359,8 @@ fn check_ledger(world: &World, door: &Door, ledger: &Ledger, highest: u64) {
     assert_eq!(doctor.code, 0, "{doctor:?}");
 }
 
-/// The mission comes to its end: every task landed once, by programs that no kill of the daemon ended.
+/// Checks that the mission ends, with every task landed once, and that no kill of the daemon ended
+/// a program.
 fn check_mission(world: &World, starts: &std::path::Path) {
     let ended = until(LONG, || world.json(&["show", "M1"])["running"] == false);
     let mission = world.json(&["show", "M1"]);
@@ -361,9 +369,9 @@ fn check_mission(world: &World, starts: &std::path::Path) {
         assert_eq!(task["word"], "landed", "J1: {task}");
     }
     let events = world.events();
-    assert!(events.iter().zip(1..).all(|(it, nth)| it["revision"] == nth), "no gap in the log");
+    assert!(events.iter().zip(1..).all(|(it, nth)| it["revision"] == nth), "the log has a gap");
     let count = |kind: &str| events.iter().filter(|it| it["kind"] == kind).count();
-    assert_eq!(count("landing.landed"), TASKS, "Q7: each landed once");
+    assert_eq!(count("landing.landed"), TASKS, "Q7: each task landed once");
     assert_eq!(count("task.completed"), TASKS);
     assert_eq!(count("attempt.started"), count("attempt.ended"), "J6: every attempt ends");
     assert!(count("fleet.resumed") as u64 > CYCLES / 2);
@@ -371,7 +379,7 @@ fn check_mission(world: &World, starts: &std::path::Path) {
         let cause = event["data"]["cause"].as_str();
         assert_eq!(cause, Some("submitted"), "P1: a daemon crash ends no agent: {event}");
     }
-    // One start per attempt: an effect that is performed again joins the program that is there (J8).
+    // Each attempt has one start, because a repeated effect joins the running program (J8).
     let started = std::fs::read_to_string(starts).unwrap();
     let mut started: Vec<&str> = started.lines().collect();
     started.sort_unstable();
@@ -383,6 +391,6 @@ fn check_mission(world: &World, starts: &std::path::Path) {
     let trailers: Vec<&str> = trailers.lines().filter(|it| !it.is_empty()).collect();
     assert_eq!(trailers.iter().collect::<BTreeSet<_>>().len(), TASKS, "each task is on the trunk once: {trailers:?}");
     assert_eq!(trailers.len(), TASKS);
-    assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout follows");
+    assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout follows the trunk");
     world.assert_green_everywhere();
 }

@@ -1,11 +1,12 @@
-//! Several leads at once, each on its own mission: started by messages, with real git and real programs.
+//! Several leads at once, each on its own mission, started by messages, with real git and real
+//! programs.
 
 use serde_json::Value;
 
 use crate::world::{LONG, World, kill, until};
 
-/// A lead: it plans two tasks at its first turn and reports when they have landed. It waits for `go` before that, when
-/// its goal says so.
+/// A lead that plans two tasks at its first turn and finishes the mission when they have landed. If
+/// its goal says so, it waits for `go` first.
 const LEAD: &str = r#"#!/bin/sh
 cat > /dev/null
 r="$REGATTA_BIN"
@@ -28,7 +29,7 @@ fi
 exit 0
 "#;
 
-/// A worker: it writes the one file that its task names.
+/// A worker that writes the one file that its task names.
 const WORKER: &str = r#"#!/bin/sh
 file=$(sed -n 's/^- \(src\/.*\)$/\1/p' | head -n 1)
 mkdir -p src
@@ -39,7 +40,7 @@ fn bin() -> &'static str {
     env!("CARGO_BIN_EXE_regatta")
 }
 
-/// A project with a router, a lead and workers; room for so many leads.
+/// Creates a project with a router, a lead, workers, and this limit of leads.
 fn led(max_leads: u32) -> World {
     let world = World::with_repo();
     for (name, text) in [("lead.sh", LEAD), ("work.sh", WORKER)] {
@@ -81,11 +82,11 @@ fn done(world: &World, many: usize) {
     assert!(all, "{:?}\n{}", missions(world), world.ok(&["status"]));
 }
 
-/// The trunk is one line, and has what every task of every mission was to make, once.
+/// Checks that the trunk is linear and has the change of every task of every mission once.
 #[track_caller]
 fn assert_landed(world: &World, expected: usize) {
     world.assert_green_everywhere();
-    assert_eq!(world.git(&["rev-list", "--merges", "main"]), "", "no divergent commit");
+    assert_eq!(world.git(&["rev-list", "--merges", "main"]), "", "the trunk has a merge commit");
     let subjects = world.git(&["log", "--format=%s", "main"]);
     let mut parts: Vec<&str> = subjects.lines().filter(|it| it.starts_with("part ")).collect();
     parts.sort_unstable();
@@ -96,7 +97,7 @@ fn assert_landed(world: &World, expected: usize) {
     assert_eq!(files.lines().count(), expected, "{files}");
 }
 
-/// J2: no task had two attempts at the same time, by the log.
+/// J2: checks in the event log that no task had two attempts at the same time.
 fn assert_no_task_twice(world: &World) {
     let mut live = std::collections::BTreeMap::new();
     for event in world.events() {
@@ -104,7 +105,7 @@ fn assert_no_task_twice(world: &World) {
             Some("attempt.started") => {
                 let attempt = &event["data"]["attempt"];
                 let before = live.insert(attempt["task"].to_string(), attempt["id"].clone());
-                assert_eq!(before, None, "J2: {} was worked on twice at once", attempt["task"]);
+                assert_eq!(before, None, "J2: {} had two attempts at once", attempt["task"]);
             }
             Some("attempt.ended") => live.retain(|_, it| *it != event["data"]["attempt"]),
             _ => {}
@@ -125,7 +126,7 @@ fn two_missions_at_once_each_have_a_lead_and_end_independently() {
         .map(|it| it["text"].as_str().unwrap().split(' ').next().unwrap().to_owned())
         .collect();
     assert_eq!(leads.len(), 2, "{leads:?}");
-    // Who did it says whose it was: workers are named under their lead.
+    // Workers are named under their lead.
     for mission in 1..=2 {
         let by: std::collections::BTreeSet<String> =
             (1..=2).map(|n| world.git(&["show", &format!("main:src/M{mission}-{n}.txt")])).collect();
@@ -142,7 +143,7 @@ fn two_missions_at_once_each_have_a_lead_and_end_independently() {
 }
 
 #[test]
-fn a_full_house_queues_answers_questions_and_drains_by_itself_across_a_kill() {
+fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     let world = led(3);
     let mut asked = Vec::new();
     for nth in 1..=5 {
@@ -151,14 +152,14 @@ fn a_full_house_queues_answers_questions_and_drains_by_itself_across_a_kill() {
     world.ok(&["mission", "route", &asked[4]]); // delivered again
     let at_work = || missions(&world).iter().filter(|it| it["lead"].is_string()).count();
     assert!(until(LONG, || at_work() == 3));
-    assert_eq!(missions(&world).len(), 5, "what was delivered twice does nothing");
+    assert_eq!(missions(&world).len(), 5, "a message that is delivered twice starts one mission");
     let acks = history(&world, "spawn-ack");
     let waits: Vec<&str> =
         acks.iter().filter_map(|it| it["text"].as_str()).filter(|it| it.contains("waits for a lead")).collect();
     assert_eq!(waits.len(), 2, "{waits:?}");
-    assert!(waits[0].contains("number 1 in line, and 3 of 3") && waits[1].contains("number 2"), "{waits:?}");
+    assert!(waits[0].contains("number 1 in the queue, and 3 of 3") && waits[1].contains("number 2"), "{waits:?}");
 
-    // A question does not wait for a lead; what agents and tools say starts nothing.
+    // A question does not wait for a lead. Messages of agents and tools start nothing.
     let question = send(&world, "!q where is it?");
     world.ok(&["msg", "send", "shop", "!mission from an agent", "--as", "hand"]);
     world.ok(&["msg", "send", "shop", "!mission as an announcement", "-L", "coord:merge"]);
@@ -173,7 +174,7 @@ fn a_full_house_queues_answers_questions_and_drains_by_itself_across_a_kill() {
     let pid = world.card().unwrap()["pid"].as_u64().unwrap();
     kill(u32::try_from(pid).unwrap());
     world.ok(&["up"]);
-    assert_eq!(missions(&world).len(), 5, "D1: who waits is not forgotten");
+    assert_eq!(missions(&world).len(), 5, "D1: queued missions survive the kill");
     world.ok(&["mission", "route", &asked[0]]);
     // Leads that start later wait for a `go` of their own.
     let all = until(LONG * 2, || {
@@ -185,9 +186,10 @@ fn a_full_house_queues_answers_questions_and_drains_by_itself_across_a_kill() {
     assert_no_task_twice(&world);
 }
 
-/// L11: what a lead holds is free when its processes are gone, in the commit that says so, and not before.
+/// L11: a lead's claims are released when its processes have ended, in the commit that records the
+/// end, and not earlier.
 #[test]
-fn l11_a_lead_that_dies_with_the_trunk_gives_it_back_when_it_is_gone() {
+fn l11_a_dead_leads_claim_on_the_trunk_ends_with_its_attempt() {
     let world = led(1);
     let holds = "#!/bin/sh\ncat > /dev/null\n\"$REGATTA_BIN\" claim acquire workspace://shop/default --as \"$REGATTA_AGENT\" --ttl 20m || exit 1\nexec sleep 600\n";
     std::fs::write(world.root.join("lead.sh"), holds).unwrap();
@@ -208,12 +210,12 @@ fn l11_a_lead_that_dies_with_the_trunk_gives_it_back_when_it_is_gone() {
     let events = world.events();
     let released = events.iter().position(|it| it["kind"] == "claim.released").unwrap();
     let ended = events.iter().position(|it| it["kind"] == "attempt.ended").unwrap();
-    assert!(ended.abs_diff(released) < 5, "in one commit: {released} {ended}");
+    assert!(ended.abs_diff(released) < 5, "both in one commit: {released} {ended}");
     world.ok(&["mission", "cancel", "M1"]);
 }
 
 #[test]
-fn without_its_lead_a_mission_is_handed_over() {
+fn a_mission_that_lost_its_lead_can_be_handed_over() {
     let world = led(1);
     std::fs::write(world.root.join("lead.sh"), "#!/bin/sh\nexit 3\n").unwrap();
     send(&world, "!mission Build it");
@@ -228,9 +230,10 @@ fn without_its_lead_a_mission_is_handed_over() {
     assert_landed(&world, 2);
 }
 
-/// A lead that edits files itself: the change becomes a task of the mission, is validated and lands, and people are told.
+/// A lead that edits files itself: the change becomes a task of the mission, is validated and
+/// lands, and a message reports it.
 #[test]
-fn what_a_lead_changes_itself_lands_as_a_task() {
+fn edits_by_a_lead_land_as_a_task() {
     let world = led(1);
     let script = "#!/bin/sh\ncat > /dev/null\nmkdir -p src\n[ -e src/by-lead.txt ] || echo x > src/by-lead.txt\n\
                   printf '{\"status\": \"done\", \"detail\": \"wrote it\"}' > \"$REGATTA_RESULT\"\n";
@@ -248,7 +251,7 @@ fn what_a_lead_changes_itself_lands_as_a_task() {
 }
 
 #[test]
-fn a_mission_by_hand_is_started_paused_and_cancelled() {
+fn missions_can_be_started_paused_resumed_and_cancelled_by_command() {
     let world = led(1);
     let first = world.json(&["mission", "start", "wait for go, and build it"]);
     assert!(first["lead"]["name"].as_str().unwrap().starts_with("shop-dev/lead-"), "{first}");
@@ -259,14 +262,14 @@ fn a_mission_by_hand_is_started_paused_and_cancelled() {
     assert!(status.contains("in line for a lead, number 1"), "{status}");
     assert!(
         status.contains("no task yet") && !status.contains("0 of 1 landed"),
-        "a lead's turns are no task: {status}"
+        "a lead's turns are not counted as tasks: {status}"
     );
     world.ok(&["mission", "pause", "M2"]);
     world.ok(&["mission", "cancel", "M1", "--because", "not wanted"]);
     let shown = world.ok(&["mission", "show", "M1"]);
     assert!(shown.contains("cancelled  not wanted"), "{shown}");
-    assert_eq!(world.json(&["mission", "list"])[0]["state"], "draining", "what is paused does not begin");
-    assert_eq!(history(&world, "mission:cancelled").len(), 1, "a cancelled mission is not done");
+    assert_eq!(world.json(&["mission", "list"])[0]["state"], "draining", "a paused mission does not start");
+    assert_eq!(history(&world, "mission:cancelled").len(), 1, "a cancelled mission is announced once");
     world.ok(&["mission", "resume", "M2"]);
     done(&world, 1);
     assert_landed(&world, 2);
@@ -276,7 +279,7 @@ fn a_mission_by_hand_is_started_paused_and_cancelled() {
 }
 
 #[test]
-fn older_configuration_is_shown_taken_over_and_given_back() {
+fn migrate_shows_applies_and_undoes_changes_to_older_settings() {
     let world = World::set_up();
     world.write(
         ".botbox.json",
@@ -289,7 +292,7 @@ fn older_configuration_is_shown_taken_over_and_given_back() {
         plan.contains("would change") && plan.contains("max_leads = 1") && plan.contains("becomes respond://shop-dev"),
         "{plan}"
     );
-    assert_eq!(world.read("regatta.toml"), before, "it is only shown");
+    assert_eq!(world.read("regatta.toml"), before, "the settings must not change yet");
     world.ok(&["migrate", "--yes"]);
     let after = world.read("regatta.toml");
     assert!(after.contains("max_leads = 1") && after.contains("merge_timeout = \"90s\""), "{after}");

@@ -1,4 +1,4 @@
-//! The lines that scripts rely on (UX §2.8), one by one, as a script reads them.
+//! The output that scripts rely on, command by command.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use crate::world::{LONG, World, finish, run, text};
 
-/// `serve` says on its first line that it is ready, where and as whom; a signal ends it in order.
+/// `serve` prints on its first line that it is ready, with its address and process id. SIGTERM ends
+/// it cleanly.
 #[test]
-fn serve_says_ready_first() {
+fn serve_prints_ready_on_its_first_line() {
     let world = World::new();
     for _ in 0..2 {
         let mut command = world.command(&["serve", "--listen", "127.0.0.1:0", "--json"]);
@@ -28,11 +29,14 @@ fn serve_says_ready_first() {
         child.stdout = Some(stdout.into_inner());
         let ran = finish(child, LONG).unwrap();
         assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
-        assert!(world.card().is_none() && !world.data.join("daemon.sock").exists(), "it leaves no card behind");
+        assert!(
+            world.card().is_none() && !world.data.join("daemon.sock").exists(),
+            "the card or the socket was left behind"
+        );
     }
 }
 
-/// Projects and agents.
+/// Adding, listing and removing projects and agents.
 #[test]
 fn projects_and_agents_are_listed() {
     let world = World::with_repo();
@@ -61,7 +65,8 @@ fn list(data: &Value, field: &str) -> Vec<String> {
     data.as_array().unwrap().iter().map(|it| it[field].as_str().unwrap().to_owned()).collect()
 }
 
-/// Tasks: add with everything, list, show, set, assign in its three ways, cancel, import, export.
+/// Tasks: adding with all options, listing, showing, editing, assigning in three ways, and
+/// cancelling.
 #[test]
 fn tasks_are_added_listed_changed_and_cancelled() {
     let world = World::set_up();
@@ -69,13 +74,14 @@ fn tasks_are_added_listed_changed_and_cancelled() {
     let first = world.json(&["task", "add", "First", "--type", "task", "--files", "a.rs,b/**", "--validate", "true"]);
     assert_eq!((&first["id"], &first["status"]), (&json!("T1"), &json!("unassigned")), "{first}");
     assert_eq!(first["files"], json!(["a.rs", "b/**"]));
-    assert!(!first["waits"].as_array().unwrap().is_empty(), "W1: whoever waits has a reason");
+    assert!(!first["waits"].as_array().unwrap().is_empty(), "W1: a waiting task has a reason");
     let second = world.json(&["add", "Second", "--files", "c.rs", "--blocked-by", "T1", "--priority", "1"]);
     assert_eq!((&second["blocked_by"], &second["priority"]), (&json!(["T1"]), &json!(1)), "{second}");
     let third = world.json(&["task", "add", "Third", "--files", "d.rs", "--assign", "zoe"]);
     assert_eq!((&third["status"], &third["assignee"]), (&json!("pending"), &json!("zoe")), "{third}");
     assert_eq!(world.json(&["task", "poll", "--as", "zoe"])["task"]["id"], "T3");
-    // A full agent: refused with its figures and the ways out; --offer and --queue wait.
+    // Assigning to a full agent is refused with its limit and the alternatives. `--offer` and
+    // `--queue` wait.
     let full = world.refused(&["task", "add", "Fourth", "--files", "e.rs", "--assign", "zoe"], 1);
     assert_eq!(full["code"], "at_capacity");
     assert!(full["message"].as_str().unwrap().contains("1/1"), "{full}");
@@ -89,7 +95,7 @@ fn tasks_are_added_listed_changed_and_cancelled() {
     assert_eq!(list(&world.json(&["task", "list"]), "id"), ["T1", "T2", "T3", "T4", "T5"]);
     assert_eq!(list(&world.json(&["task", "list", "--status", "in_progress"]), "id"), ["T3"]);
     assert_eq!(list(&world.json(&["task", "list", "--limit", "2"]), "id"), ["T1", "T2"]);
-    assert_eq!(world.json(&["task", "show", "t1"])["id"], "T1", "ids are case-free");
+    assert_eq!(world.json(&["task", "show", "t1"])["id"], "T1", "ids ignore case");
     let changed =
         world.json(&["edit", "T1", "--subject", "First, better", "--priority", "0", "--pause", "wait for Ann"]);
     assert_eq!((&changed["subject"], &changed["paused"]), (&json!("First, better"), &json!("wait for Ann")));
@@ -104,9 +110,9 @@ fn tasks_are_added_listed_changed_and_cancelled() {
     assert_eq!(list(&world.json(&["task", "list", "--all"]), "id").len(), 5);
 }
 
-/// What is exported can be imported elsewhere, and importing twice changes nothing.
+/// Exported tasks can be imported into another fleet, and a second import changes nothing.
 #[test]
-fn tasks_travel_as_a_plan() {
+fn exported_tasks_can_be_imported_elsewhere() {
     let world = World::set_up();
     let plan = world.plan(
         "[[task]]\nid = \"a\"\nsubject = \"First\"\ndescription = \"two\\nlines\"\nissue_type = \"bug\"\nfiles = [\"x/{a,b}.rs\"]\n\
@@ -130,11 +136,12 @@ fn tasks_travel_as_a_plan() {
         }
         tasks.as_array().unwrap().clone()
     };
-    assert_eq!(told(&other), told(&world), "nothing is lost on the way:\n{exported}");
+    assert_eq!(told(&other), told(&world), "the import differs from the export:\n{exported}");
     assert_eq!(world.json(&["task", "export"])["task"].as_array().unwrap().len(), 2);
 }
 
-/// Claims: granted with a token; held is exit 5 with `claim_held`; only the token renews and releases (L6, L8).
+/// Claims: a grant has a token, a held claim gives exit code 5 and `claim_held`, and only the token
+/// renews and releases (L6, L8).
 #[test]
 fn claims_are_granted_held_renewed_and_released() {
     let world = World::set_up();
@@ -152,21 +159,21 @@ fn claims_are_granted_held_renewed_and_released() {
     );
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("held by zoe (refactor), for 5") && message.contains("unless renewed"), "{message}");
-    // All or nothing (L7).
+    // A claim on several URIs is granted whole or not at all (L7).
     world.refused(&["claim", "acquire", "file://shop/b.rs", "file://shop/src/b.rs", "--as", "yan"], 5);
     assert_eq!(world.json(&["claim", "check", "file://shop/b.rs"]), json!({ "free": true, "holders": [] }));
     let (check, ran) = world.answer(&["claim", "check", "file://shop/src/b.rs"]);
     assert_eq!(ran.code, 5, "{ran:?}");
     assert_eq!((&check["free"], &check["holders"][0]["owner"]), (&json!(false), &json!({ "agent": "zoe" })), "{check}");
-    // A wait that runs out is the same refusal.
+    // A wait that times out gives the same error.
     let error = world.refused(&["claim", "acquire", uri, "--as", "yan", "--wait", "100ms"], 5);
     assert_eq!(error["code"], "claim_held");
-    assert_eq!(world.json(&["claim", "list"])["waiting"], json!([]), "nobody is left in line");
+    assert_eq!(world.json(&["claim", "list"])["waiting"], json!([]), "no wait is left");
     for word in ["renew", "release"] {
         assert_eq!(world.refused(&["claim", word, "C1", "--token", "1"], 5)["code"], "stale_token");
     }
     assert_eq!(world.json(&["claim", "renew", "C1", "--token", &token])["ttl_ms"], 60_000);
-    // The one who waits is served when it is released.
+    // A waiting request is granted when the claim is released.
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| world.json(&["claim", "acquire", uri, "--as", "yan", "--wait", "60s"]));
         assert!(crate::world::until(LONG, || world.json(&["claim", "list"])["waiting"] != json!([])));
@@ -180,7 +187,7 @@ fn claims_are_granted_held_renewed_and_released() {
     world.refused(&["claim", "acquire", "port://shop/8080", "--as", "c"], 5);
     let held = world.json(&["claim", "list"]);
     assert_eq!(held["held"].as_array().unwrap().len(), 3);
-    assert!(held["held"][0].get("token").is_none(), "the token is its holder's secret: {held}");
+    assert!(held["held"][0].get("token").is_none(), "the list must not show tokens: {held}");
     assert_eq!(world.ok(&["claim", "list"]).lines().count(), 3);
 }
 
@@ -200,7 +207,8 @@ fn messages_are_sent_filtered_and_waited_for() {
     assert_eq!(texts(&["dev", "--limit", "1"]).len(), 1);
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| world.json(&["msg", "wait", "dev", "-L", "ping", "--timeout", "60s"]));
-        // Others do not end the wait; the one that does may come before or after it has begun.
+        // Other messages do not end the wait. The matching message may arrive before or after the
+        // wait begins.
         let woken = || {
             world.json(&["msg", "send", "dev", "no", "-L", "pong"]);
             world.json(&["msg", "send", "dev", "now", "-L", "ping"]);
@@ -214,7 +222,8 @@ fn messages_are_sent_filtered_and_waited_for() {
     assert_eq!(world.json(&["msg", "read", "dev", "--as", "yan"]), json!([]));
 }
 
-/// Events: one object per line with revision, time, kind, subject and data; from any revision on; followed.
+/// Events: one JSON object per line with revision, time, kind, subject and data, from any revision
+/// on, and followed.
 #[test]
 fn events_are_lines_without_gaps() {
     let world = World::new();
@@ -232,7 +241,7 @@ fn events_are_lines_without_gaps() {
     let after = world.ok(&["events", "--after", &last.to_string(), "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&after).unwrap(), events[last]);
     assert_eq!(world.refused(&["events", "--after", "99999"], 2)["code"], "no_such_revision");
-    // Followed: what comes later arrives on the same stream.
+    // With `--follow`, later events arrive on the same stream.
     let mut follow = world.command(&["events", "--after", &events.len().to_string(), "--follow", "--json"]);
     let mut child = follow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -244,7 +253,7 @@ fn events_are_lines_without_gaps() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
     child.stdout = Some(lines.into_inner());
     assert_eq!(finish(child, LONG).unwrap().code, 130);
-    // A reader that has seen enough is not an error.
+    // A reader that closes the pipe early is no error.
     let mut head = std::process::Command::new("sh");
     world.clean(&mut head);
     head.args(["-c", "\"$0\" events --json | head -n 1 >/dev/null", env!("CARGO_BIN_EXE_regatta")]);
@@ -252,15 +261,15 @@ fn events_are_lines_without_gaps() {
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
 }
 
-/// Land, queue, why, status and stop, on work that runs.
+/// `land`, `queue`, `why`, `status`, `show` and `stop` while work runs.
 #[test]
-fn work_is_watched_landed_and_stopped() {
+fn running_work_is_shown_drained_stopped_and_resumed() {
     let world = World::set_up();
     assert_eq!(world.refused(&["land", "T9", "--wait"], 1)["code"], "no_such_task");
     world.ok(&["task", "add", "Later", "--files", "l.txt"]);
     assert_eq!(world.refused(&["land", "T1"], 1)["code"], "nothing_to_land");
     assert_eq!(world.json(&["stop"]), json!([]), "nothing runs");
-    // Without a plan, without a terminal and without --yes nothing is started that nobody named.
+    // Without a plan, a terminal and `--yes`, a run does not start tasks that were not named.
     let error = world.refused(&["run", "--agents", "scripted"], 2);
     assert!(error["message"].as_str().unwrap().contains("1 task that nobody started yet: T1"), "{error}");
     assert!(error["hint"].as_str().unwrap().contains("regatta run --yes"), "{error}");
@@ -284,7 +293,7 @@ fn work_is_watched_landed_and_stopped() {
     let refused = world.refused(&["agent", "rm", "scripted"], 5);
     assert_eq!(refused["code"], "in_use", "{refused}");
     assert_eq!(world.json(&["stop", "--drain"]), json!(["M1"]));
-    assert_eq!(world.json(&["show", "T2"])["word"], "working", "draining lets what runs finish (J10)");
+    assert_eq!(world.json(&["show", "T2"])["word"], "working", "J10: draining lets running work finish");
     assert_eq!(world.json(&["stop", "--now"]), json!(["M1"]));
     assert!(crate::world::until(LONG, || world.json(&["agent", "show", "scripted"])["state"] == "idle"));
     assert_eq!(world.json(&["show", "T2"])["word"], "waiting", "all work is kept");
@@ -292,9 +301,9 @@ fn work_is_watched_landed_and_stopped() {
     assert!(crate::world::until(LONG, || world.json(&["agent", "show", "scripted"])["state"] == "busy"));
 }
 
-/// The plumbing: name, schema, completions, man, version, backup, restore, config.
+/// Utility commands: name, schema, completions, man, version, backup, restore and config.
 #[test]
-fn the_plumbing_works() {
+fn utility_commands_work() {
     let world = World::set_up();
     assert!(world.json(&["name"]).as_str().unwrap().contains('-'));
     assert_eq!(world.json(&["version"])["version"], env!("CARGO_PKG_VERSION"));
@@ -327,9 +336,9 @@ fn the_plumbing_works() {
     assert_eq!(world.json(&["config", "set", "max_attempts", "2"]), json!({ "max_attempts": 2 }));
 }
 
-/// `up` and `down` are the same however often they are said, and `--restart` replaces the daemon.
+/// `up` and `down` have the same result when repeated, and `--restart` replaces the daemon.
 #[test]
-fn up_and_down_may_be_said_twice() {
+fn up_and_down_can_be_repeated() {
     let world = World::new();
     assert_eq!(world.json(&["down"]), json!({ "was_up": false }));
     let first = world.json(&["up"]);
@@ -344,7 +353,7 @@ fn up_and_down_may_be_said_twice() {
     assert_eq!(new, [] as [&Value; 0], "J11: a clean restart changes nothing");
     assert_eq!(world.json(&["down"]), json!({ "was_up": true }));
     assert_eq!(world.json(&["down"]), json!({ "was_up": false }));
-    // Global flags may stand before or after the word.
+    // Global flags may stand before or after the command.
     for args in [["--json", "version"], ["version", "--json"]] {
         let ran = run(world.command(&args), None);
         assert!(ran.code == 0 && ran.out.starts_with("{\"v\":1"), "{ran:?}");

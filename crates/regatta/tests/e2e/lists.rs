@@ -1,4 +1,4 @@
-//! Lists in pages, updates that are not lost, bodies with bounds.
+//! Lists in pages, conditional updates, and limits of request bodies.
 
 use std::io::{Read, Write};
 
@@ -13,7 +13,7 @@ fn post(door: &Door, path: &str, more: &[(&str, &str)], body: &Value) -> Reply {
     door.over_tcp("POST", path, &headers, body.to_string().as_bytes())
 }
 
-/// Page by page, everything is there once, and the last page says that it is the last.
+/// All pages together have every item once, and the last page has no next one.
 #[test]
 fn a_long_list_comes_in_pages() {
     let world = World::set_up();
@@ -30,7 +30,7 @@ fn a_long_list_comes_in_pages() {
         seen.extend(ids);
         pages += 1;
         if pages == 1 {
-            // What ends meanwhile moves nothing.
+            // Tasks that end meanwhile do not shift the pages.
             door.ask("task.cancel", json!({ "task": "T5" }));
             door.ask("task.cancel", json!({ "task": "T1" }));
         }
@@ -45,9 +45,9 @@ fn a_long_list_comes_in_pages() {
     assert_eq!((odd.status, &odd.json()["code"]), (400, &json!("bad_input")));
 }
 
-/// Two people read a task and change it: the second one is told, and nothing of the first one's is lost.
+/// Two people read a task and edit it. The second edit is refused, so the first one is not lost.
 #[test]
-fn an_update_of_somebody_else_is_not_lost() {
+fn an_update_based_on_an_old_revision_is_refused() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let added = post(&door, "/api/v1/task.add", &[], &json!({ "subject": "One", "backlog": true }));
@@ -56,7 +56,7 @@ fn an_update_of_somebody_else_is_not_lost() {
         let body = json!({ "task": "T1", "edit": { "subject": subject } });
         post(&door, "/api/v1/task.set", &[("if-match", since)], &body)
     };
-    // Other things may change, and what is said of it.
+    // Changes of other things do not matter.
     door.ask("msg.send", json!({ "channel": "shop", "text": "hello" }));
     let first = edit("Two", &format!("\"{revision}\""));
     assert_eq!(first.status, 200, "{}", first.json());
@@ -64,28 +64,30 @@ fn an_update_of_somebody_else_is_not_lost() {
     assert_eq!((second.status, &second.json()["code"]), (412, &json!("changed")), "{}", second.json());
     assert_eq!(world.json(&["show", "T1"])["subject"], "Two");
     let seen = first.json()["revision"].as_u64().unwrap();
-    assert_eq!(edit("Three", &seen.to_string()).status, 200, "who has seen it may");
-    // After a restart nobody knows when it changed: whoever read it before then reads it again.
+    assert_eq!(edit("Three", &seen.to_string()).status, 200, "an update based on the present revision");
+    // After a restart the daemon does not know when the task last changed, so a client must read it
+    // again.
     world.ok(&["up", "--restart"]);
     let last = world.json(&["show", "T1"]);
     assert_eq!(last["subject"], "Three");
     assert_eq!(edit("Four", &seen.to_string()).status, 412);
     let now = post(&door, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"].to_string();
     assert_eq!(edit("Four", &now).status, 200);
-    // A condition that cannot be kept is refused, not forgotten.
+    // A condition on a verb that supports none is refused instead of ignored.
     let other = post(&door, "/api/v1/msg.send", &[("if-match", "1")], &json!({ "channel": "shop", "text": "x" }));
     assert_eq!((other.status, &other.json()["code"]), (400, &json!("no_condition")));
     assert_eq!(edit("Five", "nonsense").status, 400);
-    // Asked again under the same key, it is answered as it was, whatever has changed since (J9).
+    // A repeated key gives the same answer, whatever has changed since (J9).
     let body = json!({ "task": "T1", "edit": { "subject": "Six" } });
     let now = post(&door, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"].to_string();
     let once = || post(&door, "/api/v1/task.set", &[("if-match", &now), ("idempotency-key", "six")], &body);
     assert_eq!((once().status, once().status), (200, 200));
 }
 
-/// Of many who change what they all saw, one does: the condition is looked at where the change is decided.
+/// Of sixteen edits based on the same revision one succeeds, because the condition is checked where
+/// the edit is decided.
 #[test]
-fn of_racing_updates_one_is_made() {
+fn one_of_sixteen_racing_updates_succeeds() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let added = post(&door, "/api/v1/task.add", &[], &json!({ "subject": "One", "backlog": true })).json();
@@ -102,9 +104,10 @@ fn of_racing_updates_one_is_made() {
     assert_eq!(made.iter().filter(|it| **it == 412).count(), 15, "{made:?}");
 }
 
-/// What is too large is refused in words, wrong methods too, and events come filtered.
+/// Oversized bodies and wrong methods are refused with their error codes, and events can be
+/// filtered.
 #[test]
-fn bounds_are_said_in_words() {
+fn oversized_bodies_and_wrong_methods_are_refused_and_events_are_filtered() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let large = post(&door, "/api/v1/msg.send", &[], &json!({ "channel": "shop", "text": "x".repeat(9 << 20) }));
@@ -113,7 +116,7 @@ fn bounds_are_said_in_words() {
     let wrong = door.over_tcp("PUT", "/api/v1/status", &headers, b"");
     assert_eq!((wrong.status, &wrong.json()["code"]), (405, &json!("wrong_method")));
     door.ask("task.add", json!({ "subject": "One", "backlog": true }));
-    door.ask("msg.send", json!({ "channel": "elsewhere", "text": "x" })); // nobody listens there
+    door.ask("msg.send", json!({ "channel": "elsewhere", "text": "x" })); // a channel without a hook
     let kinds = |query: &str| -> Vec<String> {
         let events = door.events(&format!("?after=0&follow=false{query}"), None);
         events.map(|it| it["kind"].as_str().unwrap().to_owned()).collect()
@@ -123,9 +126,10 @@ fn bounds_are_said_in_words() {
     assert!(kinds("").len() > 4);
 }
 
-/// A head that never ends holds nobody up, and is let go of in the end; here only that others are served meanwhile.
+/// Requests whose headers never end do not delay other requests. That the daemon closes them in the
+/// end is not tested here.
 #[test]
-fn a_slow_head_holds_nobody_up() {
+fn fifty_slow_requests_delay_no_other_request() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let mut slow: Vec<std::net::TcpStream> =
@@ -136,5 +140,5 @@ fn a_slow_head_holds_nobody_up() {
     one.write_all(b"\r\n\r\n").unwrap();
     let mut reply = [0; 12];
     one.read_exact(&mut reply).unwrap();
-    assert_eq!(&reply, b"HTTP/1.1 403", "a foreign host, however slowly it comes");
+    assert_eq!(&reply, b"HTTP/1.1 403", "a foreign host in a slow request");
 }

@@ -1,5 +1,5 @@
-//! Looking back: why a task waited, a mission at any revision, two missions side by side, a plan made of words, and an
-//! inbox that can be put off.
+//! History and planning: past waits, a mission at any revision, two missions compared, plans from
+//! goals in words, and snoozed inbox items.
 
 use serde_json::{Value, json};
 
@@ -29,9 +29,10 @@ fn ran(plan: &str) -> World {
     world
 }
 
-/// W1: `why` tells what a task waited for, with hours and durations, when it is long over; `show` where its time went.
+/// W1: `why` shows the past waits of a completed task with times and durations, and `show` sums up
+/// its time.
 #[test]
-fn w1_why_tells_the_past_with_its_durations() {
+fn w1_why_shows_past_waits_with_their_durations() {
     let world = ran(TWO);
     let why = world.json(&["why", "T2"]);
     let life = &why["task"]["life"];
@@ -39,23 +40,24 @@ fn w1_why_tells_the_past_with_its_durations() {
     assert_eq!(kinds[0], &json!({ "waiting": "dep" }), "{life}");
     assert!(kinds.contains(&&json!("working")) && kinds.contains(&&json!({ "waiting": "queue" })), "{life}");
     let stretches = life["stretches"].as_array().unwrap();
-    assert!(stretches.iter().all(|it| it["to_wall"].is_u64()), "it is over: {life}");
+    assert!(stretches.iter().all(|it| it["to_wall"].is_u64()), "every stretch has an end: {life}");
     for pair in stretches.windows(2) {
-        assert_eq!(pair[0]["to_wall"], pair[1]["from_wall"], "no hole: {life}");
+        assert_eq!(pair[0]["to_wall"], pair[1]["from_wall"], "the stretches have no gap: {life}");
     }
     let waited = stretches[0]["to_wall"].as_u64().unwrap() - stretches[0]["from_wall"].as_u64().unwrap();
-    assert!(waited >= 300, "b took its time: {waited}");
+    assert!(waited >= 300, "c waited for b: {waited}");
     let text = world.ok(&["why", "T2"]);
     assert!(text.contains("past") && text.contains("dep ") && text.contains("needs T1"), "{text}");
     let text = world.ok(&["show", "T2"]);
     assert!(text.lines().any(|it| it.starts_with("time ") && it.contains(" dep")), "{text}");
-    // An agent with nothing to do says so; a request or an attempt stands for its task.
+    // An idle agent has one reason to wait.
     let agent = world.json(&["why", "scripted"]);
     assert_eq!(agent["waits"].as_array().unwrap().len(), 1, "{agent}");
     assert_eq!(world.refused(&["why", "nobody"], 1)["code"], "no_such_agent");
 }
 
-/// The board at any revision of a mission, from the log: before, in the middle and at the end; then two side by side.
+/// `replay` shows a mission at its start, in the middle and at its end, from the event log.
+/// `compare` shows two missions side by side.
 #[test]
 fn a_mission_is_replayed_and_compared() {
     let world = ran(TWO);
@@ -73,7 +75,7 @@ fn a_mission_is_replayed_and_compared() {
         let rows = then["tasks"].as_array().unwrap().clone();
         rows.iter().map(|it| format!("{} {}", it["id"].as_str().unwrap(), it["word"].as_str().unwrap())).collect()
     };
-    assert_eq!(words(first), [] as [String; 0], "its tasks come after it");
+    assert_eq!(words(first), [] as [String; 0], "a mission starts without tasks");
     assert_eq!(words(at("T1 is started")), ["T1 working", "T2 waiting"]);
     assert_eq!(words(at("T1 landed")), ["T1 landed", "T2 waiting"]);
     assert_eq!(words(at("T2 is started")), ["T1 landed", "T2 working"]);
@@ -83,7 +85,7 @@ fn a_mission_is_replayed_and_compared() {
     assert_eq!(world.refused(&["replay", "M9"], 1)["code"], "no_such_mission");
     let steps = world.ok(&["replay", "M1", "--step"]);
     assert_eq!(steps.matches(&format!(" of {}   ", marks.len())).count(), marks.len(), "{steps}");
-    // Another one, in which a task fails again and again.
+    // Another mission, whose task fails repeatedly.
     let plan = world.plan("[[task]]\nsubject = \"Nothing\"\nfiles = [\"d.txt\"]\nscript = [{ fail = \"no idea\" }]\n");
     world.run(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
     let both = world.json(&["compare", "M1", "M2"]);
@@ -95,14 +97,15 @@ fn a_mission_is_replayed_and_compared() {
     for row in ["landed", "time", "retries", "cost", "conflicts"] {
         assert!(text.lines().any(|it| it.starts_with(row)), "{row} in {text}");
     }
-    assert!(text.contains("no price reported"), "what is not known is not nothing: {text}");
+    assert!(text.contains("no price reported"), "an unknown cost is not zero: {text}");
     assert_eq!(world.run(&["compare", "M1"]).code, 2);
 }
 
-/// A goal in words: an agent makes the plan, it is checked as any other and shown; `--plan-only` starts nothing, `--yes`
-/// starts it; a plan that cannot be read goes back to whoever made it.
+/// An agent turns a goal in words into a plan, which is checked and shown like any other.
+/// `--plan-only` starts nothing and `--yes` starts the plan. An invalid plan goes back to the
+/// planner.
 #[test]
-fn words_become_a_plan_and_then_work() {
+fn a_goal_in_words_becomes_a_plan_that_is_checked_and_run() {
     let world = World::set_up();
     world.ok(&["agent", "add", "thinker", "--runtime", "scripted"]);
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
@@ -121,12 +124,12 @@ fn words_become_a_plan_and_then_work() {
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains(&format!("plan \"{words}\"  2 tasks")), "{ran:?}");
     assert!(ran.out.contains("needs b") && ran.out.contains("owner"), "{ran:?}");
-    assert_eq!(world.json(&["task", "list", "--all"]).as_array().unwrap().len(), 1, "only the planning was a task");
+    assert_eq!(world.json(&["task", "list", "--all"]).as_array().unwrap().len(), 1, "only the planning became a task");
     let ran = world.run(&[&base[..], &["--yes", "--wait"]].concat());
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.err.contains("estimate  ") && ran.out.contains("2 of 2 landed"), "{ran:?}");
     assert_eq!((world.read("b.txt"), world.read("c.txt")), ("b\n".into(), "c\n".into()));
-    // What cannot be read goes back with its mistakes, three times at most.
+    // An invalid plan goes back to the planner with its errors, at most three times in all.
     planner("[[task]]\nsubjekt = \"x\"\n");
     let ran = world.run(&[&base[..], &["--yes"]].concat());
     assert_ne!(ran.code, 0, "{ran:?}");
@@ -134,15 +137,16 @@ fn words_become_a_plan_and_then_work() {
     let tasks = world.json(&["task", "list", "--all"]);
     let rounds: Vec<&Value> =
         tasks.as_array().unwrap().iter().filter(|it| it["subject"] == format!("Plan: {words}")).collect();
-    assert_eq!(rounds.len(), 5, "one, one, and three: {tasks}");
+    assert_eq!(rounds.len(), 5, "one, one and three rounds: {tasks}");
     assert!(rounds[4]["description"].as_str().unwrap().contains("could not be used"), "{tasks}");
-    // A file that is not there is no goal.
+    // A path to a missing file is not taken for a goal.
     assert_eq!(world.refused(&["run", "no-such.toml", "--yes"], 2)["code"], "usage");
 }
 
-/// A plan is asked for again with the whole goal, by whom one chooses; a task that is only called "Plan: x" makes none.
+/// An unusable plan can be requested again with its complete goal and another planner. A task with
+/// the subject "Plan: x" is not a plan.
 #[test]
-fn a_plan_is_asked_for_again_with_its_whole_goal() {
+fn an_unusable_plan_can_be_requested_again_with_its_goal_and_another_planner() {
     let world = World::set_up();
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     world.ok(&["agent", "add", "eve", "--runtime", "outside"]);
@@ -175,9 +179,10 @@ fn a_plan_is_asked_for_again_with_its_whole_goal() {
     assert_eq!(none["code"], "no_plan", "{none:?}");
 }
 
-/// What is put off leaves the inbox and comes back by itself, undecided; what asks the same is answered at once.
+/// A snoozed request returns by itself, unanswered. Requests for the same command are answered
+/// together.
 #[test]
-fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
+fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
     let world = World::set_up();
     for name in ["ann", "bob"] {
         world.ok(&["agent", "add", name, "--runtime", "scripted"]);
@@ -193,7 +198,7 @@ fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
     assert!(until(LONG, || inbox().len() == 2), "{:?}", inbox());
     let text = world.ok(&["inbox"]);
     assert!(text.contains("npm install zod × 2"), "one row for both: {text}");
-    // Who waits for an answer is at work, and at nothing.
+    // Tasks that wait for an answer are not counted as working.
     let asks: Vec<Value> = ["T1", "T2"].iter().map(|it| world.json(&["show", it])["asks"].clone()).collect();
     assert!(asks.contains(&json!("Q1")) && asks.contains(&json!("Q2")), "{asks:?}");
     assert_eq!(
@@ -204,8 +209,8 @@ fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
     assert!(put_off["snoozed_until_wall"].is_u64(), "{put_off}");
     let text = world.ok(&["inbox"]);
     assert!(text.contains("put off: Q1 until ") && !text.contains("× 2"), "{text}");
-    assert_eq!(world.run(&["inbox", "--check"]).code, 3, "the other still waits");
-    // A second is over before long: nothing was decided by it.
+    assert_eq!(world.run(&["inbox", "--check"]).code, 3, "the other request still waits");
+    // A snooze of one second ends and decides nothing.
     world.ok(&["inbox", "snooze", "Q1", "1s"]);
     assert!(until(LONG, || inbox().iter().all(|it| it["snoozed_until_wall"].is_null())), "{:?}", inbox());
     assert_eq!(inbox().len(), 2);
@@ -216,9 +221,9 @@ fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
     assert!(world.json(&["show", "T1"])["asks"].is_null());
 }
 
-/// `[notify]`: the command hears of a request, as JSON; in quiet hours it hears nothing.
+/// The `[notify]` command gets each request as JSON. In quiet hours it is not called.
 #[test]
-fn a_notice_is_sent_and_quiet_hours_hold_it() {
+fn notices_are_sent_except_in_quiet_hours() {
     let world = World::set_up();
     let file = world.root.join("notices");
     let toml = format!(
@@ -238,12 +243,12 @@ fn a_notice_is_sent_and_quiet_hours_hold_it() {
     let notice: Value = serde_json::from_str(told().trim()).unwrap();
     assert_eq!((&notice["kind"], &notice["body"]), (&json!("question"), &json!("Which colour?")), "{notice}");
     assert_eq!((&notice["title"], &notice["task"]), (&json!("T1 bob - question"), &json!("T1")));
-    // What was put off says when it is back.
+    // A snoozed request sends a notice when it returns.
     world.ok(&["inbox", "snooze", "Q1", "1s"]);
     assert!(until(LONG, || told().lines().count() == 2), "{}", world.run(&["inbox"]).out);
     let notice: Value = serde_json::from_str(told().lines().last().unwrap()).unwrap();
     assert_eq!((&notice["kind"], &notice["title"]), (&json!("back"), &json!("Q1 - question is back")), "{notice}");
-    // Hours that are never over: nothing is sent. Another project's hours would not matter.
+    // With quiet hours that never end, no notice is sent.
     world.write("regatta.toml", &format!("{toml}quiet = \"00:00-23:59\"\n"));
     world.ok(&["init", "--yes"]);
     world.ok(&["agent", "add", "eve", "--runtime", "scripted"]);
@@ -251,7 +256,7 @@ fn a_notice_is_sent_and_quiet_hours_hold_it() {
     world.ok(&["run", "--agents", "eve", "--yes"]);
     assert!(until(LONG, || world.json(&["inbox"]).as_array().unwrap().len() == 2));
     world.ok(&["answer", "Q2", "red"]);
-    assert_eq!(told().lines().count(), 2, "nothing in quiet hours");
+    assert_eq!(told().lines().count(), 2, "a notice was sent in quiet hours");
     world.write("regatta.toml", &format!("{toml}quiet = \"late\"\n"));
     assert_eq!(world.refused(&["init", "--yes"], 1)["code"], "bad_config");
 }

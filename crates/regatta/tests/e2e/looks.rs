@@ -1,9 +1,9 @@
-//! What people read: snapshots, colours, widths, glyphs, and how little is said when little is asked for.
+//! Output for people: golden files, colours, widths, glyphs and quiet modes.
 
 use crate::golden::{check, plain};
 use crate::world::{LONG, World, run, until};
 
-/// A board with a bit of everything on it.
+/// Creates a board with some of everything.
 fn board() -> World {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "2"]);
@@ -24,9 +24,10 @@ fn board() -> World {
     world
 }
 
-/// The snapshots. `UPDATE_GOLDEN=1` writes them anew; look at the difference before you keep it.
+/// Compares commands' output with golden files. `UPDATE_GOLDEN=1` rewrites the files; check the
+/// difference before you commit it.
 #[test]
-fn people_read_this() {
+fn output_for_people_matches_the_golden_files() {
     let world = board();
     check("help.txt", &world.ok(&["--help"]));
     check("help_run.txt", &world.ok(&["run", "--help"]));
@@ -54,7 +55,8 @@ fn people_read_this() {
     check("error_missing.txt", &plain(&missing.err, &world.root));
 }
 
-/// Colours only when they are wanted, glyphs only where the locale has them, words always.
+/// Colours appear only when they are wanted and glyphs only where the locale has them. The words
+/// are always there.
 #[test]
 fn colours_and_glyphs_follow_the_terminal() {
     let world = World::set_up();
@@ -68,12 +70,12 @@ fn colours_and_glyphs_follow_the_terminal() {
         ran.out
     };
     let coloured = |text: &str| text.contains("\x1b[");
-    assert!(!coloured(&list(&[], &[])), "nobody watches");
+    assert!(!coloured(&list(&[], &[])), "no colours without a terminal");
     assert!(coloured(&list(&[], &["--color", "always"])));
     assert!(coloured(&list(&[("CLICOLOR_FORCE", "1")], &[])));
     assert!(!coloured(&list(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], &[])));
     assert!(!coloured(&list(&[("CLICOLOR_FORCE", "1")], &["--color", "never"])));
-    assert!(coloured(&list(&[("NO_COLOR", "1")], &["--color", "always"])), "a flag counts more than the environment");
+    assert!(coloured(&list(&[("NO_COLOR", "1")], &["--color", "always"])), "a flag overrides the environment");
     assert!(list(&[], &[]).contains("‖ waiting"));
     for plain in [("LC_ALL", "C"), ("LC_ALL", "POSIX"), ("LANG", "en_US.ISO-8859-1")] {
         let text = list(&[plain], &[]);
@@ -81,7 +83,7 @@ fn colours_and_glyphs_follow_the_terminal() {
     }
     let json = list(&[("CLICOLOR_FORCE", "1")], &["--json", "--color", "always"]);
     assert!(!coloured(&json), "{json}");
-    // Everything ASCII where the locale is, errors and tables alike.
+    // All output is ASCII in an ASCII locale, errors and tables alike.
     for args in [&["status"][..], &["queue"], &["doctor"], &["agent", "list"], &["project", "list"], &["why", "T1"]] {
         let mut command = world.command(args);
         command.env("LC_ALL", "C");
@@ -90,14 +92,15 @@ fn colours_and_glyphs_follow_the_terminal() {
     }
 }
 
-/// On a terminal of 60 columns no row takes two lines; hints are there, and `--no-hint` takes them away.
+/// On a terminal of 60 columns no row takes two lines. Hints are printed unless `--no-hint` turns
+/// them off.
 #[test]
 fn a_narrow_terminal_gets_one_line_per_row() {
     let world = World::set_up();
     for subject in ["Short", "A subject that is much longer than sixty columns could ever be, on any terminal at all"] {
         world.ok(&["task", "add", subject, "--files", "door/**"]);
     }
-    // `script` gives the command a terminal of its own.
+    // `script` runs the command in a pseudo-terminal.
     let on_terminal = |line: &str, env: &[(&str, &str)]| {
         let mut command = std::process::Command::new("script");
         world.clean(&mut command);
@@ -119,7 +122,7 @@ fn a_narrow_terminal_gets_one_line_per_row() {
     assert!(status.contains("next: "), "{status}");
     assert!(!strip(&on_terminal("status --no-hint", &[])).contains("next: "));
     assert!(!strip(&on_terminal("status -q", &[])).contains("next: "));
-    // An agent that has a terminal is still no person: no hints, no colours, nothing cut.
+    // An agent on a terminal is treated as a program, without hints, colours and cut rows.
     for agent in ["REGATTA_AGENT", "CLAUDECODE", "GEMINI_CLI"] {
         let shown = on_terminal("task list", &[(agent, "1")]);
         assert!(!shown.contains("next: ") && !shown.contains("\x1b[") && !shown.contains('…'), "{agent}: {shown:?}");
@@ -127,7 +130,7 @@ fn a_narrow_terminal_gets_one_line_per_row() {
     assert!(!on_terminal("status", &[("NO_COLOR", "1")]).contains("\x1b["));
 }
 
-/// Text without its colours.
+/// Returns a text without its escape sequences.
 fn strip(text: &str) -> String {
     let mut plain = String::new();
     let mut escaped = false;
@@ -141,9 +144,9 @@ fn strip(text: &str) -> String {
     plain
 }
 
-/// `-q` says only what was asked for, `-qq` nothing; the exit code says the rest.
+/// `-q` prints only the answer and `-qq` nothing. The exit code tells the rest.
 #[test]
-fn quiet_is_quiet() {
+fn quiet_flags_limit_the_output() {
     let world = World::set_up();
     let plan = world
         .plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \"x\" } }]\n");
@@ -158,9 +161,9 @@ fn quiet_is_quiet() {
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (1, "", ""), "{ran:?}");
 }
 
-/// Help is there for every word, an unknown word gets one suggestion, and nothing at all gets the start text.
+/// Every command has help, a typo gets one suggestion, and no command at all prints the start text.
 #[test]
-fn help_is_never_far() {
+fn every_command_has_help_and_a_typo_gets_one_suggestion() {
     let world = World::new();
     let help = world.ok(&["--help"]);
     assert_eq!(world.ok(&["-h"]), help);
@@ -187,14 +190,14 @@ fn help_is_never_far() {
     let start = world.ok(&[]);
     assert_eq!(start.lines().count(), 5, "{start}");
     assert!(start.starts_with("regatta demo"), "{start}");
-    assert!(!world.data.exists(), "looking around starts no daemon");
+    assert!(!world.data.exists(), "help must not start a daemon");
     let world = World::set_up();
-    assert!(world.ok(&[]).contains("0 working"), "inside a set-up repository it is the status");
+    assert!(world.ok(&[]).contains("0 working"), "inside a project the start text is the status");
 }
 
-/// `--json` names the commands that come next, as a terminal does.
+/// JSON answers name the next commands, as output on a terminal does.
 #[test]
-fn next_steps_are_offered_to_people_and_programs() {
+fn json_answers_name_the_next_commands() {
     let world = World::set_up();
     let ran = world.run(&["task", "add", "Paint", "--files", "door", "--json"]);
     let answer: serde_json::Value = serde_json::from_str(&ran.out).unwrap();

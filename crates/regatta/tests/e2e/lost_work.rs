@@ -1,4 +1,5 @@
-//! The ways in which others lost work, each as a test: what was finished is on the trunk once, or kept and told of.
+//! Known ways to lose work, each as a test. Finished work is on the trunk once, or is kept and
+//! reported.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +7,14 @@ use serde_json::Value;
 
 use crate::world::{LONG, World, alive, run, text, until};
 
-/// A world with an agent that works from outside, on the next task.
+/// Creates a world with an outside agent.
 pub(crate) fn with_zoe() -> World {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
     world
 }
 
-/// Work that an outside agent has begun.
+/// A task that an outside agent has started.
 pub(crate) struct Work {
     pub(crate) task: String,
     attempt: String,
@@ -27,11 +28,11 @@ impl Work {
         Work::again(world)
     }
 
-    /// Takes what is to be done next.
+    /// Takes the next task.
     #[track_caller]
     pub(crate) fn again(world: &World) -> Work {
         let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
-        let of = |it: &Value| it.as_str().unwrap_or_else(|| panic!("nothing was to be done: {grant}")).to_owned();
+        let of = |it: &Value| it.as_str().unwrap_or_else(|| panic!("no task was granted: {grant}")).to_owned();
         let (task, attempt) = (of(&grant["task"]["id"]), of(&grant["attempt"]));
         Work { task, attempt, token: grant["token"].to_string(), place: of(&grant["workspace"]).into() }
     }
@@ -48,7 +49,7 @@ impl Work {
         world.ok(&["task", "finish", &self.task, "--attempt", &self.attempt, "--token", &self.token]);
     }
 
-    /// Waits until people read this of it.
+    /// Waits until `show` prints this word for the task.
     #[track_caller]
     pub(crate) fn until(&self, world: &World, word: &str) {
         let is = until(LONG, || world.json(&["show", &self.task])["word"] == word);
@@ -56,18 +57,18 @@ impl Work {
     }
 }
 
-/// How often the task's change is on the trunk.
+/// Returns how many commits of the trunk name the task.
 fn times_on_trunk(world: &World, task: &str) -> usize {
     let log = world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]);
     log.split_whitespace().filter(|it| *it == task).count()
 }
 
 fn linear(world: &World) {
-    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is a line");
-    assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout came along");
+    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is not linear");
+    assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout does not follow the trunk");
 }
 
-/// Q4, Q5, Q6: what was submitted is kept: its workspace may go before it lands.
+/// Q4, Q5, Q6: submitted work is kept elsewhere, so its workspace may be removed before it lands.
 #[test]
 fn q6_a_workspace_that_is_removed_before_its_landing_loses_nothing() {
     let world = with_zoe();
@@ -83,14 +84,14 @@ fn q6_a_workspace_that_is_removed_before_its_landing_loses_nothing() {
     linear(&world);
 }
 
-/// Q4, J7: what is on disk counts, committed or not; and nothing at all is never "done".
+/// Q4, J7: files on disk land, committed or not. A finish without any change is never "done".
 #[test]
-fn q4_done_without_a_commit_lands_and_done_without_a_change_does_not() {
+fn q4_uncommitted_work_lands_and_a_finish_without_changes_does_not() {
     let world = with_zoe();
     let work = Work::begin(&world, "Say hello", "hello.txt,a.txt");
     work.write("hello.txt", "hello\n");
     std::fs::remove_file(work.place.join("a.txt")).unwrap();
-    assert!(world.git_in(&work.place, &["log", "-1", "--format=%an"]).starts_with("Ann"), "nobody committed there");
+    assert!(world.git_in(&work.place, &["log", "-1", "--format=%an"]).starts_with("Ann"), "the agent made no commit");
     work.finish(&world);
     work.until(&world, "landed");
     assert!(world.read("hello.txt") == "hello\n" && !world.repo.join("a.txt").exists());
@@ -105,10 +106,10 @@ fn q4_done_without_a_commit_lands_and_done_without_a_change_does_not() {
     linear(&world);
 }
 
-/// Q12: somebody resets the trunk behind work that landed. `status` and `queue` say so, also after a restart and after
-/// the next landing, until the work is back or the trunk is accepted.
+/// Q12: a person resets the trunk to before work that landed. `status` and `queue` report it, also
+/// after a restart and after the next landing, until the work is back or the trunk is accepted.
 #[test]
-fn q12_landed_work_that_left_the_trunk_is_told() {
+fn q12_landed_work_missing_from_the_trunk_is_reported() {
     let world = with_zoe();
     let start = world.git(&["rev-parse", "main"]);
     let land = |subject: &str, file: &str| {
@@ -124,14 +125,14 @@ fn q12_landed_work_that_left_the_trunk_is_told() {
     world.git(&["reset", "-q", "--hard", &start]);
     world.ok(&["up", "--restart"]);
     let is_told = || world.ok(&["status"]).contains(&format!("no longer contains work that landed: {}", &landed[..10]));
-    assert!(until(LONG, is_told), "a start compares: {}", world.ok(&["status"]));
+    assert!(until(LONG, is_told), "a start must compare the trunk: {}", world.ok(&["status"]));
 
     land("Say bye", "bye.txt");
     let queue = world.ok(&["queue"]);
     assert!(queue.contains(&format!("({lost})")) && queue.contains("regatta queue accept"), "{queue}");
     world.git(&["cherry-pick", &landed]);
     land("Say it again", "again.txt");
-    assert!(until(LONG, || !world.ok(&["status"]).contains("no longer contains")), "it is back");
+    assert!(until(LONG, || !world.ok(&["status"]).contains("no longer contains")), "the work is back on the trunk");
 
     world.git(&["reset", "-q", "--hard", &start]);
     world.ok(&["up", "--restart"]);
@@ -142,10 +143,10 @@ fn q12_landed_work_that_left_the_trunk_is_told() {
     assert!(!world.ok(&["queue"]).contains("no longer contains"));
 }
 
-/// Q1, Q14: with `style = "rebase"` an agent's own commits land one by one, each validated. If one of them fails by
-/// itself, they land as one commit.
+/// Q1, Q14: with `style = "rebase"` an agent's own commits land one by one, each validated. If one
+/// of them fails alone, all land as one commit.
 #[test]
-fn q1_a_red_commit_of_an_agent_does_not_land_by_itself() {
+fn q1_commits_of_an_agent_are_squashed_if_one_of_them_fails_alone() {
     // A serial queue validates every commit, whatever `verify` says.
     for settings in ["", "mode = \"serial\"\nverify = \"tip\"\n"] {
         land_steps(settings);
@@ -177,7 +178,7 @@ fn land_steps(settings: &str) {
         let format = "--format=%s|%(trailers:key=Regatta-Validation-Tip,valueonly,separator=%x20)";
         world.git(&["log", "--reverse", format, &format!("{start}..main")])
     };
-    assert_eq!(log(), "First step|L1\nSecond step|", "only the last one claims the validation");
+    assert_eq!(log(), "First step|L1\nSecond step|", "the first commit names the validated landing");
 
     let red = Work::begin(&world, "Broken in between", "three.txt");
     red.write("three.txt", "broken\n");
@@ -193,7 +194,8 @@ fn land_steps(settings: &str) {
     world.assert_green_everywhere();
 }
 
-/// Q14: of a batch that is validated as one tree, only the last commit claims the validation; the others name it.
+/// Q14: in a batch that is validated as one tree only the last commit claims the validation. The
+/// others name the last landing.
 #[test]
 fn q14_only_the_tip_of_a_batch_claims_a_validation() {
     let world = with_zoe();
@@ -222,7 +224,8 @@ fn q14_only_the_tip_of_a_batch_claims_a_validation() {
     assert_eq!(claims, [(false, "L2"), (true, "")], "{log}");
 }
 
-/// Two sides of one line: the person's is on the trunk, zoe's comes after it.
+/// Creates a conflict in one line. The person's version is on the trunk, and zoe's version comes
+/// after it.
 fn conflicting(world: &World) -> Work {
     let work = Work::begin(world, "Change the first line", "a.txt,b.txt");
     work.write("a.txt", "zoe's\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n");
@@ -233,10 +236,10 @@ fn conflicting(world: &World) -> Work {
     work
 }
 
-/// Q6, Q3: a conflict goes back to be mended: the work merged as far as it goes, both sides in the file, and only the
-/// files that conflict open. The table says so.
+/// Q6, Q3: a conflict becomes a fix-up. Its workspace has the merge with both sides in the
+/// conflicting file, and only the conflicting files may change. `queue --all` counts the fix-up.
 #[test]
-fn q6_a_conflict_is_mended_in_its_own_files() {
+fn q6_a_fixup_changes_only_the_files_that_conflict() {
     let world = with_zoe();
     let first = conflicting(&world);
     let fixup = Work::again(&world);
@@ -248,14 +251,14 @@ fn q6_a_conflict_is_mended_in_its_own_files() {
             && marked.ends_with("two\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"),
         "{marked}"
     );
-    assert_eq!(fixup.read("b.txt"), "zoe's\n", "what merges is there");
+    assert_eq!(fixup.read("b.txt"), "zoe's\n", "files without a conflict are merged");
     assert_eq!(world.git_in(&fixup.place, &["status", "--porcelain"]), "");
     fixup.write("a.txt", "ann's and zoe's\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n");
     fixup.write("b.txt", "something else\n");
     fixup.finish(&world);
     fixup.until(&world, "landed");
     assert!(world.read("a.txt").starts_with("ann's and zoe's\ntwo\n"), "{}", world.read("a.txt"));
-    assert_eq!(world.read("b.txt"), "zoe's\n", "Q3: only what conflicted was open");
+    assert_eq!(world.read("b.txt"), "zoe's\n", "Q3: only the conflicting file may change");
     assert_eq!(times_on_trunk(&world, &first.task), 1);
     let table = world.ok(&["queue", "--all"]);
     let row: Vec<&str> = table.lines().find(|it| it.starts_with("regatta/")).unwrap().split_whitespace().collect();
@@ -264,23 +267,23 @@ fn q6_a_conflict_is_mended_in_its_own_files() {
     world.assert_green_everywhere();
 }
 
-/// Q6, Q8: a conflict that nobody settles is told of and kept; it neither lands with its marks nor is lost, and the
-/// others land.
+/// Q6, Q8: a conflict that three fix-ups do not settle needs a person. The work is kept, never
+/// lands with conflict marks, and does not block other work.
 #[test]
-fn q6_a_conflict_left_dirty_is_a_persons_in_the_end_and_never_lands() {
+fn q6_conflict_marks_never_land_and_need_a_person_after_three_fixups() {
     let world = with_zoe();
     let first = conflicting(&world);
     let before = world.trunk();
     for round in 1..=3 {
         let fixup = Work::again(&world);
         assert_eq!(fixup.task, first.task, "round {round}");
-        fixup.finish(&world); // "done", with the marks still there
+        fixup.finish(&world); // the conflict marks are still in the file
         let said =
             || world.json(&["show", &first.task])["reason"].as_str().unwrap_or_default().contains("a.txt still has");
         assert!(until(LONG, said), "round {round}: {}", world.ok(&["why", &first.task]));
     }
     first.until(&world, "needs you");
-    assert_eq!(world.trunk(), before, "Q2: nothing of it is on the trunk");
+    assert_eq!(world.trunk(), before, "Q2: the conflict reached the trunk");
     assert!(world.ok(&["why", &first.task]).contains("3 fix-ups"), "{}", world.ok(&["why", &first.task]));
     assert!(world.ok(&["diff", &first.task]).contains("+zoe's"), "the work is kept");
     let other = Work::begin(&world, "Something else", "c.txt");
@@ -290,7 +293,8 @@ fn q6_a_conflict_left_dirty_is_a_persons_in_the_end_and_never_lands() {
     linear(&world);
 }
 
-/// Q4, J1, J8: submitting is captured, judged, recorded; a daemon killed between any two of these loses nothing.
+/// Q4, J1, J8: a submit is captured, validated and recorded. A daemon that is killed between any
+/// two of these steps loses nothing.
 #[test]
 fn q4_a_submit_that_is_interrupted_between_its_steps_lands_once() {
     let world = with_zoe();
@@ -318,13 +322,14 @@ fn q4_a_submit_that_is_interrupted_between_its_steps_lands_once() {
     world.assert_green_everywhere();
 }
 
-/// Takes the trunk by hand; gives the claim and its token.
+/// Claims the trunk for a person. Returns the claim and its token.
 fn take_trunk(world: &World, ttl: &str) -> (String, String) {
     let got = world.json(&["claim", "acquire", "workspace://shop/default", "--ttl", ttl, "--as", "ann"]);
     (got["claim"].as_str().unwrap().to_owned(), got["token"].to_string())
 }
 
-/// L6, L8: a lead lands its workspace under the trunk that it holds; the queue waits for that claim and for nothing else.
+/// L6, L8: the holder of the trunk's claim can land a workspace under it. The queue waits for that
+/// claim and for nothing else.
 #[test]
 fn l6_a_lead_lands_its_workspace_under_its_own_claim() {
     let world = with_zoe();
@@ -338,11 +343,14 @@ fn l6_a_lead_lands_its_workspace_under_its_own_claim() {
     let held = || world.ok(&["why", &other.task]).contains("workspace://shop/default is held by");
     assert!(until(LONG, held), "{}", world.ok(&["why", &other.task]));
     let why = world.ok(&["why", &other.task]);
-    assert!(why.contains("regatta claim list") && !why.contains("fewer files"), "fewer files free no trunk: {why}");
+    assert!(
+        why.contains("regatta claim list") && !why.contains("fewer files"),
+        "a smaller manifest would not free the trunk: {why}"
+    );
     let before = world.trunk();
     let error = world.refused(&["land", "--now", &hers.task, "--claim", &claim, "--token", "1"], 5);
     assert_eq!((error["code"].as_str().unwrap(), world.trunk()), ("stale_token", before), "{error}");
-    // Its path names it as well as its number, while it is there.
+    // The path of the workspace names the attempt as well, while the workspace exists.
     let place = hers.place.is_dir().then(|| text(&hers.place).to_owned());
     let named = place.unwrap_or_else(|| hers.attempt.clone());
     let landed = world.json(&["land", "--now", &named, "--claim", &claim, "--token", &token]);
@@ -353,43 +361,44 @@ fn l6_a_lead_lands_its_workspace_under_its_own_claim() {
     linear(&world);
 }
 
-/// L5, L6: a lead that slept through its TTL is fenced out: its token is refused, and moves nothing.
+/// L5, L6: the token of a lead whose claim expired is refused, and moves nothing.
 #[test]
-fn l6_a_fenced_out_lead_that_wakes_up_does_not_move_the_trunk() {
+fn l6_a_lead_whose_claim_expired_cannot_move_the_trunk() {
     let world = with_zoe();
     let work = Work::begin(&world, "Say hello", "hello.txt");
     work.write("hello.txt", "hello\n");
     let (claim, token) = take_trunk(&world, "300ms");
-    // Held, so that only the lead could move the trunk.
+    // The queue is held, so that only the lead could move the trunk.
     world.ok(&["queue", "hold", "--because", "for the test"]);
     work.finish(&world);
     work.until(&world, "landing");
     let gone = || !world.json(&["claim", "list"])["held"].to_string().contains("workspace://shop/default");
-    assert!(until(LONG, gone), "its time runs out");
+    assert!(until(LONG, gone), "the claim must expire");
     let before = world.trunk();
     let error = world.refused(&["land", "--now", &work.task, "--claim", &claim, "--token", &token], 5);
     assert!(["claim_ended", "stale_token"].contains(&error["code"].as_str().unwrap()), "{error}");
-    // Somebody else has it by now: the old token is no key to the new claim either.
+    // A person holds a new claim by now. The old token does not work for the new claim either.
     let (new, _) = take_trunk(&world, "60s");
     let error = world.refused(&["land", "--now", &work.task, "--claim", &new, "--token", &token], 5);
     assert_eq!((error["code"].as_str().unwrap(), world.trunk()), ("stale_token", before), "{error}");
-    assert_eq!(world.json(&["show", &work.task])["word"], "landing", "its work waits as before");
+    assert_eq!(world.json(&["show", &work.task])["word"], "landing", "the work stays in the queue");
     linear(&world);
 }
 
-/// Q1, Q2, Q7: somebody commits to the trunk while a merge is being validated: that is tried again on what they made.
+/// Q1, Q2, Q7: a person commits to the trunk while a merge is validated. The work is merged and
+/// validated again on that commit.
 #[test]
-fn q2_a_trunk_that_moves_during_a_validation_is_merged_again() {
+fn q2_work_is_merged_again_if_the_trunk_moves_during_its_validation() {
     let world = World::with_repo();
     let (begun, go) = (world.root.join("begun"), world.root.join("go"));
-    // Only where it is merged it waits: a workspace has no such parent.
+    // The check waits only in the queue's staging directory, not in a workspace.
     let slow = format!(
         "#!/bin/sh\ncase $PWD in */staging*) touch {}; while [ ! -e {} ]; do sleep 0.02; done;; esac\n[ ! -e bad ]\n",
         begun.display(),
         go.display()
     );
     world.write("test.sh", &slow);
-    // The test speaks to it through files outside, which a check that is shut in does not see.
+    // The test controls the check through files outside, which a sandboxed check could not see.
     let checks = "[validation]\ncommands = [\"sh ./test.sh\"]\n[run]\nsandbox = \"off\"\n";
     world.write("regatta.toml", &format!("[project]\nname = \"shop\"\n{checks}"));
     world.commit("Slow");
@@ -404,14 +413,14 @@ fn q2_a_trunk_that_moves_during_a_validation_is_merged_again() {
     let anns = world.git(&["rev-parse", "main"]);
     std::fs::write(&go, "").unwrap();
     work.until(&world, "landed");
-    assert_eq!(world.git(&["rev-parse", "main^"]), anns, "it stands on what Ann made");
+    assert_eq!(world.git(&["rev-parse", "main^"]), anns, "the work must be on top of Ann's commit");
     assert_eq!((world.read("ann.txt").as_str(), world.read("hello.txt").as_str()), ("ann's\n", "hello\n"));
     assert_eq!(times_on_trunk(&world, &work.task), 1);
     linear(&world);
     world.assert_green_everywhere();
 }
 
-/// A world whose merged trees are validated one after the other, by this.
+/// Creates a world with a serial queue whose check runs this script on merged trees.
 fn checked_by(test: &str) -> World {
     let world = World::with_repo();
     world.write("test.sh", &format!("#!/bin/sh\ncase $PWD in */staging*) {test};; esac\n[ ! -e bad ]\n"));
@@ -424,9 +433,10 @@ fn checked_by(test: &str) -> World {
     world
 }
 
-/// Q9, P3: what was dropped while it was validated gives its slot back at once, with everything its checks started.
+/// Q9, P3: work that is dropped during its validation frees its slot at once, and all processes of
+/// its checks end.
 #[test]
-fn q9_a_branch_that_is_dropped_gives_its_slot_back_at_once() {
+fn q9_a_dropped_branch_frees_its_slot_at_once() {
     let world = checked_by("[ ! -e slow.txt ] || { setsid sleep 86399 & touch ../begun; sleep 86398; }");
     let slow = Work::begin(&world, "Be slow", "slow.txt");
     slow.write("slow.txt", "slow\n");
@@ -444,9 +454,10 @@ fn q9_a_branch_that_is_dropped_gives_its_slot_back_at_once() {
     assert!(until(LONG, || sleeps() == 0), "{:?}", crate::world::processes_of(&world.data.join("staging")));
 }
 
-/// Q2: somebody commits to the trunk while a merge is being validated: its checks are not waited for.
+/// Q2: a person commits to the trunk while a merge is validated. The checks of the outdated merge
+/// are ended.
 #[test]
-fn q2_checks_of_a_trunk_that_is_gone_are_not_waited_for() {
+fn q2_checks_on_an_outdated_trunk_do_not_delay_the_landing() {
     let world = checked_by("while [ ! -e ann.txt ]; do touch ../begun; sleep 0.1; done");
     let work = Work::begin(&world, "Say hello", "hello.txt");
     work.write("hello.txt", "hello\n");

@@ -1,12 +1,13 @@
-//! What people are told: what happened, why, and the command that goes on.
+//! Messages to people: what happened, why, and the next command.
 
 use serde_json::json;
 
 use crate::world::{LONG, World, until};
 
-/// Agents that cannot work for one and the same reason are one row everywhere, and one command lets all go on.
+/// Agents that cannot work for the same reason are one row in every screen, and one command resumes
+/// all of them.
 #[test]
-fn agents_with_the_same_fault_are_named_together() {
+fn agents_with_the_same_fault_are_one_row_everywhere() {
     let world = World::set_up();
     let names = ["broken-1", "broken-2", "broken-3", "broken-4"];
     for name in names {
@@ -48,9 +49,10 @@ fn agents_with_the_same_fault_are_named_together() {
     assert!(until(LONG, || world.ok(&["inbox"]) == "nothing needs you\n"), "{}", world.ok(&["inbox"]));
 }
 
-/// A command that names something of the wrong kind, or nothing at all, says so; it does not offer to make an agent of it.
+/// An error about a missing or wrong id names the right kind of thing and does not suggest adding
+/// an agent.
 #[test]
-fn an_id_of_another_kind_is_no_agent() {
+fn errors_about_missing_ids_name_the_right_kind() {
     let world = World::set_up();
     for command in ["show", "why"] {
         assert_eq!(world.refused(&[command, "Q99"], 1)["message"], "there is no request Q99", "{command}");
@@ -63,9 +65,9 @@ fn an_id_of_another_kind_is_no_agent() {
     assert!(set["hint"].as_str().unwrap().starts_with("write review = … under [landing]"), "{set}");
 }
 
-/// In a repository that is no project, `status` shows every project, with its name, and says so.
+/// In a repository that is not a project, `status` shows every project with its name, and a note.
 #[test]
-fn status_says_that_a_repository_is_not_managed() {
+fn status_notes_a_repository_that_is_not_managed() {
     let world = World::set_up();
     let other = world.root.join("other");
     world.git_in(&world.root, &["init", "-q", "-b", "main", "other"]);
@@ -82,9 +84,10 @@ fn status_says_that_a_repository_is_not_managed() {
     assert!(status.contains("other main ") && status.contains("shop main "), "{status}");
 }
 
-/// `--server` without its token, with a wrong one, or with an address that is none: what to set, in words of a shell.
+/// `--server` without its token, with a wrong token or with an invalid address gives an error that
+/// names the variable or flag to set.
 #[test]
-fn another_daemon_without_its_token_says_what_to_set() {
+fn errors_about_another_daemon_name_the_variable_to_set() {
     let world = World::set_up();
     let url = world.card().unwrap()["url"].as_str().unwrap().to_owned();
     let elsewhere = world.root.join("elsewhere");
@@ -111,9 +114,9 @@ fn another_daemon_without_its_token_says_what_to_set() {
     assert!(code == 6 && problem.contains("127.0.0.1:9") && problem.contains("--server"), "{code} {problem}");
 }
 
-/// An answer counts what is left as `inbox` shows it: in this project.
+/// An answer counts the remaining items of its project, as `inbox` does.
 #[test]
-fn an_answer_counts_what_is_left_here() {
+fn an_answer_counts_the_items_left_in_its_project() {
     let world = World::set_up();
     let other = world.root.join("other");
     world.git_in(&world.root, &["init", "-q", "-b", "main", "other"]);
@@ -132,9 +135,9 @@ fn an_answer_counts_what_is_left_here() {
     assert!(said.contains("0 left in the inbox"), "{said}");
 }
 
-/// A run says how its missions were stopped, and a task that was tried again how it starts.
+/// `stop` prints which missions it stopped, and `retry` how the new task starts.
 #[test]
-fn a_stop_and_a_retry_say_what_they_did() {
+fn stop_and_retry_print_their_results() {
     let world = World::set_up();
     let plan = world.plan(
         "[[task]]\nsubject = \"Fail\"\nfiles = [\"a\"]\n\

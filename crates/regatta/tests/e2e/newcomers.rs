@@ -1,4 +1,5 @@
-//! The first hour on a machine without an agent's program: no message misleads, and each next step works.
+//! The first hour on a machine without an agent's program. No message misleads, and each suggested
+//! command works.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -6,16 +7,17 @@ use std::process::Command;
 
 use crate::world::{LONG, Ran, World, run, until};
 
-/// The programs that a machine without agents has.
+/// The programs of a machine without agents.
 const TOOLS: [&str; 5] = ["git", "sh", "env", "cat", "make"];
 
-/// The path of a tool of this machine.
+/// Returns the path of a tool of this machine.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
-/// A machine on which only these programs of agents are installed; each only says its version.
+/// A machine on which only these agent programs are installed. Each program only prints its
+/// version.
 struct Machine<'w> {
     world: &'w World,
     path: PathBuf,
@@ -55,7 +57,7 @@ impl Machine<'_> {
     }
 }
 
-/// The README's commands of a kind, each without its comment.
+/// Returns a section of the README.
 fn readme(section: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let text = std::fs::read_to_string(file).unwrap();
@@ -70,9 +72,10 @@ fn readme_plan(name: &str) -> String {
     plan.split("\nPLAN\n").next().unwrap().to_owned() + "\n"
 }
 
-/// Without any program: what to install is named command by command, and so is what works without one.
+/// Without any agent program the messages name the commands that install one, and the demo that
+/// needs none.
 #[test]
-fn no_program_names_the_installation_and_the_rehearsal() {
+fn without_agent_programs_messages_name_the_installation_and_the_demo() {
     let world = World::with_repo();
     let machine = Machine::new(&world, &[]);
     let said = machine.ok(&["init"]);
@@ -105,9 +108,10 @@ fn no_program_names_the_installation_and_the_rehearsal() {
     assert!(!ran.out.contains("all is well"), "{}", ran.out);
 }
 
-/// A plan without scripts is refused before it is shown, with a script that fits its first task and lands.
+/// A plan without scripts is refused for scripted agents before it is shown. The error has a script
+/// that fits the first task and lands.
 #[test]
-fn a_rehearsal_without_scripts_is_refused_at_once_with_a_script_that_lands() {
+fn a_scripted_run_without_scripts_is_refused_with_a_script_that_lands() {
     let world = World::with_repo();
     let machine = Machine::new(&world, &[]);
     machine.ok(&["init"]);
@@ -128,9 +132,9 @@ fn a_rehearsal_without_scripts_is_refused_at_once_with_a_script_that_lands() {
     assert_eq!(world.read("src/limit.rs"), "Hello\n");
 }
 
-/// The README's rehearsal lands as it stands there.
+/// The rehearsal plan of the README lands unchanged.
 #[test]
-fn the_rehearsal_of_the_readme_lands() {
+fn the_rehearsal_plan_of_the_readme_lands() {
     let world = World::with_repo();
     let machine = Machine::new(&world, &[]);
     machine.ok(&["init"]);
@@ -140,9 +144,10 @@ fn the_rehearsal_of_the_readme_lands() {
     assert!(said.contains("2 of 2 landed"), "{said}");
 }
 
-/// With Claude Code only: the refusal names the whole command that works, and the sign-in that is missing.
+/// With only Claude Code installed, the error names the complete command that works, and `agent
+/// add` reports the missing sign-in.
 #[test]
-fn claude_code_alone_names_the_preset_that_works() {
+fn with_only_claude_code_the_error_names_the_preset_that_works() {
     let world = World::with_repo();
     let machine = Machine::new(&world, &["claude"]);
     machine.ok(&["init"]);
@@ -158,17 +163,18 @@ fn claude_code_alone_names_the_preset_that_works() {
     let mut with_key = machine.command(&["agent", "add", "claude-1", "--preset", "claude-native"]);
     with_key.env("ANTHROPIC_API_KEY", "sk-of-a-test");
     let ran = run(with_key, None);
-    assert!(ran.out.contains("ANTHROPIC_API_KEY=… regatta up --restart"), "the daemon lacks it: {ran:?}");
+    assert!(ran.out.contains("ANTHROPIC_API_KEY=… regatta up --restart"), "the daemon lacks the variable: {ran:?}");
     let mut up = machine.command(&["up", "--restart"]);
     up.env("ANTHROPIC_API_KEY", "sk-of-a-test");
     assert_eq!(run(up, None).code, 0);
     let said = machine.ok(&["agent", "show", "claude-1"]);
-    assert!(!said.contains('!'), "nothing is missing any more: {said}");
+    assert!(!said.contains('!'), "a warning is left: {said}");
 }
 
-/// A check by make in a repository without a Makefile is named before it fails every task.
+/// `init` reports that `make test` cannot pass in a repository without a Makefile, before it fails
+/// every task.
 #[test]
-fn a_check_that_cannot_pass_is_named_by_init() {
+fn init_notes_a_check_that_cannot_pass() {
     let world = World::with_repo();
     let said = world.ok(&["init", "--validate", "make test"]);
     let note = "note    `make test` cannot pass: there is no Makefile here (regatta init --validate 'sh ./test.sh')\n";
@@ -177,9 +183,9 @@ fn a_check_that_cannot_pass_is_named_by_init() {
     assert!(!world.ok(&["init", "--validate", "make test"]).contains("cannot pass"));
 }
 
-/// A task that needs a person because nothing changed offers only what works.
+/// `why` offers only commands that work for a task that needs a person because nothing changed.
 #[test]
-fn a_task_that_changed_nothing_is_not_offered_to_land() {
+fn why_does_not_offer_to_land_a_task_without_changes() {
     let world = World::set_up();
     let plan = world.plan("[[task]]\nsubject = \"Write it\"\nfiles = [\"note.txt\"]\nscript = [{ say = \"done\" }]\n");
     assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).code, 3);
@@ -200,9 +206,9 @@ fn a_task_that_changed_nothing_is_not_offered_to_land() {
     assert_eq!(refused["message"], "T1 was already cancelled");
 }
 
-/// Whoever asks why a task waits for a permission sees each answer, and what it means.
+/// `why` names each answer to a task's permission request, with its meaning.
 #[test]
-fn a_request_names_each_answer() {
+fn why_names_each_answer_to_a_permission_request() {
     let world = World::set_up();
     let plan = world.plan(
         "[[task]]\nsubject = \"Write it\"\nfiles = [\"note.txt\"]\n\

@@ -1,8 +1,9 @@
-//! What is offered next: each `next:` line works as it is printed; and finished work is looked at, sent back, landed and
-//! taken back from a shell.
+//! Suggested next commands: each `next:` line works as printed. Finished work can be reviewed, sent
+//! back, landed and undone from a shell.
 //!
-//! Planted once each: a `why` that offers a blocker which has landed, a plan whose line forgets its agents, comments that
-//! are not told, an undo that knows no commit, a pager in a pipe.
+//! Checked with planted faults: a `why` that suggests a blocker that has landed, a plan whose
+//! suggestion lacks its agents, comments that do not reach the agent, an undo that knows no
+//! commits, and a pager in a pipe.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::world::{LONG, World, until};
 
-/// A world in which a person looks at everything before it lands.
+/// Creates a world in which a person reviews everything before it lands.
 pub(crate) fn reviewed() -> World {
     let world = World::set_up();
     let settings = world.read("regatta.toml");
@@ -24,7 +25,7 @@ fn word(world: &World, task: &str) -> Value {
     world.json(&["show", task])["word"].clone()
 }
 
-/// The lines that an answer offers.
+/// Returns the next commands that an answer suggests.
 fn offered(world: &World, args: &[&str]) -> Vec<String> {
     let ran = world.run(&[args, &["--json"]].concat());
     let answer: Value = serde_json::from_str(&ran.out).unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
@@ -62,13 +63,14 @@ blocked_by = ["good", "asks"]
 script = [{ write = { path = "c.txt", text = "c\n" } }]
 "#;
 
-/// Words that only look: they can be followed without changing what is looked at.
+/// Commands that only read, so that following them changes nothing.
 const LOOKS: [&str; 14] = [
     "status", "why", "show", "queue", "diff", "inbox", "graph", "cost", "replay", "compare", "budget", "policy",
     "agent", "provider",
 ];
 
-/// Every line that is offered, from any word, is one that can be typed: those that only look are, and none is refused.
+/// Every suggested line is a complete command. The test follows those that only read, and none is
+/// refused.
 #[test]
 fn every_next_line_works_as_it_is_printed() {
     let world = reviewed();
@@ -76,7 +78,7 @@ fn every_next_line_works_as_it_is_printed() {
     assert_eq!(
         offered(&world, &["run", &plan, "--plan-only", "--agents", "scripted", "--mode", "waves"]),
         [format!("regatta run {plan} --agents scripted --mode waves")],
-        "as it was asked for"
+        "the suggestion keeps the flags"
     );
     world.ok(&["agent", "add", "scripted", "--runtime", "scripted", "--max-tasks", "5"]);
     world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
@@ -112,23 +114,23 @@ fn every_next_line_works_as_it_is_printed() {
     let seen: Vec<&str> = seen.iter().map(String::as_str).collect();
     for line in ["regatta answer Q1 1", "regatta allow Q2", "regatta retry T4", "regatta undo T3", "regatta watch"] {
         let alike = line.replace("Q1", "Q2").replace("allow Q2", "allow Q1");
-        assert!(seen.contains(&line) || seen.contains(&alike.as_str()), "{line} is never offered: {seen:#?}");
+        assert!(seen.contains(&line) || seen.contains(&alike.as_str()), "{line} is never suggested: {seen:#?}");
     }
-    // Only what still holds it is named.
+    // Only blockers that are still open are suggested.
     let held = offered(&world, &["why", "T5"]);
     assert!(held.contains(&"regatta why T1".to_owned()) && !held.contains(&"regatta why T3".to_owned()), "{held:?}");
     let text = world.ok(&["status"]);
     assert!(text.contains("M1 A bit of everything   1 of 5 landed"), "{text}");
     assert!(text.contains("question: Which?") && text.contains("permission: npm install zod"), "{text}");
-    assert!(text.lines().any(|it| it.contains("T4") && it.contains("✕ failed")), "what failed is shown: {text}");
-    // What is tried again in a mission that goes on is taken up by itself.
+    assert!(text.lines().any(|it| it.contains("T4") && it.contains("✕ failed")), "the failed task is shown: {text}");
+    // A retry in a running mission starts by itself.
     assert_eq!(offered(&world, &["retry", "T4"]), ["regatta why T6"]);
 }
 
-/// J4: a change is counted, shown, opened in a program, sent back with comments that its agent is told, and what changed
-/// since is shown alone.
+/// A change can be counted, shown, opened in a program and sent back with comments that reach its
+/// agent. `--since-review` shows only the later changes.
 #[test]
-fn finished_work_is_looked_at_and_sent_back() {
+fn finished_work_can_be_reviewed_and_sent_back() {
     let world = reviewed();
     let plan = world.plan(
         "[[task]]\nsubject = \"Write b\"\nfiles = [\"b.txt\", \"d/e.txt\"]\n\
@@ -142,9 +144,9 @@ fn finished_work_is_looked_at_and_sent_back() {
     piped.env("REGATTA_PAGER", "touch paged");
     let text = crate::world::run(piped, None).out;
     assert!(text.contains("+one\n+two\n") && !text.contains('\x1b'), "{text}");
-    assert!(!world.repo.join("paged").exists(), "in a pipe there are no pages");
+    assert!(!world.repo.join("paged").exists(), "no pager in a pipe");
     assert_eq!(world.refused(&["diff", "T1", "--since-review"], 5)["code"], "never_reviewed");
-    // A program of the reader's is given each file before and after.
+    // The reader's own program gets each file before and after.
     let opened = world.ok(&["diff", "T1", "--tool=diff -u"]);
     assert!(opened.contains("+two") && opened.contains("opened 2 files of T1 in diff -u"), "{opened}");
     let missing = world.run(&["diff", "T1", "--tool=no-such-program"]);
@@ -153,7 +155,7 @@ fn finished_work_is_looked_at_and_sent_back() {
 
     let bad = world.run(&["revise", "T1", "--comment", "b.txt: shorter"]);
     assert!(bad.code == 2 && bad.err.contains("PATH:LINE:TEXT"), "{bad:?}");
-    assert_eq!(world.run(&["revise", "T1"]).code, 2, "nothing is said");
+    assert_eq!(world.run(&["revise", "T1"]).code, 2, "a revise needs a message or comments");
     let sent = world.run(&[
         "revise",
         "T1",
@@ -170,17 +172,17 @@ fn finished_work_is_looked_at_and_sent_back() {
     assert!(until(LONG, || word(&world, "T1") == "review" && world.json(&["show", "T1"])["attempts"][1].is_object()));
     let told = world.ok(&["logs", "T1", "--raw"]);
     for text in ["say less", "d/e.txt:2: one is enough", "z.txt:1: why not"] {
-        assert!(told.contains(text), "its agent is told {text:?}: {told}");
+        assert!(told.contains(text), "the agent must get {text:?}: {told}");
     }
     let since = world.ok(&["diff", "T1", "--since-review", "--stat"]);
-    assert_eq!(since, "b.txt  +1  -1\n", "only what is different since");
+    assert_eq!(since, "b.txt  +1  -1\n", "only the changes since the review");
     let landed = world.ok(&["land", "T1", "--wait"]);
     assert!(landed.contains(" on main · regatta undo T1 takes it back"), "{landed}");
 }
 
-/// J5: what landed can be listed and taken back by its task or its commit; what is asked twice is refused in words.
+/// Landed work is listed, and can be undone by its task or its commit. Unknown ids are refused.
 #[test]
-fn what_landed_is_taken_back_by_its_commit() {
+fn landed_work_can_be_undone_by_its_commit() {
     let world = World::set_up();
     assert_eq!(world.ok(&["undo"]), "nothing has landed yet\n");
     let plan = world.plan("[[task]]\nsubject = \"Write b\"\nfiles = [\"b.txt\"]\nscript = [{ write = { path = \"b.txt\", text = \"b\\n\" } }]\n");
@@ -199,9 +201,9 @@ fn what_landed_is_taken_back_by_its_commit() {
         "{undone}"
     );
     let queue = world.json(&["queue"]);
-    assert!(queue[0]["usual_ms"].is_u64(), "how long one takes: {queue}");
+    assert!(queue[0]["usual_ms"].is_u64(), "the usual duration of a landing: {queue}");
     assert_eq!(world.json(&["undo"])[0]["task"], json!("T2"));
-    // What is tried again when its mission is over is taken up by the line that is offered.
+    // A retry after the end of its mission starts with the suggested command.
     let plan = world.plan("[[task]]\nsubject = \"Break it\"\nfiles = [\"bad\"]\nscript = [{ write = { path = \"bad\", text = \"x\\n\" } }]\n");
     assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]).code, 1);
     assert_eq!(offered(&world, &["retry", "T3"]), ["regatta run --yes"]);
@@ -210,13 +212,14 @@ fn what_landed_is_taken_back_by_its_commit() {
     assert!(until(LONG, || word(&world, "T4") == "failed"), "{}", world.ok(&["why", "T4"]));
 }
 
-/// Lands tasks until one has a commit whose first characters are digits, and undoes it by those.
+/// Lands tasks until a commit id starts with digits, and undoes that commit by those digits.
 #[test]
 fn a_commit_prefix_of_digits_alone_is_not_taken_for_a_task() {
     let world = World::set_up();
     let is_number = |commit: &str| commit.bytes().take(4).all(|byte| byte.is_ascii_digit());
     let mut found = None;
-    // A commit begins with four digits with a chance of 15 %, so a few of these rounds of ten are enough.
+    // A commit id starts with four digits with a chance of 15 %, so a few of these rounds of ten
+    // are enough.
     for round in 0..20 {
         let task = |nth: usize| {
             let path = format!("r{round}-{nth}.txt");
@@ -235,12 +238,12 @@ fn a_commit_prefix_of_digits_alone_is_not_taken_for_a_task() {
             break;
         }
     }
-    let (task, commit) = found.expect("one commit in two hundred begins with four digits");
+    let (task, commit) = found.expect("one of two hundred commits starts with four digits");
     let digits: String = commit.chars().take_while(char::is_ascii_digit).collect();
     let undone = world.json(&["undo", &digits, "--wait"]);
     assert_eq!(undone["word"], "landed", "{digits} names {task}: {undone}");
     assert!(undone["subject"].as_str().unwrap().contains(&task), "{undone}");
-    // A number alone is a task or an attempt here, and both exist.
+    // A number alone may mean a task or an attempt, and both exist.
     let unclear = world.refused(&["logs", "1"], 2);
     assert_eq!(unclear["message"], "1 can mean attempt A1 or task T1");
     world.ok(&["agent", "add", "T1", "--runtime", "scripted"]);

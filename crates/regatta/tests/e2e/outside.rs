@@ -1,4 +1,5 @@
-//! An outside agent's whole day from the CLI: poll, work in the workspace, finish, and the queue lands it.
+//! An outside agent on the command line: it polls, works in the workspace and finishes, and the
+//! queue lands its work.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ fn token(grant: &Value) -> String {
     grant["token"].to_string()
 }
 
-/// From the poll to the trunk.
+/// An outside agent's work from the poll to the trunk.
 #[test]
 fn an_outside_agent_polls_works_and_lands() {
     let world = World::set_up();
@@ -28,11 +29,11 @@ fn an_outside_agent_polls_works_and_lands() {
     assert_eq!(poll(&world, "zoe")["task"]["id"], "T1");
     assert_eq!(poll(&world, "zoe"), Value::Null, "one slot, one task (J4)");
     let shown = world.json(&["show", "T1"]);
-    assert_eq!(shown["attempts"][0]["token"], 0, "the token is its holder's alone: {shown}");
+    assert_eq!(shown["attempts"][0]["token"], 0, "the token must be hidden: {shown}");
 
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
-    // A poll may wait for the task that comes.
+    // A poll can wait for a task.
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]));
         world.ok(&["task", "add", "Say hello", "--files", "hello.txt,docs/**", "--validate", "test -s hello.txt"]);
@@ -55,16 +56,17 @@ fn an_outside_agent_polls_works_and_lands() {
         assert_eq!(world.read("hello.txt"), "hello\n");
         assert_eq!(world.json(&["show", "T1"])["output"], "said hello");
         assert!(world.git(&["log", "-1", "--format=%an"]).starts_with("zoe"));
-        // J7: terminal is final, whoever speaks.
+        // J7: a completed task is final, whoever reports on it.
         let error = world.refused(&as_attempt("fail", &grant, &token), 1);
         assert_eq!(error["code"], "already_finished", "{error}");
         assert!(until(LONG, || !Path::new(&place).exists()), "the workspace is removed after its landing");
     });
 }
 
-/// J3: only the live attempt's token acts. A stale one changes nothing, and is told so with exit 5.
+/// J3: only the live attempt's token has an effect. A stale token changes nothing and gives exit
+/// code 5.
 #[test]
-fn a_stale_attempt_has_no_say() {
+fn a_stale_attempt_changes_nothing() {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["agent", "add", "yan", "--runtime", "outside"]);
@@ -77,20 +79,23 @@ fn a_stale_attempt_has_no_say() {
     }
     assert_eq!(world.events().len(), revision, "nothing was changed");
     world.json(&["stop", "T1"]);
-    assert!(world.json(&["task", "poll", "--as", "yan"]).is_null(), "what a person stopped stays stopped");
+    assert!(world.json(&["task", "poll", "--as", "yan"]).is_null(), "a task that a person stopped must not be granted");
     world.json(&["edit", "T1", "--ready"]);
     let new = poll(&world, "yan");
     assert_ne!(new["attempt"], old["attempt"]);
     assert!(new["token"].as_u64() > old["token"].as_u64(), "tokens only rise (L2): {old} {new}");
     let error = world.refused(&as_attempt("finish", &old, &token(&old)), 5);
-    assert!(error["message"].as_str().unwrap().contains(new["attempt"].as_str().unwrap()), "who speaks now: {error}");
+    assert!(
+        error["message"].as_str().unwrap().contains(new["attempt"].as_str().unwrap()),
+        "the error names the live attempt: {error}"
+    );
     assert_eq!(error["hint"], "stop working on it and poll again: regatta task poll");
     assert_eq!(world.json(&["show", "T1"])["agent"], "yan");
 }
 
-/// `stop` without an id ends missions, and says whom it leaves at work.
+/// `stop` without an id ends missions, and names the tasks that it leaves running.
 #[test]
-fn stop_says_whom_it_leaves_at_work() {
+fn stop_names_the_tasks_it_leaves_running() {
     let world = World::set_up();
     assert_eq!(world.ok(&["stop"]), "no mission runs\n");
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
@@ -102,9 +107,9 @@ fn stop_says_whom_it_leaves_at_work() {
     assert_eq!(world.json(&["show", "T1"])["word"], "working");
 }
 
-/// Giving up is final for the task and frees the slot at once.
+/// A failed task is final and frees its slot at once.
 #[test]
-fn failing_frees_the_slot() {
+fn a_failed_task_frees_its_slot() {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["task", "add", "First", "--files", "one.txt"]);
@@ -116,13 +121,13 @@ fn failing_frees_the_slot() {
     let failed = world.json(&[as_attempt("fail", &first, &token), vec!["-m", "cannot be done"]].concat());
     assert_eq!((&failed["word"], &failed["reason"]), (&"failed".into(), &"cannot be done".into()), "{failed}");
     assert_eq!(world.json(&["show", "zoe"])["capacity"]["available"], 1);
-    assert_eq!(world.json(&["claim", "list"])["held"], serde_json::json!([]), "its claims ended with it (L11)");
-    assert_eq!(poll(&world, "zoe")["task"]["id"], "T3", "what needs the failed one stays blocked (J5)");
+    assert_eq!(world.json(&["claim", "list"])["held"], serde_json::json!([]), "L11: its claims must end with it");
+    assert_eq!(poll(&world, "zoe")["task"]["id"], "T3", "J5: the dependent task stays blocked");
 }
 
-/// A conflict comes back with what landed since; the next attempt starts on the new trunk and lands.
+/// A conflict becomes a fix-up that starts on the new trunk and lands.
 #[test]
-fn a_conflict_comes_back_and_lands_the_second_time() {
+fn a_conflict_becomes_a_fixup_that_lands() {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["task", "add", "Shout five", "--files", "a.txt"]);
@@ -130,7 +135,7 @@ fn a_conflict_comes_back_and_lands_the_second_time() {
     let edit = |grant: &Value| {
         let file = Path::new(grant["workspace"].as_str().unwrap()).join("a.txt");
         let text = std::fs::read_to_string(&file).unwrap();
-        // A fix-up has its own side already, and marks around both.
+        // A fix-up's file already has both sides with conflict marks.
         let marks = ["<<<<<<<", "=======", ">>>>>>>", "five, said Ann"];
         let text = text.lines().filter(|line| !marks.iter().any(|it| line.starts_with(it)));
         let text = text.map(|it| if it.starts_with("five") { "FIVE\n".into() } else { format!("{it}\n") });

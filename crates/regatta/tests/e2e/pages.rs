@@ -1,11 +1,12 @@
-//! What the web page is given: whole entities of topics, from the revision a reader has seen, and buttons that work.
+//! The data for the web page: complete entities by topic, updates since a revision, and buttons
+//! that work.
 
 use serde_json::{Value, json};
 
 use crate::http::Door;
 use crate::world::{LONG, World, until};
 
-/// What a stream that ends says: which topics are reset, and the frames.
+/// Reads a stream that ends. Returns the topics that were reset, and the frames.
 pub(crate) fn look(door: &Door, topics: &str) -> (Vec<String>, Vec<Value>) {
     let headers = [("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
     let reply = door.over_tcp("GET", &format!("/api/v1/live?topics={topics}&follow=false"), &headers, b"");
@@ -13,7 +14,7 @@ pub(crate) fn look(door: &Door, topics: &str) -> (Vec<String>, Vec<Value>) {
     let (mut resets, mut frames) = (Vec::new(), Vec::new());
     let text = String::from_utf8(reply.body).unwrap();
     for block in text.split("\n\n") {
-        // The body comes in chunks, whose lengths stand between the lines.
+        // The body is chunked, so chunk lengths stand between the lines.
         let data = block.lines().find_map(|it| it.strip_prefix("data: "));
         let Some(data) = data.and_then(|it| serde_json::from_str::<Value>(it).ok()) else { continue };
         match data.get("topics") {
@@ -34,10 +35,10 @@ pub(crate) fn entity(frames: &[Value], key: &str) -> Value {
     parts.find(|it| it["k"] == key).unwrap_or_else(|| panic!("no {key} in {frames:?}"))["v"].clone()
 }
 
-/// `status` and the page count the same tasks, also those of the backlog; an agent without work does not wait for the
-/// tasks of another one.
+/// `status` and the page count the same tasks, including the backlog. An agent without work does
+/// not wait for the tasks of another agent.
 #[test]
-fn the_page_and_status_count_alike_and_idle_agents_are_idle() {
+fn the_page_and_status_show_equal_counts_and_idle_agents() {
     let world = World::set_up();
     for name in ["one", "two"] {
         world.ok(&["agent", "add", name, "--runtime", "scripted", "--max-tasks", "1"]);
@@ -62,10 +63,10 @@ fn the_page_and_status_count_alike_and_idle_agents_are_idle() {
     assert_eq!(entity(&frames, "lane/two")["at"], "idle", "{frames:?}");
 }
 
-/// One layout for everybody: the page, a program and the terminal draw the same, of a mission, of a task with what is
-/// around it, and of all; what ended long ago is in it too.
+/// The page and the API get the same graph layout: of a mission, of a task with its neighbours, and
+/// of all tasks. Tasks that ended long ago are included. The terminal prints it as text.
 #[test]
-fn everybody_draws_the_same_graph() {
+fn the_page_and_the_api_have_the_same_graph() {
     let world = World::set_up();
     let task = |id: &str, after: &str| {
         format!(
@@ -109,7 +110,7 @@ fn everybody_draws_the_same_graph() {
 }
 
 #[test]
-fn a_browser_gets_what_changed_since_it_looked() {
+fn a_browser_gets_only_changes_since_its_revision() {
     let world = World::set_up();
     world.ok(&["up"]);
     let door = Door::of(&world.data);
@@ -124,7 +125,7 @@ fn a_browser_gets_what_changed_since_it_looked() {
     world.ok(&["add", "Second", "--files", "b.txt", "--validate", "true"]);
     let (resets, frames) = look(&door, &format!("tasks@{seen},T2"));
     assert_eq!((resets, keys(&frames)), (vec!["T2".to_owned()], vec!["task/T2".into(), "T2".into()]));
-    // A revision of another time, or of long ago, is no place to go on from.
+    // A revision that is unknown or too old resets the topic.
     assert_eq!(look(&door, "tasks@99999999").0, ["tasks"]);
     assert_eq!(look(&door, "tasks@1").0, ["tasks"]);
     let headers = [("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
@@ -134,9 +135,9 @@ fn a_browser_gets_what_changed_since_it_looked() {
     }
 }
 
-/// What is drawn for an item can be pressed: the first button answers it, for everybody.
+/// The buttons of an inbox item carry requests that answer it, and then the item disappears.
 #[test]
-fn the_buttons_of_an_item_answer_it() {
+fn the_buttons_of_an_inbox_item_answer_it() {
     let world = World::set_up();
     world.ok(&["up"]);
     let door = Door::of(&world.data);
@@ -174,9 +175,9 @@ fn the_buttons_of_an_item_answer_it() {
     assert_eq!(entity(&frames, "lane/ann")["at"], "working");
 }
 
-/// What the page is given, whole: each view's golden. Dates and whatever is this run's own are taken out.
+/// Compares the data of every view with a golden file, without dates and values of this run.
 #[test]
-fn the_views_of_the_page_look_like_this() {
+fn the_data_of_every_view_matches_the_golden_file() {
     let world = World::set_up();
     world.ok(&["up"]);
     let door = Door::of(&world.data);
@@ -201,7 +202,7 @@ fn the_views_of_the_page_look_like_this() {
     crate::golden::check("pages.json", &(text + "\n"));
 }
 
-/// Takes out dates, revisions and how much the machine holds.
+/// Replaces dates, revisions and the capacity of the machine.
 fn bare(it: &mut Value) {
     match it {
         Value::Array(all) => all.iter_mut().for_each(bare),
@@ -210,7 +211,7 @@ fn bare(it: &mut Value) {
                 let own = matches!(key.as_str(), "slots" | "token" | "version" | "tip" | "base" | "line")
                     || key.ends_with("_wall")
                     || key.ends_with("_at");
-                // A date, wherever it stands.
+                // Large numbers are dates, under any key.
                 let dated = key == "id" && value.as_str().is_some_and(|it| it.starts_with("tool-"));
                 if dated || (own && !value.is_null()) || value.as_u64().is_some_and(|it| it > 1_000_000_000_000) {
                     *value = Value::from("OWN");

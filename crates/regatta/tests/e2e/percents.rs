@@ -1,10 +1,11 @@
-//! File names with percent signs: claimed, worked on, killed, copied and put back, and never taken for one another (D9).
+//! File names with percent signs: they survive claims, work, a kill, a backup and a restore, and
+//! are never confused with each other (D9). Also rows that cannot be read (D11).
 
 use serde_json::Value;
 
 use crate::world::{LONG, World, kill, text, until};
 
-/// The files that are claimed, sorted.
+/// Returns the claimed files, sorted.
 fn claimed(world: &World) -> Vec<String> {
     let claims = world.json(&["claim", "list"]);
     let uris = claims["held"].as_array().unwrap().iter().flat_map(|claim| claim["uris"].as_array().unwrap());
@@ -36,7 +37,7 @@ fn d9_a_manifest_with_percent_signs_survives_a_kill_a_backup_and_a_restore() {
 
     kill(u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap());
     assert!(until(LONG, || world.run(&["up"]).code == 0), "{:?}", world.run(&["up"]));
-    assert_eq!(claimed(&world), expected, "the claims are what they were");
+    assert_eq!(claimed(&world), expected, "the claims changed");
     let recorded = world.events();
     assert!(recorded.iter().any(|event| event["kind"] == "claim.granted"));
     assert!(!recorded.iter().any(|event| event["kind"] == "event.unreadable"));
@@ -51,9 +52,10 @@ fn d9_a_manifest_with_percent_signs_survives_a_kill_a_backup_and_a_restore() {
     assert!(world.events().len() >= recorded.len());
 }
 
-/// D11: a row that cannot be read stops nothing, and status, doctor, events and restore name it.
+/// D11: a row that cannot be read stops nothing, and `status`, `doctor`, `events` and `restore`
+/// name it.
 #[test]
-fn d11_a_row_that_cannot_be_read_is_named_and_the_rest_goes_on() {
+fn d11_an_unreadable_row_is_reported_and_stops_nothing() {
     let world = World::set_up();
     for uri in ["file://shop/kept", "file://shop/lost"] {
         world.ok(&["claim", "acquire", uri, "--as", "ann", "--ttl", "1h"]);
@@ -75,7 +77,7 @@ fn d11_a_row_that_cannot_be_read_is_named_and_the_rest_goes_on() {
     assert!(doctor.code == 1 && doctor.out.contains("of its table claims cannot be read"), "{doctor:?}");
     let recorded = world.events();
     assert_eq!(recorded.iter().filter(|event| event["kind"] == "event.unreadable").count(), 1);
-    assert!(recorded.last().unwrap()["kind"] != "event.unreadable", "events go on past it");
+    assert!(recorded.last().unwrap()["kind"] != "event.unreadable", "events after the unreadable one are shown");
     let copy = world.root.join("copy.db");
     world.ok(&["backup", text(&copy)]);
     world.ok(&["down"]);

@@ -1,4 +1,5 @@
-//! Plan files: what is checked without a daemon, and that a refused plan leaves the board as it was.
+//! Plan files: checks without a daemon, refused plans that change nothing, wave files, and issues
+//! of beads.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,9 +11,9 @@ use crate::world::{Ran, World, run, text};
 const BAD: &str = "[[task]]\nid = \"a\"\nsubject = \"x\"\nblocked_by = [\"b\"]\nfiles = [\"/etc\"]\n\n\
                    [[task]]\nid = \"b\"\nsubjct = \"y\"\nblocked_by = [\"a\"]\n";
 
-/// Checking needs no daemon and no repository, finds everything at once, and creates nothing.
+/// `plan check` needs no daemon and no repository, reports all faults at once, and creates nothing.
 #[test]
-fn plan_check_names_every_place_and_starts_nothing() {
+fn plan_check_reports_every_fault_with_its_place_and_creates_nothing() {
     let world = World::new();
     let path = world.plan(BAD);
     let ran = world.run(&["plan", "check", &path]);
@@ -37,11 +38,11 @@ fn plan_check_names_every_place_and_starts_nothing() {
     assert_eq!(found["warnings"][0]["line"], 4, "a task without files will not start: {found}");
     let from_input = world.run_with_input(&["plan", "check", "-"], BAD);
     assert!(from_input.code == 2 && from_input.out.contains("standard input:9:1: "), "{from_input:?}");
-    assert!(!world.data.exists(), "no daemon was started and nothing was kept");
+    assert!(!world.data.exists(), "no daemon was started and nothing was stored");
     assert_eq!(world.refused(&["plan", "check", "/nowhere.toml"], 2)["code"], "usage");
 }
 
-/// A refused plan changes nothing: not the board, not the history.
+/// A refused plan changes neither the board nor the event log.
 #[test]
 fn a_refused_plan_leaves_the_board_as_it_was() {
     let world = World::set_up();
@@ -59,7 +60,7 @@ fn a_refused_plan_leaves_the_board_as_it_was() {
     assert_eq!((world.json(&["task", "list", "--all"]), world.events()), (board, history));
 }
 
-/// A program of a test's own in a directory of its own, which is put on the PATH.
+/// Writes a program into a directory of the test, and returns a PATH with that directory.
 fn program(world: &World, name: &str, script: &str) -> String {
     let dir = world.root.join("bin");
     std::fs::create_dir_all(&dir).unwrap();
@@ -79,7 +80,8 @@ fn with_path(world: &World, path: &str, args: &[&str]) -> Ran {
     run(command, None)
 }
 
-/// The seed's example, with what the scripted agent does.
+/// Writes a wave file with two ready tasks, a blocked one and a completed one, and the specs of the
+/// ready tasks. Returns its path.
 fn wave(world: &World) -> String {
     let entry = |id: &str, title: &str, priority: u32| {
         json!({ "id": id, "title": title, "priority": priority, "spec_path": format!("specs/{id}.md"),
@@ -101,9 +103,10 @@ fn wave(world: &World) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// From a wave: tasks by priority from their specs, the ratchet after each, and what comes later is only shown.
+/// A wave file gives tasks by priority with the content of their specs, and a ratchet runs after
+/// each landing. Blocked and completed entries become no tasks.
 #[test]
-fn a_wave_is_ratcheted_bead_by_bead() {
+fn a_wave_file_runs_its_ready_tasks_with_a_ratchet_after_each() {
     let world = World::set_up();
     let said = world.root.join("said");
     let path = program(&world, "ol", &format!("echo \"$@\" >> {}\n", text(&said)));
@@ -114,9 +117,9 @@ fn a_wave_is_ratcheted_bead_by_bead() {
     assert!(ran.out.contains("2 of 2 landed") && ran.out.ends_with("2/2 beads ratcheted\n"), "{ran:?}");
     assert!(ran.err.contains("later  [ol-527.3] Integration tests needs ol-527.1 ol-527.2"), "{ran:?}");
     assert!(ran.err.contains("advises (not applied): {\"clusters\""), "{ran:?}");
-    assert!(ran.err.contains("src/ol-527.1.txt  ol-527.1  -"), "the ownership table comes first: {ran:?}");
+    assert!(ran.err.contains("src/ol-527.1.txt  ol-527.1  -"), "the ownership table is printed: {ran:?}");
     let tasks = world.json(&["task", "list", "--all"]);
-    assert_eq!(tasks.as_array().unwrap().len(), 2, "what is blocked or completed is no task: {tasks}");
+    assert_eq!(tasks.as_array().unwrap().len(), 2, "blocked and completed entries are no tasks: {tasks}");
     let first = world.json(&["show", "T1"]);
     assert_eq!(first["subject"], "[ol-527.1] Add auth middleware");
     assert_eq!((&first["issue_type"], &first["alias"]), (&json!("feature"), &json!("ol-527.1")));
@@ -127,9 +130,9 @@ fn a_wave_is_ratcheted_bead_by_bead() {
     world.assert_green_everywhere();
 }
 
-/// A ratchet that refuses fails its task with what it said, and nothing of that task lands.
+/// A ratchet that fails fails its task with its output, and nothing of that task lands.
 #[test]
-fn a_ratchet_that_refuses_keeps_its_bead_from_landing() {
+fn a_failing_ratchet_keeps_its_task_from_landing() {
     let world = World::set_up();
     let path = program(&world, "own", "case $1 in ol-527.2) echo 'spec not met' >&2; exit 1;; esac\n");
     let file = wave(&world);
@@ -142,10 +145,10 @@ fn a_ratchet_that_refuses_keeps_its_bead_from_landing() {
     assert_eq!((&summary["landed"], &summary["failed"]), (&json!(1), &json!(1)));
     let refused = world.json(&["show", "T2"]);
     assert!(refused["reason"].as_str().unwrap().contains("spec not met"), "{refused}");
-    assert!(!world.repo.join("src/ol-527.2.txt").exists(), "nothing of it landed");
+    assert!(!world.repo.join("src/ol-527.2.txt").exists(), "work of the failed task landed");
 }
 
-/// Without `ol` nothing starts: exit 1 at once, no daemon, nothing created.
+/// Without the program `ol` a wave starts nothing: exit code 1, no daemon, no task.
 #[test]
 fn a_wave_without_its_program_starts_nothing() {
     let world = World::with_repo();
@@ -158,7 +161,7 @@ fn a_wave_without_its_program_starts_nothing() {
     let error: Value = serde_json::from_str(&ran.err).unwrap();
     assert!(error["error"]["message"].as_str().unwrap().contains("needs the program ol"), "{error}");
     assert!(!world.data.exists(), "no daemon was started");
-    // A bad wave is refused as a plan is.
+    // An invalid wave file is refused as an invalid plan is.
     let path = program(&world, "ol", "exit 0\n");
     std::fs::write(&file, "{\"wave\": [{\"id\": \"a\"}]}").unwrap();
     let ran = with_path(&world, &path, &["run", "--from-wave", &file, "--agents", "scripted"]);
@@ -166,10 +169,10 @@ fn a_wave_without_its_program_starts_nothing() {
     assert!(!world.data.exists());
 }
 
-/// Issues of beads: ids and dependencies are kept, statuses mapped, importing again changes only what changed, and the
-/// file gets back how the work ended with all its own fields.
+/// Issues of beads: ids and dependencies are kept and statuses mapped. Another import changes only
+/// changed issues. An export writes results back into the file and keeps all its other fields.
 #[test]
-fn beads_come_and_go_and_come_again() {
+fn beads_issues_can_be_imported_exported_and_imported_again() {
     let world = World::set_up();
     let file = world.root.join("issues.jsonl");
     let write = |path: &str| format!(r#""script":[{{"write":{{"path":"{path}","text":"x\n"}}}}]"#);
@@ -192,14 +195,14 @@ fn beads_come_and_go_and_come_again() {
     assert_eq!(alias("bd-2")["blocked_by"], json!([alias("bd-1")["id"]]));
     assert_eq!((&alias("bd-1")["issue_type"], &alias("bd-1")["priority"]), (&json!("feature"), &json!(1)));
     assert_eq!(alias("bd-3")["paused"], "in beads: ben is at it");
-    assert_eq!(alias("bd-5")["blocked_by"], json!([]), "what is closed holds nobody up");
-    // Nothing changed: nothing happens.
+    assert_eq!(alias("bd-5")["blocked_by"], json!([]), "a closed issue blocks nothing");
+    // An import without changes does nothing.
     let history = world.events().len();
     let again = import();
     assert_eq!((&again["added"], &again["changed"]), (&json!([]), &json!([])), "{again}");
     assert_eq!(again["there"].as_array().unwrap().len(), 4);
     assert_eq!(world.events().len(), history);
-    // Something changed, something is new, something was closed, and somebody let go.
+    // One issue changed, one is new, one was closed, and one was unassigned.
     let mut changed = lines.to_vec();
     changed[0] = changed[0].replace("First.", "First of all.");
     changed[2] = changed[2].replace("in_progress", "open");
@@ -212,7 +215,7 @@ fn beads_come_and_go_and_come_again() {
     assert_eq!(third["cancelled"], json!([alias("bd-5")["id"]]), "{third}");
     assert_eq!(alias("bd-1")["description"], "First of all.");
     assert_eq!((&alias("bd-3")["paused"], &alias("bd-6")["status"]), (&Value::Null, &json!("backlog")));
-    // A bad line is refused by its number, and nothing is created.
+    // An invalid line is refused with its number, and nothing is created.
     let history = world.events().len();
     let mut bad = changed.clone();
     bad.insert(1, r#"{"id":"bd-7","title":"Seven","dependencies":["bd-77"]}"#.to_owned());
@@ -225,7 +228,8 @@ fn beads_come_and_go_and_come_again() {
     let error = world.refused(&["task", "import", "--beads", text(&file)], 2);
     assert!(error["message"].as_str().unwrap().contains(":2:46: \"bd-7\" depends on \"bd-77\""), "{error}");
     assert_eq!(world.events().len(), history);
-    // The work is done, and the file is brought up to date: its own fields, its order and its other lines stay.
+    // After the work the export updates the file and keeps its fields, its order and its other
+    // lines.
     store(&changed);
     world.run(&["run", "--agents", "scripted", "--yes", "--wait", "--timeout", "60s"]);
     assert_eq!(alias("bd-2")["status"], "completed");
@@ -241,14 +245,14 @@ fn beads_come_and_go_and_come_again() {
     );
     assert!(back[0].contains(r#""labels":["x","y"]"#) && back[0].contains("landed as"), "{}", back[0]);
     assert!(back[1].contains(r#""created_by":"ann""#) && back[1].contains("bd-9"), "{}", back[1]);
-    assert_eq!(back[2..], changed[2..], "lines that did not change are the same bytes");
+    assert_eq!(back[2..], changed[2..], "unchanged lines keep their bytes");
     let done = world.json(&["task", "export", "--beads", text(&file)]);
-    assert_eq!((&done["changed"], &done["added"]), (&json!(0), &json!(0)), "writing again changes nothing: {done}");
+    assert_eq!((&done["changed"], &done["added"]), (&json!(0), &json!(0)), "a second export changes nothing: {done}");
     let last = import();
     assert_eq!((&last["added"], &last["changed"], &last["cancelled"]), (&json!([]), &json!([]), &json!([])), "{last}");
-    // Without a file it is printed, and what is printed can be read again.
+    // Without a file the issues are printed, and the output can be imported again.
     let printed = world.ok(&["task", "export", "--beads"]);
-    assert_eq!(printed.lines().count(), 2, "what is open: {printed}");
+    assert_eq!(printed.lines().count(), 2, "two open issues: {printed}");
     std::fs::write(&file, printed).unwrap();
     assert_eq!(import()["changed"], json!([]));
 }

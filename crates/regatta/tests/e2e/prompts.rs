@@ -1,14 +1,15 @@
-//! The prompts of agents, as they reach the programs. `golden/prompt_*.md` show a whole prompt of each kind.
+//! The prompts of agents, as they reach the programs. `golden/prompt_*.md` have one complete prompt
+//! of each kind.
 
 use std::fs;
 
 use crate::fixups;
 use crate::world::{LONG, World, until};
 
-/// A program that keeps its prompt and ends well. It writes the file of its task.
+/// A program that writes the file of its task and succeeds.
 const PROGRAM: &str = "#!/bin/sh\ncat > /dev/null\nmkdir -p src\necho 'pub fn limit() {}' > src/limit.rs\n";
 
-/// A repository with a worker that has tools, one that has none, and a lead.
+/// Creates a repository with a worker with tools, a worker without tools, and a lead.
 fn world() -> World {
     let world = World::set_up();
     world.write("README.md", "The shop\n");
@@ -24,7 +25,7 @@ fn world() -> World {
     world
 }
 
-/// Returns the prompt of an attempt, without what differs from run to run.
+/// Returns the prompt of an attempt, without the parts that differ from run to run.
 fn prompt(world: &World, attempt: &str) -> String {
     let path = world.data.join("attempts").join(attempt).join("prompt.md");
     assert!(until(LONG, || path.is_file()), "{}", world.ok(&["status"]));
@@ -53,9 +54,10 @@ fn add_limiter(world: &World) {
     ]);
 }
 
-/// One way to end: `finish` with tools, a result file without. A short briefing is part of the prompt.
+/// A worker's prompt has one way to end: the tool `finish` if it has tools, or else a result file.
+/// A short briefing is part of the prompt.
 #[test]
-fn a_worker_is_told_one_way_to_end() {
+fn the_prompt_of_a_worker_has_one_way_to_end() {
     for agent in ["tooled", "plain"] {
         let world = world();
         add_limiter(&world);
@@ -75,9 +77,10 @@ fn a_worker_is_told_one_way_to_end() {
     }
 }
 
-/// A lead learns its workers and what its tools are for. It has no `finish`, which would end nothing.
+/// A lead's prompt lists its workers and the purpose of its tools. It has no `finish`, which would
+/// end nothing.
 #[test]
-fn a_lead_is_told_its_workers_and_its_tools() {
+fn the_prompt_of_a_lead_has_its_workers_and_tools() {
     let world = world();
     let settings = world.read("regatta.toml");
     let kept: String =
@@ -92,9 +95,9 @@ fn a_lead_is_told_its_workers_and_its_tools() {
     assert!(!told.contains("REGATTA_RESULT"), "{told}");
 }
 
-/// A planner learns the project's checks and how many tasks can run at once.
+/// A planner's prompt has the project's checks and the number of tasks that can run at once.
 #[test]
-fn a_planner_is_told_the_checks_and_the_workers() {
+fn the_prompt_of_a_planner_has_the_checks_and_the_workers() {
     let world = world();
     let child =
         world.run(&["run", "Add login with rate limits", "--planner", "tooled", "--no-input", "--timeout", "1s"]);
@@ -105,9 +108,9 @@ fn a_planner_is_told_the_checks_and_the_workers() {
     assert!(!told.contains("learnings") && !told.contains("scope_escapes"), "{told}");
 }
 
-/// A fix-up begins with what is to be done now, and ends with the task that is done.
+/// A fix-up's prompt starts with the present job, and has the finished task at the end.
 #[test]
-fn a_fixup_is_told_what_conflicts_first() {
+fn the_prompt_of_a_fixup_starts_with_the_conflict() {
     let world = fixups::world("");
     let task = fixups::start(&world, "a.txt");
     world.write("a.txt", "ann's\n");

@@ -1,4 +1,4 @@
-//! A daemon whose bridges are told where the services are, and what a service would send to it.
+//! A daemon with bridges that connect to doubles, and the requests that services send to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,27 +13,27 @@ use tokio::runtime::Runtime;
 
 use crate::world::{LONG, World, until};
 
-/// A repository and a daemon whose bridges are told where the services are.
+/// A repository, and a daemon whose bridges connect to doubles of the services.
 pub(crate) struct Quay {
     pub(crate) world: World,
     variables: Vec<(String, String)>,
 }
 
-/// How an app of Slack takes its events.
+/// How a Slack app receives its events.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum By {
     Socket,
     Requests,
 }
 
-/// What the user's settings say.
+/// The user's settings.
 pub(crate) struct Told<'a> {
-    /// The first is the default.
+    /// The first agent is the default.
     pub(crate) agents: &'a [&'a str],
     pub(crate) allow: Vec<String>,
     pub(crate) urls: Vec<(&'static str, String)>,
     pub(crate) clock: f64,
-    /// What else `[bridges]` says.
+    /// Further lines of `[bridges]`.
     pub(crate) more: &'a str,
 }
 
@@ -69,13 +69,13 @@ impl Quay {
         self.world.ok(&[&add[..], &["--env", &env]].concat());
     }
 
-    /// Starts the daemon, without the variables that end so.
+    /// Starts the daemon without the variables whose names end with one of these suffixes.
     pub(crate) fn up(&self, without: &[&str]) {
         let kept = self.variables.iter().filter(|it| !without.iter().any(|end| it.0.ends_with(end)));
         self.up_with(kept.cloned().collect());
     }
 
-    /// Starts the daemon with other variables than its own.
+    /// Starts the daemon with these variables instead of its own.
     pub(crate) fn up_with(&self, variables: Vec<(String, String)>) {
         let mut command = self.world.command(&["up"]);
         command.envs(variables);
@@ -83,32 +83,33 @@ impl Quay {
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     }
 
-    /// Where the daemon is now.
+    /// Returns the daemon's present address.
     pub(crate) fn address(&self) -> String {
         let url = self.world.card().map(|it| it["url"].as_str().unwrap_or_default().to_owned());
         url.unwrap_or_default().trim_start_matches("http://").trim_end_matches('/').to_owned()
     }
 
-    /// One request on a connection of its own; nothing when the daemon did not answer.
+    /// Sends one request on a new connection. Returns the status, or nothing if the daemon did not
+    /// answer.
     pub(crate) fn send(&self, letter: &Letter) -> Option<u16> {
         let address = self.address();
         Line::new(&address).ask(&letter.bytes(&address)).ok()
     }
 
-    /// Where a service finds a route of the daemon's now.
+    /// Returns the present URL of one of the daemon's routes.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address())
     }
 
-    /// A file of the test's own, outside of every repository.
+    /// Returns the path of a file of the test, outside every repository.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.world.root.join("home").join(name)
     }
 
-    /// Waits until an agent stands before a gate: it is in the middle of a turn.
+    /// Waits until an agent waits at a gate in the middle of a turn.
     pub(crate) fn until_at(&self, gate: &str) {
         let waits = self.file(&format!("{gate}.waits"));
-        assert!(until(LONG, || waits.exists()), "nobody comes to the gate {gate}: {:?}", self.conversations());
+        assert!(until(LONG, || waits.exists()), "no agent reaches the gate {gate}: {:?}", self.conversations());
     }
 
     /// Opens a gate.
@@ -120,7 +121,7 @@ impl Quay {
         self.world.json(&["bridge", "conversations"]).as_array().unwrap().clone()
     }
 
-    /// All of an agent's one conversation.
+    /// Returns an agent's only conversation in full.
     pub(crate) fn show(&self, agent: &str) -> Value {
         let all = self.conversations();
         let own: Vec<&Value> = all.iter().filter(|it| it["agent"] == agent).collect();
@@ -128,13 +129,13 @@ impl Quay {
         self.world.json(&["bridge", "show", own[0]["id"].as_str().unwrap()])
     }
 
-    /// How many events of a kind there are.
+    /// Returns the number of events of a kind.
     pub(crate) fn events(&self, kind: &str) -> usize {
         self.world.events().iter().filter(|it| it["kind"] == kind).count()
     }
 }
 
-/// What makes an app of Slack this agent's.
+/// Returns the variables that connect a Slack app to an agent.
 pub(crate) fn slack_variables(app: &slack::App, suffix: &str, by: By) -> Vec<(String, String)> {
     let second = match by {
         By::Socket => (format!("SLACK_APP_TOKEN{suffix}"), app.app_token.clone()),
@@ -143,27 +144,28 @@ pub(crate) fn slack_variables(app: &slack::App, suffix: &str, by: By) -> Vec<(St
     vec![(format!("SLACK_BOT_TOKEN{suffix}"), app.bot_token.clone()), second]
 }
 
-/// What makes an app of GitHub this agent's.
+/// Returns the variables that connect a GitHub app to an agent.
 pub(crate) fn github_variables(app: &github::App, suffix: &str) -> Vec<(String, String)> {
     let (id, key, secret) = (app.id.to_string(), app.private_key.clone(), app.webhook_secret.clone());
     let pairs = [("GITHUB_APP_ID", id), ("GITHUB_PRIVATE_KEY", key), ("GITHUB_WEBHOOK_SECRET", secret)];
     pairs.into_iter().map(|(name, value)| (format!("{name}{suffix}"), value)).collect()
 }
 
-/// What makes an agent of Linear this agent's.
+/// Returns the variables that connect a Linear app to an agent.
 pub(crate) fn linear_variables(app: &linear::App, suffix: &str) -> Vec<(String, String)> {
     let (token, id, secret) = (app.access_token.clone(), app.app_user_id.clone(), app.webhook_secret.clone());
     let pairs = [("LINEAR_ACCESS_TOKEN", token), ("LINEAR_AGENT_ID", id), ("LINEAR_WEBHOOK_SECRET", secret)];
     pairs.into_iter().map(|(name, value)| (format!("{name}{suffix}"), value)).collect()
 }
 
-/// A step that waits until a file is there. That it waits is to be seen by another file beside it.
+/// Returns a step that waits until a file exists. A second file beside it shows that the step
+/// waits.
 pub(crate) fn gate(file: &Path) -> Value {
     let file = file.display();
     json!({ "run": format!("touch {file}.waits; while [ ! -e {file} ]; do sleep 0.05; done") })
 }
 
-/// A runtime for doubles of services.
+/// Returns a runtime for doubles of services.
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
@@ -172,7 +174,7 @@ pub(crate) fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
-/// A request.
+/// A request that a service sends to the daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
     pub(crate) method: &'static str,
@@ -186,7 +188,7 @@ impl Letter {
         Letter { method: "POST", path: path.to_owned(), headers, body: body.into() }
     }
 
-    /// As Slack signs it, so long ago.
+    /// Returns a request that is signed as by Slack, `age` seconds ago.
     pub(crate) fn slack(path: &str, secret: &str, body: &str, age: u64) -> Letter {
         let at = (wall().as_secs() - age).to_string();
         let parts = [b"v0:".as_slice(), at.as_bytes(), b":", body.as_bytes()];
@@ -225,7 +227,7 @@ impl Letter {
     }
 }
 
-/// A connection that is kept as long as the daemon keeps it.
+/// A connection that stays open as long as the daemon keeps it open.
 pub(crate) struct Line {
     address: String,
     stream: Option<BufReader<TcpStream>>,
@@ -236,11 +238,11 @@ impl Line {
         Line { address: address.to_owned(), stream: None }
     }
 
-    /// Sends some bytes and reads the status of what is answered.
+    /// Sends some bytes and returns the status of the answer.
     pub(crate) fn ask(&mut self, bytes: &[u8]) -> std::io::Result<u16> {
         let kept = self.stream.is_some();
         match self.exchange(bytes) {
-            // A connection that was kept may have been closed meanwhile.
+            // The daemon may have closed the connection in the meantime.
             Err(_) if kept => {
                 self.stream = None;
                 self.exchange(bytes)
@@ -259,7 +261,8 @@ impl Line {
                 BufReader::new(stream)
             }
         };
-        // Who is refused early may find the line cut before all is sent; the answer still counts.
+        // A daemon that refuses a request early may close the connection before all bytes are sent.
+        // The answer still counts.
         let _cut = stream.get_mut().write_all(bytes);
         let mut line = String::new();
         stream.read_line(&mut line)?;
@@ -287,7 +290,7 @@ impl Line {
     }
 }
 
-/// A number from the environment: how large a run is wanted.
+/// Returns a number from the environment that sets the size of a run.
 pub(crate) fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok().and_then(|it| it.parse().ok())
 }

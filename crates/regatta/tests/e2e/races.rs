@@ -1,4 +1,4 @@
-//! Many at once, one winner: real processes, started together.
+//! Races of real processes that start together: one wins.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::world::{LONG, Ran, World, finish};
 
-/// Starts that many processes before it waits for any.
+/// Starts all processes before it waits for any.
 fn race(world: &World, args: impl Fn(usize) -> Vec<String>, racers: usize) -> Vec<Ran> {
     let started: Vec<_> = (0..racers)
         .map(|nth| {
@@ -35,9 +35,10 @@ fn assert_one_winner(world: &World, uri: &str) {
     assert_eq!(world.json(&["claim", "list"])["held"].as_array().unwrap().len(), 1);
 }
 
-/// L1: twenty processes want one URI, and one gets it: with the daemon up, and when they start it by themselves.
+/// L1: twenty processes acquire one URI and one succeeds, when the daemon runs and when they start
+/// the daemon themselves.
 #[test]
-fn of_twenty_racing_acquires_one_wins() {
+fn one_of_twenty_racing_acquires_wins() {
     let world = World::new();
     assert_one_winner(&world, "port://7");
     assert_eq!(world.events().iter().filter(|it| it["kind"] == "fleet.resumed").count(), 1, "one daemon was started");
@@ -46,9 +47,9 @@ fn of_twenty_racing_acquires_one_wins() {
     assert_one_winner(&world, "port://7");
 }
 
-/// J4: twelve polls race for three slots; three distinct tasks are at work, five wait.
+/// J4: twelve polls race for three slots. Three different tasks are granted and five wait.
 #[test]
-fn of_twelve_racing_polls_three_are_granted() {
+fn three_of_twelve_racing_polls_are_granted() {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "3"]);
     for nth in 1..=8 {
@@ -76,9 +77,10 @@ fn of_twelve_racing_polls_three_are_granted() {
     }
 }
 
-/// Two daemons on one store: one serves, the other ends with 1 and says who and where the first is.
+/// Two daemons on one store: one serves, and the other exits with 1 and names the first one's
+/// process and address.
 #[test]
-fn of_two_racing_daemons_one_serves() {
+fn one_of_two_racing_daemons_serves() {
     let world = World::new();
     let serve = |_| world.command(&["serve", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut racers: Vec<_> = (0..2).map(serve).collect();
@@ -93,7 +95,7 @@ fn of_two_racing_daemons_one_serves() {
     let winner = racers.remove(0);
     assert!(crate::world::until(LONG, || world.card().is_some_and(|it| it["pid"] == winner.id())));
     let url = world.card().unwrap()["url"].as_str().unwrap().to_owned();
-    // Once the first is ready, a second one names it.
+    // Once the first daemon is ready, a second one names it.
     let late = world.run(&["serve"]);
     assert_eq!(late.code, 1, "{late:?}");
     assert!(late.err.contains(&format!("pid {}", winner.id())) && late.err.contains(&url), "{late:?}");
@@ -102,9 +104,9 @@ fn of_two_racing_daemons_one_serves() {
     assert_eq!(finish(winner, LONG).unwrap().code, 0);
 }
 
-/// Racing `up`s agree on one daemon; racing `down`s all succeed.
+/// Racing `up` commands agree on one daemon, and racing `down` commands all succeed.
 #[test]
-fn racing_ups_agree() {
+fn eight_racing_ups_start_one_daemon() {
     let world = World::new();
     let ran = race(&world, |_| strings(&["up", "--json"]), 8);
     let pids: BTreeSet<String> = ran
@@ -121,9 +123,9 @@ fn racing_ups_agree() {
     assert!(world.card().is_none());
 }
 
-/// A command that comes while the daemon is on its way out waits for the next one; a `down` starts none.
+/// A command during the shutdown of the daemon waits for the next daemon. A `down` starts none.
 #[test]
-fn whoever_comes_while_the_daemon_ends_gets_the_next_one() {
+fn commands_during_a_shutdown_are_served_by_the_next_daemon() {
     let world = World::new();
     for round in 0..10 {
         world.ok(&["up"]);
@@ -144,7 +146,7 @@ fn whoever_comes_while_the_daemon_ends_gets_the_next_one() {
     assert_eq!(world.processes(), [] as [u32; 0], "down starts nothing");
 }
 
-/// J1: ten writers find no daemon; one of them starts it, and all are heard once.
+/// J1: ten commands find no daemon. One of them starts it, and each message is stored once.
 #[test]
 fn commands_that_start_the_daemon_together_all_get_their_answer() {
     let world = World::new();

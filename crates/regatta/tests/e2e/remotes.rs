@@ -1,10 +1,10 @@
-//! What landed is pushed, whatever somebody else pushes meanwhile.
+//! Landed work is pushed to a remote to which others push as well.
 
 use std::path::{Path, PathBuf};
 
 use crate::world::{LONG, World, until};
 
-/// A world that pushes what lands to a bare repository, and a colleague who pushes there, too.
+/// A world that pushes landed work to a bare repository, and a colleague who pushes there, too.
 struct Shared {
     world: World,
     remote: PathBuf,
@@ -28,7 +28,7 @@ impl Shared {
         Shared { world, remote, colleague }
     }
 
-    /// The colleague pushes this.
+    /// Pushes a file as the colleague.
     fn push(&self, path: &str, text: &str) {
         self.world.git_in(&self.colleague, &["pull", "-q", "--ff-only"]);
         std::fs::write(self.colleague.join(path), text).unwrap();
@@ -37,7 +37,7 @@ impl Shared {
         self.world.git_in(&self.colleague, &["push", "-q"]);
     }
 
-    /// A task that writes this file lands.
+    /// Lands a task that writes this file.
     #[track_caller]
     fn land(&self, path: &str, text: &str) -> String {
         let world = &self.world;
@@ -63,10 +63,10 @@ impl Shared {
     }
 }
 
-/// Q1, Q2, Q3: somebody else pushed. What landed here is replayed on top of that, validated there, and pushed; what the
-/// trunk was is kept, and the checkout has it all.
+/// Q1, Q2, Q3: a colleague pushed. Landed work is replayed on top of the remote's commits,
+/// validated and pushed. The former trunk is kept, and the checkout has everything.
 #[test]
-fn q3_what_landed_is_brought_onto_what_somebody_else_pushed() {
+fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
     let it = Shared::new();
     it.land("one.txt", "1\n");
     it.until_pushed();
@@ -77,28 +77,29 @@ fn q3_what_landed_is_brought_onto_what_somebody_else_pushed() {
     it.until_pushed();
     let world = &it.world;
     assert_eq!(["one.txt", "two.txt", "theirs.txt"].map(|it| world.read(it)), ["1\n", "2\n", "theirs\n"]);
-    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "a line");
+    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is not linear");
     assert_ne!(before, landed);
     assert_eq!(world.git(&["rev-parse", &format!("refs/regatta/keep/trunk-{landed}")]).trim(), landed);
     let tasks = world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]);
     assert_eq!(tasks.split_whitespace().filter(|it| *it == task).count(), 1, "Q7: {tasks}");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     world.assert_green_everywhere();
-    // Whoever asks what became of it is told the commit that is there now, and the one it was.
+    // `show` names the present commit and the former one.
     let shown = world.json(&["show", &task]);
     let there = world.git(&["log", "--grep", &format!("^Regatta-Task: {task}$"), "--format=%H", "main"]);
     assert_eq!((shown["now_as"].as_str(), shown["landed"].as_str()), (Some(there.trim()), Some(landed.as_str())));
     let text = world.ok(&["show", &task]);
     assert!(text.contains(there.trim()) && text.contains(&format!("{landed}, before the trunk")), "{text}");
-    // What landed can be taken back under its old name.
+    // The task can be undone after the replay.
     world.ok(&["undo", &task, "--wait"]);
     it.until_pushed();
     assert!(!world.repo.join("two.txt").exists());
 }
 
-/// Q6: what does not go together holds the queue, says what to do, and goes on when that was done.
+/// Q6: a conflict with pushed commits holds the queue. The message names the commands that settle
+/// it, and after those the queue goes on.
 #[test]
-fn q6_what_does_not_go_together_waits_for_a_person_who_is_told_what_to_do() {
+fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
     let it = Shared::new();
     it.push("clash.txt", "theirs\n");
     it.land("clash.txt", "ours\n");
@@ -113,12 +114,12 @@ fn q6_what_does_not_go_together_waits_for_a_person_who_is_told_what_to_do() {
     assert!(world.ok(&["why", &join]).contains("git pull --rebase"));
     let refused = world.refused(&["revise", &join, "do it better"], 2);
     assert!(refused["hint"].as_str().is_some_and(|it| it.contains("git pull --rebase origin main")), "{refused}");
-    // As it says: rebased by hand, with both sides in the file.
+    // Follows the message: a rebase by hand, with both sides in the file.
     let mut pull = std::process::Command::new("git");
     world.clean(&mut pull);
     pull.args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "pull", "-q", "--rebase", "origin", "main"]);
     pull.current_dir(&world.repo);
-    assert!(!pull.output().unwrap().status.success(), "it conflicts for a person, too");
+    assert!(!pull.output().unwrap().status.success(), "the rebase must conflict");
     world.write("clash.txt", "ours and theirs\n");
     world.git(&["add", "clash.txt"]);
     world.git(&["-c", "core.editor=true", "rebase", "--continue"]);
@@ -130,9 +131,10 @@ fn q6_what_does_not_go_together_waits_for_a_person_who_is_told_what_to_do() {
     it.until_pushed();
 }
 
-/// Q1: both pass alone and fail together. Nothing red is pushed, and nobody's commit is lost.
+/// Q1: both sides pass alone and fail together. Nothing that fails is pushed, and no commit is
+/// lost.
 #[test]
-fn q1_what_fails_together_with_what_somebody_pushed_is_not_pushed() {
+fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
     let it = Shared::new();
     let test = "#!/bin/sh\n[ ! -e left ] || [ ! -e right ] || { echo both are here; exit 1; }\n";
     it.push("test.sh", test);
@@ -150,9 +152,10 @@ fn q1_what_fails_together_with_what_somebody_pushed_is_not_pushed() {
     assert!(world.repo.join("left").exists() && !world.repo.join("right").exists(), "the trunk did not move");
 }
 
-/// A remote that cannot be reached holds up no landing; what is not pushed is seen, and pushed when it is back.
+/// A remote that cannot be reached delays no landing. Commits that are not pushed are reported
+/// once, and pushed when the remote is back.
 #[test]
-fn a_push_that_fails_is_seen_and_tried_again() {
+fn a_failed_push_is_reported_once_and_retried() {
     let it = Shared::new();
     let away = it.world.root.join("away.git");
     std::fs::rename(&it.remote, &away).unwrap();
@@ -163,7 +166,7 @@ fn a_push_that_fails_is_seen_and_tried_again() {
     assert!(until(LONG, seen), "{}", world.ok(&["status"]));
     assert!(world.ok(&["queue"]).contains("is not on origin"));
     let told = world.events().iter().filter(|it| it.to_string().contains("coord:push")).count();
-    assert_eq!(told, 1, "once, not at every try");
+    assert_eq!(told, 1, "one message, not one for each retry");
     std::fs::rename(&away, &it.remote).unwrap();
     it.until_pushed();
     assert!(!world.ok(&["status"]).contains("is not on origin"));

@@ -1,11 +1,12 @@
-//! `regatta stop NAME --again`, what the Agents page calls Restart: with real processes. And a daemon that comes back:
-//! agents reach it again.
+//! `regatta stop NAME --again`, the restart of an agent, with real processes. Also agents that
+//! reach the daemon again after its restart.
 
 use serde_json::json;
 
 use crate::world::{LONG, World, alive, run, until};
 
-/// A task whose program says which process it is, then stands still until somebody opens the pipe of that name.
+/// Adds a task whose program logs its process id and then waits until the agent's pipe is opened.
+/// Returns the log.
 fn stands_still(world: &World, agent: &str) -> std::path::PathBuf {
     let (pipe, log) = (world.root.join(format!("{agent}.pipe")), world.root.join(format!("{agent}.log")));
     let mut mkfifo = std::process::Command::new("mkfifo");
@@ -24,15 +25,15 @@ fn stands_still(world: &World, agent: &str) -> std::path::PathBuf {
     log
 }
 
-/// Lets a program go on that stands still.
+/// Lets a waiting program go on.
 fn open(world: &World, agent: &str) {
     std::fs::write(world.root.join(format!("{agent}.pipe")), "").unwrap();
 }
 
-/// The old process is gone before the new attempt works, which begins anew; what was done so far is kept, and so is
-/// what was said; nobody else is touched.
+/// A restart ends the old process before the new attempt starts from scratch. The old work and its
+/// log are kept, and other agents are not affected.
 #[test]
-fn an_agent_is_restarted_and_nothing_is_lost() {
+fn a_restarted_agent_loses_no_work() {
     let world = World::set_up();
     let (ann, bob) = (stands_still(&world, "ann"), stands_still(&world, "bob"));
     let told = |log: &std::path::Path| -> Vec<String> {
@@ -52,20 +53,24 @@ fn an_agent_is_restarted_and_nothing_is_lost() {
     assert!(!alive(old), "the old program is gone");
     let new = program(&told(&ann)[2]);
     assert!(new != old && alive(new));
-    assert!(told(&ann)[2].ends_with("No such file or directory"), "it begins anew: {:?}", told(&ann));
+    assert!(
+        told(&ann)[2].ends_with("No such file or directory"),
+        "the new attempt starts from scratch: {:?}",
+        told(&ann)
+    );
     let shown = world.json(&["show", "T1"]);
     assert_ne!(shown["attempt"], before, "{shown}");
     assert_eq!((&shown["word"], &shown["agent"], &shown["failures"]), (&json!("working"), &json!("ann"), &json!(0)));
     let attempts = shown["attempts"].as_array().unwrap();
     assert_eq!((attempts.len(), &attempts[0]["ended"]["cause"]), (2, &json!("stopped")), "{shown}");
     let vault = std::fs::read_dir(world.data.join("vaults")).unwrap().next().unwrap().unwrap().path();
-    // The new attempt does not wait for what the old one left to be put away: that is an effect of its own.
+    // The new attempt does not wait until the old work is stored, because that is another effect.
     let kept = format!("refs/regatta/keep/{}", before.as_str().unwrap());
     assert!(until(LONG, || world.git_in(&vault, &["for-each-ref", "refs/regatta/keep"]).contains(&kept)), "{kept}");
     let kept = format!("{kept}:ann.txt");
-    assert_eq!(world.git_in(&vault, &["show", &kept]), "half done", "what was done so far is kept");
-    assert!(world.ok(&["logs", before.as_str().unwrap()]).contains("ann.txt"), "and so is what it said");
-    assert!(alive(other) && stands(&bob, 1), "nobody else was touched");
+    assert_eq!(world.git_in(&vault, &["show", &kept]), "half done", "the old work is kept");
+    assert!(world.ok(&["logs", before.as_str().unwrap()]).contains("ann.txt"), "the old log is kept");
+    assert!(alive(other) && stands(&bob, 1), "another agent was affected");
     assert!(world.json(&["inbox"]).as_array().unwrap().is_empty());
 
     open(&world, "ann");
@@ -73,17 +78,17 @@ fn an_agent_is_restarted_and_nothing_is_lost() {
     assert!(until(LONG, || ["T1", "T2"].iter().all(|it| world.json(&["show", it])["word"] == "landed")));
     assert_eq!(world.read("ann.txt"), "half done\ndone\n");
     assert!(until(LONG, || world.programs().is_empty()), "{:?}", world.programs());
-    // Who works on nothing cannot be begun anew.
+    // An idle agent cannot be restarted.
     assert_eq!(world.refused(&["stop", "ann", "--again"], 1)["code"], "no_such_attempt");
 }
 
-/// The daemon's card, once there is one.
+/// Returns the port of the daemon.
 fn port_of(world: &World) -> u16 {
     let url = world.card().unwrap()["url"].as_str().unwrap().to_owned();
     url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// Starts the daemon as a user does who chose no port.
+/// Starts the daemon without a chosen port.
 fn up_by_default(world: &World) {
     let mut up = world.command(&["up"]);
     up.env_remove("REGATTA_LISTEN");
@@ -91,11 +96,11 @@ fn up_by_default(world: &World) {
     assert_eq!(ran.code, 0, "{ran:?}");
 }
 
-/// P13: an agent calls the daemon before and after a kill -9, with the default port taken by somebody else, and also when
-/// somebody takes the daemon's own port before it comes back.
+/// P13: an agent reaches the daemon before and after a kill -9. The default port is taken by
+/// another program, and the second time so is the daemon's own port.
 #[test]
 fn p13_a_live_agent_reaches_the_daemon_after_a_crash() {
-    // Where this cannot be had, somebody else has it: that is as good.
+    // If the port cannot be bound, another program has it, which serves the test as well.
     let _usual = std::net::TcpListener::bind(("127.0.0.1", 7777));
     let world = World::set_up();
     world.ok(&["down"]);
@@ -111,7 +116,7 @@ fn p13_a_live_agent_reaches_the_daemon_after_a_crash() {
     world.ok(&["agent", "add", "ann", "--runtime", "scripted"]);
     world.ok(&["add", "Call", "--files", "a.md", "--assign", "ann", "--queue", "--script", &script.to_string()]);
     let many = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
-    assert!(until(LONG, || many() >= 2), "it cannot call at all: {}", world.json(&["status"]));
+    assert!(until(LONG, || many() >= 2), "the agent cannot reach the daemon: {}", world.json(&["status"]));
     let crash = |world: &World| {
         let daemon = world.card().unwrap()["pid"].as_u64().unwrap() as u32;
         crate::world::kill(daemon);
@@ -121,16 +126,16 @@ fn p13_a_live_agent_reaches_the_daemon_after_a_crash() {
     let first = port_of(&world);
     crash(&world);
     up_by_default(&world);
-    assert_eq!(port_of(&world), first, "the port is remembered, whatever was asked for");
+    assert_eq!(port_of(&world), first, "the daemon keeps its port");
     let before = many();
-    assert!(until(LONG, || many() >= before + 2), "it lost the daemon");
+    assert!(until(LONG, || many() >= before + 2), "the agent does not reach the new daemon");
 
     crash(&world);
     let stranger = std::net::TcpListener::bind(("127.0.0.1", first)).unwrap();
     up_by_default(&world);
     assert_ne!(port_of(&world), first);
     let before = many();
-    assert!(until(LONG, || many() >= before + 2), "it lost the daemon with the port");
+    assert!(until(LONG, || many() >= before + 2), "the agent does not reach the daemon on its new port");
     drop(stranger);
     std::fs::write(&gate, "").unwrap();
     let landed = until(LONG, || world.json(&["show", "T1"])["word"] == "landed");

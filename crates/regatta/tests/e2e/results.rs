@@ -1,4 +1,5 @@
-//! What workers leave: results, escapes, work that does not pass, and what stands against it.
+//! Results of workers: result files, changes outside the manifest, failed checks, ratchets and
+//! standing rules.
 
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ fn write(path: &str, text: &str) -> Value {
     json!({ "write": { "path": path, "text": text } })
 }
 
-/// A step that leaves a result.
+/// Returns a step that writes a result.
 fn result(value: &Value) -> Value {
     json!({ "run": format!("cat > \"$REGATTA_RESULT\" <<'EOF'\n{value}\nEOF") })
 }
@@ -24,9 +25,10 @@ fn show(world: &World, id: &str) -> Value {
     world.json(&["show", id])
 }
 
-/// Spelled both ways; copied where git ignores it, else under the data directory: the checkout stays clean.
+/// A result is read with both spellings of a field. Its copy goes into the checkout only where git
+/// ignores it, and otherwise under the data directory.
 #[test]
-fn a_result_is_taken_in_both_spellings_and_the_checkout_stays_clean() {
+fn a_result_is_read_in_both_spellings_and_the_checkout_stays_clean() {
     let world = World::set_up();
     let task = |id: &str, name: &str| {
         let said = json!({ "type": "completion", "issue_id": id, "status": "done", "detail": format!("made {id}"),
@@ -42,7 +44,7 @@ fn a_result_is_taken_in_both_spellings_and_the_checkout_stays_clean() {
         let result = &shown["attempts"][0]["result"];
         assert_eq!((&result["worktree_path"], &result["status"]), (&json!("/somewhere"), &json!("done")));
         let kept = result["kept_at"].as_str().unwrap();
-        assert!(!kept.starts_with(world.repo.to_str().unwrap()), "git does not ignore it there: {kept}");
+        assert!(!kept.starts_with(world.repo.to_str().unwrap()), "git does not ignore results in the checkout: {kept}");
         let read: Value = serde_json::from_slice(&std::fs::read(kept).unwrap()).unwrap();
         assert_eq!(read["detail"], format!("made {alias}"));
         let warnings = shown["warnings"].as_array().unwrap();
@@ -57,7 +59,7 @@ fn a_result_is_taken_in_both_spellings_and_the_checkout_stays_clean() {
     let kept: Value = serde_json::from_str(&world.read(".agents/swarm/results/T3.json")).unwrap();
     assert_eq!(kept["detail"], "made a3");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
-    // What was learned is offered to the next one, in a file that is no part of its work.
+    // Learnings are passed to the next attempt in a file that is not part of its work.
     let look = json!({ "id": "b", "subject": "When do tokens expire", "files": ["b.txt"],
         "script": [{ "run": "cp .regatta/briefing.md b.txt && git status --porcelain >> b.txt" }] });
     let (mission, code) = run_plan(&world, &json!([look]));
@@ -69,7 +71,8 @@ fn a_result_is_taken_in_both_spellings_and_the_checkout_stays_clean() {
     assert!(!briefing.contains("?? .regatta"), "{briefing}");
 }
 
-/// Every run of a plan has the same ids of its own: the result of an earlier run stays, and `show` names its own.
+/// Each run of a plan has its own task ids, so an earlier run's results stay and `show` names the
+/// right ones.
 #[test]
 fn a_second_run_of_a_plan_keeps_the_results_of_the_first() {
     let world = World::set_up();
@@ -88,9 +91,10 @@ fn a_second_run_of_a_plan_keeps_the_results_of_the_first() {
     }
 }
 
-/// Five or more share one file that says what a result looks like; fewer are told in their prompts.
+/// Five or more tasks share one schema file of results. Fewer tasks have the schema in their
+/// prompts.
 #[test]
-fn a_result_schema_shared_by_many_is_named_by_path() {
+fn a_result_schema_of_five_tasks_is_named_by_path() {
     for (many, by_path) in [(5, true), (4, false)] {
         let world = World::set_up();
         let task = |nth: usize| {
@@ -108,9 +112,9 @@ fn a_result_schema_shared_by_many_is_named_by_path() {
     }
 }
 
-/// Blocked asks a person; failed goes back to its worker, whatever changed.
+/// A result "blocked" needs a person. A result "failed" is retried, whatever changed.
 #[test]
-fn a_result_that_says_blocked_or_failed_is_no_success() {
+fn a_result_of_blocked_or_failed_is_not_a_success() {
     let world = World::set_up();
     let task = |id: &str, status: &str| {
         json!({ "id": id, "subject": format!("Write {id}"), "files": [format!("{id}.txt")],
@@ -120,7 +124,8 @@ fn a_result_that_says_blocked_or_failed_is_no_success() {
     let tasks = mission["tasks"].as_array().unwrap();
     assert_eq!(tasks[0]["word"], "needs you", "{mission}");
     assert!(tasks[0]["reason"].as_str().unwrap().contains("blocked: no key"));
-    // The first attempt at the second does not count, though it changed what it should; the next one went on from there.
+    // The first attempt at the second task fails although it changed its file, and the next attempt
+    // continues from its work.
     let attempts = show(&world, "T2")["attempts"].clone();
     let (first, second) = (&attempts[0], &attempts[1]);
     assert_eq!(first["ended"]["cause"], "invalid", "{attempts}");
@@ -129,9 +134,10 @@ fn a_result_that_says_blocked_or_failed_is_no_success() {
     assert_eq!(tasks[1]["failures"], 1);
 }
 
-/// Found from the diff though the worker hid it: held back, noted, and taken up by a task of its own.
+/// A change outside the manifest is found in the diff although the result does not list it. It is
+/// left out, recorded, and can become a follow-up task.
 #[test]
-fn an_escape_is_found_though_the_worker_hid_it() {
+fn a_scope_escape_that_the_result_hides_is_found() {
     let world = World::set_up();
     world.write(".gitignore", ".agents/\n");
     world.commit("ignore what agents leave");
@@ -141,7 +147,7 @@ fn an_escape_is_found_though_the_worker_hid_it() {
         run_plan(&world, &json!([{ "id": "a", "subject": "Write a", "files": ["a.txt"], "script": steps }]));
     assert_eq!(code, 0, "{mission}");
     assert_eq!(world.read("a.txt"), "a\n");
-    assert!(!world.repo.join("secret").exists(), "what is outside did not land");
+    assert!(!world.repo.join("secret").exists(), "the escape landed");
     let note = "left out secret/b.txt, outside its files; kept in A1: regatta diff A1";
     let diff = world.ok(&["diff", "T1"]);
     assert!(diff.contains(note) && !diff.contains("+++ b/secret"), "{diff}");
@@ -158,7 +164,7 @@ fn an_escape_is_found_though_the_worker_hid_it() {
     assert_eq!((&line["worker"], &line["suggested_files"]), (&json!("scripted"), &json!(["secret/b.txt"])));
     assert!(line["timestamp"].as_str().unwrap().ends_with('Z') && line["finding"].is_string());
     assert_eq!(world.git(&["status", "--porcelain"]), "");
-    // Q3: the whole of it is kept in the vault.
+    // Q3: the complete work is kept in the vault.
     let vault = world.data.join("vaults/shop.git");
     let refs = world.git_in(&vault, &["for-each-ref", "--format=%(objectname)", "refs/regatta/keep/"]);
     let held = |it: &str| world.git_in(&vault, &["ls-tree", "-r", "--name-only", it]).contains("secret/b.txt");
@@ -169,9 +175,9 @@ fn an_escape_is_found_though_the_worker_hid_it() {
     assert_eq!(world.json(&["scope"])[0]["follow_up"], "T2");
 }
 
-/// `run` prints which files were left out of the work, and the next attempt is told so.
+/// `run` prints the files that were left out of the work, and the next attempt's prompt lists them.
 #[test]
-fn a_run_and_the_next_attempt_are_told_what_was_left_out() {
+fn files_left_out_of_the_work_are_printed_and_in_the_next_prompt() {
     let world = World::set_up();
     let path = world.root.join("plan.json");
     let task = json!({ "id": "a", "subject": "Write a", "files": ["a.txt"],
@@ -182,7 +188,7 @@ fn a_run_and_the_next_attempt_are_told_what_was_left_out() {
     world.write("regatta.toml", &format!("{settings}\n[landing]\nreview = \"human\"\n"));
     world.commit("Review by hand");
     let ran = world.run(&["run", path.to_str().unwrap(), "--agents", "scripted", "--wait"]);
-    assert_eq!(ran.code, 3, "it waits for a review: {ran:?}");
+    assert_eq!(ran.code, 3, "the task waits for a review: {ran:?}");
     let said = format!("{}{}", ran.out, ran.err);
     assert!(
         said.contains("secret/b.txt") && said.contains("left out of its work, and kept: regatta diff A1"),
@@ -195,10 +201,10 @@ fn a_run_and_the_next_attempt_are_told_what_was_left_out() {
     assert!(prompt.contains("## LEFT OUT") && prompt.contains("- secret/b.txt"), "{prompt}");
 }
 
-/// "Done" with nothing changed never completes and goes to a person at once if the checks pass without a change. Three
-/// failed validations fail the task with what they printed.
+/// A result "done" without changes never completes a task, and needs a person at once if the checks
+/// pass without a change. Three failed validations fail the task with their output.
 #[test]
-fn work_that_does_not_count_fails_with_its_evidence() {
+fn work_that_fails_validation_fails_its_task_with_the_output() {
     let world = World::set_up();
     let (mission, code) = run_plan(
         &world,
@@ -239,16 +245,16 @@ fn a_ratchet_passes_or_fails_the_task() {
     let ok = format!("echo \"$1 $REGATTA_TASK\" >> '{}'", log.display());
     let (mission, code) = run_plan(&world, &json!([task("a", &ok), task("b", "echo quest is closed >&2; exit 1")]));
     assert_eq!(code, 8, "{mission}");
-    assert_eq!(std::fs::read_to_string(&log).unwrap(), "a T1\n", "once");
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "a T1\n", "the ratchet ran twice");
     let words: Vec<&Value> = mission["tasks"].as_array().unwrap().iter().map(|it| &it["word"]).collect();
     assert_eq!(words, ["landed", "failed"]);
     assert!(mission["tasks"][1]["reason"].as_str().unwrap().contains("quest is closed"));
     assert!(!world.repo.join("b.txt").exists());
 }
 
-/// A rule holds a start by its files, a landing by its text; a warning is a note.
+/// A rule blocks a start by its files and a landing by its text. A warning is only noted.
 #[test]
-fn standing_rules_hold_what_they_meet() {
+fn standing_rules_block_starts_and_landings_that_match() {
     let world = World::set_up();
     world.ok(&["rule", "add", "frozen", "--says", "ask the owners", "--files", "db/**", "--action", "block"]);
     world.ok(&["rule", "add", "no-moon", "--says", "say sun", "--pattern", "moon", "--action", "block"]);

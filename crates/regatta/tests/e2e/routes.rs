@@ -1,4 +1,4 @@
-//! Every address beside the verbs: who is let in there, and who is not (S1, S2, S10).
+//! Every address that is not a verb: which tokens may use it, and which may not (S1, S2, S10).
 
 use regatta_api::verb::Scope;
 use serde_json::json;
@@ -6,26 +6,27 @@ use serde_json::json;
 use crate::http::Door;
 use crate::world::{World, run};
 
-/// The server's own table of addresses, as it is written there.
+/// The sources of the server's route tables.
 const ROUTERS: [&str; 2] =
     [include_str!("../../../regatta-server/src/lib.rs"), include_str!("../../../regatta-server/src/pages/mod.rs")];
 
-/// Who may use an address.
+/// The tokens that may use an address.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Whom {
-    /// Whoever shows any token.
+    /// Any valid token.
     All,
-    /// Who may look at everything.
+    /// Tokens that may read everything.
     Sees,
-    /// Who may look at everything, and runners.
+    /// Tokens that may read everything, and runners.
     SeesOrRuns,
-    /// Operators and admins; an attempt only for what is its own, which nothing here is.
+    /// Operators and admins. Attempts may use it only for their own work, and none of the cases
+    /// here is.
     Operates,
     /// Operators and admins, and runners.
     OperatesOrRuns,
     /// Operators and admins, and attempts.
     OperatesOrWorks,
-    /// Runners alone.
+    /// Runners only.
     Runs,
 }
 
@@ -44,7 +45,7 @@ impl Whom {
     }
 }
 
-/// Address, method, a body that changes nothing, and whom it lets in.
+/// The address, the method, a body that changes nothing, and the tokens that may use the address.
 const ADDRESSES: [(&str, &str, &str, Whom); 23] = [
     ("/api/v1/events?after=0&follow=false", "GET", "", Whom::Sees),
     ("/api/v1/openapi.json", "GET", "", Whom::All),
@@ -71,10 +72,11 @@ const ADDRESSES: [(&str, &str, &str, Whom); 23] = [
     ("/git/shop/git-receive-pack", "POST", "nonsense", Whom::Runs),
 ];
 
-/// S1, S2, S10: every address beside the verbs × (no token, a wrong one, a scope that is not let in, a foreign Host, a
-/// foreign Origin) is refused, nothing changes, and no address is left out here.
+/// S1, S2, S10: every address that is not a verb refuses a missing token, a wrong token, a scope
+/// that may not use it, a foreign Host and a foreign Origin. Nothing changes, and the test fails if
+/// a route is missing in its table.
 #[test]
-fn s10_every_address_is_refused_to_whoever_may_not_use_it() {
+fn s10_every_address_refuses_tokens_outside_its_scope() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     door.ask("agent.add", json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }));
@@ -123,8 +125,9 @@ fn s10_every_address_is_refused_to_whoever_may_not_use_it() {
     }
     assert_eq!(wrong, Vec::<String>::new());
     assert_eq!(world.events(), before, "nothing changed");
-    // Nobody adds an address without saying here whom it lets in.
-    // These two say a word that tells nothing, and a browser has no token when it comes with its code.
+    // A new route must have an entry in the table of this test. Exceptions are the two health
+    // checks, which reveal nothing, and the address where a browser trades its code, because it has
+    // no token yet.
     let open = ["/healthz", "/readyz", "/enter"];
     let routes = ROUTERS.iter().flat_map(|it| it.split(".route(\"").skip(1)).filter_map(|it| it.split('"').next());
     for written in routes {
@@ -134,7 +137,7 @@ fn s10_every_address_is_refused_to_whoever_may_not_use_it() {
             left.len() == right.len() && left.iter().zip(&right).all(|(one, two)| one.starts_with('{') || one == two)
         };
         let tried = open.contains(&written) || written == "/api/v1/{verb}" || ADDRESSES.iter().any(|it| fits(it.0));
-        assert!(tried, "{written} is not tried here");
+        assert!(tried, "{written} is missing in this test");
     }
     for (path, method) in [("/healthz", "GET"), ("/readyz", "GET"), ("/enter", "POST")] {
         let foreign = door.over_tcp(method, path, &[("host", "evil.example".into())], b"{}");
@@ -146,9 +149,10 @@ fn s10_every_address_is_refused_to_whoever_may_not_use_it() {
     assert_eq!((guess.status, &guess.json()["code"]), (401, &json!("bad_code")));
 }
 
-/// What git sends that makes no sense is refused as what it is, and not with an answer that breaks off.
+/// An invalid git request gets a complete answer with status 400 instead of a stream that breaks
+/// off.
 #[test]
-fn a_bad_request_of_git_is_a_problem_and_not_a_broken_answer() {
+fn an_invalid_git_request_gets_a_complete_answer_with_400() {
     let world = World::set_up();
     world.ok(&["up"]);
     let door = Door::of(&world.data);
@@ -178,9 +182,9 @@ fn a_bad_request_of_git_is_a_problem_and_not_a_broken_answer() {
     assert_eq!(door.over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000").status, 200);
 }
 
-/// More fetch at once than git programs may run: all come to their turn.
+/// More clones at once than git programs may run at once: all succeed.
 #[test]
-fn many_fetch_at_once_and_all_get_their_turn() {
+fn twenty_clones_at_once_all_succeed() {
     let world = World::set_up();
     world.ok(&["up"]);
     let door = Door::of(&world.data);

@@ -1,4 +1,4 @@
-//! Runners: other processes with a data directory of their own, that work for the daemon over HTTP.
+//! Runners: processes with their own data directory that work for the daemon over HTTP.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::http;
 use crate::world::{LONG, Ran, World, finish, kill, until};
 
-/// A runner of a world, which ends with it.
+/// A runner of a world. It is killed when the value is dropped.
 struct Runner {
     child: Option<Child>,
     data: PathBuf,
 }
 
 impl Runner {
-    /// Starts one that works for the world's daemon, and waits until it is known.
+    /// Starts a runner for the world's daemon, and waits until the daemon lists it as up.
     fn start(world: &World, name: &str, flags: &[&str]) -> Runner {
         let token = world.root.join(format!("{name}.token"));
         if !token.exists() {
@@ -42,14 +42,14 @@ impl Runner {
         self.child.as_ref().unwrap().id()
     }
 
-    /// kill -9 of the runner alone: its programs go on.
+    /// Kills the runner itself. Its programs go on.
     fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         kill(child.id());
         child.wait().unwrap();
     }
 
-    /// Asks it to end, and waits for that.
+    /// Terminates the runner and waits for its end.
     fn end(mut self) -> Ran {
         let child = self.child.take().unwrap();
         terminate(child.id());
@@ -77,7 +77,7 @@ fn state(world: &World, name: &str) -> Option<String> {
     found["state"].as_str().map(str::to_owned)
 }
 
-/// A task that writes a file, says so, and waits for a gate.
+/// Returns a task that writes a file, reports it, and waits for a gate.
 fn waits(id: &str, file: &str, gate: &Path) -> String {
     format!(
         "[[task]]\nid = \"{id}\"\nsubject = \"Write {file}\"\nfiles = [\"{file}\"]\n\
@@ -87,13 +87,13 @@ fn waits(id: &str, file: &str, gate: &Path) -> String {
     )
 }
 
-/// Adds an agent that runs only at runners.
+/// Adds an agent that runs only on runners.
 pub(crate) fn add_far(world: &World) {
     let shape = ["--runtime", "scripted", "--max-tasks", "9", "--label", "far", "--confine", "off"];
     world.ok(&[&["agent", "add", "far"][..], &shape].concat());
 }
 
-/// A world whose agent runs only at runners, and whose programs may look at the gate.
+/// Creates a world whose agent runs only on runners, and returns the path of the gate.
 fn remote() -> (World, PathBuf) {
     let world = World::set_up();
     add_far(&world);
@@ -121,9 +121,10 @@ fn landed(world: &World, subjects: &[&str]) -> bool {
     subjects.iter().all(|it| log.lines().filter(|line| line == it).count() == 1)
 }
 
-/// The whole way: fetched, worked on, told, captured, handed over, checked there, landed here; nothing is left.
+/// Work at a runner from start to end: fetched, done, reported, captured, checked and sent back,
+/// and landed here. Nothing is left at the runner.
 #[test]
-fn work_goes_to_a_runner_and_comes_back() {
+fn work_at_a_runner_lands_and_leaves_nothing_there() {
     let (world, gate) = remote();
     let runner = Runner::start(&world, "box", &["--labels", "far,linux", "--max-tasks", "3"]);
     std::fs::write(&gate, "").unwrap();
@@ -132,11 +133,11 @@ fn work_goes_to_a_runner_and_comes_back() {
     let (mission, ran) = world.answer(&["run", &path, "--agents", "far", "--wait"]);
     assert_eq!(ran.code, 0, "{mission} {ran:?}");
     assert!(landed(&world, &["Write one.txt", "Write two.txt"]));
-    assert_eq!(world.read("one.txt"), "one.txt\n", "the checkout came along");
+    assert_eq!(world.read("one.txt"), "one.txt\n", "the checkout follows the trunk");
     let first = world.json(&["show", "A1"]);
     assert_eq!((&first["runner"], &first["ended"]["cause"]), (&"box".into(), &"submitted".into()));
-    assert!(says(&world, "A1", "wrote one.txt"), "its transcript is here");
-    // Its machine had a mirror and its own workspaces, and keeps none of them.
+    assert!(says(&world, "A1", "wrote one.txt"), "the transcript must be at the daemon");
+    // The runner removes its workspaces.
     let cleared = || workspaces(&runner.data).is_empty();
     assert!(until(LONG, cleared), "{:?}", workspaces(&runner.data));
     assert!(!world.data.join("workspaces/shop/A1").exists());
@@ -150,7 +151,7 @@ fn workspaces(data: &Path) -> Vec<String> {
     entries.map(|it| it.file_name().to_string_lossy().into_owned()).filter(|it| it.starts_with('A')).collect()
 }
 
-/// P1, J2: neither the end of the daemon nor that of the runner ends a program or starts a second one.
+/// P1, J2: killing the daemon or the runner neither ends a program nor starts a second one.
 #[test]
 fn p1_j2_a_program_goes_on_when_the_runner_or_the_daemon_is_killed() {
     let (world, gate) = remote();
@@ -168,16 +169,16 @@ fn p1_j2_a_program_goes_on_when_the_runner_or_the_daemon_is_killed() {
     std::fs::write(&gate, "").unwrap();
     assert!(until(LONG, || landed(&world, &["Write one.txt"])), "{:?}", attempts(&world));
     let started = world.events().iter().filter(|it| it["kind"] == "attempt.started").count();
-    assert_eq!(started, 1, "it went on in its one attempt");
+    assert_eq!(started, 1, "there must be one attempt");
     let said = world.ok(&["logs", "A1"]).matches("wrote one.txt").count();
-    assert_eq!(said, 1, "P2: nothing is lost, and nothing is told twice");
+    assert_eq!(said, 1, "P2: output was lost or repeated");
     drop(again);
 }
 
-/// The seed's SIGTERM with three running: those that can finish do; the others are stopped, their work is kept, their
-/// tasks wait again, and that is what is said.
+/// SIGTERM with three running attempts. With time to finish they finish. Without it they are
+/// stopped, their work is kept, and their tasks wait again. The runner reports the result.
 #[test]
-fn sigterm_lets_three_finish_or_stops_them_and_says_so() {
+fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     let (world, gate) = remote();
     let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
     let plan: String = ["a", "b", "c"].iter().map(|it| waits(it, &format!("{it}.md"), &gate)).collect();
@@ -192,7 +193,7 @@ fn sigterm_lets_three_finish_or_stops_them_and_says_so() {
     let ran = finish(runner.child.take().unwrap(), LONG).unwrap();
     assert!(ran.err.contains("3 at work") && ran.err.contains("nothing was left unfinished"), "{ran:?}");
 
-    // No time at all: they are stopped.
+    // With a timeout of zero the attempts are stopped.
     std::fs::remove_file(&gate).unwrap();
     let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3", "--shutdown-timeout", "0"]);
     let plan: String = ["d", "e", "f"].iter().map(|it| waits(it, &format!("{it}.md"), &gate)).collect();
@@ -210,13 +211,14 @@ fn sigterm_lets_three_finish_or_stops_them_and_says_so() {
         let kept = world.git_in(&vault, &["ls-tree", "--name-only", &format!("refs/regatta/keep/{it}")]);
         assert!(kept.lines().any(|it| it.ends_with(".md")), "Q3: {it} is kept: {kept}");
     }
-    // Another takes over what it left.
+    // Another runner takes over the tasks.
     std::fs::write(&gate, "").unwrap();
     let _other = Runner::start(&world, "other", &["--labels", "far", "--max-tasks", "3"]);
     assert!(until(LONG, || landed(&world, &["Write d.md", "Write e.md", "Write f.md"])));
 }
 
-/// Q11, S10: a runner's token fetches, pushes nothing but what its own attempts made, and speaks for no other runner.
+/// Q11, S10: a runner's token can fetch, can push only the results of its own attempts, and cannot
+/// act for another runner.
 #[test]
 fn q11_s10_a_runners_token_reaches_only_its_own_work() {
     let (world, gate) = remote();
@@ -260,9 +262,9 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
     assert!(until(LONG, || landed(&world, &["Write one.txt"])));
 }
 
-/// A runner that cannot work says why, and starts nothing.
+/// A runner that cannot connect reports the reason and starts nothing.
 #[test]
-fn a_runner_that_is_not_let_in_says_why() {
+fn a_runner_that_cannot_connect_reports_why() {
     let world = World::set_up();
     let url = world.card().map_or_else(
         || {
@@ -286,7 +288,7 @@ fn a_runner_that_is_not_let_in_says_why() {
     assert!(none.code != 0 && none.err.contains("regatta token add"), "{none:?}");
     assert_eq!(run(&["runner", "--server", &url, "--token-file", file, "--max-tasks", "0"]).code, 2);
     assert_eq!(run(&["runner", "--server", &url, "--token-file", file, "--name", "a b"]).code, 2);
-    // No daemon there: it waits for one, and can be ended meanwhile.
+    // Without a daemon the runner retries, and can be ended meanwhile.
     let mut command =
         world.command(&["runner", "--server", "http://127.0.0.1:1", "--token-file", file, "--name", "box"]);
     command.env("REGATTA_DATA_DIR", &data).env("REGATTA_LOG", "warn");
@@ -299,7 +301,8 @@ fn a_runner_that_is_not_let_in_says_why() {
     assert!(until(Duration::from_secs(20), || child.try_wait().unwrap().is_some()));
 }
 
-/// Over TLS: the calls and git both trust the authority that `REGATTA_TLS_CA` names, and nothing goes without it.
+/// Over TLS, calls and git both trust the authority of `REGATTA_TLS_CA`. Without it the runner
+/// cannot connect.
 #[test]
 fn a_runner_works_over_tls() {
     let world = World::with_repo();
@@ -323,7 +326,7 @@ fn a_runner_works_over_tls() {
         command.env("REGATTA_DATA_DIR", world.root.join("runner-box")).env("REGATTA_TLS_CA", ca);
         command.env("REGATTA_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    // One that does not know the authority is never heard of.
+    // A runner that does not know the authority never registers.
     let mut stranger = start("/dev/null");
     let mut first = String::new();
     let mut err = std::io::BufReader::new(stranger.stderr.take().unwrap());
@@ -346,13 +349,13 @@ fn a_runner_works_over_tls() {
 
 use self::start as start_plan;
 
-/// Work from a runner that does not fit the trunk any more is mended at a runner: its fix-up is an attempt there, sees
-/// what conflicts, and what it makes of it lands.
+/// Work from a runner that conflicts with the trunk gets a fix-up at a runner. The fix-up sees the
+/// conflict, and its result lands.
 #[test]
-fn a_fix_up_is_worked_on_at_a_runner() {
+fn a_fixup_runs_at_a_runner_and_lands() {
     let (world, gate) = remote();
     let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
-    // Whoever finds marks of a conflict settles them; whoever finds none writes its own line.
+    // The program settles conflict marks if it finds any, and otherwise writes its own line.
     let script = format!(
         "[[task]]\nid = \"a\"\nsubject = \"Change one line\"\nfiles = [\"a.txt\"]\n\
          script = [{{ run = \"if grep -q '^<<<<<<<' a.txt; then printf 'both\\\\n' > a.txt; else printf 'mine\\\\n' > a.txt; fi\" }}, \
@@ -361,7 +364,7 @@ fn a_fix_up_is_worked_on_at_a_runner() {
     );
     start(&world, &script);
     assert!(until(LONG, || says(&world, "A1", "wrote it")), "{:?}", attempts(&world));
-    // Meanwhile a person changes the same line.
+    // A person changes the same line in the meantime.
     world.write("a.txt", "theirs\n");
     world.commit("Ann was first");
     std::fs::write(&gate, "").unwrap();
@@ -370,8 +373,8 @@ fn a_fix_up_is_worked_on_at_a_runner() {
     // The ref moves first, the checkout right after it.
     assert!(until(LONG, || world.read("a.txt") == "both\n"), "{}", world.read("a.txt"));
     let second = world.json(&["show", "A2"]);
-    assert_eq!(second["runner"], "box", "the fix-up ran there: {second}");
-    // What was handed over is not kept twice.
+    assert_eq!(second["runner"], "box", "the fix-up ran at the runner: {second}");
+    // Results that were sent back are not kept at the runner.
     let vault = runner.data.join("vaults/shop.git");
     let kept = || world.git_in(&vault, &["for-each-ref", "refs/regatta/keep/"]);
     assert!(until(LONG, || workspaces(&runner.data).is_empty() && kept().is_empty()), "{}", kept());
@@ -380,20 +383,20 @@ fn a_fix_up_is_worked_on_at_a_runner() {
         world.git_in(&here, &["rev-parse", "--verify", &format!("refs/regatta/keep/{it}")]);
     }
     runner.end();
-    // Whoever ran there is offline until a runner for it comes again.
+    // An agent whose runner has left is offline until the runner returns.
     let far =
         || world.json(&["agent", "list"]).as_array().unwrap().iter().find(|it| it["name"] == "far").cloned().unwrap();
     assert_eq!((&far()["state"], &far()["offline"]), (&"offline".into(), &"its runner box has left".into()));
     let _again = Runner::start(&world, "box", &["--labels", "far"]);
     assert_eq!((&far()["state"], &far()["offline"]), (&"idle".into(), &Value::Null));
-    // That it drained was said once, however long it took.
+    // Draining is logged once, however long it takes.
     let said = world.json(&["audit", "--verb", "runner.drain"]);
     assert_eq!(said.as_array().map(Vec::len), Some(1), "{said}");
 }
 
-/// A fault of the set-up costs no attempt, also where the work is done at a runner: a person is told once, with the fix.
+/// A setup fault at a runner does not count as a failure. A person is told once, with the fix.
 #[test]
-fn a_git_fault_at_a_runner_costs_no_attempt() {
+fn a_git_fault_at_a_runner_is_not_counted_as_a_failure() {
     let (world, _) = remote();
     world.write(".gitattributes", "*.utf16 working-tree-encoding=UTF-16\n");
     world.commit("Keep some files in another encoding");
@@ -412,9 +415,10 @@ fn a_git_fault_at_a_runner_costs_no_attempt() {
     assert_eq!(world.json(&["show", "A1"])["runner"], "box");
 }
 
-/// A runner only sees that its fetch fails. The daemon finds the grafts of its own repository and says how to go on.
+/// A runner sees only that its fetch fails. The daemon finds the grafts in its repository and names
+/// the fix.
 #[test]
-fn grafts_that_keep_a_runner_from_fetching_cost_no_attempt() {
+fn grafts_that_break_a_runners_fetch_are_not_counted_as_a_failure() {
     let (world, gate) = remote();
     world.write("b.txt", "b\n");
     world.commit("Third");

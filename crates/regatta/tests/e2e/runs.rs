@@ -1,4 +1,5 @@
-//! A plan on the user's own repository, with the scripted agent and with any command as the agent.
+//! Runs of plans on the user's own repository, with the scripted agent and with arbitrary commands
+//! as agents.
 
 use std::process::Stdio;
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use crate::world::{LONG, World, finish, run, text, until};
 
-/// A scripted task that writes one file.
+/// Returns a scripted task that writes one file.
 fn writes(id: &str, path: &str, content: &str, more: &str) -> String {
     format!(
         "[[task]]\nid = \"{id}\"\nsubject = \"Write {path}\"\nfiles = [\"{path}\"]\n\
@@ -14,7 +15,7 @@ fn writes(id: &str, path: &str, content: &str, more: &str) -> String {
     )
 }
 
-/// Runs a plan with the scripted agent and waits; gives the mission and how it ended.
+/// Runs a plan with the scripted agent and waits. Returns the mission and the exit code.
 fn run_plan(world: &World, plan: &str, flags: &[&str]) -> (Value, i32) {
     let path = world.plan(plan);
     let (data, ran) = world.answer(&[&["run", &path, "--agents", "scripted", "--wait"], flags].concat());
@@ -25,14 +26,14 @@ fn task<'a>(mission: &'a Value, alias: &str) -> &'a Value {
     mission["tasks"].as_array().unwrap().iter().find(|it| it["alias"] == alias).unwrap()
 }
 
-/// Setting up writes one file, once, and says what it found.
+/// `init` writes one file with the detected settings. A second `init` changes nothing.
 #[test]
-fn init_finds_what_it_can_and_changes_nothing_the_second_time() {
+fn init_detects_settings_and_a_second_init_changes_nothing() {
     let world = World::with_repo();
     let first = world.json(&["init", "--yes"]);
     assert_eq!(first["project"]["name"], "shop");
     assert_eq!(first["project"]["trunk"], "main");
-    assert_eq!(first["project"]["validation"], serde_json::json!(["sh ./test.sh"]), "found by itself");
+    assert_eq!(first["project"]["validation"], serde_json::json!(["sh ./test.sh"]), "the detected check");
     let file = world.read("regatta.toml");
     assert_eq!(first["wrote"], text(&world.repo.join("regatta.toml")));
     assert_eq!(file.lines().count(), 15, "{file}");
@@ -40,7 +41,7 @@ fn init_finds_what_it_can_and_changes_nothing_the_second_time() {
     assert_eq!(settings["project"]["name"].as_str(), Some("shop"));
     assert_eq!(settings["project"]["trunk"].as_str(), Some("main"));
     assert_eq!(settings["validation"]["commands"].as_array().unwrap().len(), 1);
-    assert_eq!(world.git(&["status", "--porcelain"]), "?? regatta.toml", "nothing else is touched");
+    assert_eq!(world.git(&["status", "--porcelain"]), "?? regatta.toml", "init changed other files");
 
     let revision = world.events().len();
     let second = world.json(&["init", "--yes"]);
@@ -51,7 +52,7 @@ fn init_finds_what_it_can_and_changes_nothing_the_second_time() {
     let kinds: Vec<Value> = world.events()[revision..].iter().map(|it| it["kind"].clone()).collect();
     assert!(!kinds.iter().any(|it| it.as_str().unwrap().starts_with("project.")), "nothing changed: {kinds:?}");
 
-    // What the user wrote in the file counts, and a flag counts more.
+    // Settings of the file apply, and a flag overrides them.
     world.write("regatta.toml", "[project]\nname = \"shop\"\n[validation]\ncommands = [\"true\"]\n");
     assert_eq!(world.json(&["init", "--yes"])["project"]["validation"], serde_json::json!(["true"]));
     let flagged = world.json(&["init", "--yes", "--validate", "sh ./test.sh", "--validate", "true"]);
@@ -60,7 +61,8 @@ fn init_finds_what_it_can_and_changes_nothing_the_second_time() {
     assert!(printed.parse::<toml::Table>().is_ok(), "{printed}");
 }
 
-/// All landed: exit 0, one commit per task by its agent, the checkout clean and green throughout.
+/// When everything lands, the exit code is 0, each task is one commit by its agent, and the
+/// checkout is clean. Every commit passes the checks.
 #[test]
 fn a_plan_lands_as_commits_by_its_agents() {
     let world = World::set_up();
@@ -85,14 +87,14 @@ fn a_plan_lands_as_commits_by_its_agents() {
         "scripted <scripted@regatta.invalid>\nWrite b.txt\n\nSay b.\n\nRegatta-Task: T1\nRegatta-Agent: scripted"
     );
     assert_eq!(world.git(&["show", "--name-only", "--format=", landed]), "b.txt");
-    // Nothing of ours is left in the user's repository.
+    // The user's repository has no other refs or worktrees.
     assert_eq!(world.git(&["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
     assert_eq!(world.git(&["worktree", "list"]).lines().count(), 1);
     let messages = world.json(&["msg", "history", "shop", "-L", "coord:merge"]);
     assert_eq!(messages.as_array().unwrap().len(), 3, "each landing is announced: {messages}");
 }
 
-/// The same plan in TOML, in JSON, as a bare list, and from standard input.
+/// A plan can be TOML or JSON, a bare list, and come from a file or standard input.
 #[test]
 fn a_plan_may_be_toml_or_json_from_a_file_or_standard_input() {
     let world = World::set_up();
@@ -147,9 +149,10 @@ fn a_plan_may_be_toml_or_json_from_a_file_or_standard_input() {
     assert_eq!((&mission["title"], &mission["tasks"][0]["word"]), (&"From a pipe".into(), &"landed".into()));
 }
 
-/// What needs a person is 3, nothing landed is 1; those that did not land show their evidence, and the trunk stays green.
+/// The exit code is 3 if a task needs a person and 1 if nothing landed. Tasks that did not land
+/// show their evidence, and the trunk passes its checks.
 #[test]
-fn failures_are_found_from_the_work_and_retried_three_times() {
+fn failed_work_gets_at_most_three_attempts_and_shows_its_evidence() {
     let world = World::set_up();
     let failing = writes("red", "bad", "x", "")
         + &writes("escape", "elsewhere.txt", "x", "").replace("files = [\"elsewhere.txt\"]", "files = [\"mine.txt\"]")
@@ -158,9 +161,9 @@ fn failures_are_found_from_the_work_and_retried_three_times() {
         + &writes("after", "after.txt", "x", "blocked_by = [\"red\"]");
     let plan = writes("good", "good.txt", "x", "") + &failing;
     let (mission, code) = run_plan(&world, &plan, &[]);
-    assert_eq!(code, 3, "somebody must look at what its checks did not decide: {mission}");
+    assert_eq!(code, 3, "some tasks need a person: {mission}");
     assert_eq!(task(&mission, "good")["word"], "landed");
-    assert_eq!(task(&mission, "after")["word"], "waiting", "its blocker is dead, and it says so");
+    assert_eq!(task(&mission, "after")["word"], "waiting", "its blocker has failed");
     assert!(task(&mission, "after")["waits"][0]["text"].as_str().unwrap().contains("which has failed"));
     for (alias, word, attempts, evidence) in [
         ("red", "failed", 3, "bad is here"),
@@ -182,15 +185,15 @@ fn failures_are_found_from_the_work_and_retried_three_times() {
     assert!(!world.repo.join("bad").exists() && !world.repo.join("elsewhere.txt").exists());
     world.assert_green_everywhere();
     let status = world.ok(&["status"]);
-    assert!(status.contains("1 done · 1 failed · main"), "what failed is not forgotten: {status}");
+    assert!(status.contains("1 done · 1 failed · main"), "the failed task is counted: {status}");
     let plan =
         world.plan(&(writes("red", "bad", "x", "") + &writes("after", "after.txt", "x", "blocked_by = [\"red\"]")));
     let ran = world.run(&["run", &plan, "--agents", "scripted", "--wait"]);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.out.ends_with("0 of 2 landed, 1 failed, 0 need you, 1 waiting\n"), "the sum is right: {ran:?}");
+    assert!(ran.out.ends_with("0 of 2 landed, 1 failed, 0 need you, 1 waiting\n"), "the counts: {ran:?}");
 }
 
-/// Waves: nothing of a later wave starts before the earlier one has landed.
+/// No task of a later wave starts before the earlier waves have landed.
 #[test]
 fn waves_have_a_barrier_between_them() {
     let world = World::set_up();
@@ -215,7 +218,7 @@ fn waves_have_a_barrier_between_them() {
         match event["kind"].as_str().unwrap() {
             "task.started" => {
                 let mine = wave(&event["subject"]);
-                let sizes = [2, 1, 1]; // "four" overlaps "one", so it goes to a sub-wave of its own
+                let sizes = [2, 1, 1]; // "four" shares a file with "one", so it is in a second sub-wave
                 for before in 0..mine {
                     assert_eq!(completed[before], sizes[before], "step {mine} started early");
                 }
@@ -231,29 +234,30 @@ fn waves_have_a_barrier_between_them() {
     assert_eq!(world.read("one.txt"), "y\n");
 }
 
-/// A hanging agent: exit 124 leaves it at work; stop ends it and keeps the task; nothing is left running.
+/// A run that times out exits with 124 and leaves its agent running. `stop` ends the agent and
+/// keeps the task.
 #[test]
-fn a_timeout_is_124_and_stop_ends_what_hangs() {
+fn a_run_that_times_out_exits_with_124_and_stop_ends_its_agent() {
     let world = World::set_up();
     let plan = "[[task]]\nid = \"h\"\nsubject = \"Hang\"\nfiles = [\"h.txt\"]\nscript = [{ write = { path = \"h.txt\", text = \"x\" } }, { hang = true }]\n";
     let (mission, code) = run_plan(&world, plan, &["--timeout", "2s"]);
     assert_eq!((code, &mission["tasks"][0]["word"]), (124, &"working".into()), "{mission}");
-    // Draining first: a mission that is active would start the task again at once.
+    // Drains first, because an active mission would restart the task at once.
     world.json(&["stop", "M1", "--drain"]);
     world.json(&["stop", "T1", "--now"]);
-    assert!(until(LONG, || world.json(&["show", "T1"])["attempts"][0]["ended"].is_object()), "it ends");
+    assert!(until(LONG, || world.json(&["show", "T1"])["attempts"][0]["ended"].is_object()), "the attempt did not end");
     assert_eq!(world.trunk().len(), 2);
     let task = world.json(&["task", "list"])[0].clone();
     assert_eq!(task["word"], "waiting", "J10: draining starts nothing: {task}");
 }
 
-/// Any program is an agent: its prompt comes as an argument or on standard input.
+/// Any command can be an agent. It gets the prompt as an argument or on standard input.
 #[test]
-fn a_command_is_an_agent() {
+fn any_command_can_be_an_agent() {
     let world = World::set_up();
     let script = |name: &str, prompt: &str| {
         let path = world.root.join(name);
-        // It does what the description asks: "write: FILE=TEXT".
+        // The program follows the description: "write: FILE=TEXT".
         let text = format!(
             "{prompt} | sed -n 's/^write: \\(.*\\)=\\(.*\\)$/\\1 \\2/p' | while read file text; do\n\
              echo \"writing $file\"; printf '%s\\n' \"$text\" > \"$file\"; done\n\
@@ -291,7 +295,7 @@ fn a_command_is_an_agent() {
     authors.sort_unstable();
     assert_eq!(authors, ["arg-1", "in-1"]);
     assert!(world.ok(&["logs", "T1"]).contains("writing x.txt"));
-    // S3: a child's environment is built from nothing; what the daemon was started with does not leak.
+    // S3: a program's environment is built from nothing, so the daemon's own variables do not leak.
     let attempts = std::fs::read_dir(world.data.join("attempts")).unwrap().flatten();
     let seen: Vec<String> = attempts
         .flat_map(|it| {
@@ -307,7 +311,7 @@ fn a_command_is_an_agent() {
     }
 }
 
-/// No agent is exit 4, and the way out is named.
+/// A run without an agent exits with 4 and names the flag to add.
 #[test]
 fn without_an_agent_the_exit_code_is_4() {
     let world = World::set_up();
@@ -317,7 +321,8 @@ fn without_an_agent_the_exit_code_is_4() {
     assert!(error["hint"].as_str().unwrap().contains("--agents scripted"), "{error}");
 }
 
-/// A person's changes are never overwritten: the landing waits, says why, and goes on when they are out of the way.
+/// A person's changes are never overwritten. The landing waits, names the reason, and goes on when
+/// the changes are out of the way.
 #[test]
 fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
     let world = World::set_up();
@@ -331,7 +336,7 @@ fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
     let (mission, code) = run_plan(&world, &plan, &[]);
     assert_eq!(code, 3, "{mission}");
     assert_eq!((world.read("a.txt"), world.read("mine.txt")), (dirty.clone(), "untracked and mine\n".to_owned()));
-    assert_eq!(world.trunk().len(), 2, "the ref does not move without the checkout");
+    assert_eq!(world.trunk().len(), 2, "the trunk must not move without the checkout");
     let waits = task(&mission, "a")["waits"][0]["text"].as_str().unwrap();
     assert!(waits.contains("commit, stash or move them") && waits.contains("a.txt"), "{waits}");
     assert!(world.ok(&["status"]).contains("commit, stash or move them"));
@@ -342,7 +347,7 @@ fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
     assert!(landed.out.starts_with("landed T1 as "), "{landed:?}");
     let text = world.read("a.txt");
     assert!(text.starts_with("ONE, by hand\n") && text.ends_with("NINE\n"), "both changes are there: {text}");
-    // The untracked file is in the way of the other task, and stays as it is.
+    // The untracked file blocks the other task and is not changed.
     let held = world.run(&["land", "T2", "--wait", "--timeout", "60s"]);
     assert_eq!(held.code, 3, "{held:?}");
     assert!(held.out.contains("mine.txt"), "{held:?}");
@@ -353,9 +358,10 @@ fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
     assert_eq!(world.git(&["status", "--porcelain"]), "");
 }
 
-/// What a person edits elsewhere holds nothing up and stays. What they edit in the same file does, until it is gone.
+/// A person's edits in other files delay no landing and stay. Edits in the same file delay the
+/// landing until they are gone.
 #[test]
-fn only_changes_in_the_same_files_hold_a_landing() {
+fn only_edits_in_the_same_files_delay_a_landing() {
     let world = World::set_up();
     let dirty = world.read("a.txt") + "by hand\n";
     world.write("a.txt", &dirty);
@@ -370,7 +376,8 @@ fn only_changes_in_the_same_files_hold_a_landing() {
     let id = task(&mission, "a")["id"].as_str().unwrap().to_owned();
     assert!(task(&mission, "a")["waits"][0]["text"].as_str().unwrap().contains("changes in a.txt"), "{mission}");
     assert_eq!(world.read("a.txt"), dirty);
-    // It goes on by itself when the way is clear: nobody has to say so, and its next try would be minutes away.
+    // The landing resumes by itself when the edits are gone, without a command, although its next
+    // retry is minutes away.
     let tries = |kind: &str| world.events().iter().filter(|it| it["kind"] == kind).count();
     for _ in 0..4 {
         let held = tries("landing.held");
@@ -384,9 +391,9 @@ fn only_changes_in_the_same_files_hold_a_landing() {
     assert_eq!(world.read("a.txt"), "a\n");
 }
 
-/// The user looks at an old commit: the trunk moves, what the user looks at does not.
+/// With a detached HEAD the trunk moves, and the user's checkout does not.
 #[test]
-fn a_detached_head_is_left_alone() {
+fn a_detached_head_does_not_move() {
     let world = World::set_up();
     world.git(&["checkout", "-q", "--detach", "HEAD~1"]);
     let before = world.git(&["rev-parse", "HEAD"]);
@@ -396,7 +403,7 @@ fn a_detached_head_is_left_alone() {
     assert!(!world.repo.join("b.txt").exists());
     assert_eq!(world.git(&["show", "main:b.txt"]), "b");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
-    // Setting up while detached asks for the trunk's name, and takes it.
+    // `init` with a detached HEAD asks for the trunk's name, and accepts it as a flag.
     let fresh = World::with_repo();
     fresh.git(&["checkout", "-q", "--detach"]);
     let error = fresh.refused(&["init", "--yes"], 1);
@@ -405,9 +412,9 @@ fn a_detached_head_is_left_alone() {
     assert_eq!(fresh.json(&["init", "--yes", "--trunk", "main"])["project"]["trunk"], "main");
 }
 
-/// A subdirectory and a linked worktree are the same project.
+/// Subdirectories and linked worktrees belong to the same project.
 #[test]
-fn any_place_in_the_repository_will_do() {
+fn commands_work_in_subdirectories_and_linked_worktrees() {
     let world = World::set_up();
     std::fs::create_dir(world.repo.join("deep")).unwrap();
     let plan = world.plan(&writes("b", "b.txt", "b", ""));
@@ -415,7 +422,7 @@ fn any_place_in_the_repository_will_do() {
     command.current_dir(world.repo.join("deep"));
     let ran = run(command, None);
     assert_eq!(ran.code, 0, "{ran:?}");
-    // From anywhere else with -C, and with the flag after the word.
+    // `-C` works from anywhere, also after the command.
     let mut command = world.command(&["status", "-C", text(&world.repo)]);
     command.current_dir("/");
     let ran = run(command, None);
@@ -429,10 +436,10 @@ fn any_place_in_the_repository_will_do() {
     let ran = run(command, None);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(world.git(&["show", "main:c.txt"]), "c");
-    assert!(!linked.join("c.txt").exists(), "the user's other branch is left alone");
+    assert!(!linked.join("c.txt").exists(), "the user's other branch must not change");
     assert_eq!(world.read("c.txt"), "c\n", "the checkout of the trunk follows");
 
-    // Setting it up again from the worktree finds the project that is there, and writes nothing into the worktree.
+    // `init` in the worktree finds the existing project and writes nothing into the worktree.
     let mut command = world.command(&["init", "--yes"]);
     command.current_dir(&linked);
     let ran = run(command, None);
@@ -442,7 +449,7 @@ fn any_place_in_the_repository_will_do() {
     assert_eq!(world.git_in(&linked, &["status", "--porcelain"]), "");
 }
 
-/// The counts of a status are those of its project.
+/// `status` counts only the tasks of its project.
 #[test]
 fn a_status_counts_its_own_project_only() {
     let world = World::set_up();
@@ -460,12 +467,12 @@ fn a_status_counts_its_own_project_only() {
     };
     assert_eq!(counts(&world.repo), (1.into(), 1.into()));
     assert_eq!(counts(&other), (0.into(), 0.into()));
-    assert_eq!(counts(std::path::Path::new("/")), (1.into(), 1.into()), "outside of any project: the whole fleet");
+    assert_eq!(counts(std::path::Path::new("/")), (1.into(), 1.into()), "the whole fleet outside of any project");
     let why = world.ok(&["why", "T2"]);
     assert!(why.contains("try    regatta logs T2") && why.contains("regatta retry T2"), "{why}");
 }
 
-/// Ctrl-C detaches: the agents keep working, and the mission comes to its end without anybody watching.
+/// Ctrl-C detaches. The agents keep working, and the work lands without a watcher.
 #[test]
 fn an_interrupt_detaches_and_the_work_goes_on() {
     let world = World::set_up();
@@ -483,7 +490,8 @@ fn an_interrupt_detaches_and_the_work_goes_on() {
     assert_eq!(world.read("b.txt"), "b\n");
 }
 
-/// P1: a restart of the daemon ends no agent; `down` ends them all (P3), and the next start takes the work up again.
+/// P1: a restart of the daemon ends no agent. `down` ends all of them (P3), and the next start
+/// resumes the work.
 #[test]
 fn agents_outlive_a_restart_and_end_with_down() {
     let world = World::set_up();
@@ -511,14 +519,15 @@ fn agents_outlive_a_restart_and_end_with_down() {
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
     world.ok(&["up"]);
     world.ok(&["msg", "wait", "shop", "-L", "coord:merge", "--after", "B1", "--timeout", "60s"]);
-    assert_eq!(begun(), "b\nc\nc\n", "it was ended, and taken up again");
+    assert_eq!(begun(), "b\nc\nc\n", "the program was ended and started again");
     world.assert_green_everywhere();
 }
 
-/// The base-ancestry gate knows every landing of a mission, not only the last: a dependant of work that somebody took
-/// off the trunk does not start, whatever landed since, until the work is back.
+/// The base-ancestry gate checks every landing of a mission, not only the last one. A dependent of
+/// work that was removed from the trunk does not start until the work is back, whatever landed
+/// since.
 #[test]
-fn a_wave_waits_for_every_landing_that_was_taken_off_the_trunk() {
+fn a_wave_waits_until_every_earlier_landing_is_on_the_trunk() {
     let world = World::set_up();
     let gate = world.root.join("gate");
     let plan = world.plan(&format!(
@@ -542,13 +551,14 @@ fn a_wave_waits_for_every_landing_that_was_taken_off_the_trunk() {
     let waits = || world.ok(&["why", "T3"]).contains(&reason);
     assert!(until(LONG, waits), "{}", world.ok(&["why", "T3"]));
     let has_started = || world.events().iter().any(|it| it["kind"] == "task.started" && it["subject"] == "T3");
-    assert!(!has_started(), "it builds on what is not there");
+    assert!(!has_started(), "it started without its blocker on the trunk");
     world.git(&["merge", "-q", "--no-edit", &first]);
     assert!(until(LONG, || is_landed("T3")), "{}", world.ok(&["why", "T3"]));
     assert_eq!((world.read("one.txt"), world.read("three.txt")), ("1\n".into(), "3\n".into()));
 }
 
-/// T2 is blocked by T1, which has landed, and is paused. Returns the world and T1's commit.
+/// Creates a world in which T1 has landed and T2, which depends on T1, is paused. Returns the world
+/// and T1's commit.
 fn blocker_landed() -> (World, String) {
     let world = World::set_up();
     let gate = world.root.join("gate");
@@ -572,42 +582,44 @@ fn has_started(world: &World, task: &str) -> bool {
     world.events().iter().any(|event| event["kind"] == "task.started" && event["subject"] == task)
 }
 
-/// A blocker that somebody took off the trunk stops its dependant, until a person accepts the trunk without it.
+/// A blocker that was removed from the trunk stops its dependent until a person accepts the trunk
+/// without it.
 #[test]
 fn a_dependant_starts_when_the_trunk_is_accepted_without_its_blocker() {
     let (world, landed) = blocker_landed();
     world.git(&["reset", "-q", "--hard", "HEAD~1"]);
-    // The next start looks at the trunk anew, however short ago the last look was.
+    // A restart compares the trunk again, however recent the last comparison was.
     world.ok(&["up", "--restart"]);
     world.ok(&["resume", "T2"]);
     let reason = format!("the trunk no longer contains {} of T1", &landed[..10]);
     let waits = || world.ok(&["why", "T2"]).contains(&reason);
     assert!(until(LONG, waits), "{}", world.ok(&["why", "T2"]));
     let why = world.ok(&["why", "T2"]);
-    assert!(why.contains("regatta queue accept"), "it says what to type: {why}");
+    assert!(why.contains("regatta queue accept"), "why names the command: {why}");
     let is_told = || world.ok(&["queue"]).contains("no longer contains");
-    assert!(until(LONG, is_told), "the queue says the same: {}", world.ok(&["queue"]));
-    assert!(!has_started(&world, "T2"), "it builds on what is not there");
+    assert!(until(LONG, is_told), "the queue reports the same: {}", world.ok(&["queue"]));
+    assert!(!has_started(&world, "T2"), "it started without its blocker on the trunk");
 
     world.ok(&["queue", "accept"]);
     assert!(!world.ok(&["queue"]).contains("no longer contains"));
     assert!(until(LONG, || world.json(&["show", "T2"])["word"] == "landed"), "{}", world.ok(&["why", "T2"]));
     assert!(world.read("two.txt") == "2\n" && !world.repo.join("one.txt").exists());
-    assert!(!world.ok(&["queue"]).contains("no longer contains"), "what was accepted is not told again");
+    assert!(!world.ok(&["queue"]).contains("no longer contains"), "the accepted loss is reported again");
 }
 
-/// A person who rebases or amends the trunk keeps what landed, as another commit: nothing is lost, and nothing waits.
+/// A person who rebases or amends the trunk keeps landed work as another commit, so nothing is
+/// missing and nothing waits.
 #[test]
 fn a_landing_that_was_rewritten_does_not_stop_its_dependant() {
     let (world, landed) = blocker_landed();
     world.write("ann.txt", "ann's\n");
     world.git(&["add", "-A"]);
     world.git(&["commit", "-q", "--amend", "--no-edit"]);
-    assert_ne!(world.git(&["rev-parse", "main"]), landed, "it is another commit now");
+    assert_ne!(world.git(&["rev-parse", "main"]), landed, "the commit did not change");
     world.ok(&["up", "--restart"]);
     world.ok(&["resume", "T2"]);
     assert!(until(LONG, || world.json(&["show", "T2"])["word"] == "landed"), "{}", world.ok(&["why", "T2"]));
     assert!(!world.ok(&["queue"]).contains("no longer contains"), "{}", world.ok(&["queue"]));
     let shown = world.ok(&["show", "T2"]);
-    assert!(!shown.contains("no longer contains"), "no gate warned of it: {shown}");
+    assert!(!shown.contains("no longer contains"), "a gate gave a warning: {shown}");
 }

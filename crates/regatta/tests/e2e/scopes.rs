@@ -1,4 +1,5 @@
-//! Who may do what: each token opens what it is for and nothing else, and an attempt's opens only its own work.
+//! Scopes: each token may call only the verbs of its scope, and an attempt's token reaches only its
+//! own work.
 
 use regatta_api::VERBS;
 use regatta_api::verb::{Scope, Verb};
@@ -18,7 +19,8 @@ fn token(world: &World, name: &str, scope: &str, more: &[&str]) -> String {
     made["token"].as_str().unwrap().to_owned()
 }
 
-/// A task with this file in its manifest, taken by an outside agent: what it was granted.
+/// Adds a task with this file in its manifest, lets an outside agent take it, and returns the
+/// grant.
 fn grant(world: &World, agent: &str, file: &str) -> Value {
     world.ok(&["add", &format!("Write {file}"), "--files", file, "--validate", "true"]);
     let granted = Door::of(&world.data).ask("task.poll", json!({ "agent": agent }));
@@ -39,12 +41,14 @@ fn bearer(granted: &Value) -> &str {
     granted["bearer"].as_str().unwrap()
 }
 
-/// Planted once: a guard that takes who shows no token for the owner is found here and in `routes.rs`.
+/// S1, S2 and S10: every verb refuses a missing token, a wrong scope, a foreign Host, a foreign
+/// Origin, an expired token and the token of an ended attempt, and nothing changes. With the right
+/// scope the same verb is reached.
 ///
-/// S1, S2 and S10: every verb × (no token, wrong scope, foreign Host, foreign Origin, expired token, the token of an
-/// attempt that has ended): refused, and nothing changes. With the right scope the same verb is reached.
+/// Checked with a planted fault: a guard that treats a missing token as the owner's. This test and
+/// `routes.rs` found it.
 #[test]
-fn s10_every_verb_is_refused_to_whoever_may_not_call_it() {
+fn s10_every_verb_refuses_tokens_outside_its_scope() {
     let world = world();
     let door = Door::of(&world.data);
     let given = [Scope::Admin, Scope::Operator, Scope::Viewer, Scope::Runner];
@@ -63,7 +67,8 @@ fn s10_every_verb_is_refused_to_whoever_may_not_call_it() {
 
     let (own, evil) = (("host", door.address()), "http://evil.example".to_owned());
     let shows = |token: &str| ("authorization", format!("Bearer {token}"));
-    // A field that no verb takes: who is let in is told so, and nothing is done.
+    // A field that no verb has. A token with the right scope gets an error about it, and nothing is
+    // done.
     let strange = br#"{"no_such_field":1}"#;
     let before = world.events();
     for verb in VERBS {
@@ -85,7 +90,7 @@ fn s10_every_verb_is_refused_to_whoever_may_not_call_it() {
             }
         }
     }
-    // The stream of events is for those who may look at everything.
+    // The stream of events needs a scope that may read everything.
     for (scope, token) in &tokens {
         let reply = door.over_tcp("GET", "/api/v1/events?after=0&follow=false", &[own.clone(), shows(token)], b"");
         assert_eq!(reply.status, if scope.sees_all() { 200 } else { 403 }, "{scope}");
@@ -95,18 +100,19 @@ fn s10_every_verb_is_refused_to_whoever_may_not_call_it() {
         assert_eq!(reply.status, 401);
     }
     assert_eq!(world.events(), before, "nothing changed");
-    // Nothing that decides for people is within an attempt's reach, whatever the table says elsewhere.
+    // No verb that decides for people is open to an attempt.
     for name in ["inbox.answer", "policy.add", "budget.set", "limits.set", "down", "token.add", "agent.add", "status"] {
         let verb = Verb::find(name).unwrap();
         assert!(!Scope::Attempt.may(verb) && !Scope::Runner.may(verb), "{name}");
-        // A lead answers its own workers' requests; which those are, the core knows.
+        // A lead may answer requests of its own workers, which the core checks.
         assert!(!Scope::Lead.may(verb) || name == "inbox.answer", "{name}");
     }
 }
 
-/// A token is shown once and kept as a hash; its writes carry its name, whatever the caller says.
+/// A token is shown once and stored as a hash. Its writes carry its name, whatever name the caller
+/// sends.
 #[test]
-fn a_tokens_writes_carry_its_name_and_the_token_is_kept_nowhere() {
+fn writes_carry_the_tokens_name_and_the_token_is_stored_only_as_a_hash() {
     let world = world();
     let door = Door::of(&world.data);
     let operator = token(&world, "olga", "operator", &["--expires", "30d"]);
@@ -122,7 +128,7 @@ fn a_tokens_writes_carry_its_name_and_the_token_is_kept_nowhere() {
     let listed = world.json(&["token", "list"]);
     assert_eq!((&listed[0]["name"], &listed[0]["scope"]), (&json!("olga"), &json!("operator")));
     assert!(listed[0]["expires_wall"].as_u64().is_some_and(|it| it > listed[0]["made_wall"].as_u64().unwrap()));
-    // It opens the door after a kill -9 too: only what is on disk counts.
+    // The token works after a kill -9, too, because it is stored on disk.
     crate::world::kill(u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap());
     world.ok(&["status"]);
     assert_eq!(call(&door, &operator, "status", &json!({})).status, 200);
@@ -148,9 +154,9 @@ fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// Whoever holds an attempt's token tries everything it could reach for: only its own work is there. J3, L8.
+/// An attempt's token is refused for everything except its own work (J3, L8).
 #[test]
-fn an_attempts_token_reaches_its_own_work_alone() {
+fn an_attempts_token_reaches_only_its_own_work() {
     let world = world();
     let door = Door::of(&world.data);
     let (mine, other) = (grant(&world, "ann", "a.txt"), grant(&world, "bob", "b.txt"));
@@ -168,22 +174,23 @@ fn an_attempts_token_reaches_its_own_work_alone() {
         it
     };
     let refused: Vec<(&str, Value)> = vec![
-        // Another's attempt, though its fence is known.
+        // Another attempt, with its right token.
         ("task.progress", with(theirs(&other), "text", json!("hello"))),
         ("task.finish", theirs(&other)),
         ("task.fail", theirs(&other)),
         ("task.finish", with(theirs(&mine), "task", other["task"]["id"].clone())),
-        // Another's claim, with its right token; the own manifest.
+        // Another owner's claim, with its right token, and the claim on its own manifest.
         ("claim.release", json!({ "claim": by_hand["claim"], "token": by_hand["token"] })),
         ("claim.renew", json!({ "claim": by_hand["claim"], "token": by_hand["token"] })),
         ("claim.release", json!({ "claim": manifest, "token": mine["token"] })),
-        // What fences the trunk, releases, answers and others' names.
+        // Claims on the trunk, on answers and on other agents' names, and claims in another
+        // project.
         ("claim.acquire", json!({ "uris": ["workspace://shop/default"], "agent": "ann", "ttl_ms": 1000 })),
         ("claim.acquire", json!({ "uris": ["respond://shop-dev"], "agent": "ann", "ttl_ms": 1000 })),
         ("claim.acquire", json!({ "uris": ["agent://bob"], "agent": "ann", "ttl_ms": 1000 })),
         ("claim.acquire", json!({ "uris": ["file://other/x"], "agent": "ann", "ttl_ms": 1000 })),
         ("claim.check", json!({ "uris": ["agent://bob"] })),
-        // Channels that are not its own, and what only Regatta says.
+        // Other channels, other senders and reserved labels.
         ("msg.send", json!({ "channel": "elsewhere", "text": "x" })),
         ("msg.send", json!({ "channel": "shop", "text": "x", "agent": "bob" })),
         ("msg.send", json!({ "channel": "shop", "text": "x", "labels": ["lead:bob"] })),
@@ -191,20 +198,20 @@ fn an_attempts_token_reaches_its_own_work_alone() {
         ("msg.history", json!({ "channel": "shopping" })),
         ("msg.wait", json!({ "channel": "elsewhere", "timeout_ms": 1 })),
         ("msg.send", json!({ "channel": "shop", "text": "Merged", "labels": ["coord:merge"] })),
-        // Tasks that would run what it says.
+        // Tasks with commands to run.
         ("task.add", json!({ "subject": "x", "script": [{ "run": "id" }] })),
         ("task.add", json!({ "subject": "x", "validation": { "tests": ["id"] } })),
         ("task.add", json!({ "subject": "x", "ratchet": ["id"] })),
         ("task.add", json!({ "subject": "x", "assign": "bob" })),
-        // Others' requests.
+        // Requests of other attempts.
         ("attempt.ask", with(theirs(&other), "question", json!("May I?"))),
         ("attempt.answer", json!({ "attempt": other["attempt"], "id": "Q1" })),
         ("briefing", json!({ "attempt": other["attempt"] })),
-        // Others' things to look at.
+        // Other agents, attempts and missions.
         ("show", json!({ "id": "bob" })),
         ("show", json!({ "id": other["attempt"] })),
         ("show", json!({ "id": "M1" })),
-        // A lead's verbs.
+        // Verbs of a lead.
         ("task.list", json!({})),
         ("tell", json!({ "id": other["task"]["id"], "text": "stop" })),
         ("land", json!({ "id": other["task"]["id"] })),
@@ -215,7 +222,7 @@ fn an_attempts_token_reaches_its_own_work_alone() {
         assert_eq!(reply.status, 403, "{verb} {input}: {}", reply.json());
         assert!(code == "not_yours" || code == "wrong_scope", "{verb} {input}: {code}");
     }
-    // A token that is nearly right, and the fence alone.
+    // A token that differs in one character, and the fencing token alone.
     let last = if token.ends_with('0') { "1" } else { "0" };
     let near = format!("{}{last}", &token[..token.len() - 1]);
     let (number, fence) = (mine["attempt"].as_str().unwrap(), mine["token"].as_u64().unwrap());
@@ -224,7 +231,7 @@ fn an_attempts_token_reaches_its_own_work_alone() {
     }
     assert_eq!(world.events(), before, "nothing changed");
 
-    // Its own work: said in its agent's name, whoever it says it is, and its fence need not be known.
+    // Its own work: the sender is always its agent, and the fencing token is not needed.
     let own = with(with(theirs(&mine), "token", json!(0)), "text", json!("half way"));
     assert_eq!(say("task.progress", own).status, 200);
     for (channel, text) in [("shop", "hi @bob"), ("@bob", "a word in private")] {
@@ -237,22 +244,22 @@ fn an_attempts_token_reaches_its_own_work_alone() {
     let listed = door.ask("claim.list", json!({}));
     let found = listed["held"].as_array().unwrap().iter().find(|it| it["claim"] == held["claim"]).cloned().unwrap();
     assert_eq!(found["owner"]["attempt"], mine["attempt"]);
-    // A worker's follow-up waits for a person.
+    // A follow-up of a worker goes to the backlog.
     let follow_up = say("task.add", json!({ "subject": "Also this", "issue_type": "docs" }));
     assert_eq!((follow_up.status, &follow_up.json()["data"]["status"]), (200, &json!("backlog")));
     let by: Vec<Value> = world.events().iter().skip(before.len()).map(|it| it["by"].clone()).collect();
     assert!(!by.is_empty() && by.iter().all(|it| it == "ann"), "{by:?}");
 
-    // The token ends with the attempt, and so do its claims.
+    // The token and the claims end with the attempt.
     assert_eq!(say("task.fail", with(theirs(&mine), "reason", json!("enough"))).status, 200);
     assert_eq!(say("show", json!({ "id": mine["task"]["id"] })).json()["code"], "attempt_over");
     let left = door.ask("claim.list", json!({}));
     assert!(!left["held"].as_array().unwrap().iter().any(|it| it["owner"]["attempt"] == mine["attempt"]), "{left}");
 }
 
-/// A lead reaches the tasks of its project, and no further.
+/// A lead's token reaches the tasks of its project and nothing else.
 #[test]
-fn a_lead_steers_its_own_tasks_alone() {
+fn a_leads_token_reaches_only_the_tasks_of_its_project() {
     let world = world();
     let door = Door::of(&world.data);
     let (mine, other) = (grant(&world, "eve", "e.txt"), grant(&world, "bob", "b.txt"));

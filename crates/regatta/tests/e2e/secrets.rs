@@ -1,4 +1,4 @@
-//! Secrets are in nothing that a run leaves behind (S4).
+//! No file that a run leaves contains a secret (S4).
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,9 @@ use serde_json::json;
 
 use crate::world::{LONG, World, text, until};
 
-/// Returns the files below a directory that contain these words. The store, the workspaces and the vaults are left out: a plan
-/// is stored as a person typed it, and files are kept as they are.
+/// Returns the files below a directory that contain these words. The store, the workspaces and the
+/// vaults are left out, because a plan is stored as a person typed it and files of the repository
+/// are not changed.
 fn files_with(dir: &Path, words: &str) -> Vec<PathBuf> {
     let (mut found, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(dir) = dirs.pop() {
@@ -25,12 +26,12 @@ fn files_with(dir: &Path, words: &str) -> Vec<PathBuf> {
     found
 }
 
-/// S4: what a program printed, what a check and a hook printed, and what a plan says is in no prompt, briefing, journal,
-/// log or event.
+/// S4: secrets that a program, a check or a hook printed, or that a plan contains, are in no
+/// prompt, briefing, journal, log or event.
 #[test]
 fn s4_no_file_and_no_event_of_a_run_has_a_secret() {
     let world = World::with_repo();
-    // Written so that the script itself does not look like what it prints.
+    // The script is written so that its source does not contain its output.
     world
         .write("test.sh", "#!/bin/sh\n[ ! -e a.md ] || { echo \"pass\"\"word=hunter2\"\"check is wrong\"; exit 1; }\n");
     world.ok(&["init", "--yes"]);
@@ -84,12 +85,12 @@ fn s4_no_file_and_no_event_of_a_run_has_a_secret() {
     }
 }
 
-/// S4: what a worker says in its result reaches neither the board nor the copy of the result with a secret in it.
+/// S4: a secret in a worker's result reaches neither the board nor the copy of the result.
 #[test]
 fn s4_a_result_brings_no_secret_to_the_board() {
     let world = World::set_up();
     let task = |id: &str, status: &str| {
-        // Each secret is put together only when it is printed.
+        // The parts of each secret are joined only in the output.
         let secret = |end: &str| format!("pass' 'word=hunter2' '{end}");
         let result = format!(
             "printf %s '{{\"status\":\"{status}\",\"detail\":\"{}\",\"learnings\":[\"{}\"],\"scope_escapes\":\

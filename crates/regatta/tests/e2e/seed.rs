@@ -1,4 +1,5 @@
-//! The surface that older clients know: agents register, poll and report over plain HTTP, with the same rules.
+//! The HTTP interface for older clients: agents register, poll and report over plain HTTP, under
+//! the same rules.
 
 use serde_json::{Value, json};
 
@@ -11,9 +12,9 @@ fn ask(door: &Door, token: &str, agent: Option<&str>, method: &str, path: &str, 
     door.over_tcp(method, path, &headers, body.to_string().as_bytes())
 }
 
-/// An agent's whole day: it registers with its capacity, polls, reports and finishes; a second one fails.
+/// An agent registers with its capacity, polls, reports and finishes one task and fails another.
 #[test]
-fn an_older_clients_day_goes_as_it_did() {
+fn an_older_client_can_register_poll_report_and_finish() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let made = world.json(&["token", "add", "box", "--scope", "runner"]);
@@ -31,7 +32,7 @@ fn an_older_clients_day_goes_as_it_did() {
         assert_eq!(register(bad).status, 400);
     }
     let again = register(json!(2));
-    assert_eq!((again.status, &again.json()["maxTasks"]), (200, &json!(2)), "re-registration brings it up to date");
+    assert_eq!((again.status, &again.json()["maxTasks"]), (200, &json!(2)), "another registration updates the agent");
     let agent = |reply: &Value| (reply["role"].clone(), reply["capabilities"].clone(), reply["createdAt"].is_string());
     let me = ask(&door, runner, Some("ann"), "GET", "/me", &json!({})).json();
     assert_eq!(agent(&me), (json!("writes texts"), json!(["text"]), true), "{me}");
@@ -49,14 +50,18 @@ fn an_older_clients_day_goes_as_it_did() {
     let (one, two, three) = (poll(), poll(), poll());
     assert_eq!((&one["trigger"]["type"], &one["capacity"]["current"]), (&json!("task_assigned"), &json!(1)), "{one}");
     assert_ne!(one["trigger"]["taskId"], two["trigger"]["taskId"]);
-    assert_eq!((&three["trigger"], &three["capacity"]["available"]), (&Value::Null, &json!(0)), "it is full: {three}");
+    assert_eq!(
+        (&three["trigger"], &three["capacity"]["available"]),
+        (&Value::Null, &json!(0)),
+        "the agent is full: {three}"
+    );
     let listed = ask(&door, runner, None, "GET", "/api/agents", &json!({})).json();
     assert_eq!(
         (&listed["agents"][0]["status"], &listed["agents"][0]["capacity"]["current"]),
         (&json!("busy"), &json!(2))
     );
 
-    // Only the attempt's own token speaks for it, not the runner's.
+    // Only the attempt's own token can report on the attempt, not the runner's token.
     let path = |it: &Value, what: &str| format!("/api/tasks/{}/{what}", it["trigger"]["taskId"].as_str().unwrap());
     let token = |it: &Value| it["trigger"]["token"].as_str().unwrap().to_owned();
     let body = json!({ "progress": "half way" });
@@ -79,9 +84,10 @@ fn an_older_clients_day_goes_as_it_did() {
     assert_eq!(world.json(&["show", first])["output"], "It is written.");
 }
 
-/// A runner's token registers names, never programs or leads; an attempt's registers nobody.
+/// A runner's token registers agents by name, but no programs and no leads. A viewer's token
+/// registers none.
 #[test]
-fn a_runner_registers_names_and_nothing_more() {
+fn a_runners_token_registers_neither_leads_nor_programs() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
@@ -104,9 +110,9 @@ fn a_runner_registers_names_and_nothing_more() {
     assert_eq!(ask(&door, "wrong", None, "GET", "/api/v1/openapi.json", &json!({})).status, 401);
 }
 
-/// What there is besides tasks: a mention, what finished (for a lead), and a budget that keeps a task back.
+/// A poll also reports mentions, ended tasks (to a lead) and a task that a budget holds back.
 #[test]
-fn a_poll_tells_what_else_there_is() {
+fn a_poll_reports_mentions_ended_tasks_and_budgets() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let own = door.token.clone();
@@ -117,7 +123,7 @@ fn a_poll_tells_what_else_there_is() {
     let listed = world.json(&["agent", "list"]);
     let names = listed.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
     let names: Vec<&str> = names.filter(|it| ["lea", "w-2", "w-10"].contains(it)).collect();
-    assert_eq!(names, ["lea", "w-2", "w-10"], "they are listed as people count");
+    assert_eq!(names, ["lea", "w-2", "w-10"], "names are sorted by their numbers");
     let poll = |agent: &str, query: &str| {
         let reply = ask(&door, &own, Some(agent), "GET", &format!("/api/poll{query}"), &json!({}));
         assert_eq!(reply.status, 200, "{}", reply.json());
@@ -126,7 +132,7 @@ fn a_poll_tells_what_else_there_is() {
     let first = poll("lea", "");
     assert_eq!(first["trigger"], Value::Null, "{first}");
     let since = format!("?since={}", first["date"].as_str().unwrap());
-    // A lead that waits hears of a task's end when it is committed.
+    // A waiting lead gets the end of a task as soon as it is committed.
     let waits = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| poll("lea", &format!("{since}&wait=60s")));
         world.ok(&["task", "add", "Look", "--report", "--assign", "ann"]);
@@ -143,7 +149,7 @@ fn a_poll_tells_what_else_there_is() {
         (&json!("tasks_finished"), &json!(1), &json!("T1"))
     );
     assert_eq!(told["tasks"][0]["failureReason"], "Unknown failure", "{told}");
-    assert_eq!(poll("ann", &since)["trigger"], Value::Null, "only a lead is told");
+    assert_eq!(poll("ann", &since)["trigger"], Value::Null, "only a lead gets ended tasks");
     assert_eq!(poll("lea", &format!("?since={}", waits["date"].as_str().unwrap()))["trigger"], Value::Null);
 
     world.ok(&["msg", "send", "shop", "look at this, @ann"]);
@@ -154,7 +160,7 @@ fn a_poll_tells_what_else_there_is() {
         "{mentioned}"
     );
     world.ok(&["msg", "read", "shop", "--as", "ann"]);
-    assert_eq!(poll("ann", "")["trigger"], Value::Null, "it is read");
+    assert_eq!(poll("ann", "")["trigger"], Value::Null, "the mention was read");
 
     world.ok(&["budget", "set", "agent:ann", "--tokens", "0"]);
     let again = world.json(&["task", "add", "Look again", "--report", "--assign", "ann"]);
@@ -166,9 +172,10 @@ fn a_poll_tells_what_else_there_is() {
     );
 }
 
-/// A grant whose answer was lost is given again to the same slot, also after a restart; its next one is another.
+/// A grant whose answer was lost is given again to the same slot, also after a restart. After the
+/// end of its attempt the slot gets another one.
 #[test]
-fn a_lost_answer_is_given_again_to_the_same_slot() {
+fn a_grant_is_repeated_to_the_same_slot_until_its_attempt_ends() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let token =
@@ -188,23 +195,28 @@ fn a_lost_answer_is_given_again_to_the_same_slot() {
         all.into_iter().map(|it| it.join().unwrap()).collect()
     });
     assert!(parallel.iter().all(|it| it == "A1"), "one slot, one grant: {parallel:?}");
-    assert_eq!((poll(&one, 1), poll(&two, 0)), ("A2".into(), "A3".into()), "other slots and runners have their own");
+    assert_eq!(
+        (poll(&one, 1), poll(&two, 0)),
+        ("A2".into(), "A3".into()),
+        "other slots and runners get other attempts"
+    );
     world.ok(&["up", "--restart"]);
     assert_eq!((poll(&one, 0), poll(&one, 1), poll(&two, 0)), ("A1".into(), "A2".into(), "A3".into()));
-    assert_eq!(poll(&one, 2), "none", "it is full (J4)");
+    assert_eq!(poll(&one, 2), "none", "J4: the agent is full");
     let task = world.json(&["show", "A1"])["task"].as_str().unwrap().to_owned();
     let path = format!("/api/tasks/{task}/finish");
     assert_eq!(ask(&door, &door.token.clone(), None, "POST", &path, &json!({ "status": "failed" })).status, 200);
-    assert_eq!((poll(&one, 0), poll(&one, 0)), ("A4".into(), "A4".into()), "the slot's next one");
+    assert_eq!((poll(&one, 0), poll(&one, 0)), ("A4".into(), "A4".into()), "the slot's next attempt");
     for bad in ["", "a/b", "123456789012345678901"] {
         let reply = ask(&door, &one, Some("ann"), "GET", &format!("/api/poll?slot={bad}"), &json!({}));
         assert_eq!(reply.status, 400, "{bad}");
     }
 }
 
-/// Who says goodbye is offline, gets nothing, and is back when it registers again. A count never flips that.
+/// An agent that closes is offline and gets no tasks until it registers again. Finishing its work
+/// does not make it idle.
 #[test]
-fn who_says_goodbye_is_offline_until_it_registers_again() {
+fn an_agent_that_closes_is_offline_until_it_registers_again() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let runner = world.json(&["token", "add", "box", "--scope", "runner"])["token"].as_str().unwrap().to_owned();
@@ -220,20 +232,21 @@ fn who_says_goodbye_is_offline_until_it_registers_again() {
     assert_eq!(status(), "busy");
     let closed = post("/close", json!({}));
     assert_eq!((closed.status, &closed.json()["status"]), (200, &json!("offline")));
-    assert_eq!((poll(), status()), (Value::Null, json!("offline")), "it gets nothing");
+    assert_eq!((poll(), status()), (Value::Null, json!("offline")), "an offline agent gets no task");
     assert!(world.ok(&["why", "T2"]).contains("ann is offline"), "{}", world.ok(&["why", "T2"]));
     let token = one["token"].as_str().unwrap();
     let done = ask(&door, token, None, "POST", "/api/tasks/T1/finish", &json!({ "status": "failed" }));
-    assert_eq!(done.status, 200, "what it works on goes on: {}", done.json());
-    assert_eq!(status(), "offline", "nothing to do is not idle");
+    assert_eq!(done.status, 200, "its present work goes on: {}", done.json());
+    assert_eq!(status(), "offline", "an agent without work stays offline");
     let again = register();
     assert_eq!((again.status, &again.json()["status"]), (200, &json!("idle")));
     assert_eq!((poll()["taskId"].clone(), status()), (json!("T2"), json!("busy")));
 }
 
-/// A fourth task for a full agent is refused in the seed's words; an offer and a place in the line are not.
+/// A fourth task for a full agent is refused with the message that older clients expect. An offer
+/// or a queued task is accepted.
 #[test]
-fn a_full_agent_is_offered_not_given() {
+fn a_full_agent_gets_offers_and_queued_tasks_only() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let own = door.token.clone();
@@ -256,14 +269,14 @@ fn a_full_agent_is_offered_not_given() {
     assert_eq!((status, &refused["code"]), (409, &json!("at_capacity")));
     assert_eq!(refused["message"], "Agent \"ann\" is at capacity (3/3 tasks)");
     let hint = refused["hint"].as_str().unwrap();
-    assert!(hint.contains("\"offerMode\": true") && !hint.contains("--"), "it is for a client of HTTP: {hint}");
+    assert!(hint.contains("\"offerMode\": true") && !hint.contains("--"), "the hint is for an HTTP client: {hint}");
     let (status, offered) = add(json!({ "offerMode": true }));
     assert_eq!((status, &offered["task"]["status"]), (201, &json!("offered")), "{offered}");
     let (status, queued) = add(json!({ "queue": true }));
     assert_eq!((status, &queued["task"]["status"]), (201, &json!("pending")), "{queued}");
 }
 
-/// A plan of tasks that each write a file and wait at the gate.
+/// Returns a plan of tasks that each write a file and wait at a gate.
 fn gated(count: usize, gate: &std::path::Path) -> String {
     let one = |nth: usize| {
         format!(
@@ -276,10 +289,10 @@ fn gated(count: usize, gate: &std::path::Path) -> String {
     (0..count).map(one).collect()
 }
 
-/// The plan's cases of its fifth phase, with programs that run: one at a time by default; of five, three run and two
-/// wait; each that ends lets one begin; what is shown is what is so (J4).
+/// J4, with real programs: by default an agent runs one task at a time. With three slots, three of
+/// five tasks run and two wait, and each task that ends lets one start. The status shows the same.
 #[test]
-fn j4_three_run_and_two_wait_and_the_status_is_true() {
+fn j4_three_of_five_tasks_run_two_wait_and_the_status_agrees() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let gate = world.root.join("gate");
@@ -298,7 +311,7 @@ fn j4_three_run_and_two_wait_and_the_status_is_true() {
     };
     let open = |nth: usize| std::fs::write(format!("{}-{nth}", gate.display()), "").unwrap();
     let close = |nth: usize| std::fs::remove_file(format!("{}-{nth}", gate.display())).unwrap();
-    assert_eq!(me(), ("idle".into(), 0, json!(1)), "one at a time if nothing is said");
+    assert_eq!(me(), ("idle".into(), 0, json!(1)), "one slot by default");
     start(2);
     assert!(until(LONG, || counts() == (1, 1)), "{:?}", counts());
     assert_eq!(me().0, "busy");
@@ -310,12 +323,12 @@ fn j4_three_run_and_two_wait_and_the_status_is_true() {
     start(5);
     assert!(until(LONG, || counts() == (3, 2)), "{:?}", counts());
     assert_eq!(me(), ("busy".into(), 3, json!(3)));
-    // One ends, one of those that wait begins; never more than three.
+    // When one task ends, one waiting task starts, and never more than three run.
     open(0);
     assert!(until(LONG, || counts() == (3, 1)), "{:?}", counts());
     (1..5).for_each(open);
     assert!(until(LONG, || counts() == (0, 0) && me().0 == "idle"), "{:?} {:?}", counts(), me());
-    // At no revision were there more than its slots, as the log has it.
+    // The event log shows that the slots were never exceeded at any revision.
     let (mut now, mut most) = (0i64, 0);
     for event in world.events() {
         match event["kind"].as_str().unwrap() {
@@ -328,7 +341,8 @@ fn j4_three_run_and_two_wait_and_the_status_is_true() {
     assert_eq!((now, most), (0, 3));
 }
 
-/// Who wants no workspace for a report has none, and is done in the moment it says so; a change has one all the same.
+/// A poll without a workspace gets none for a report, which is completed as soon as it is finished.
+/// A change still gets a workspace.
 #[test]
 fn a_report_needs_no_workspace() {
     let world = World::set_up();
@@ -348,8 +362,8 @@ fn a_report_needs_no_workspace() {
         let path = format!("/api/tasks/{task}/finish");
         let finished = ask(&door, own, None, "POST", &path, &done);
         assert_eq!(finished.status, 200, "{}", finished.json());
-        assert_eq!(world.json(&["show", task])["status"], "completed", "it is over when it is said");
-        assert_eq!(ask(&door, own, None, "POST", &path, &done).status, 401, "and said once");
+        assert_eq!(world.json(&["show", task])["status"], "completed", "the report is completed at once");
+        assert_eq!(ask(&door, own, None, "POST", &path, &done).status, 401, "the token ends with the attempt");
     }
     let change = poll()["trigger"].clone();
     assert!(std::path::Path::new(change["workspace"].as_str().unwrap()).is_dir(), "{change}");
@@ -357,7 +371,8 @@ fn a_report_needs_no_workspace() {
     assert_eq!(made["tasks"].as_array().or(made.as_array()).map(Vec::len), Some(2), "{made}");
 }
 
-/// A task keeps its type, what it is to end in and its checks; a field that means nothing is refused, not dropped.
+/// A task keeps its type, its expected result and its checks. Unknown fields are refused, not
+/// dropped.
 #[test]
 fn a_task_keeps_every_field_and_refuses_unknown_ones() {
     let world = World::set_up();
@@ -378,7 +393,7 @@ fn a_task_keeps_every_field_and_refuses_unknown_ones() {
     } }))
     .json();
     let validation = &single["task"]["validation"];
-    assert_eq!(validation["tests"], json!(["cargo test"]), "one value is a list of one: {single}");
+    assert_eq!(validation["tests"], json!(["cargo test"]), "a single value is a list of one: {single}");
     assert_eq!(validation["files_exist"], json!(["a.md"]), "{single}");
     assert_eq!(validation["content_check"], json!([{ "file": "a.md", "pattern": "x" }]), "{single}");
     let misspelt = add(&json!({ "task": "x", "isue_type": "chore" }));
@@ -388,9 +403,9 @@ fn a_task_keeps_every_field_and_refuses_unknown_ones() {
     assert_eq!(world.json(&["task", "list"]).as_array().unwrap().len(), 3);
 }
 
-/// Registering again changes what is given and nothing else.
+/// Another registration changes only the fields that it contains.
 #[test]
-fn a_registration_keeps_what_it_does_not_name() {
+fn a_registration_keeps_the_fields_it_does_not_contain() {
     let world = World::set_up();
     let door = Door::of(&world.data);
     let register = |body: &Value| ask(&door, &door.token, None, "POST", "/api/agents", body);
@@ -402,6 +417,6 @@ fn a_registration_keeps_what_it_does_not_name() {
     let kept = [&again["role"], &again["capabilities"], &again["description"], &again["isLead"], &again["maxTasks"]];
     assert_eq!(kept, [&json!("builder"), &json!(["rust"]), &json!("d"), &json!(true), &json!(3)], "{again}");
     let cleared = register(&json!({ "name": "ann", "role": "", "capabilities": [], "maxTasks": 3 })).json();
-    assert_eq!((&cleared["role"], &cleared["capabilities"]), (&json!(""), &json!([])), "what is given counts");
+    assert_eq!((&cleared["role"], &cleared["capabilities"]), (&json!(""), &json!([])), "empty values are set");
     assert_eq!(register(&json!({ "name": "ann", "maxTask": 3 })).status, 400);
 }

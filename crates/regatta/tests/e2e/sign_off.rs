@@ -1,12 +1,14 @@
-//! The live sign-off list of mixed teams, with the real binary and real processes: a lead of each provider that owns a
-//! primary lane, with OpenCode beside it. The built-in agent stands in for the providers' programs; with the programs
-//! themselves the same list is `cargo xtask real-agents --layer team`.
+//! The release checklist of mixed teams, with the real binary and real processes: for each
+//! provider, a lead that owns the primary lane, and OpenCode members beside it. The scripted agent
+//! stands in for the providers' programs. `cargo xtask real-agents --layer team` runs the same list
+//! with the real programs.
 
 use serde_json::Value;
 
 use crate::world::{LONG, World, alive, kill, until};
 
-/// One lead, one of its own provider beside it, and two of OpenCode on lanes of their own.
+/// Returns a team file: a lead, one member of the lead's provider, and two OpenCode members on
+/// their own lanes.
 fn team(lead: &str) -> String {
     format!(
         "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"{lead}\"\nbackend = \"scripted\"\n\
@@ -29,7 +31,7 @@ fn show(world: &World) -> Value {
     world.json(&["team", "show", "harbour"])
 }
 
-/// Everybody's state, in the order of the roster.
+/// Returns the members' states, in the order of the roster.
 fn states(world: &World) -> Vec<String> {
     let view = show(world);
     let members = view["resolved"]["members"].as_array().unwrap();
@@ -42,7 +44,7 @@ fn lanes(world: &World) -> Vec<String> {
     members.iter().map(|it| it["lane"]["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The program of a member's session: not the one that watches it, and not that of a task it works on.
+/// Returns the program of a member's session. Its shim and the program of a task do not count.
 fn program(world: &World, name: &str) -> u32 {
     let view = show(world);
     let members = view["resolved"]["members"].as_array().unwrap();
@@ -57,29 +59,31 @@ fn program(world: &World, name: &str) -> u32 {
     world.processes().into_iter().find(is).unwrap_or_else(|| panic!("{name} has no program: {view}"))
 }
 
-/// Longer than a launch takes on a loaded machine; only a failing test waits for it.
+/// Longer than a launch takes on a loaded machine. Only a failing test waits that long.
 const WAIT: &str = "280s";
 
 const UP: [&str; 4] = ["alive"; 4];
 
-/// Launch, a task each, an interrupted side lane, Regatta killed, Regatta stopped and started, relaunch, stop.
+/// Launches the team, gives each member a task, kills a side lane, kills the daemon, stops and
+/// starts the daemon, and relaunches and stops the team.
 fn whole_life(lead: &str) {
     let world = set_up(lead);
     world.ok(&["team", "launch", "harbour", "--wait", WAIT]);
     assert_eq!(states(&world), UP, "{}", show(&world));
     assert_eq!(lanes(&world), ["primary", "primary", "opencode:tom", "opencode:bob"]);
 
-    // The directory that was asked for is the one it began in, and the record says both.
+    // The member runs in the requested directory, and the record has both the requested and the
+    // actual one.
     let alice = show(&world)["resolved"]["members"][1].clone();
     assert_eq!((&alice["asked"]["cwd"], &alice["got"]["cwd"]), (&"web".into(), &"web".into()));
     let workspace = world.data.join("workspaces/shop").join(alice["attempt"].as_str().unwrap());
     let here = std::fs::read_to_string(workspace.join("web/here.txt")).unwrap();
     assert!(here.trim_end().ends_with("/web"), "{here}");
 
-    // A task each.
+    // Each member gets a task.
     for name in ["amy", "alice", "tom", "bob"] {
         let file = format!("web/{name}.txt");
-        // Alice begins in her own directory, also when she works.
+        // Alice also works in her own directory.
         let path = if name == "alice" { "alice.txt" } else { &file };
         let script = format!(r#"[{{"write": {{"path": "{path}", "text": "{name}\n"}}}}]"#);
         let (subject, agent) = (format!("Write {name}"), format!("harbour/{name}"));
@@ -90,9 +94,10 @@ fn whole_life(lead: &str) {
         let landed = || world.git(&["ls-tree", "--name-only", "main", "web/"]).contains(&format!("web/{name}.txt"));
         assert!(until(LONG, landed), "the task of {name} did not land: {}", world.ok(&["status"]));
     }
-    assert_eq!(states(&world), UP, "who has done a task is still there");
+    assert_eq!(states(&world), UP, "a member must live on after its task");
 
-    // A side lane is interrupted: only its member is down, and a retry brings only it back.
+    // The program of a side lane is killed. Only its member is down, and a retry starts only that
+    // member.
     let before = ["amy", "alice", "bob"].map(|it| program(&world, it));
     kill(program(&world, "tom"));
     assert!(until(LONG, || states(&world)[2] == "degraded"), "{}", show(&world));
@@ -101,9 +106,13 @@ fn whole_life(lead: &str) {
     assert_eq!((&summary["outcome"], &summary["alive"]), (&"partial_failure".into(), &3.into()), "T2");
     world.ok(&["team", "retry", "harbour", "tom", "--wait", WAIT]);
     assert_eq!(states(&world), UP);
-    assert_eq!(["amy", "alice", "bob"].map(|it| program(&world, it)), before, "a retry of tom touched another");
+    assert_eq!(
+        ["amy", "alice", "bob"].map(|it| program(&world, it)),
+        before,
+        "a retry of tom restarted another member"
+    );
 
-    // Regatta is killed, and the team goes on (P1).
+    // The daemon is killed, and the team lives on (P1).
     let all = ["amy", "alice", "tom", "bob"].map(|it| program(&world, it));
     let daemon = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill(daemon);
@@ -112,7 +121,8 @@ fn whole_life(lead: &str) {
     assert_eq!(states(&world), UP);
     assert_eq!(["amy", "alice", "tom", "bob"].map(|it| program(&world, it)), all, "P1");
 
-    // Regatta is stopped and started: nothing of the team lives, nothing pretends to, and nothing starts by itself.
+    // The daemon is stopped and started. No member lives, none is shown as alive, and none starts
+    // by itself.
     world.ok(&["down"]);
     assert_eq!(world.left(), [""; 0], "P3");
     world.ok(&["up"]);
@@ -120,7 +130,7 @@ fn whole_life(lead: &str) {
     assert!(after.iter().all(|it| it == "stopped" || it == "degraded"), "{after:?}");
     assert_eq!(world.left(), [""; 0], "a restart launches nothing");
 
-    // Launched again, from what the store wants; today's file does not count.
+    // A relaunch uses the stored team, not the present file.
     world.write("team.toml", &team("scripted"));
     world.ok(&["team", "relaunch", "harbour", "--wait", WAIT]);
     assert_eq!(states(&world), UP);
@@ -135,24 +145,25 @@ fn whole_life(lead: &str) {
 }
 
 #[test]
-fn p1_p10_codex_leads_with_opencode_beside_it() {
+fn p1_p10_a_codex_led_team_survives_kills_and_stops_completely() {
     whole_life("codex");
 }
 
 #[test]
-fn p1_p10_anthropic_leads_with_opencode_beside_it() {
+fn p1_p10_an_anthropic_led_team_survives_kills_and_stops_completely() {
     whole_life("anthropic");
 }
 
 #[test]
-fn p1_p10_gemini_leads_with_opencode_beside_it() {
+fn p1_p10_a_gemini_led_team_survives_kills_and_stops_completely() {
     whole_life("gemini");
 }
 
-/// Two of OpenCode are allowed while each lane has a store of its own, and refused where the team has one; an OpenCode
-/// lead of a mixed team is refused until the policy names it able. A refusal leaves nothing behind.
+/// Two OpenCode members are allowed while each lane has its own store, and refused when the team
+/// shares one. An OpenCode lead of a mixed team is refused unless the policy allows it. A refusal
+/// creates nothing.
 #[test]
-fn two_of_opencode_are_allowed_lane_scoped_and_refused_team_scoped() {
+fn two_opencode_members_need_a_store_per_lane() {
     let world = World::set_up();
     let settings = world.read("regatta.toml");
     world.write("team.toml", &team("codex"));

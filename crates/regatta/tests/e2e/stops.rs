@@ -1,4 +1,5 @@
-//! Commands of the user's end as agents do: with `stop`, `cancel`, `retry` and `down`, and nobody says so too early.
+//! Commands from the settings, such as checks and ratchets, end as agents do, by `stop`, `cancel`,
+//! `retry` and `down`. None of these reports success too early.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::world::{LONG, World, until};
 
-/// A command that hangs, and by which its process is known among all of the machine's.
+/// A hanging command whose process can be found among all processes of the machine.
 pub(crate) struct Hanging {
     seconds: String,
 }
@@ -36,7 +37,7 @@ impl Hanging {
 
     #[track_caller]
     fn until_it_runs(&self, world: &World) {
-        assert!(until(LONG, || self.runs()), "it never began: {}", world.json(&["status"]));
+        assert!(until(LONG, || self.runs()), "the command never started: {}", world.json(&["status"]));
     }
 }
 
@@ -47,7 +48,7 @@ fn task(extra: &Value) -> Value {
     task
 }
 
-/// Starts a plan of one task with an agent of one slot.
+/// Starts a plan of one task with an agent with one slot.
 fn start(world: &World, task: &Value) {
     world.ok(&["agent", "add", "robot", "--runtime", "scripted", "--max-tasks", "1"]);
     let path = world.root.join("plan.json");
@@ -63,7 +64,8 @@ fn assert_slot_and_claims_are_free(world: &World) {
     assert_eq!(claims["held"], json!([]), "{claims}");
 }
 
-/// P3, P4, P10, P11: `why` names the check, and `stop` has ended it when it says so.
+/// P3, P4, P10, P11: `why` names the running check, and `stop` succeeds only once the check has
+/// ended.
 #[test]
 fn p11_stop_ends_a_check_that_hangs() {
     let (world, check) = (World::set_up(), Hanging::new());
@@ -73,13 +75,13 @@ fn p11_stop_ends_a_check_that_hangs() {
     assert!(why.contains(&format!("check `{}`", check.command())), "{why}");
 
     world.ok(&["stop", "M1"]);
-    assert!(!check.runs(), "P10: it said stopped, and the check runs");
+    assert!(!check.runs(), "P10: stop succeeded while the check runs");
     assert_slot_and_claims_are_free(&world);
     let attempt = &world.json(&["show", "T1"])["attempts"][0];
     assert_eq!(attempt["ended"]["cause"], "stopped", "{attempt}");
 }
 
-/// P11: a ratchet ends with the cancellation of its task, and the slot is free when it has.
+/// P11: cancelling a task ends its ratchet and frees the slot.
 #[test]
 fn p11_cancel_ends_a_ratchet_that_hangs() {
     let (world, ratchet) = (World::set_up(), Hanging::new());
@@ -94,24 +96,25 @@ fn p11_cancel_ends_a_ratchet_that_hangs() {
     assert_slot_and_claims_are_free(&world);
 }
 
-/// P11, D2: a ratchet that outlived a killed daemon is ended by a stop all the same.
+/// P11, D2: `stop` also ends a ratchet that outlived a killed daemon.
 #[test]
-fn p11_stop_ends_a_ratchet_of_a_daemon_before() {
+fn p11_stop_ends_a_ratchet_that_outlived_its_daemon() {
     let (world, ratchet) = (World::set_up(), Hanging::new());
     start(&world, &task(&json!({ "ratchet": ["sh", "-c", ratchet.command()] })));
     ratchet.until_it_runs(&world);
     let daemon = world.card().unwrap()["pid"].as_u64().unwrap() as u32;
     crate::world::kill(daemon);
     assert!(until(LONG, || !crate::world::alive(daemon)));
-    assert!(ratchet.runs(), "it outlives the daemon");
+    assert!(ratchet.runs(), "the ratchet ended with the daemon");
     world.ok(&["stop", "T1"]);
     assert!(!ratchet.runs());
     assert_slot_and_claims_are_free(&world);
 }
 
-/// P11: a setup command ends with `retry`, and a task that a person stopped is tried again by it.
+/// P11: `stop` ends a setup command that hangs and pauses its task, and `retry` starts the task
+/// again.
 #[test]
-fn p11_retry_ends_a_setup_command_that_hangs() {
+fn p11_stop_ends_a_setup_command_that_hangs_and_retry_starts_again() {
     let (world, setup) = (World::with_repo(), Hanging::new());
     let gate = "hang.now";
     world.write(
@@ -143,7 +146,7 @@ fn p11_retry_ends_a_setup_command_that_hangs() {
     assert!(ended, "{}", world.ok(&["why", "T1"]));
 }
 
-/// P3, P11: `down` ends after-landing commands at once; before that, `stop` with the id of the task does.
+/// P3, P11: `stop` with the task's id ends an after-landing command, and so does `down`.
 #[test]
 fn p11_down_ends_an_after_landing_command_that_hangs() {
     let (world, after) = (World::with_repo(), Hanging::new());
@@ -167,12 +170,12 @@ fn p11_down_ends_an_after_landing_command_that_hangs() {
     world.ok(&["run", path.to_str().unwrap(), "--agents", "robot", "--yes"]);
     after.until_it_runs(&world);
     world.ok(&["down"]);
-    assert!(!after.runs(), "P3: the daemon is down, and a command of its runs");
+    assert!(!after.runs(), "P3: a command outlived `down`");
 }
 
-/// P4, P10: a shim that is frozen delays `stop`, and `stop` does not answer before the agent is gone.
+/// P4, P10: `stop` with a frozen shim succeeds only once the agent has ended.
 #[test]
-fn p10_stop_answers_when_a_frozen_shims_agent_is_gone() {
+fn p10_stop_waits_until_the_agent_of_a_frozen_shim_has_ended() {
     let (world, agent) = (World::set_up(), Hanging::new());
     world.ok(&["config", "set", "shutdown_timeout", "1s"]);
     start(&world, &task(&json!({ "script": [{ "run": agent.command() }] })));
@@ -184,12 +187,12 @@ fn p10_stop_answers_when_a_frozen_shims_agent_is_gone() {
     freeze.args(["-STOP", &shim]);
     assert_eq!(crate::world::run(freeze, None).code, 0);
     world.ok(&["stop", "M1"]);
-    assert!(!agent.runs(), "P10: it said stopped, and the agent works");
+    assert!(!agent.runs(), "P10: stop succeeded while the agent runs");
     assert_slot_and_claims_are_free(&world);
 }
 
-/// P10, P11: `stop` of a mission ends the check that the queue runs for its work. The work stays in the queue, and lands
-/// when the mission goes on.
+/// P10, P11: `stop` of a mission or a task ends the check that the queue runs for its work. The
+/// work stays in the queue and lands when it is resumed.
 #[test]
 fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
     let (world, check) = (World::with_repo(), Hanging::new());
@@ -198,7 +201,7 @@ fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
         "test.sh",
         &format!("case $PWD in */staging*) [ -e {} ] || {};; esac\n[ ! -e bad ]\n", go.display(), check.command()),
     );
-    // The check looks for a file outside, which one that is shut in does not see.
+    // The check reads a file outside, which a sandboxed check could not see.
     let settings =
         "[project]\nname = \"shop\"\n[validation]\ncommands = [\"sh ./test.sh\"]\n[run]\nsandbox = \"off\"\n";
     world.write("regatta.toml", settings);
@@ -212,13 +215,13 @@ fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
         let why = world.ok(&["why", "T1"]);
         assert!(why.contains("check `sh ./test.sh`"), "{why}");
         world.ok(&["stop", stop]);
-        assert!(!check.runs(), "P10: it said stopped, and the check of the queue runs");
+        assert!(!check.runs(), "P10: stop succeeded while the queue's check runs");
         let why = world.ok(&["why", "T1"]);
         assert!(why.contains("stopped by a person") && why.contains("regatta land T1"), "{why}");
         let begun = || world.events().iter().filter(|event| event["kind"] == "landing.begun").count();
         let before = begun();
         world.ok(&["status"]);
-        assert_eq!(begun(), before, "it is not tried again by itself");
+        assert_eq!(begun(), before, "the landing was retried by itself");
         if stop == "M1" {
             world.ok(&["run", "--resume", "M1"]);
         }

@@ -1,4 +1,4 @@
-//! Events without gaps: from any revision, at any speed, across connections.
+//! Streams of events without gaps, from any revision, at any speed and across connections.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use crate::world::World;
 
 const MANY: u64 = 2_000;
 
-/// Two thousand events, written while a slow reader reads: it sees each one once and in order. Then every place
-/// to resume from gives exactly the rest.
+/// Two thousand events are written while a slow reader reads. The reader gets each event once and
+/// in order. Resuming from any revision gives exactly the rest.
 #[test]
-fn a_slow_reader_sees_every_event_once_and_may_resume_anywhere() {
+fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
     let world = World::new();
     world.ok(&["up"]);
     let door = Door::of(&world.data);
@@ -34,7 +34,7 @@ fn a_slow_reader_sees_every_event_once_and_may_resume_anywhere() {
                 expected += 1;
                 posted += u64::from(event["kind"] == "message.posted");
                 if expected % 50 == 0 {
-                    // The reader's own slowness, not a wait: the daemon must not care.
+                    // Makes the reader slow. The test does not wait for anything here.
                     std::thread::sleep(std::time::Duration::from_millis(10));
                 }
                 if posted == MANY {
@@ -51,21 +51,22 @@ fn a_slow_reader_sees_every_event_once_and_may_resume_anywhere() {
     let mut dice = crate::kills::Dice(7);
     for _ in 0..20 {
         let from = dice.below(last);
-        // The header is what a browser sends again after a lost connection; it counts more than the address.
+        // A browser sends the header after a lost connection. The header overrides the address.
         let revisions: Vec<u64> =
             door.events("?after=3&follow=false", Some(from)).map(|it| it["revision"].as_u64().unwrap()).collect();
         assert!(revisions.iter().copied().eq(from + 1..=last), "after {from}: {} of {last}", revisions.len());
     }
     assert_eq!(door.events(&format!("?after={last}&follow=false"), None).count(), 0);
-    // With nothing asked, only what comes.
+    // Without a revision the stream has only new events.
     let mut coming = door.events("", None);
     door.ask("msg.send", json!({ "channel": "dev", "text": "last" }));
     assert_eq!(coming.next().unwrap()["revision"], last + 1);
 }
 
-/// A stream ends when the daemon does, and goes on with the next one where it was.
+/// A stream ends with its daemon, and a new stream from the next daemon continues at the same
+/// place.
 #[test]
-fn a_stream_goes_on_after_a_restart() {
+fn a_stream_can_be_resumed_after_a_restart() {
     let world = World::new();
     world.ok(&["msg", "send", "dev", "one"]);
     let door = Door::of(&world.data);

@@ -1,13 +1,13 @@
-//! A project with a submodule, from the first word of `init` to the checkout after a landing.
+//! A project with a submodule, from `init` to the checkout after a landing. Also LFS content.
 
 use serde_json::{Value, json};
 
 use crate::world::{LONG, World, until};
 
-/// What git needs to be told before it fetches a submodule from a path.
+/// The options with which git adds a submodule from a path.
 const ADD: [&str; 5] = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add"];
 
-/// A repository whose check needs the files of its submodule `lib`, with an agent.
+/// Creates a repository whose check needs the files of its submodule `lib`, and an agent.
 fn with_library() -> World {
     let world = World::with_repo();
     let library = world.root.join("library");
@@ -26,7 +26,7 @@ fn with_library() -> World {
     world
 }
 
-/// Has the agent run this in its workspace, as the task with the next number.
+/// Lets the agent run a command in its workspace, as the task with this number.
 fn begin(world: &World, number: u32, files: &str, command: &str) -> String {
     let script = json!([{ "run": command }]).to_string();
     world.ok(&["add", "Work", "--files", files, "--script", &script]);
@@ -47,18 +47,19 @@ fn until_needs_person(world: &World, task: &str) -> String {
     assert!(is, "{task} does not need a person: {}", world.ok(&["why", task]));
     let shown = world.json(&["show", task]);
     assert_eq!(shown["failures"].as_u64().unwrap_or(0), 0, "{shown}");
-    assert_eq!(shown["attempts"].as_array().map(Vec::len), Some(1), "it is not tried again by itself: {shown}");
+    assert_eq!(shown["attempts"].as_array().map(Vec::len), Some(1), "the task was retried by itself: {shown}");
     world.ok(&["why", task])
 }
 
 #[test]
-fn a_check_that_needs_a_submodule_passes_and_a_moved_pointer_waits_for_a_person() {
+fn a_check_can_use_a_submodule_and_a_moved_submodule_needs_a_review() {
     let world = with_library();
     let task = begin(&world, 1, "out.txt", "cp lib/inner out.txt");
     until_word(&world, &task, "landed");
     assert_eq!((world.read("out.txt").as_str(), world.git(&["status", "--porcelain"]).as_str()), ("one\n", ""));
 
-    // A commit in the submodule moves the pointer: it waits, and says how others get the commit.
+    // A commit in the submodule moves its pointer. The task waits for a review, which names the
+    // command that publishes the commit.
     let commit = "cd lib && echo two > inner && git commit -q -a -m two";
     let task = begin(&world, 2, "lib/**", commit);
     until_word(&world, &task, "review");
@@ -72,7 +73,7 @@ fn a_check_that_needs_a_submodule_passes_and_a_moved_pointer_waits_for_a_person(
     until_word(&world, &task, "landed");
     assert_eq!(world.git(&["rev-parse", "main:lib"]), offered);
 
-    // The submodule of the checkout stays as it is, which stops nothing.
+    // The submodule in the user's checkout does not move, and that delays nothing.
     assert_eq!(world.git(&["status", "--porcelain"]), " M lib");
     let task = begin(&world, 3, "out.txt", "cp lib/inner out.txt");
     until_word(&world, &task, "landed");
@@ -80,7 +81,7 @@ fn a_check_that_needs_a_submodule_passes_and_a_moved_pointer_waits_for_a_person(
 }
 
 #[test]
-fn uncommitted_edits_in_a_submodule_need_a_person_and_cost_no_attempt() {
+fn uncommitted_edits_in_a_submodule_need_a_person_and_are_no_failure() {
     let world = with_library();
     let before = world.trunk();
     let task = begin(&world, 1, "lib/**", "echo edited > lib/inner && echo new > lib/new");
@@ -90,7 +91,7 @@ fn uncommitted_edits_in_a_submodule_need_a_person_and_cost_no_attempt() {
 }
 
 #[test]
-fn a_submodule_that_cannot_be_had_needs_a_person_and_an_empty_one_does_not() {
+fn a_missing_submodule_commit_needs_a_person_and_an_unused_submodule_does_not() {
     let world = with_library();
     let missing = "1".repeat(40);
     world.git(&["update-index", "--cacheinfo", &format!("160000,{missing},lib")]);
@@ -100,7 +101,8 @@ fn a_submodule_that_cannot_be_had_needs_a_person_and_an_empty_one_does_not() {
     assert!(why.contains("The submodule lib is at 1111111111"), "{why}");
     assert!(why.contains("git submodule update --init --recursive lib"), "{why}");
 
-    // Where the user does without the submodule, so do agents. `doctor` says so.
+    // A submodule that the user does not check out stays empty in workspaces, and `doctor` reports
+    // that.
     world.git(&["submodule", "--quiet", "deinit", "--force", "lib"]);
     world.write("test.sh", "#!/bin/sh\n");
     world.git(&["commit", "-q", "-m", "No need for it", "test.sh"]);
@@ -113,7 +115,7 @@ fn a_submodule_that_cannot_be_had_needs_a_person_and_an_empty_one_does_not() {
 }
 
 #[test]
-fn init_and_doctor_say_that_lfs_content_stays_behind() {
+fn init_and_doctor_report_that_lfs_content_is_not_copied() {
     let world = World::with_repo();
     assert!(!world.ok(&["init", "--yes"]).contains("LFS"));
     world.write("assets/.gitattributes", "*.png filter=lfs diff=lfs merge=lfs -text\n");

@@ -1,11 +1,11 @@
-//! What an agent's commands print: stored once, and shown once on the page, in `logs` and in `watch`.
+//! The output of an agent's commands is stored once and shown once, on the page and in `logs`.
 
 use serde_json::Value;
 
 use crate::http::Door;
 use crate::world::World;
 
-/// All of a log as the page is given it.
+/// Returns a complete log as the page gets it.
 fn page_log(world: &World, attempt: &str) -> String {
     let door = Door::of(&world.data);
     let headers = [("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
@@ -37,7 +37,7 @@ fn land(world: &World, commands: &str) {
 }
 
 #[test]
-fn a_command_is_one_group_with_its_output_once() {
+fn a_commands_log_is_one_group_with_its_output_once() {
     let world = World::set_up();
     land(&world, r#"{ run = "for n in 1 2 3 4 5 6; do echo auth::t$n is quite well; sleep 0.05; done" }"#);
     let html = page_log(&world, "A1");
@@ -46,10 +46,11 @@ fn a_command_is_one_group_with_its_output_once() {
     }
     assert_eq!(html.matches("<details").count(), 1, "{html}");
     let logs = world.ok(&["logs", "T1"]);
-    assert_eq!(logs.matches("auth::t$n").count(), 2, "when it begins and when it ends: {logs}");
+    assert_eq!(logs.matches("auth::t$n").count(), 2, "the start and the end of the command: {logs}");
 }
 
-/// 2,000 lines of 100 bytes are 200 KB, and were 200 MB; a line of 3 MB was stored with every line after it.
+/// The journal must not repeat earlier output with each line: 2,000 lines of 100 bytes are 200 KB,
+/// and a line of 3 MB is not stored again with every line after it.
 #[test]
 fn the_journal_of_a_command_grows_with_its_output() {
     let world = World::set_up();
@@ -61,7 +62,7 @@ fn the_journal_of_a_command_grows_with_its_output() {
     assert!(bytes < 3_000_000, "{bytes} bytes");
     let logs = world.ok(&["logs", "T1"]);
     assert!(logs.len() < 20_000, "{} bytes", logs.len());
-    assert!(logs.contains("bytes of the output of step-2"), "what was left out is counted: {logs}");
+    assert!(logs.contains("bytes of the output of step-2"), "omitted output is counted: {logs}");
     let html = page_log(&world, "A1");
     assert!(html.len() < 100_000 && html.contains("of the output of step-2"), "{} bytes", html.len());
 }

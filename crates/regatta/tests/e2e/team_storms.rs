@@ -1,9 +1,10 @@
-//! Random teams of real processes: some members crash, fail, hang or have no program, some are killed, and Regatta itself
-//! is killed wherever it is. After each launch the sum is what the members make it (T2), nobody bears what another did
-//! (T3), every reader shows one summary (T6), and a stop leaves no process (P3, P10).
+//! Random teams of real processes: some members crash, fail, hang or have no program, some are
+//! killed, and the daemon is killed at random moments. After each launch the summary matches the
+//! members (T2), no member is blamed for another (T3), every reader shows the same summary (T6),
+//! and a stop leaves no process (P3, P10).
 //!
-//! A few launches with every run of the tests; `REGATTA_TEAM_LAUNCHES=300` says how many, `REGATTA_TEAM_SEED=…` gives the
-//! same dice again.
+//! Every run of the tests makes a few launches. `REGATTA_TEAM_LAUNCHES=300` sets the number, and
+//! `REGATTA_TEAM_SEED=…` repeats a run.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +14,19 @@ use crate::http::Door;
 use crate::kills::Dice;
 use crate::world::{LONG, World, alive, kill, until};
 
-/// What becomes of a member.
+/// How a member ends up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Fine,
-    /// Its program dies before it has answered.
+    /// Its program exits before it answers.
     Crashes,
     /// Its program gives up.
     Fails,
     /// Its program never answers.
     Hangs,
-    /// It has no program.
+    /// Its program is not installed.
     Missing,
-    /// Somebody kills its program once it is up.
+    /// The test kills its program once it is alive.
     Dies,
 }
 
@@ -35,7 +36,7 @@ impl Fate {
             0 => Fate::Crashes,
             1 => Fate::Fails,
             2 => Fate::Hangs,
-            // On the primary lane the program is the lead's.
+            // A member of the primary lane uses the lead's program.
             3 if aside => Fate::Missing,
             4 => Fate::Dies,
             _ => Fate::Fine,
@@ -64,7 +65,7 @@ struct Member {
     fate: Fate,
 }
 
-/// A team of one to twelve, the lead first, and what is wanted of it.
+/// Returns a random team of one to twelve members, the lead first, and its definition.
 fn roll_team(dice: &mut Dice, team: &str) -> (Vec<Member>, Value) {
     let lead = ["codex", "anthropic", "gemini"][usize::try_from(dice.below(3)).unwrap()];
     let mut roster = vec![];
@@ -76,7 +77,7 @@ fn roll_team(dice: &mut Dice, team: &str) -> (Vec<Member>, Value) {
                 [usize::try_from(dice.below(6)).unwrap()],
         };
         let aside = ["opencode", "goose"].contains(&provider);
-        // Without a lead there is little to see, so most of them are well.
+        // Most leads are fine, because a team without its lead shows little.
         let fate = if nth == 0 && dice.below(3) > 0 { Fate::Fine } else { Fate::roll(dice, aside) };
         let name = if nth == 0 { "lead".to_owned() } else { format!("m{nth}") };
         let backend = if fate == Fate::Missing { "no-such-program" } else { "scripted" };
@@ -87,11 +88,11 @@ fn roll_team(dice: &mut Dice, team: &str) -> (Vec<Member>, Value) {
     (roster, json!({ "name": team, "project": "shop", "lead": lead, "members": wanted }))
 }
 
-/// The processes that carry a member's name, or, without one, anybody's of the team.
+/// Returns the processes of a member, or without a name those of the whole team.
 fn processes(world: &World, team: &str, member: Option<&str>) -> Vec<u32> {
     let mark = format!("REGATTA_AGENT={team}/{}", member.unwrap_or_default());
     let is = |it: &[u8]| match member {
-        // m1 is not m11.
+        // The whole name must match, so that m1 does not match m11.
         Some(_) => it == mark.as_bytes(),
         None => it.starts_with(mark.as_bytes()),
     };
@@ -105,7 +106,7 @@ fn processes(world: &World, team: &str, member: Option<&str>) -> Vec<u32> {
 fn kill_daemon(world: &World) {
     let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill(pid);
-    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not end");
     world.ok(&["up"]);
 }
 
@@ -127,7 +128,8 @@ impl Storm<'_> {
         members.iter().map(|it| (word(&it["name"]), word(&it["state"]))).collect()
     }
 
-    /// What each must come to when nothing more happens. `died` says whether those who are to be killed have been.
+    /// Returns each member's final state. `died` says whether the test has already killed its
+    /// victims.
     fn expected(&self, died: bool) -> Vec<(String, &'static str)> {
         let lead = self.roster[0].fate;
         let state = |it: &Member| match (it.fate, it.aside) {
@@ -143,7 +145,7 @@ impl Storm<'_> {
         self.roster.iter().map(|it| (it.name.clone(), state(it))).collect()
     }
 
-    /// Waits until everybody is where it must come to, and checks what follows from that.
+    /// Waits until every member is in its final state, and checks the causes and the summary.
     fn settles(&self, died: bool, seed: &str) {
         let expected = self.expected(died);
         let same = |view: &Value| {
@@ -162,12 +164,13 @@ impl Storm<'_> {
             assert_eq!(
                 member["cause"].is_object(),
                 failed,
-                "T3: {seed}: a cause stands where nothing failed: {member}"
+                "T3: {seed}: a cause must exist exactly for failures: {member}"
             );
         }
     }
 
-    /// T2: the sum is the members'. T6: the list says the same.
+    /// T2: checks that the summary follows from the members. T6: checks that the list shows the
+    /// same.
     fn adds_up(&self, view: &Value, seed: &str) {
         let states = Storm::states(view);
         let any = |words: &[&str]| states.iter().any(|it| words.contains(&it.1.as_str()));
@@ -188,7 +191,7 @@ impl Storm<'_> {
         assert_eq!(summary["phase"] == "active", pending, "T2: {seed}: {states:?}");
         assert_eq!(summary["alive"], states.iter().filter(|it| it.1 == "alive").count(), "T2: {seed}");
         assert_eq!(summary["expected"], self.roster.len(), "T1: {seed}");
-        // Somebody who hangs may still say something meanwhile: what is compared is of one revision.
+        // A hanging member may still change state, so both views must have the same revision.
         let mut seen = (Value::Null, Value::Null);
         until(LONG, || {
             let listed = self.door.ask("team.list", json!({}));
@@ -212,7 +215,7 @@ impl Storm<'_> {
         }
     }
 
-    /// P10: when it says that it has stopped, nothing of it lives.
+    /// P10: checks that no process lives after a stop that succeeded.
     fn stops(&self, cut: Option<u64>, seed: &str) {
         if let Some(after) = cut {
             self.door.ask("team.stop", json!({ "team": self.team }));
@@ -221,11 +224,12 @@ impl Storm<'_> {
         }
         let view = self.door.ask("team.stop", json!({ "team": self.team, "wait_ms": 280_000 }));
         let left = processes(self.world, &self.team, None);
-        assert!(left.is_empty(), "P10: {seed}: it says that it has stopped, and {left:?} live");
+        assert!(left.is_empty(), "P10: {seed}: the team has stopped, and {left:?} live");
         self.adds_up(&view, seed);
         for (name, state) in Storm::states(&view) {
             let was = self.roster.iter().find(|it| it.name == name).unwrap().fate;
-            // Who was to be killed and was skipped, or who never began, did not fail either.
+            // A member that was to be killed but was skipped, or that never started, did not fail
+            // either.
             let may: &[&str] = match was {
                 Fate::Fine | Fate::Hangs => &["stopped", "skipped"],
                 Fate::Dies => &["stopped", "skipped", "degraded"],
@@ -238,9 +242,9 @@ impl Storm<'_> {
     }
 }
 
-/// T1, T2, T3, T6, P1, P3, P10 with real processes.
+/// T1, T2, T3, T6, P1, P3, P10: random teams of real processes.
 #[test]
-fn t3_p10_random_teams_of_real_processes_with_kills_of_regatta() {
+fn t3_p10_random_teams_with_kills_blame_no_other_member_and_stop_completely() {
     let number = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
     let launches = number("REGATTA_TEAM_LAUNCHES").unwrap_or(6);
     let first = number("REGATTA_TEAM_SEED").unwrap_or(20_261_116);
@@ -248,7 +252,7 @@ fn t3_p10_random_teams_of_real_processes_with_kills_of_regatta() {
     let (began, world) = (Instant::now(), World::set_up());
     let (mut members, mut kills, mut fates) = (0, 0, std::collections::BTreeMap::<String, u32>::new());
     for nth in 0..launches {
-        // Each launch has dice of its own, so that one that failed can be had again alone.
+        // Each launch has its own seed, so that a failed launch can be repeated alone.
         let seed = format!("REGATTA_TEAM_SEED={} REGATTA_TEAM_LAUNCHES=1", first + nth);
         let mut dice = Dice(first + nth);
         let team = format!("team-{nth}");

@@ -1,26 +1,27 @@
-//! `regatta watch` in a real terminal: what it shows at 80×24, an answer by key, a daemon that goes away, and the
-//! terminal as it was afterwards. tmux is the terminal; without it these tests say so and pass.
+//! `regatta watch`, `regatta inbox -i` and the pager in a real terminal: the screen at 80×24,
+//! answers by key, a lost daemon, and the terminal's state afterwards. The tests need tmux. Without
+//! tmux they print a note and pass.
 //!
-//! Planted once each: answers that are not carried out, a terminal that is not given back, a lost daemon that is not told,
-//! a pipe without lines, an Enter that decides, no pages.
+//! Checked with planted faults: answers without effect, a terminal that is not restored, a lost
+//! daemon that is not reported, a pipe without lines, an Enter key that decides, and no pager.
 
 use std::process::{Command, Stdio};
 
 use crate::world::{LONG, World, until};
 
-/// A terminal of a size of its own, with a shell in it.
+/// A terminal of a fixed size with a shell.
 struct Tmux<'a> {
     world: &'a World,
-    /// A server of this test's own: nobody else's sessions are seen or ended.
+    /// The socket of the test's own tmux server, so that no other session is affected.
     socket: String,
 }
 
 impl Tmux<'_> {
-    /// Nothing where there is no tmux.
+    /// Starts the terminal. Returns nothing if tmux is not installed.
     fn open(world: &World, width: u16, height: u16) -> Option<Tmux<'_>> {
         let found = Command::new("tmux").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !found.is_ok_and(|it| it.success()) {
-            #[allow(clippy::print_stderr, reason = "why a test did not try anything")]
+            #[allow(clippy::print_stderr, reason = "the reason why a test did nothing")]
             {
                 eprintln!("not tried: there is no tmux here (apt install tmux)");
             }
@@ -62,7 +63,7 @@ impl Tmux<'_> {
         self.ok(&["send-keys", "-t", "test", key]);
     }
 
-    /// A command line for the shell.
+    /// Types a command line into the shell.
     fn enters(&self, line: &str) {
         self.types(line);
         self.presses("Enter");
@@ -87,18 +88,18 @@ impl Tmux<'_> {
         self.enters(&format!("{} watch", env!("CARGO_BIN_EXE_regatta")));
     }
 
-    /// The terminal is as it was: the screen of before, keys echoed, lines as a shell wants them, a cursor.
+    /// Checks that the terminal is restored: the former screen, echo, line mode and the cursor.
     #[track_caller]
     fn is_as_before(&self) {
         self.waits_for("before the screen");
-        // The line that is typed does not hold what it prints.
+        // The typed line does not contain its own output.
         self.enters("stty -a | grep -o -e '-*icanon' -e '-*echo ' | tr '\\n' ' '; echo end-of-$((1 + 1))");
         let shown = self.waits_for("end-of-2");
         let modes = shown.lines().find(|it| it.contains("end-of-2")).unwrap_or_default();
         assert!(modes.contains("icanon") && modes.contains("echo"), "{shown}");
-        assert!(!modes.contains("-icanon") && !modes.contains("-echo"), "keys are echoed, lines are lines: {shown}");
+        assert!(!modes.contains("-icanon") && !modes.contains("-echo"), "echo and line mode must be on: {shown}");
         let flags = self.ok(&["display-message", "-p", "-t", "test", "#{alternate_on} #{cursor_flag}"]);
-        assert_eq!(flags.trim(), "0 1", "the other screen is left, and the cursor is there");
+        assert_eq!(flags.trim(), "0 1", "the alternate screen must be off and the cursor on");
     }
 }
 
@@ -131,10 +132,10 @@ blocked_by = ["flag"]
 script = [{ write = { path = "c.txt", text = "c\n" } }]
 "#;
 
-/// At 80×24: the question is shown, answered by its number, the task lands before one's eyes, its log is inert, and the
-/// terminal is left as it was.
+/// At 80×24 the question is shown and answered by its number, the tasks land on the screen, escape
+/// sequences in the log are inert, and the terminal is restored.
 #[test]
-fn a_question_is_answered_in_the_terminal_view() {
+fn a_question_can_be_answered_in_the_terminal_view() {
     let world = World::set_up();
     let plan = world.plan(ASKS);
     world.ok(&["up"]);
@@ -148,14 +149,14 @@ fn a_question_is_answered_in_the_terminal_view() {
     for text in ["● live", "Needs you (1)", "Keep the old flag?", "scripted", "T2", "needs T1", "Landing queue"] {
         assert!(screen.contains(text), "{text:?}:\n{screen}");
     }
-    // A stray key decides nothing; the number does.
+    // Enter decides nothing. The number does.
     tmux.presses("Enter");
     tmux.waits_for("Log");
     let log = tmux.waits_for("looking at the flag");
-    assert!(log.contains("[2J"), "what a terminal would obey is shown as characters:\n{log}");
+    assert!(log.contains("[2J"), "escape sequences must be shown as characters:\n{log}");
     tmux.presses("Escape");
     tmux.waits_for("Needs you (1)");
-    assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "nothing is decided yet");
+    assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "the question must still be open");
     tmux.presses("2");
     tmux.waits_for("Needs you (0)");
     tmux.waits_for("T1   ✓ landed");
@@ -165,9 +166,10 @@ fn a_question_is_answered_in_the_terminal_view() {
     tmux.is_as_before();
 }
 
-/// `inbox -i` shows one item with its keys; a letter or Enter decides nothing, a digit does; what is skipped stays.
+/// `inbox -i` shows one item with its keys. A letter or Enter decides nothing, a digit does, and a
+/// skipped item stays.
 #[test]
-fn the_inbox_is_gone_through_by_key() {
+fn inbox_items_are_answered_by_digit_keys_only() {
     let world = World::set_up();
     let plan = world.plan(ASKS);
     world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
@@ -184,7 +186,7 @@ fn the_inbox_is_gone_through_by_key() {
     tmux.waits_for("a digit answers");
     tmux.types("s");
     tmux.waits_for("1 skipped: regatta inbox");
-    assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "nothing is decided yet");
+    assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "the question must still be open");
     tmux.enters("clear");
     tmux.enters(&walk);
     tmux.waits_for("s skip   q quit");
@@ -195,10 +197,10 @@ fn the_inbox_is_gone_through_by_key() {
     tmux.is_as_before();
 }
 
-/// On a terminal a change is shown page by page by whatever the reader likes; `--no-pager` and JSON are not; what cannot
-/// be started is no loss.
+/// On a terminal a diff is shown by the reader's pager. `--no-pager` and JSON use none, and a pager
+/// that cannot start is ignored.
 #[test]
-fn a_change_is_shown_in_pages() {
+fn a_diff_on_a_terminal_uses_the_pager() {
     let world = World::set_up();
     let text = (1..=100).map(|it| format!("line {it}\\n")).collect::<String>();
     let plan = world.plan(&format!(
@@ -208,12 +210,12 @@ fn a_change_is_shown_in_pages() {
     let Some(tmux) = Tmux::open(&world, 80, 24) else { return };
     let regatta = env!("CARGO_BIN_EXE_regatta");
     let paged = |name: &str| std::fs::read_to_string(world.repo.join(name)).unwrap_or_default();
-    // The most particular name counts, and what it is given has colours.
+    // The most specific variable applies, and the pager gets colours.
     tmux.enters(&format!("PAGER='cat > p1' REGATTA_PAGER='cat > p2' {regatta} diff T1; echo end-of-$((0 + 1))"));
     let screen = tmux.waits_for("end-of-1");
     assert!(screen.contains("next: regatta undo T1") && !screen.contains("+line 100"), "{screen}");
     assert!(paged("p2").contains("\u{1b}[32m+line 100\u{1b}[0m") && paged("p1").is_empty(), "{}", paged("p2"));
-    // Nothing is shown in pages that need not be.
+    // No pager with `--no-pager` or `--json`.
     tmux.enters(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --no-pager | tail -1; echo end-of-$((1 + 1))"));
     tmux.waits_for("end-of-2");
     tmux.enters(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --no-pager; echo end-of-$((1 + 2))"));
@@ -223,7 +225,7 @@ fn a_change_is_shown_in_pages() {
     assert!(!world.repo.join("p3").exists(), "{}", paged("p3"));
     tmux.enters(&format!("clear; PAGER=no-such-pager {regatta} diff T1; echo end-of-$((2 + 3))"));
     assert!(tmux.waits_for("end-of-5").contains("+line 100"));
-    // Ctrl-C is the pager's: it goes on, and so does what follows.
+    // Ctrl-C goes to the pager, which handles it, and the command then ends normally.
     tmux.enters(&format!(
         "clear; PAGER='trap : INT; cat > p4; echo page-$((0 + 1)); sleep 1000' {regatta} diff T1; echo end-of-$((3 + 3))"
     ));
@@ -232,10 +234,10 @@ fn a_change_is_shown_in_pages() {
     assert!(tmux.waits_for("end-of-6").contains("next: regatta undo T1"));
 }
 
-/// A daemon that goes away is said, with the age of the data; nobody starts it again; when it is back the view is live.
-/// SIGTERM leaves the terminal as it was.
+/// A lost daemon is shown with the age of the data. The view does not start a daemon, and is live
+/// again when one is back. SIGTERM restores the terminal.
 #[test]
-fn a_lost_daemon_is_said_and_a_signal_restores_the_terminal() {
+fn watch_shows_a_lost_daemon_and_a_signal_restores_the_terminal() {
     let world = World::set_up();
     world.ok(&["up"]);
     world.ok(&["add", "Something to see", "--files", "b.txt"]);
@@ -251,7 +253,7 @@ fn a_lost_daemon_is_said_and_a_signal_restores_the_terminal() {
     tmux.presses("g");
     tmux.presses("t");
     tmux.waits_for("1 task ");
-    assert!(world.card().is_none(), "whoever only looks starts no daemon");
+    assert!(world.card().is_none(), "watch must not start a daemon");
     world.ok(&["up"]);
     tmux.waits_for("● live");
     world.ok(&["add", "Another one", "--files", "c.txt"]);
@@ -264,9 +266,9 @@ fn a_lost_daemon_is_said_and_a_signal_restores_the_terminal() {
     tmux.enters("echo it was $?");
 }
 
-/// In a pipe it is a line for each thing that happens, without a single escape.
+/// In a pipe `watch` prints one line per event, without escape sequences.
 #[test]
-fn in_a_pipe_it_is_one_line_for_each_event() {
+fn watch_in_a_pipe_prints_one_line_per_event() {
     let world = World::set_up();
     world.ok(&["up"]);
     let mut child = world.command(&["watch"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -281,7 +283,7 @@ fn in_a_pipe_it_is_one_line_for_each_event() {
         }
     });
     let plan = world.plan("[[task]]\nsubject = \"Quick\"\nfiles = [\"b.txt\"]\nscript = [{ write = { path = \"b.txt\", text = \"b\\n\" } }]\n");
-    // It looks from when it was started: run until it has heard one.
+    // `watch` shows only new events, so the test runs plans until it gets one.
     let mut text = String::new();
     assert!(
         until(LONG, || {

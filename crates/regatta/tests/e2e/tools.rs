@@ -1,4 +1,5 @@
-//! The tools: an official client lists and calls every one; an agent uses them in its attempt; nobody else can.
+//! The tools that agents call: an official client lists and calls all of them, agents use them in
+//! their attempts, and no other token can.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use crate::world::{LONG, World, until};
 
 type Client = RunningService<RoleClient, ()>;
 
-/// A world with outside agents, and what each was granted on a task of its own.
+/// Adds an outside agent and a task, and returns the grant that its poll gives.
 fn granted(world: &World, name: &str, role: &str) -> Value {
     let door = Door::of(&world.data);
     door.ask("agent.add", json!({ "name": name, "runtime": "outside", "role": role }));
@@ -23,7 +24,7 @@ fn granted(world: &World, name: &str, role: &str) -> Value {
     door.ask("task.poll", json!({ "agent": name }))
 }
 
-/// The official client, speaking with `regatta mcp`.
+/// Starts the official client, connected to `regatta mcp`.
 async fn client(world: &World, token: Option<&str>, mode: ClientLifecycleMode) -> Client {
     let mut command = world.command(&["mcp"]);
     if let Some(token) = token {
@@ -58,7 +59,7 @@ fn discover() -> ClientLifecycleMode {
     ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
 }
 
-/// A worker's day, with every tool it has, in both ways of the protocol.
+/// A client calls every tool of a worker, with both ways to open a connection in the protocol.
 #[test]
 fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
     for mode in [ClientLifecycleMode::Initialize, discover()] {
@@ -68,7 +69,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             let client = client(&world, mine["bearer"].as_str(), mode).await;
             let mut left = names(&client).await;
             assert_eq!(left.len(), 10, "{left:?}");
-            left.remove("give_up"); // it ends the work as `finish` does, and has a test of its own
+            left.remove("give_up"); // ends the work as `finish` does, and has its own test
             let mut use_it = async |tool: &str, input: Value| {
                 left.remove(tool);
                 let result = call(&client, tool, input).await;
@@ -91,7 +92,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             use_it("msg_send", json!({ "text": "hello @ann" })).await;
             let read = use_it("msg_read", json!({})).await;
             assert!(said(&read).contains("hello @ann"), "{}", said(&read));
-            // The wait begins when it begins: news come until it has heard some.
+            // The wait may begin late, so messages are sent until it gets one.
             let heard = {
                 let waiting = use_it("msg_wait", json!({ "wait_seconds": 60, "from": "person:ann" }));
                 tokio::pin!(waiting);
@@ -108,12 +109,12 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             let added = use_it("task_add", json!({ "subject": "A follow-up", "issue_type": "docs" })).await;
             assert_eq!(added.structured_content.unwrap()["status"], "backlog");
 
-            // A question waits; nobody answers at once; a person does; the answer comes.
+            // A question stays open until a person answers it.
             let open = use_it("ask", json!({ "question": "Blue or red?", "wait_seconds": 0 })).await;
             let id = open.structured_content.unwrap()["id"].as_str().unwrap().to_owned();
             world.ok(&["answer", &id, "blue"]);
             assert_eq!(said(&use_it("ask", json!({ "id": id })).await), "blue");
-            // S13: a request shows its object, and one that does not is denied with the reason.
+            // S13: a request shows its object. A request without one is denied with the reason.
             let hidden = json!({ "title": "Fetch it", "kind": "fetch", "wait_seconds": 0 });
             let hidden = said(&use_it("request_approval", hidden).await);
             assert!(hidden.starts_with("Denied") && hidden.contains("which address it would fetch"), "{hidden}");
@@ -151,7 +152,8 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             );
             let here = use_it("join", json!({})).await.structured_content.unwrap();
             assert_eq!((&here["agent"], &here["task"]["id"]), (&json!("ann"), &json!("T1")), "{here}");
-            // An offer is declined, and a task that nobody has is refused while there is no room, in the seed's words.
+            // An offer is declined. Claiming a task is refused while the agent is full, with the
+            // message that older clients expect.
             world.ok(&["task", "add", "Beside", "--files", "beside.txt"]);
             let beside = world.json(&["task", "list"]).as_array().unwrap().last().unwrap()["id"].clone();
             world.ok(&["assign", beside.as_str().unwrap(), "ann", "--offer"]);
@@ -164,7 +166,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
                 assert_eq!(wide.is_error, Some(true), "{uri}");
             }
 
-            // What is wrong is a result that says what to do, not an error of the protocol.
+            // Wrong arguments give a tool result with advice, not a protocol error.
             let wrong = call(&client, "progress", json!({ "words": "x" })).await;
             assert_eq!(
                 (wrong.is_error, said(&wrong).contains("its arguments: text")),
@@ -182,7 +184,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             let task = client.read_resource(ReadResourceRequestParams::new("regatta://task/T1")).await.unwrap();
             assert!(format!("{task:?}").contains("Work of ann"));
 
-            // The outside agent's own work is done when it says so.
+            // `finish` ends the outside agent's work.
             std::fs::write(std::path::Path::new(mine["workspace"].as_str().unwrap()).join("ann.txt"), "x\n").unwrap();
             let learnings = ["The limit is in config.rs.", "config.rs is generated."];
             use_it("finish", json!({ "detail": "all done", "learnings": learnings })).await;
@@ -207,9 +209,10 @@ async fn call_or_refusal(client: &Client) -> String {
     }
 }
 
-/// A question stays open, work does not land unanswered, and an answer sends it on or back.
+/// Work with an open question does not land until a person answers. The answer lets it land or
+/// sends it back.
 #[test]
-fn unanswered_work_waits_for_a_person() {
+fn work_with_an_open_question_waits_for_a_person() {
     let world = World::set_up();
     let mine = granted(&world, "ann", "worker");
     on_a_runtime(async {
@@ -234,7 +237,7 @@ fn unanswered_work_waits_for_a_person() {
     assert_eq!(inbox[0]["choices"], json!(["green"]), "{inbox}");
     let open = world.ok(&["show", "Q1"]);
     assert!(open.contains("Blue or red?") && open.contains("waits for an answer"), "{open}");
-    // The answer is the assumption, so the work lands, and the board forgets the request with its task.
+    // The answer equals the assumption, so the work lands. The request can still be shown.
     let answered = world.ok(&["answer", "Q1", "1"]);
     assert!(answered.starts_with("answered Q1 for T1: Blue or red? → green"), "{answered}");
     assert!(world.ok(&["show", "Q1"]).contains("answered: green by "), "{}", world.ok(&["show", "Q1"]));
@@ -242,7 +245,7 @@ fn unanswered_work_waits_for_a_person() {
 }
 
 #[test]
-fn a_worker_gives_up_by_a_tool() {
+fn a_worker_can_give_up_with_a_tool() {
     let world = World::set_up();
     let mine = granted(&world, "ann", "worker");
     on_a_runtime(async {
@@ -283,7 +286,8 @@ fn an_official_client_calls_every_tool_of_a_lead() {
     });
 }
 
-/// A person's own program has the verbs that its token reaches; each answers or says what is wrong.
+/// A person's own client has a tool for every verb of its token. Each tool answers or says what is
+/// wrong.
 #[test]
 fn an_official_client_calls_every_verb_as_a_tool() {
     let world = World::set_up();
@@ -294,7 +298,8 @@ fn an_official_client_calls_every_verb_as_a_tool() {
         assert!(all.contains("status") && all.contains("inbox_answer") && all.len() > 40, "{all:?}");
         assert!(!all.contains("down") && !all.contains("token_add"), "{all:?}");
         for tool in &all {
-            // Too little or enough: never an error of the protocol, never a broken daemon.
+            // With or without sufficient arguments, no call gives a protocol error or breaks the
+            // daemon.
             let input = if tool == "msg_wait" { json!({ "channel": "shop", "timeout_ms": 1 }) } else { json!({}) };
             let result = call(&owner, tool, input).await;
             let text = said(&result);
@@ -319,9 +324,9 @@ fn post(door: &Door, token: Option<&str>, more: &[(&str, &str)], body: &Value) -
     door.over_tcp("POST", "/mcp", &headers, body.to_string().as_bytes())
 }
 
-/// S1 and S2 at the door of the tools, and what the protocol asks of it.
+/// S1 and S2 for the tools' address, and the rules of the protocol.
 #[test]
-fn the_tools_are_behind_the_same_guard() {
+fn s1_s2_the_tools_need_a_token_and_a_known_host_and_origin() {
     let world = World::set_up();
     let mine = granted(&world, "ann", "worker");
     let door = Door::of(&world.data);
@@ -353,7 +358,7 @@ fn the_tools_are_behind_the_same_guard() {
 
 /// An agent that Regatta runs has the tools in its session, and its token is written nowhere (S4).
 #[test]
-fn an_agent_uses_its_tools_and_its_token_is_written_nowhere_s4() {
+fn an_agent_can_use_its_tools_and_its_token_is_written_nowhere_s4() {
     let world = World::set_up();
     world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     let script = json!([
@@ -368,7 +373,7 @@ fn an_agent_uses_its_tools_and_its_token_is_written_nowhere_s4() {
     world.ok(&["add", "Work", "--files", "out.txt", "--script", &script.to_string()]);
     world.ok(&["run", "--agents", "bob", "--yes"]);
     assert!(until(LONG, || world.ok(&["inbox"]).contains("Which colour?")), "{}", world.run(&["logs", "T1"]).out);
-    // No argument of any process names the token while it runs.
+    // No process has the token in its arguments.
     for pid in world.processes() {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&words).contains("ra_A"), "{}", String::from_utf8_lossy(&words));
@@ -398,7 +403,7 @@ fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// A client at which somebody sits: it shows what it is asked, and says what its user says.
+/// A client with a user. It records the questions that it shows and returns the user's answer.
 #[derive(Clone)]
 struct Sitting {
     says: ElicitResult,
@@ -422,10 +427,10 @@ impl rmcp::ClientHandler for Sitting {
     }
 }
 
-/// Elicitation: whoever sits at the client of an agent from outside is asked there, and the answer is in the records
-/// under that person's name. Who declines leaves it to the inbox; an answer in the inbox counts as well.
+/// Elicitation: the user at an outside agent's client is asked there, and the answer is recorded
+/// under that user's name. A question that the user declines goes to the inbox.
 #[test]
-fn a_question_goes_to_whoever_sits_at_the_client() {
+fn a_question_of_an_outside_agent_goes_to_its_clients_user() {
     let world = World::set_up();
     let mine = granted(&world, "ann", "worker");
     let accept = |content: Value| ElicitResult::new(ElicitationAction::Accept).with_content(content);
@@ -451,7 +456,7 @@ fn a_question_goes_to_whoever_sits_at_the_client() {
         let (result, shown) = ask(accept(json!({ "answer": "red" })), "ask", input).await;
         assert_eq!(said(&result), "red");
         assert_eq!((shown.len(), &shown[0]["message"]), (1, &json!("Blue or red?")), "{shown:?}");
-        // Nobody wants to say: it waits in the inbox, as it would without all this.
+        // The user declines, so the question waits in the inbox.
         let input = json!({ "question": "Which port?", "wait_seconds": 0 });
         let (result, shown) = ask(ElicitResult::new(ElicitationAction::Decline), "ask", input).await;
         assert!(said(&result).starts_with("Nobody has answered yet") && shown.len() == 1, "{}", said(&result));
@@ -463,11 +468,11 @@ fn a_question_goes_to_whoever_sits_at_the_client() {
     assert!(world.json(&["audit"]).to_string().contains("inbox.answer"));
 }
 
-/// Nobody permits himself what he was not permitted: a client is shown no request for a permission, and what it sends
-/// back for one with the attempt's own token is refused, whoever runs it. At a program that Regatta runs nobody sits, so
-/// its client is not asked at all; and what comes back is believed only about the attempt's own question.
+/// An attempt cannot permit itself anything. Its client is shown no permission request, and an
+/// answer to one with the attempt's own token is refused. The client of an agent that Regatta runs
+/// has no user and is asked nothing. An answer counts only for the attempt's own question.
 #[test]
-fn an_attempts_token_permits_itself_nothing() {
+fn an_attempts_token_cannot_answer_permission_requests() {
     let world = World::set_up();
     let mine = granted(&world, "ann", "worker");
     let other = granted(&world, "bob", "worker");
@@ -499,7 +504,7 @@ fn an_attempts_token_permits_itself_nothing() {
     );
     assert_eq!(call(mine, None)["result"]["resultType"], "input_required");
 
-    // What asks for a permission is in the inbox alone, and answered from there alone.
+    // A permission request is only in the inbox, and can only be answered there.
     let may = json!({ "title": "Install zod", "kind": "fetch", "command": "npm i zod", "wait_seconds": 0 });
     let approve = |name: &'static str, state: Option<&str>| {
         let mut params = json!({ "name": name, "arguments": may, "_meta": meta });
@@ -513,7 +518,7 @@ fn an_attempts_token_permits_itself_nothing() {
         post(&door, Some(mine), &heads, &body).json()
     };
     let asked = approve("request_approval", None);
-    assert_eq!(asked["result"]["resultType"], "complete", "its client is not shown it: {asked}");
+    assert_eq!(asked["result"]["resultType"], "complete", "the client was shown a permission request: {asked}");
     let wanted = asked["result"]["structuredContent"]["id"].as_str().unwrap().to_owned();
     let refused = approve("ask", Some(&wanted));
     assert!(
@@ -521,7 +526,7 @@ fn an_attempts_token_permits_itself_nothing() {
         "{refused}"
     );
     approve("request_approval", Some(&wanted));
-    assert!(world.ok(&["inbox"]).contains("npm i zod"), "it still waits for a person");
+    assert!(world.ok(&["inbox"]).contains("npm i zod"), "the request must still wait for a person");
 
     world.ok(&["agent", "add", "robot", "--runtime", "scripted", "--confine", "off"]);
     let (gate, place) = (world.root.join("gate"), world.root.join("token-of-robot"));
@@ -535,10 +540,10 @@ fn an_attempts_token_permits_itself_nothing() {
     assert!(until(LONG, || std::fs::read_to_string(&place).is_ok_and(|it| it.starts_with("ra_"))));
     let robot = std::fs::read_to_string(&place).unwrap();
     let asked = call(&robot, None);
-    assert_eq!(asked["result"]["resultType"], "complete", "its client is not asked: {asked}");
+    assert_eq!(asked["result"]["resultType"], "complete", "the client of the agent was asked: {asked}");
     let id = asked["result"]["structuredContent"]["id"].as_str().unwrap().to_owned();
     call(&robot, Some(&id));
     let decided = world.events().iter().filter(|it| it["kind"] == "approval.decided").count();
-    assert_eq!(decided, 0, "nobody has answered");
+    assert_eq!(decided, 0, "a request was answered");
     std::fs::write(&gate, "").unwrap();
 }

@@ -1,7 +1,8 @@
-//! Following a run: on a terminal, in a pipe, as a stream; leaving it and stopping it.
+//! Following a run on a terminal, in a pipe and as a stream, leaving it, and stopping it.
 //!
-//! Planted once each: a table that is not drawn, a second Ctrl-C that nobody asks about, a first one that stops, events of
-//! others in the stream, a follower that gives up with its daemon.
+//! Checked with planted faults: a table that is not drawn, a second Ctrl-C without a question, a
+//! first Ctrl-C that stops the mission, events of other missions in the stream, and a follower that
+//! ends with its daemon.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::world::{LONG, World, until};
 
-/// A command on a terminal of its own, and what the terminal shows.
+/// A command on its own terminal, and the terminal's output.
 struct Terminal {
     child: Child,
     keys: ChildStdin,
@@ -19,7 +20,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// `script` gives the command a terminal; what is written to it is typed.
+    /// `script` runs the command in a pseudo-terminal. Bytes that are written to it are typed.
     fn open(world: &World, line: &str) -> Terminal {
         let mut command = Command::new("script");
         world.clean(&mut command);
@@ -59,7 +60,7 @@ impl Terminal {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        let code = status.unwrap_or_else(|| panic!("it did not end: {}", self.shown())).code().unwrap_or(-1);
+        let code = status.unwrap_or_else(|| panic!("the command did not end: {}", self.shown())).code().unwrap_or(-1);
         (code, self.shown())
     }
 }
@@ -70,7 +71,7 @@ const SLOW: &str = "[[task]]\nsubject = \"Wait for it\"\nfiles = [\"b.txt\"]\n\
 const QUICK: &str = "[[task]]\nid = \"b\"\nsubject = \"Quick b\"\nfiles = [\"b.txt\"]\n\
     script = [{ usage = { input = 1200, output = 34, cost = 0.5 } }, { write = { path = \"b.txt\", text = \"b\\n\" } }]\n";
 
-/// A terminal gets a table that is redrawn, and at the end what it came to.
+/// On a terminal `run` redraws a table and ends with a summary.
 #[test]
 fn a_terminal_gets_a_live_table_and_a_summary() {
     let world = World::set_up();
@@ -79,14 +80,15 @@ fn a_terminal_gets_a_live_table_and_a_summary() {
     terminal.waits_for("working");
     let (code, shown) = terminal.ends();
     assert_eq!(code, 0, "{shown}");
-    assert!(shown.contains("\x1b[J"), "redrawn in place: {shown}");
+    assert!(shown.contains("\x1b[J"), "the table is redrawn in place: {shown}");
     let row = shown.lines().find(|it| it.contains("working") && it.contains("1.2k"));
     assert!(row.is_some_and(|it| it.contains("scripted")), "task, state, agent, elapsed, tokens: {shown}");
     assert!(shown.contains("1 of 1 landed") && shown.contains("took "), "{shown}");
     assert!(shown.contains("1.2k tokens · $0.50"), "{shown}");
 }
 
-/// The first Ctrl-C leaves and says how to watch and to stop; the second asks, and a yes stops the mission.
+/// The first Ctrl-C detaches and prints how to watch and to stop. The second one asks, and a yes
+/// stops the mission.
 #[test]
 fn a_second_interrupt_asks_whether_to_stop() {
     let world = World::set_up();
@@ -98,14 +100,14 @@ fn a_second_interrupt_asks_whether_to_stop() {
     terminal.waits_for("Ctrl-C again");
     terminal.types("\x03");
     terminal.waits_for("stop M1 now? its work is kept [y/N]");
-    assert_eq!(world.json(&["show", "T1"])["word"], "working", "nothing is stopped before it is said");
+    assert_eq!(world.json(&["show", "T1"])["word"], "working", "nothing may stop before the answer");
     terminal.types("y\n");
     let (code, shown) = terminal.ends();
     assert_eq!(code, 130, "{shown}");
     assert!(shown.contains("stopped; all work is kept · go on: regatta run --resume M1"), "{shown}");
     assert!(until(LONG, || world.json(&["show", "T1"])["word"] == "waiting"));
 
-    // Watching again, leaving again, and a no: the team goes on.
+    // The run is watched and left again. A no lets the mission go on.
     let mut terminal = Terminal::open(&world, "run --resume M1");
     terminal.waits_for("working");
     terminal.types("\x03");
@@ -119,9 +121,9 @@ fn a_second_interrupt_asks_whether_to_stop() {
     world.ok(&["stop", "M1"]);
 }
 
-/// Only one Ctrl-C: the team goes on, and nobody is asked.
+/// A single Ctrl-C detaches without a question, and the mission goes on.
 #[test]
-fn one_interrupt_only_leaves() {
+fn a_single_interrupt_detaches_without_a_question() {
     let world = World::set_up();
     let plan = world.plan(SLOW);
     let mut terminal = Terminal::open(&world, &format!("run {plan} --agents scripted --yes"));
@@ -134,15 +136,16 @@ fn one_interrupt_only_leaves() {
     world.ok(&["stop", "--now"]);
 }
 
-/// As a stream: every event of the mission and nothing of others, then the one answer with its summary.
+/// The stream has every event of the mission and no others, and ends with one answer and its
+/// summary.
 #[test]
-fn events_are_a_stream_of_json() {
+fn a_run_with_events_streams_the_events_of_its_mission_as_json() {
     let world = World::set_up();
     world.ok(&["task", "add", "Other", "--files", "o"]);
     let plan = world.plan(&QUICK.replace("{ write", "{ sleep = \"2s\" }, { write"));
     let mut command = world.command(&["run", &plan, "--agents", "scripted", "--json", "--events"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Something else happens meanwhile, and is not its.
+    // Other tasks change in the meantime and must not appear.
     assert!(until(LONG, || world.run(&["task", "list", "--status", "in_progress"]).out.contains("T2")));
     world.ok(&["task", "add", "Another", "--files", "p"]);
     world.ok(&["task", "cancel", "T1"]);
@@ -155,18 +158,18 @@ fn events_are_a_stream_of_json() {
         assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
     }
     let ours = |it: &Value| it["subject"] != "T1" && it["subject"] != "T3";
-    assert!(events.iter().all(ours), "the other tasks are not ours: {events:?}");
+    assert!(events.iter().all(ours), "events of other tasks are in the stream: {events:?}");
     assert!(events.windows(2).all(|it| it[0]["revision"].as_u64() < it[1]["revision"].as_u64()));
     let summary = &answer["data"]["summary"];
     assert_eq!((&summary["tasks"], &summary["landed"], &summary["escalated"]), (&json!(1), &json!(1), &json!(0)));
     assert_eq!((&summary["tokens"], &summary["micro_usd"]), (&json!(1234), &json!(500_000)), "{summary}");
     assert!(summary["work_ms"].as_u64().is_some() && summary["wall_ms"].as_u64() > Some(0), "{summary}");
-    assert_eq!(world.run(&["run", &plan, "--events"]).code, 2, "a stream is JSON");
+    assert_eq!(world.run(&["run", &plan, "--events"]).code, 2, "`--events` needs `--json`");
 }
 
-/// A daemon that is replaced while somebody follows: the follower goes on to the end.
+/// The daemon is replaced during a run. The follower continues to the end.
 #[test]
-fn a_follower_outlives_the_daemon_it_began_with() {
+fn a_follower_continues_after_a_restart_of_the_daemon() {
     let world = World::set_up();
     let plan = world.plan(&QUICK.replace("{ write", "{ sleep = \"3s\" }, { write"));
     let mut command = world.command(&["run", &plan, "--agents", "scripted", "--wait"]);

@@ -1,4 +1,4 @@
-//! A data directory, a home and a repository of a test's own, and the binary to run on them.
+//! A data directory, a home and a repository for one test, and the binary to run in them.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a loaded machine; only a failing test waits for it.
+/// Longer than anything in these tests takes on a loaded machine. Only a failing test waits that
+/// long.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 
-/// A place of a test's own. Its daemon is down, and nothing of it runs, when it goes.
+/// The directories of one test. Dropping the value stops the daemon and checks that no process is
+/// left.
 pub(crate) struct World {
     pub(crate) root: PathBuf,
-    /// The user's repository; made by [`World::with_repo`].
+    /// The user's repository, created by [`World::with_repo`].
     pub(crate) repo: PathBuf,
     pub(crate) data: PathBuf,
     _directory: TempDir,
@@ -29,13 +31,14 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
-/// The validation of the sample repository: fails while a file called `bad` is there.
+/// The check of the sample repository. It fails while a file called `bad` exists.
 const TEST: &str = "#!/bin/sh\nset -e\n[ ! -e bad ] || { echo \"bad is here\"; exit 1; }\n";
 
 impl World {
-    /// Only directories.
+    /// Creates the directories only.
     pub(crate) fn new() -> World {
-        // Commits are synchronous; memory is faster than a disk and just as true for a killed process.
+        // Commits are synchronous. Memory is faster than a disk and equally safe for a killed
+        // process.
         let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
         let directory = tempfile::Builder::new().prefix("regatta-e2e-").tempdir_in(base).unwrap();
         let root = directory.path().canonicalize().unwrap();
@@ -45,7 +48,7 @@ impl World {
         World { repo: root.join("shop"), data: root.join("data"), root, _directory: directory }
     }
 
-    /// With a small repository called `shop`: a test, a text and one commit.
+    /// Creates a small repository called `shop` with a test, a text and one commit.
     pub(crate) fn with_repo() -> World {
         let world = World::new();
         world.git(&["init", "-q", "-b", "main", "."]);
@@ -55,7 +58,7 @@ impl World {
         world
     }
 
-    /// With a repository that is set up, and committed as a careful user would.
+    /// Creates a repository, runs `init` and commits the settings.
     pub(crate) fn set_up() -> World {
         let world = World::with_repo();
         world.ok(&["init", "--yes"]);
@@ -63,7 +66,7 @@ impl World {
         world
     }
 
-    /// The binary in the repository, with nothing of the caller's environment.
+    /// Returns a command for the binary in the repository, without the caller's environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
         command.args(args).current_dir(&self.repo).stdin(Stdio::null());
@@ -71,7 +74,7 @@ impl World {
         command
     }
 
-    /// Takes the caller's environment away from a command.
+    /// Replaces the caller's environment of a command.
     pub(crate) fn clean(&self, command: &mut Command) {
         command
             .env_clear()
@@ -93,7 +96,7 @@ impl World {
         run(self.command(args), Some(input))
     }
 
-    /// Runs a command that must succeed; gives what it printed.
+    /// Runs a command that must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);
@@ -101,16 +104,17 @@ impl World {
         ran.out
     }
 
-    /// Runs a command with `--json` that must succeed; gives the data of its one object.
+    /// Runs a command with `--json` that must succeed, and returns the data of its answer.
     #[track_caller]
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let (data, ran) = self.answer(args);
         assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
-        assert_eq!(ran.err, "", "{args:?}: nothing beside the answer");
+        assert_eq!(ran.err, "", "{args:?}: standard error must be empty");
         data
     }
 
-    /// Runs a command with `--json` that gives an answer, whatever its exit code.
+    /// Runs a command with `--json`, and returns the data of its answer and how it ended, whatever
+    /// its exit code.
     #[track_caller]
     pub(crate) fn answer(&self, args: &[&str]) -> (Value, Ran) {
         let ran = self.run(&[args, &["--json"]].concat());
@@ -123,7 +127,7 @@ impl World {
         (answer["data"].clone(), ran)
     }
 
-    /// Runs a command with `--json` that must be refused with this exit code; gives the one error object.
+    /// Runs a command with `--json` that must fail with this exit code, and returns the error.
     #[track_caller]
     pub(crate) fn refused(&self, args: &[&str], code: i32) -> Value {
         let ran = self.run(&[args, &["--json"]].concat());
@@ -174,30 +178,31 @@ impl World {
         self.git(&["commit", "-q", "-m", message]);
     }
 
-    /// The commits of the trunk, newest first, along first parents.
+    /// Returns the commits of the trunk along first parents, newest first.
     pub(crate) fn trunk(&self) -> Vec<String> {
         self.git(&["rev-list", "--first-parent", "main"]).lines().map(str::to_owned).collect()
     }
 
-    /// Passes `sh ./test.sh` at every commit of the trunk's first-parent history (Q1).
+    /// Checks that `sh ./test.sh` passes at every commit of the trunk's first-parent history (Q1).
     #[track_caller]
     pub(crate) fn assert_green_everywhere(&self) {
         assert_green_everywhere(self, &self.repo, &self.trunk());
     }
 
-    /// What the daemon's card says, if there is one.
+    /// Returns the daemon's card, if there is one.
     pub(crate) fn card(&self) -> Option<Value> {
         serde_json::from_slice(&std::fs::read(self.data.join("daemon.json")).ok()?).ok()
     }
 
-    /// Every process that has to do with this world: its path is in the arguments, the environment or the directory.
+    /// Returns every process of this world, by a path in its arguments, environment or working
+    /// directory.
     pub(crate) fn processes(&self) -> Vec<u32> {
         processes_of(&self.root)
     }
 
-    /// Every process of this world but the daemon and what is its own: git programs, also those that its git programs
-    /// start and those that a killed daemon left, and a child that has not become its program yet. What an agent starts
-    /// carries the agent's name.
+    /// Returns every process of this world except the daemon and its own children: git programs,
+    /// including those of a killed daemon, and a child that has not yet executed its program. A
+    /// process that an agent started has the agent's name in its environment.
     fn others(&self) -> Vec<Found> {
         let daemon = self.card().and_then(|it| it["pid"].as_u64()).map_or(0, |it| it as u32);
         let line = std::fs::read(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
@@ -208,23 +213,24 @@ impl World {
         found_in(&self.root).into_iter().filter(|it| it.pid != daemon && !its_own(it)).collect()
     }
 
-    /// Every process of this world that is not Regatta's own.
+    /// Returns every process of this world that is not Regatta's own.
     pub(crate) fn programs(&self) -> Vec<u32> {
         self.others().iter().map(|it| it.pid).collect()
     }
 
-    /// The same, in words, for a test that says that nothing is left.
+    /// Describes the processes of [`World::programs`], for assertions that none is left.
     pub(crate) fn left(&self) -> Vec<String> {
         self.others().iter().map(Found::words).collect()
     }
 
-    /// Every event there is.
+    /// Returns all events.
     pub(crate) fn events(&self) -> Vec<Value> {
         let text = self.ok(&["events", "--json"]);
         text.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
     }
 
-    /// A plan file in the repository's parent, so that the checkout stays clean.
+    /// Writes a plan file into the repository's parent, so that the checkout stays clean, and
+    /// returns its path.
     pub(crate) fn plan(&self, text: &str) -> String {
         let path = self.root.join("plan.toml");
         std::fs::write(&path, text).unwrap();
@@ -251,7 +257,7 @@ impl Drop for World {
     }
 }
 
-/// Passes `sh ./test.sh` at every one of these commits of a repository.
+/// Checks that `sh ./test.sh` passes at each of these commits of a repository.
 #[track_caller]
 pub(crate) fn assert_green_everywhere(world: &World, repo: &Path, commits: &[String]) {
     let place = tempfile::tempdir_in(&world.root).unwrap();
@@ -262,12 +268,12 @@ pub(crate) fn assert_green_everywhere(world: &World, repo: &Path, commits: &[Str
         world.clean(&mut test);
         test.arg("./test.sh").current_dir(&tree);
         let ran = run(test, None);
-        assert_eq!(ran.code, 0, "Q1: {commit} is red: {ran:?}");
+        assert_eq!(ran.code, 0, "Q1: {commit} fails the checks: {ran:?}");
         world.git_in(repo, &["worktree", "remove", "--force", tree.to_str().unwrap()]);
     }
 }
 
-/// A process as it was when it was looked at: what ends meanwhile is judged by what it was.
+/// A snapshot of a process, which stays valid when the process ends.
 struct Found {
     pid: u32,
     status: String,
@@ -279,7 +285,7 @@ impl Found {
     fn read(pid: u32) -> Option<Found> {
         let read = |what: &str| std::fs::read(format!("/proc/{pid}/{what}")).ok();
         let status = String::from_utf8_lossy(&read("status")?).into_owned();
-        // What is shut in may not be read whole.
+        // Parts of a sandboxed process may not be readable.
         Some(Found {
             pid,
             status,
@@ -308,7 +314,8 @@ impl Found {
     }
 }
 
-/// Every process, zombies apart, that names a path in its arguments, its environment or its directory.
+/// Returns every process, except zombies, that has a path in its arguments, environment or working
+/// directory.
 pub(crate) fn processes_of(path: &Path) -> Vec<u32> {
     found_in(path).iter().map(|it| it.pid).collect()
 }
@@ -332,8 +339,8 @@ fn found_in(path: &Path) -> Vec<Found> {
     found
 }
 
-/// Whether a process runs; one that has ended and was not reaped does not. Its first thread may have ended while
-/// others still hold its files, so those count.
+/// Returns whether a process runs. A zombie does not, unless some of its threads still run and hold
+/// its files.
 pub(crate) fn alive(pid: u32) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let text = String::from_utf8_lossy(&stat);
@@ -342,13 +349,13 @@ pub(crate) fn alive(pid: u32) -> bool {
     !rest.starts_with(['Z', 'X']) || threads > 1
 }
 
-/// Ends a process at once. Only ever one that a test of ours started.
+/// Kills a process. Only for processes that a test has started.
 pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     let _gone = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
-/// Looks again and again until something holds, or the time is up.
+/// Repeats a check until it holds or the time is up. Returns whether it held.
 pub(crate) fn until(deadline: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     loop {
@@ -369,20 +376,20 @@ pub(crate) fn run(command: Command, input: Option<&str>) -> Ran {
     run_for(command, input, LONG).unwrap_or_else(|| panic!("{shown} did not end within {LONG:?}"))
 }
 
-/// Runs a command to its end; `None` when it did not come in time and was killed.
+/// Runs a command to its end. Returns `None` if it did not end in time and was killed.
 pub(crate) fn run_for(mut command: Command, input: Option<&str>, deadline: Duration) -> Option<Ran> {
     if input.is_some() {
         command.stdin(Stdio::piped());
     }
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     if let Some(text) = input {
-        // A command that does not read its input is found by its answer.
+        // A command that does not read its input shows that in its output.
         let _unread = child.stdin.take().unwrap().write_all(text.as_bytes());
     }
     finish(child, deadline)
 }
 
-/// Waits for a child whose outputs are piped.
+/// Waits for a child with piped outputs.
 pub(crate) fn finish(mut child: Child, deadline: Duration) -> Option<Ran> {
     let out = read_aside(child.stdout.take().unwrap());
     let err = read_aside(child.stderr.take().unwrap());
@@ -408,22 +415,23 @@ fn read_aside(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<S
     })
 }
 
-/// Whether this process may mount things.
+/// Returns whether this process may mount file systems.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Says that a test did not run, why, and what stands in for it: also where passing tests are silent.
+/// Prints that a test did not run, the reason, and the test that stands in for it. The note appears
+/// even when the output of passing tests is hidden.
 pub(crate) fn not_run(test: &str, why: &str, instead: &str) {
     let _gone = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}; {instead} stands in for it");
 }
 
-/// The words of a command line, for tables of cases.
+/// Splits a command line into words, for tables of cases.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_ascii_whitespace().collect()
 }
 
-/// A path as text.
+/// Returns a path as text.
 pub(crate) fn text(path: &(impl AsRef<OsStr> + ?Sized)) -> &str {
     path.as_ref().to_str().unwrap()
 }

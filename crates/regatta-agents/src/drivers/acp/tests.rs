@@ -1,4 +1,4 @@
-//! Conversations with programs that speak ACP, as they appear in the journal.
+//! Tests of conversations with programs that speak ACP, as they appear in the journal.
 
 use regatta_core::agent::Runtime;
 use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
@@ -61,7 +61,7 @@ fn ask(id: Value) -> Value {
 /// A program that does not support tool servers over HTTP starts regatta itself, and the token is
 /// not among the arguments (S4).
 #[test]
-fn tools_are_given_by_a_process_where_http_is_not_taken() {
+fn tools_are_served_by_a_process_if_http_is_not_supported() {
     let mut setup = acp("some-agent");
     setup.mcp_url = Some("http://127.0.0.1:7/mcp".to_owned());
     setup.regatta = Some("/opt/regatta".into());
@@ -75,7 +75,7 @@ fn tools_are_given_by_a_process_where_http_is_not_taken() {
 }
 
 #[test]
-fn a_whole_conversation_is_translated_and_can_be_taken_up_anywhere() {
+fn whole_conversation_is_translated_and_can_be_replayed_from_any_record() {
     let mut setup = acp("some-agent");
     setup.mcp_url = Some("http://127.0.0.1:7/mcp".to_owned());
     setup.profile.system_prompt = Some("Be brief.".to_owned());
@@ -111,7 +111,7 @@ fn a_whole_conversation_is_translated_and_can_be_taken_up_anywhere() {
     let said = stage.out(ask(json!(0)));
     let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
     assert!(matches!(&asked.want, Want::Permission { tool, .. } if tool.command.as_deref() == Some("rm -r build")));
-    assert_eq!(stage.say(), vec![], "nobody has answered");
+    assert_eq!(stage.say(), vec![], "the request is not answered yet");
     stage.wish(|it| it.answers.push(("0".to_owned(), Answer::Allow)));
     let allowed = only(stage.lines());
     assert_eq!(allowed["result"]["outcome"], json!({ "outcome": "selected", "optionId": "yes" }));
@@ -149,7 +149,7 @@ fn a_whole_conversation_is_translated_and_can_be_taken_up_anywhere() {
     stage.wish(|it| it.end = true);
     assert!(
         matches!(stage.say().as_slice(), [Say::Line(it), Say::Close] if it.contains("session/close")),
-        "a farewell and the end"
+        "the session is closed, then the input"
     );
     for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(15)] {
         let judged = stage.judge(&exit);
@@ -159,7 +159,7 @@ fn a_whole_conversation_is_translated_and_can_be_taken_up_anywhere() {
 }
 
 #[test]
-fn a_cancel_answers_everything_that_is_open_and_late_answers_mean_nothing() {
+fn cancel_answers_open_requests_and_later_answers_are_ignored() {
     let (mut stage, prompt) = plain();
     stage.out(ask(json!("p-1")));
     stage.out(ask(json!(2)));
@@ -190,7 +190,7 @@ fn a_cancel_answers_everything_that_is_open_and_late_answers_mean_nothing() {
 }
 
 #[test]
-fn what_is_not_offered_is_refused_and_extensions_are_ignored() {
+fn unsupported_requests_are_refused_and_unknown_notifications_are_ignored() {
     let (mut stage, _) = plain();
     for (id, method) in [(5, "fs/write_text_file"), (6, "terminal/create"), (7, "_vendor/thing")] {
         stage.out(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": {} }));
@@ -203,7 +203,7 @@ fn what_is_not_offered_is_refused_and_extensions_are_ignored() {
 }
 
 #[test]
-fn a_question_comes_with_its_form_and_takes_plain_words() {
+fn question_has_its_form_and_accepts_a_text_as_the_answer() {
     let (mut stage, _) = plain();
     let form = json!({ "type": "object", "properties": { "colour": { "type": "string", "enum": ["red", "blue"] } }, "required": ["colour"] });
     let said = stage.out(json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {
@@ -218,7 +218,7 @@ fn a_question_comes_with_its_form_and_takes_plain_words() {
 }
 
 #[test]
-fn a_loaded_session_tells_its_history_without_work_and_settings_are_made_again() {
+fn loading_a_session_reports_no_history_and_applies_the_settings_again() {
     let mut setup = acp("some-agent");
     setup.resume = Some("s1".to_owned());
     setup.used = Usage { input: 100, output: 50, ..Usage::default() };
@@ -251,7 +251,7 @@ fn a_loaded_session_tells_its_history_without_work_and_settings_are_made_again()
     assert_eq!((&model["method"], &model["params"]["modelId"]), (&json!("session/set_model"), &json!("big-1")));
     answer(&mut stage, &model, json!({}));
     let took = Said::Started { session: Some("s1".to_owned()), model: Some("big-1".to_owned()) };
-    assert!(stage.said.contains(&took), "the model that was set is the one that answers: {:?}", stage.said);
+    assert!(stage.said.contains(&took), "the model that was set is reported: {:?}", stage.said);
     let mode = only(stage.lines());
     assert_eq!((&mode["method"], &mode["params"]["modeId"]), (&json!("session/set_mode"), &json!("agent")));
     answer(&mut stage, &mode, json!({}));
@@ -263,7 +263,7 @@ fn a_loaded_session_tells_its_history_without_work_and_settings_are_made_again()
 }
 
 #[test]
-fn a_session_that_cannot_be_taken_up_is_followed_by_a_new_one() {
+fn session_that_cannot_be_resumed_is_replaced_by_a_new_session() {
     let mut setup = acp("some-agent");
     setup.resume = Some("gone".to_owned());
     setup.used = Usage { input: 100, ..Usage::default() };
@@ -289,7 +289,7 @@ fn a_session_that_cannot_be_taken_up_is_followed_by_a_new_one() {
 }
 
 #[test]
-fn options_set_model_then_effort_then_mode_and_an_unknown_mode_stops_before_it_costs_anything() {
+fn model_and_effort_are_set_and_an_unknown_mode_stops_before_the_prompt() {
     let option = |id: &str, category: &str, current: &str, values: &[&str]| {
         let values: Vec<Value> = values.iter().map(|it| json!({ "value": it, "name": it })).collect();
         json!({ "id": id, "name": id, "category": category, "type": "select", "currentValue": current, "options": values })
@@ -333,19 +333,19 @@ fn options_set_model_then_effort_then_mode_and_an_unknown_mode_stops_before_it_c
             stage.check_replay();
             continue;
         }
-        // An effort is optional: a model without it still works.
+        // An effort is optional, so a model without efforts still works.
         if effort == "high" {
             let effort = only(stage.lines());
             assert_eq!(effort["params"]["configId"], "e");
             answer(&mut stage, &effort, json!({ "configOptions": after }));
         }
-        assert_eq!(only(stage.lines())["method"], "session/prompt", "the mode is right already");
+        assert_eq!(only(stage.lines())["method"], "session/prompt", "the mode is set already");
         stage.check_replay();
     }
 }
 
 #[test]
-fn errors_have_their_class_and_their_reset() {
+fn errors_have_their_class_and_reset_time() {
     for (error, class, until) in [
         (json!({ "code": -32000, "message": "Authentication required" }), Class::Auth, None),
         (json!({ "code": 429, "message": "quota; try again in 30s" }), Class::RateLimit, Some(30_000)),
@@ -373,7 +373,7 @@ fn errors_have_their_class_and_their_reset() {
 }
 
 #[test]
-fn programs_that_smile_are_seen_through_and_honest_ones_believed() {
+fn error_text_after_a_normal_stop_is_a_failure_only_for_known_programs() {
     let error = "Ran into this error: Server error: 529 overloaded.\n\nPlease retry.";
     for (program, words, result, class) in [
         ("goose", error, json!({ "stopReason": "end_turn" }), Some(Class::Overloaded)),
@@ -398,7 +398,7 @@ fn programs_that_smile_are_seen_through_and_honest_ones_believed() {
 /// As seen with codex-acp 2.6.0: turns end normally, and failures are reported in a separate
 /// update.
 #[test]
-fn what_codex_tells_aside_is_heard_unless_it_passed() {
+fn codex_failure_in_a_separate_update_counts_unless_the_retry_succeeded() {
     let aside = |codex: Value| json!({ "sessionUpdate": "session_info_update", "_meta": { "codex": codex } });
     let retry = json!({ "error": { "message": "Reconnecting... 1/1", "willRetry": true,
         "codexErrorInfo": { "responseStreamDisconnected": { "httpStatusCode": 529 } } } });
@@ -427,7 +427,7 @@ fn what_codex_tells_aside_is_heard_unless_it_passed() {
 /// As seen with codex-acp 2.6.0: each retry is reported in a separate update, and only the last
 /// status of the session shows whether it failed.
 #[test]
-fn what_is_tried_again_aside_is_no_failure_unless_the_session_breaks() {
+fn codex_retry_is_a_failure_only_if_the_session_ends_in_an_error() {
     let aside = |codex: Value| json!({ "sessionUpdate": "session_info_update", "_meta": { "codex": codex } });
     let retried = json!({ "error": { "message": "Reconnecting... 1/2", "willRetry": true,
         "codexErrorInfo": { "responseStreamDisconnected": { "httpStatusCode": 529 } } } });
@@ -442,7 +442,7 @@ fn what_is_tried_again_aside_is_no_failure_unless_the_session_breaks() {
 }
 
 #[test]
-fn gemini_counts_in_a_corner_of_its_own() {
+fn gemini_usage_is_read_from_its_own_field() {
     let (mut stage, prompt) = plain();
     answer(
         &mut stage,
@@ -453,7 +453,7 @@ fn gemini_counts_in_a_corner_of_its_own() {
 }
 
 #[test]
-fn a_program_that_ends_too_early_is_judged_by_where_it_was() {
+fn program_that_ends_too_early_is_judged_by_its_stage() {
     let mut stage = Stage::new(acp("some-agent"));
     assert_eq!(stage.judge(&Exit::NotStarted("no such program".to_owned())).class, Some(Class::BadConfig));
     stage.say();
@@ -468,7 +468,7 @@ fn a_program_that_ends_too_early_is_judged_by_where_it_was() {
 }
 
 #[test]
-fn another_version_of_the_protocol_is_refused_in_words() {
+fn unknown_protocol_version_is_refused_with_the_reason() {
     let mut stage = Stage::new(acp("some-agent"));
     let hello = only(stage.lines());
     answer(&mut stage, &hello, json!({ "protocolVersion": 2 }));
@@ -479,10 +479,10 @@ fn another_version_of_the_protocol_is_refused_in_words() {
 }
 
 #[test]
-fn prompts_wait_for_their_turn_and_for_a_hold_and_none_is_said_twice() {
+fn prompts_wait_for_the_turn_and_the_hold_and_are_sent_once() {
     let (mut stage, prompt) = plain();
     stage.wish(|it| it.prompts.extend(["two".to_owned(), "three".to_owned()]));
-    assert_eq!(stage.say(), vec![], "one at a time");
+    assert_eq!(stage.say(), vec![], "one turn at a time");
     answer(&mut stage, &prompt, json!({ "stopReason": "end_turn" }));
     stage.wish(|it| it.hold = true);
     assert_eq!(stage.say(), vec![]);
@@ -504,7 +504,7 @@ fn prompts_wait_for_their_turn_and_for_a_hold_and_none_is_said_twice() {
 /// S13: the object of a request is found wherever the program puts it, and a bare name does not
 /// count as an object.
 #[test]
-fn a_request_shows_what_the_tool_would_do() {
+fn s13_a_permission_request_shows_the_object_of_the_tool() {
     let fetch = json!({ "title": "webfetch", "kind": "fetch", "rawInput": { "url": "https://docs.rs/" } });
     for (program, call, shown) in [
         ("opencode", fetch, Some("webfetch: https://docs.rs/")),

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_feature_or_a_fix_is_known_by_its_first_words() {
+    fn a_feature_or_a_fix_is_recognised_by_its_subjects_prefix() {
         for yes in ["feat: a cart", "fix(cart): totals", "feat!: gone", "fix(a b)!: c"] {
             assert!(is_named_so(yes), "{yes}");
         }

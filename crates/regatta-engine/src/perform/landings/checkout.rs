@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_person_does_to_a_file_or_the_index_is_seen() {
+    fn every_change_of_a_file_or_the_index_is_noticed() {
         let home = tempfile::tempdir().unwrap();
         let top = home.path();
         fs::create_dir(top.join(".git")).unwrap();
@@ -87,12 +87,12 @@ mod tests {
         ];
         for (what, act) in acts {
             let watched = Watched::new(top, &paths);
-            assert!(!watched.has_changed(), "before it is {what}");
+            assert!(!watched.has_changed(), "a change was noticed before the file was {what}");
             act();
             assert!(watched.has_changed(), "{what}");
         }
         let watched = Watched::new(top, &paths);
         fs::write(top.join("other.txt"), "x").unwrap();
-        assert!(!watched.has_changed(), "a change of another file is ignored");
+        assert!(!watched.has_changed(), "a change of another file was noticed");
     }
 }

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn s6_only_a_keep_ref_in_its_one_spelling_names_an_attempt() {
+    fn s6_only_the_canonical_spelling_of_a_keep_ref_names_an_attempt() {
         let keeps = |it: &str| keeps_for(&format!("refs/regatta/keep/{it}"));
         assert_eq!(keeps("A7"), Some(AttemptId(7)));
         assert_eq!(keeps("A7-0123456789ab"), Some(AttemptId(7)));
