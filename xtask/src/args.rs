@@ -1,4 +1,4 @@
-//! The command line: words, `--name value` and `--flag`.
+//! Parses the command line: words, `--name value` and `--flag`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ const OPTIONS: [&str; 18] = [
     "only",
 ];
 
-/// What was typed.
+/// The parsed command line.
 #[derive(Debug, Default)]
 pub(crate) struct Args {
     pub(crate) words: Vec<String>,
@@ -49,7 +49,7 @@ impl Args {
             } else if OPTIONS.contains(&name) || name == "dir" {
                 typed.next().with_context(|| format!("--{name} needs a value"))?
             } else {
-                bail!("there is no option --{name}");
+                bail!("unknown option --{name}");
             };
             args.options.insert(name.to_owned(), value);
         }
@@ -73,7 +73,8 @@ impl Args {
         }
     }
 
-    /// A fresh directory for stores: on the disk of the build directory, unless `--dir` says otherwise.
+    /// Creates a temporary directory for stores, next to the build directory unless `--dir` is
+    /// given.
     pub(crate) fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
         let parent = self.text("dir").map_or_else(crate::report::kept, PathBuf::from);
         std::fs::create_dir_all(&parent)?;

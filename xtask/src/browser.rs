@@ -1,9 +1,10 @@
-//! `cargo xtask browser`: pages of strangers in a real browser try to reach the daemon (S2), and get nowhere.
+//! `cargo xtask browser`: pages of an attacker in a real browser try to reach the daemon, and must
+//! fail (S2).
 //!
-//! One page is shown under a stranger's name that leads to the daemon's own address, as after a rebinding of that name.
-//! Another, on a site of its own, tries forms, requests with and without the token, a stream and a socket, and tells
-//! what it could read. Chromium is installed by apt if it is missing. The stranger even knows the token: what stops it is
-//! where it comes from.
+//! The first page has the attacker's host name, which resolves to the daemon's address, as in DNS
+//! rebinding. The second page, on a site of its own, tries forms, requests with and without the
+//! token, a stream and a websocket, and reports what it could read. The attacker even knows the
+//! token; only the origin stops the requests. Chromium is installed with apt if it is missing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -40,25 +41,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             .arg(page)
             .env("HOME", &root)
             .output()
-            .context("chromium does not start")?;
+            .context("could not start chromium")?;
         Ok(String::from_utf8_lossy(&shown.stdout).into_owned())
     };
-    // A page of ours is shown, so the browser works.
+    // Show a page of the daemon first, to be sure that the browser works.
     let own = show(&format!("{url}/healthz"))?;
     ensure!(own.contains("ok"), "the browser shows nothing of the daemon itself: {own:?}");
     let rebound = show(&format!("http://{NAME}:{}/healthz", address.port()))?;
     println!("after a rebinding it sees: {}", rebound.chars().take(200).collect::<String>());
-    ensure!(rebound.contains("foreign_host"), "a rebound name got further: {rebound}");
+    ensure!(rebound.contains("foreign_host"), "a request after DNS rebinding was not refused: {rebound}");
 
     let stranger = Stranger::open(&url, &token)?;
     show(&format!("http://{NAME}:{}/", stranger.port))?;
     let told = stranger.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
     println!("the stranger's page could: {told:?}");
-    ensure!(told.iter().any(|it| it == "done"), "the page did not come to its end: {told:?}");
+    ensure!(told.iter().any(|it| it == "done"), "the attacker's page did not finish: {told:?}");
     let reached: Vec<&String> = told.iter().filter(|it| it.starts_with("read ")).collect();
     let after = line.ask("msg.history", &json!({ "channel": "lake" }))?;
     daemon.kill()?;
-    println!("{}", if reached.is_empty() && before == after { "good: it got nowhere" } else { "it got somewhere" });
+    println!("{}", if reached.is_empty() && before == after { "good: every attempt failed" } else { "an attempt succeeded" });
     Ok(reached.is_empty() && before == after)
 }
 
@@ -74,7 +75,7 @@ pub(crate) fn install() -> anyhow::Result<String> {
     Ok("chromium".into())
 }
 
-/// A site of somebody else's.
+/// The attacker's site.
 struct Stranger {
     port: u16,
     told: Arc<Mutex<Vec<String>>>,
@@ -131,7 +132,7 @@ fn answer(mut stream: std::net::TcpStream, page: &str, heard: &Mutex<Vec<String>
     stream.write_all(text.as_bytes())
 }
 
-/// Everything a page can try.
+/// Returns a page that tries every kind of request.
 fn page(url: &str, token: &str) -> String {
     let message = r#"{"channel":"lake","text":"from a stranger"}"#;
     format!(

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same every time for the same seed (splitmix64).
+//! A pseudo-random number generator whose numbers are the same for the same seed (splitmix64).
 
-/// A die.
+/// The state of the generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -17,12 +17,12 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// 0 to `below`, without it.
+    /// Returns a number from 0 up to, but not including, `below`.
     pub(crate) fn below(&mut self, below: usize) -> usize {
         (self.next() % below.max(1) as u64) as usize
     }
 
-    /// Whether this is one of `often` in a hundred.
+    /// Returns true in `often` of 100 cases.
     pub(crate) fn percent(&mut self, often: usize) -> bool {
         self.below(100) < often
     }

@@ -1,5 +1,8 @@
-//! `cargo xtask eval multi-lead`: sets a project up, sends it two missions at once, and verifies what became of them, with
-//! a score. Then each check is shown a run that is broken in its own way: one that does not see it is no check.
+//! `cargo xtask eval multi-lead`: starts two missions in a project at once, and scores the result
+//! with a list of checks.
+//!
+//! Afterwards each check runs on evidence with a planted fault. A check that does not find its
+//! fault is worthless.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,7 +15,8 @@ use crate::bench::agents::place::Place;
 use crate::bench::start::binary;
 use crate::report::{Report, median};
 
-/// A lead: at its first turn it plans three tasks, the last after the others; when all have landed, it reports.
+/// The lead's script: in its first turn it plans three tasks, the last one after the others; when
+/// all have landed, it reports.
 const LEAD: &str = r#"cat > /dev/null
 case "$("$REGATTA_BIN" mission show "$REGATTA_MISSION" --json)" in
 *'"subject":"Part '*) "$REGATTA_BIN" mission finish "All parts of $REGATTA_MISSION have landed" ;;
@@ -25,7 +29,7 @@ esac
 exit 0
 "#;
 
-/// A worker: it makes the file that its prompt names.
+/// The worker's script: it creates the file that its prompt names.
 const WORKER: &str = r#"file=$(sed -n 's/^- \(M[0-9]*\/[abc]\)$/\1/p' | head -n 1)
 mkdir -p "${file%/*}" && echo "$REGATTA_AGENT" > "$file"
 "#;
@@ -33,30 +37,30 @@ mkdir -p "${file%/*}" && echo "$REGATTA_AGENT" > "$file"
 const MISSIONS: usize = 2;
 const PARTS: usize = 3;
 
-/// What a run left behind, as far as it is judged.
+/// The evidence that a run leaves behind for the checks.
 #[derive(Clone, Debug, Default)]
 struct Evidence {
-    /// `mission show` of each.
+    /// The output of `mission show` for each mission.
     missions: Vec<Value>,
-    /// Every message of the project's channel.
+    /// All messages of the project's channel.
     messages: Vec<Value>,
-    /// The whole log.
+    /// All events.
     events: Vec<Value>,
-    /// Subjects of the trunk's commits since the start, oldest first.
+    /// The subjects of the trunk's commits since the start, oldest first.
     subjects: Vec<String>,
     /// Commits of the trunk with more than one parent.
     merges: usize,
-    /// Tips of the trunk on which its check fails.
+    /// The number of trunk commits on which the check fails.
     red: usize,
-    /// What is in the trunk: the files' names, and who made them.
+    /// The files on the trunk, with the agents that created them.
     files: Vec<(String, String)>,
-    /// Programs of it that still ran when everything had ended.
+    /// The number of programs that still ran after the end.
     left: usize,
 }
 
-/// What is judged: its name, its points, and what is wrong if anything is.
+/// A check: its name, its points, and a function that returns the error, if there is one.
 type Check = (&'static str, u32, fn(&Evidence) -> Option<String>);
-/// A way in which a run can be broken, for the check of the same name.
+/// A planted fault for the check of the same name.
 type Fault = (&'static str, fn(&mut Evidence));
 
 const CHECKS: [Check; 9] = [
@@ -67,7 +71,7 @@ const CHECKS: [Check; 9] = [
     ("merges are serial: no divergent commit, no two moves at once", 15, serial),
     ("every tip of the trunk is green", 10, green),
     ("no task is worked on twice, or by another lead's workers", 10, no_task_twice),
-    ("landings are announced, and leads are told of each other", 10, told),
+    ("landings are announced, and leads are notified of each other", 10, told),
     ("nothing is left running, claimed or registered", 5, nothing_left),
 ];
 
@@ -84,7 +88,7 @@ const FAULTS: [Fault; 9] = [
         let again = it.events.iter().find(|it| it["kind"] == "attempt.started").cloned();
         it.events.insert(0, again.unwrap_or_default());
     }),
-    ("landings are announced, and leads are told of each other", |it| {
+    ("landings are announced, and leads are notified of each other", |it| {
         it.messages.retain(|it| !labelled(it, "coord:merge"))
     }),
     ("nothing is left running, claimed or registered", |it| it.left = 1),
@@ -113,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     ));
     report.target(longest <= 1_000.0, "the next in line lands within 1 s of the trunk being free");
 
-    // The same missions one after the other come to the same.
+    // The same missions one after the other must have the same outcome.
     let one = once(args, 1)?;
     let same = outcome(&one) == outcome(&several);
     report.demand(same, format!("with one lead the outcome is the same: {:?}", outcome(&one)));
@@ -124,12 +128,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         let mut broken = several.clone();
         fault(&mut broken);
         let seen = CHECKS.iter().find(|it| it.0 == name).and_then(|it| it.2(&broken));
-        report.demand(seen.is_some(), format!("broken on purpose, it is seen: {name}"));
+        report.demand(seen.is_some(), format!("the planted fault is found: {name}"));
     }
     report.end()
 }
 
-/// Sets a project up, sends it the missions, waits for their end, and takes everything down that tells of it.
+/// Sets up a project, starts the missions, waits for their end and collects the evidence.
 fn once(args: &Args, max_leads: u32) -> anyhow::Result<Evidence> {
     let program = binary(args)?;
     let place = Place::new(args, &program)?;
@@ -158,7 +162,7 @@ fn once(args: &Args, max_leads: u32) -> anyhow::Result<Evidence> {
     while place.ask(&["mission", "list"])?.as_array().is_none_or(|it| !it.is_empty()) {
         ensure!(
             began.elapsed() < Duration::from_secs(180),
-            "the missions do not end: {}",
+            "the missions did not end: {}",
             place.ask(&["mission", "list"])?
         );
         std::thread::sleep(Duration::from_millis(50));
@@ -291,14 +295,15 @@ fn nothing_left(it: &Evidence) -> Option<String> {
     (it.left > 0).then(|| format!("{} agents and claims are left", it.left))
 }
 
-/// What must be the same however many lead at once: what is on the trunk, and how the missions ended.
+/// Returns the results that must not depend on the number of leads: files on the trunk and the ends
+/// of the missions.
 fn outcome(it: &Evidence) -> (Vec<&str>, Vec<&str>) {
     let mut files: Vec<&str> = it.files.iter().map(|it| it.0.as_str()).collect();
     files.sort_unstable();
     (files, it.missions.iter().filter_map(|it| it["result"]["how"].as_str()).collect())
 }
 
-/// How many led at the same time, at most.
+/// Returns the largest number of concurrent leads.
 fn at_once(it: &Evidence) -> usize {
     let mut leading: BTreeSet<String> = BTreeSet::new();
     let mut most = 0;
@@ -317,9 +322,10 @@ fn at_once(it: &Evidence) -> usize {
     most
 }
 
-/// For each landing that was ready while another moved the trunk: how long after that one it landed.
+/// Returns, for each landing that was ready while another one moved the trunk, the time between the
+/// two landings.
 fn hand_overs(it: &Evidence) -> Vec<f64> {
-    // `2026-01-31T12:34:56.789Z`: the milliseconds of the day.
+    // Milliseconds of the day, from `2026-01-31T12:34:56.789Z`.
     let time = |event: &Value| {
         let text = event["time"].as_str()?.split_once('T')?.1.trim_end_matches('Z').to_owned();
         let mut parts = text.splitn(3, ':').map(|it| it.parse::<f64>().unwrap_or(0.0));

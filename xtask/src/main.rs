@@ -1,24 +1,25 @@
-//! Tidy, bench, generate, release: what developers run and users do not.
+//! Tools for developers: measurements, evaluations and generated documents.
 //!
-//! `cargo xtask bench WORD` measures; each report is printed and kept in `target/bench/WORD.txt`.
-//! `cargo xtask real-agents` installs real coding agents and runs them; its tables are in `docs/real-programs.md`. Tidy is a
-//! plain test (`tests/tidy.rs`), so that `cargo test` runs it.
+//! `cargo xtask bench WORD` runs a measurement; each report is printed and stored in
+//! `target/bench/WORD.txt`. `cargo xtask real-agents` installs real coding agents and runs them;
+//! its tables are in `docs/real-programs.md`. The checks of style are a normal test (`tests/tidy.rs`), so
+//! that `cargo test` runs them.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]
 
-/// The same allocator as the program's: what is measured is what is shipped.
+// The allocator of the shipped program, so that the measurements apply to it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-mod args; // what may be typed
+mod args; // the command line
 mod bench; // the measurements
-mod browser; // strangers' pages in a real browser
-mod dice; // numbers that look random and are the same every time
-mod eval; // runs that are judged and scored
+mod browser; // an attacker's pages in a real browser
+mod dice; // reproducible random numbers
+mod eval; // runs that are scored
 mod prose; // the language of the source, measured
-mod real_agents; // real programs against the scripted model server
-mod report; // what is printed, and kept in a file
-mod schemathesis; // the document against the server
+mod real_agents; // real agents' programs against the scripted model server
+mod report; // reports on the terminal and in files
+mod schemathesis; // the OpenAPI document against the server
 mod web; // the web page, built and used in a real browser
 mod world; // an engine without git and agents, and stores that count
 
@@ -59,7 +60,8 @@ cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
 fn main() -> ExitCode {
-    // The sandbox bench confines this program itself: it starts it again as the stage, and as one of the probes.
+    // The sandbox measurement starts this program again, as the stage of the sandbox and as a
+    // probe.
     let typed: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
     match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["confine", ..] => return regatta_agents::confine::main(std::env::args_os().skip(2)),
@@ -76,7 +78,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether all that was demanded holds.
+/// Runs a command. Returns whether all its demands hold.
 fn run() -> anyhow::Result<bool> {
     let args = Args::parse(std::env::args().skip(1))?;
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
@@ -101,7 +103,7 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "stops"] => bench::agents::stops::run(&args),
         ["bench", "chatty"] => bench::agents::chatty::run(&args),
         ["bench", "reattach"] => bench::agents::reattach::run(&args),
-        ["bench", "attendant"] => bench::agents::reattach::attend(&args), // started by the one above
+        ["bench", "attendant"] => bench::agents::reattach::attend(&args), // started by `bench reattach`
         ["bench", "team"] => bench::agents::team::run(&args),
         ["bench", "overhead"] => bench::agents::overhead::run(&args),
         ["bench", "all"] => {

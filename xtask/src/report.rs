@@ -1,4 +1,4 @@
-//! What a measurement says: to the terminal, and to a file in `target/bench/`.
+//! The report of a measurement, on the terminal and in `target/bench/`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use serde_json::{Map, Value};
 
 use crate::args::Args;
 
-/// The workspace.
+/// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Where reports are kept.
+/// Returns the directory of stored reports.
 pub(crate) fn kept() -> PathBuf {
     root().join("target/bench")
 }
 
-/// A report in the making.
+/// A report that is being written.
 pub(crate) struct Report {
     name: &'static str,
     json: bool,
@@ -45,24 +45,24 @@ impl Report {
         let _infallible = writeln!(self.text, "{line}");
     }
 
-    /// A figure, for machines.
+    /// Adds a figure to the machine-readable report.
     pub(crate) fn value(&mut self, name: &str, value: impl Into<Value>) {
         self.values.insert(name.to_owned(), value.into());
     }
 
-    /// Says whether a target was met. A missed one counts against the run with `--check`.
+    /// Reports whether a target was met. With `--check`, a missed target fails the run.
     pub(crate) fn target(&mut self, met: bool, what: impl AsRef<str>) {
         self.missed += usize::from(!met);
         self.say(format!("  {} {}", if met { "ok    " } else { "MISSED" }, what.as_ref()));
     }
 
-    /// Says whether something holds that must, `--check` or not.
+    /// Reports whether a requirement holds. A failed requirement always fails the run.
     pub(crate) fn demand(&mut self, holds: bool, what: impl AsRef<str>) {
         self.strict |= !holds;
         self.target(holds, what);
     }
 
-    /// Keeps the report; returns whether the run may pass.
+    /// Stores the report. Returns whether the run passes.
     pub(crate) fn end(mut self) -> anyhow::Result<bool> {
         self.value("missed", self.missed);
         let (dir, values) = (kept(), Value::Object(self.values));
@@ -83,7 +83,7 @@ fn machine() -> String {
     format!("{build}, {cores} cores, load {}", load.split(' ').next().unwrap_or("?"))
 }
 
-/// Times, from which the middle and the end are wanted.
+/// A collection of durations, for their quantiles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
     nanoseconds: Vec<u64>,
@@ -105,7 +105,7 @@ impl Times {
         self.nanoseconds.len()
     }
 
-    /// The time below which this part of all lies.
+    /// Returns the quantile `part` of the durations.
     pub(crate) fn at(&mut self, part: f64) -> Duration {
         if !self.sorted {
             self.nanoseconds.sort_unstable();
@@ -117,23 +117,23 @@ impl Times {
     }
 }
 
-/// The middle of a few numbers.
+/// Returns the median.
 pub(crate) fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of.get(of.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// A time as people compare them.
+/// Formats a duration in milliseconds.
 pub(crate) fn ms(it: Duration) -> String {
     format!("{:.2} ms", it.as_secs_f64() * 1e3)
 }
 
-/// A time of a decision.
+/// Formats a duration in microseconds.
 pub(crate) fn us(it: Duration) -> String {
     format!("{:.1} µs", it.as_secs_f64() * 1e6)
 }
 
-/// A whole number with its thousands apart.
+/// Formats a whole number with separated thousands.
 pub(crate) fn thousands(it: impl TryInto<u64>) -> String {
     let digits = it.try_into().unwrap_or(0).to_string();
     let mut out = String::new();

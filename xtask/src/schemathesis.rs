@@ -1,8 +1,10 @@
-//! `cargo xtask schemathesis`: the served OpenAPI document against the served API. Schemathesis comes from the Python
-//! package index into the build directory; nothing global is touched.
+//! `cargo xtask schemathesis`: tests the served API against the served OpenAPI document with
+//! Schemathesis.
 //!
-//! The document is fetched from a daemon of its own and narrowed before it is used: what ends the daemon or writes
-//! wherever it is told is left out (`down`, `backup`), the endless stream too, and waits are made short.
+//! Schemathesis is installed from the Python package index into the build directory. The document
+//! comes from a daemon started for the test and is reduced first: calls that end the daemon or
+//! write to any path (`down`, `backup`) and the endless event stream are removed, and waits are
+//! shortened.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,9 +17,9 @@ use crate::bench::start::{Daemon, binary};
 use crate::report::kept;
 
 const VERSION: &str = "4.32.5";
-/// Left out, and why is said above.
+/// Paths that are removed from the document; see the module's documentation.
 const LEFT_OUT: [&str; 3] = ["/api/v1/down", "/api/v1/backup", "/api/v1/events"];
-/// Fields that say how long to wait.
+/// Fields with the duration of a wait.
 const WAITS: [&str; 2] = ["wait_ms", "timeout_ms"];
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
 
@@ -40,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         .args([
             "--phases",
             "examples,coverage,fuzzing",
-            // Who does not say how long to wait waits for half a minute.
+            // Without a duration in the request, a call waits for half a minute.
             "--request-timeout",
             "60",
             "--no-color",
@@ -50,15 +52,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         .arg(&document)
         .current_dir(&root)
         .status()
-        .context("schemathesis does not start")?;
-    // It must be the daemon that was asked, and it must still be well.
-    fetch(&url, &token).context("the daemon did not survive it")?;
+        .context("could not start schemathesis")?;
+    // The daemon must still run and answer.
+    fetch(&url, &token).context("the daemon did not survive the test")?;
     let log = std::fs::read_to_string(root.join("daemon.err")).unwrap_or_default();
-    ensure!(!log.contains("panicked"), "the daemon broke down:\n{log}");
+    ensure!(!log.contains("panicked"), "the daemon panicked:\n{log}");
     daemon.kill()?;
     println!(
         "{}",
-        if status.success() { "good: no 5xx, no violation of the document" } else { "see what it found above" }
+        if status.success() { "good: no 5xx and no violation of the document" } else { "see the findings above" }
     );
     Ok(status.success())
 }
@@ -77,7 +79,7 @@ fn install() -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// A repository under management, an agent and a task: with nothing there, most requests would only find nothing.
+/// Creates a repository, an agent and a task, so that requests have something to find.
 fn furnish(binary: &Path, root: &Path) -> anyhow::Result<()> {
     let repo = root.join("shop");
     std::fs::create_dir(&repo)?;
@@ -111,7 +113,8 @@ fn narrow(mut document: Value) -> Value {
     document
 }
 
-/// What is answered, by the names of its schemas: how long something may take is there as it is.
+/// Returns whether a schema, by its name, is part of an answer. Durations there must not be
+/// changed.
 fn is_answered(name: &str) -> bool {
     name.ends_with("View")
 }
@@ -119,7 +122,7 @@ fn is_answered(name: &str) -> bool {
 fn shorten(value: &mut Value) {
     match value {
         Value::Object(it) => {
-            // It takes the members of a pair for one schema.
+            // The generator would treat the elements of the list as one schema.
             it.remove("prefixItems");
             for (name, inner) in it.iter_mut().filter(|it| !is_answered(it.0)) {
                 match WAITS.contains(&name.as_str()) {

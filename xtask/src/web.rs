@@ -1,10 +1,12 @@
-//! `cargo xtask web`: the web page from its sources to a real browser.
+//! `cargo xtask web`: builds and tests the web page, and uses it in a real browser.
 //!
-//! Installs its packages as the lock file names them, builds it, runs its own tests, and then has Chromium do what a
-//! person would with the page inside the real program: three, thirty and three hundred agents, answers by key, a cut
-//! line, a hostile program's output, axe on every page, the newcomer's walk, and what it all costs. `--write` keeps the
-//! pictures in `docs/screens`, `--both` takes each in both themes, `--minutes 10` watches the heap and the daemon's
-//! memory that long, `--only walk,fleet300` runs a part. It needs Node 20 or later; Chromium is installed by apt if it is missing.
+//! Installs the packages from the lock file, builds the page, runs its tests, and then drives
+//! Chromium against the real program: 3, 30 and 300 agents, answers by key, a lost connection,
+//! output of a hostile program, axe on every page, the first steps of a new user, and the costs.
+//! `--write` stores the screenshots in `docs/screens`, `--both` takes each in both themes,
+//! `--minutes 10` watches the heap and the daemon's memory for that long, and `--only
+//! walk,fleet300` runs a part. Needs Node 20 or later; Chromium is installed with apt if it is
+//! missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +28,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let major: u32 = version.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
     ensure!(major >= 20, "the page needs Node 20 or later, this is {version}");
     for step in [&["ci", "--no-audit", "--no-fund"][..], &["run", "build"], &["test"]] {
-        let done = Command::new("npm").args(step).current_dir(&web).status().context("npm does not start")?;
+        let done = Command::new("npm").args(step).current_dir(&web).status().context("could not start npm")?;
         ensure!(done.success(), "npm {} failed", step.join(" "));
     }
     let chromium = browser::install()?;
@@ -43,5 +45,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     if args.flag("write") {
         test.arg("--screens").arg(root().join("docs/screens"));
     }
-    Ok(test.status().context("node does not start")?.success())
+    Ok(test.status().context("could not start node")?.success())
 }

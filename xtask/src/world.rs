@@ -1,4 +1,4 @@
-//! The world of a measurement: an engine whose git and agents are fakes, and stores that count.
+//! The environment of a measurement: an engine with fake git and agents, and a store that counts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use regatta_testkit::fake_agents::FakeAgents;
 use regatta_testkit::fake_git::FakeGit;
 use regatta_testkit::memory::MemoryStore;
 
-/// Which store is under the engine.
+/// The kind of store under the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Sqlite,
     Memory,
 }
 
-/// Where the repository of a measurement is, in a world that has no disk.
+/// The path of the repository. It does not exist on disk.
 pub(crate) const PLACE: &str = "/nowhere/lake";
 
 /// Starts an engine on a new store in `dir`.
@@ -32,7 +32,7 @@ pub(crate) fn engine(kind: Kind, dir: &Path) -> anyhow::Result<(Engine, Arc<Coun
     };
     let counts = Arc::new(Counts::default());
     let store = Box::new(Counted { inner, counts: counts.clone() });
-    // Nobody is started here: what is measured is the writer and the store.
+    // No agent is started, because only the writer and the store are measured.
     let git = FakeGit::new();
     git.create(Path::new(PLACE), &[]);
     let agents = Arc::new(FakeAgents::new(&git, |_| Exit::Code(0)));
@@ -41,7 +41,7 @@ pub(crate) fn engine(kind: Kind, dir: &Path) -> anyhow::Result<(Engine, Arc<Coun
     Ok((engine, counts))
 }
 
-/// What a store was given.
+/// Counts of what a store received.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) commits: AtomicU64,
@@ -49,7 +49,7 @@ pub(crate) struct Counts {
     pub(crate) nanoseconds: AtomicU64,
 }
 
-/// A store that counts what goes in.
+/// A store that counts its commits.
 struct Counted {
     inner: Box<dyn Store>,
     counts: Arc<Counts>,

@@ -1,8 +1,10 @@
-//! Programs in memory: what each does is a function of the test's, and all outlive the engine, as under shims.
+//! Agents' programs in memory. Each program is a closure of the test and outlives the engine, as
+//! real programs do under shims.
 //!
-//! A program works on its workspace in [`FakeGit`], may wait until the test lets it go on, and may hang until it is
-//! stopped. The world counts what was started and notes when two programs run for one task (J2) or one attempt is
-//! started twice; [`FakeAgents::assert_lawful`] fails the test then.
+//! A program works on its workspace in [`FakeGit`]. It can wait for a signal of the test, and it
+//! can hang until it is stopped. The double counts started programs, and records when two programs
+//! run for one task (J2) or one attempt is started twice. [`FakeAgents::assert_lawful`] then fails
+//! the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +25,7 @@ use crate::steps::{Life, PATIENCE};
 type Script = Arc<dyn Fn(&Program) -> Exit + Send + Sync>;
 type Judge = Arc<dyn Fn(&str, &Files) -> Result<(), String> + Send + Sync>;
 
-/// Programs for tests. Clones and handles of other lives share them.
+/// The adapter for programs in tests. Clones and handles of other lives share the programs.
 #[derive(Clone)]
 pub struct FakeAgents {
     world: Arc<World>,
@@ -41,24 +43,24 @@ struct State {
     judge: Judge,
     runs: BTreeMap<AttemptId, Run>,
     open: BTreeSet<String>,
-    /// What commands said that run once, by name.
+    /// The results of commands that run only once, by name.
     once: BTreeMap<String, CheckResult>,
     unlawful: Vec<String>,
 }
 
 struct Run {
     task: String,
-    /// How often the port was asked to start it.
+    /// How often the port was asked to start the program.
     asked: usize,
     started: bool,
     told_to_stop: bool,
     exit: Option<Exit>,
-    /// What it said, in order, and how it failed if it says so.
+    /// The program's reports in order. `class` is set if the program reported a failure.
     said: Vec<Said>,
     class: Option<Class>,
-    /// What it says at its end that each of its sessions used.
+    /// The usage of each session, reported when the program ends.
     usage: Vec<(Option<String>, Usage)>,
-    /// What was last wanted of it.
+    /// The engine's current instructions.
     wishes: Wishes,
 }
 
@@ -79,7 +81,7 @@ impl Run {
 }
 
 impl FakeAgents {
-    /// Programs that do `script` on the workspaces of `git`.
+    /// Returns an adapter whose programs run `script` on the workspaces of `git`.
     pub fn new(git: &FakeGit, script: impl Fn(&Program) -> Exit + Send + Sync + 'static) -> FakeAgents {
         let state = State {
             script: Arc::new(script),
@@ -93,38 +95,39 @@ impl FakeAgents {
         FakeAgents { world, git: git.in_life(&Life::new()), life: Life::new() }
     }
 
-    /// A handle for one life of the engine; its calls are named `agents.<method>`.
+    /// Returns a handle for one life of the engine. Its calls are named `agents.<method>`.
     pub fn in_life(&self, life: &Life) -> FakeAgents {
         FakeAgents { life: life.clone(), ..self.clone() }
     }
 
-    /// Judges directories by their content: `Err` is what the command prints before it fails.
+    /// Sets the function that decides whether a check passes. `Err` is the output of a failed
+    /// check.
     pub fn judge_by(&self, judge: impl Fn(&str, &Files) -> Result<(), String> + Send + Sync + 'static) {
         self.world.lock().judge = Arc::new(judge);
     }
 
-    /// Lets every program go on that waits for `signal`, now or later.
+    /// Releases every program that waits for `signal`, now or later.
     pub fn let_go(&self, signal: &str) {
         self.world.lock().open.insert(signal.to_owned());
         self.world.changed.notify_all();
     }
 
-    /// Takes a program away without a word, as a power cut does.
+    /// Ends a program without an exit record, as a power cut does.
     pub fn lose(&self, attempt: AttemptId) {
         self.world.end(attempt, Exit::Lost);
     }
 
-    /// Waits until a program of this attempt runs or ran.
+    /// Waits until a program of this attempt was started.
     pub fn until_started(&self, attempt: AttemptId) {
         self.world.until("a program is started", |state| state.runs.get(&attempt).is_some_and(|it| it.started));
     }
 
-    /// The attempts whose programs run.
+    /// Returns the attempts whose programs run.
     pub fn running(&self) -> Vec<AttemptId> {
         self.world.lock().runs.iter().filter(|it| it.1.started && it.1.exit.is_none()).map(|it| *it.0).collect()
     }
 
-    /// How many programs were started for each task.
+    /// Returns the number of started programs for each task.
     pub fn programs(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
         for run in self.world.lock().runs.values().filter(|it| it.started) {
@@ -133,12 +136,12 @@ impl FakeAgents {
         found
     }
 
-    /// How often the port was asked to start an attempt's program, over all lives.
+    /// Returns how often the port was asked to start an attempt's program, in all lives.
     pub fn asked(&self, attempt: AttemptId) -> usize {
         self.world.lock().runs.get(&attempt).map_or(0, |it| it.asked)
     }
 
-    /// Fails if two programs ever ran for one task at once (J2), or a program panicked.
+    /// Fails the test if two programs ever ran for one task at once (J2), or if a program panicked.
     pub fn assert_lawful(&self) {
         let state = self.world.lock();
         assert!(state.unlawful.is_empty(), "{:?}", state.unlawful);
@@ -179,7 +182,7 @@ impl World {
         }
     }
 
-    /// Writes the one exit record; a second one changes nothing.
+    /// Writes the exit record. A second call changes nothing.
     fn end(&self, attempt: AttemptId, exit: Exit) {
         if let Some(run) = self.lock().runs.get_mut(&attempt) {
             run.exit.get_or_insert(exit);
@@ -188,7 +191,7 @@ impl World {
     }
 }
 
-/// A program that runs, as its script sees it.
+/// A running program, as its script sees it.
 pub struct Program {
     world: Arc<World>,
     git: FakeGit,
@@ -198,43 +201,43 @@ pub struct Program {
 }
 
 impl Program {
-    /// The attempt it works for.
+    /// Returns the attempt of the program.
     pub fn attempt(&self) -> AttemptId {
         self.launch.attempt
     }
 
-    /// Its task's number, as a person types it.
+    /// Returns the id of the program's task.
     pub fn task(&self) -> &str {
         &self.task
     }
 
-    /// Which program of its task it is, counting from 1.
+    /// Returns the number of this program among those of its task, from 1.
     pub fn nth(&self) -> usize {
         self.nth
     }
 
-    /// How it was launched.
+    /// Returns the launch that started the program.
     pub fn launch(&self) -> &Launch {
         &self.launch
     }
 
-    /// The repositories, for what else happens while it works.
+    /// Returns the repositories, for other changes during the program's work.
     pub fn git(&self) -> &FakeGit {
         &self.git
     }
 
-    /// Reads a file of its workspace; empty if there is none.
+    /// Reads a file of the workspace; returns an empty text if it does not exist.
     pub fn read(&self, path: &str) -> String {
         self.git.look_into(&self.launch.workspace).and_then(|it| it.get(path).cloned()).unwrap_or_default()
     }
 
-    /// The attempt whose workspace it works in: an earlier one's, when it goes on with unfinished work.
+    /// Returns the attempt that owns the workspace: an earlier attempt if its work is continued.
     fn space(&self) -> AttemptId {
         let name = self.launch.workspace.file_name().and_then(|it| it.to_str());
-        name.and_then(|it| it.parse().ok()).expect("the engine names a workspace of the fake git's")
+        name.and_then(|it| it.parse().ok()).expect("the engine uses a workspace of the fake git")
     }
 
-    /// Writes a file of its workspace, unless the program was ended meanwhile.
+    /// Writes a file of the workspace, unless the program has ended in the meantime.
     pub fn write(&self, path: &str, content: &str) {
         let state = self.world.lock();
         if state.runs.get(&self.attempt()).is_some_and(|it| it.exit.is_none()) {
@@ -242,21 +245,21 @@ impl Program {
         }
     }
 
-    /// Adds to the end of a file, so that what is done twice shows.
+    /// Appends to a file, so that a repeated action is visible.
     pub fn append(&self, path: &str, text: &str) {
         self.write(path, &(self.read(path) + text));
     }
 
-    /// Waits until the test lets it go on; `Err` is its end when it is stopped first.
+    /// Waits for a signal of the test. `Err` is the program's exit if it is stopped first.
     pub fn wait_for(&self, signal: &str) -> Result<(), Exit> {
         let over =
             |state: &State| state.runs.get(&self.attempt()).is_none_or(|it| it.told_to_stop || it.exit.is_some());
-        self.world.until("a program is let go", |state| state.open.contains(signal) || over(state));
+        self.world.until("a waiting program is released", |state| state.open.contains(signal) || over(state));
         let state = self.world.lock();
         if over(&state) { Err(Exit::Signal(15)) } else { Ok(()) }
     }
 
-    /// Says something in the vocabulary of drivers.
+    /// Adds a report, in the vocabulary of drivers.
     pub fn say(&self, said: Said) {
         if let Some(run) = self.world.lock().runs.get_mut(&self.attempt()) {
             run.said.push(said);
@@ -264,14 +267,14 @@ impl Program {
         self.world.changed.notify_all();
     }
 
-    /// Says at its end, and no earlier, what a session used.
+    /// Reports the usage of a session when the program ends.
     pub fn settle(&self, session: &str, usage: Usage) {
         if let Some(run) = self.world.lock().runs.get_mut(&self.attempt()) {
             run.usage.push((Some(session.to_owned()), usage));
         }
     }
 
-    /// Ends with an error of this class.
+    /// Marks the program as failed with this class and returns its exit.
     pub fn fail(&self, class: Class) -> Exit {
         if let Some(run) = self.world.lock().runs.get_mut(&self.attempt()) {
             run.class = Some(class);
@@ -279,12 +282,13 @@ impl Program {
         Exit::Code(1)
     }
 
-    /// Waits until something is wanted of it, and returns all that is; `Err` is its end when it is stopped first.
+    /// Waits until the engine's instructions satisfy `enough`, and returns them. `Err` is the
+    /// program's exit if it is stopped first.
     pub fn until_wished(&self, enough: impl Fn(&Wishes) -> bool) -> Result<Wishes, Exit> {
         let over =
             |state: &State| state.runs.get(&self.attempt()).is_none_or(|it| it.told_to_stop || it.exit.is_some());
         let wished = |state: &State| state.runs.get(&self.attempt()).is_some_and(|it| enough(&it.wishes));
-        self.world.until("a program is told something", |state| wished(state) || over(state));
+        self.world.until("a program receives instructions", |state| wished(state) || over(state));
         let state = self.world.lock();
         match state.runs.get(&self.attempt()).filter(|it| enough(&it.wishes)) {
             Some(run) => Ok(run.wishes.clone()),
@@ -292,12 +296,12 @@ impl Program {
         }
     }
 
-    /// Hangs until it is stopped.
+    /// Hangs until the program is stopped.
     pub fn hang(&self) -> Exit {
         self.wait_for("nothing lets this go on").err().unwrap_or(Exit::Lost)
     }
 
-    /// Hangs and does not listen when it is told to stop, until it is killed.
+    /// Hangs, ignores the request to stop, and ends only when it is killed.
     pub fn hang_stubbornly(&self) -> Exit {
         self.world.until("a stubborn program is killed", |state| {
             state.runs.get(&self.attempt()).is_none_or(|it| it.exit.is_some())
@@ -307,7 +311,7 @@ impl Program {
 }
 
 impl Agents for FakeAgents {
-    /// Whoever is wanted is there, but `nobody`.
+    /// Resolves every provider except `nobody`.
     fn resolve(&self, wanted: &Wanted) -> Resolved {
         if wanted.provider == "nobody" {
             let error = AgentError { what: "It is not installed.".into(), hint: "Install it.".into() };
@@ -343,7 +347,7 @@ impl Agents for FakeAgents {
             std::thread::spawn(move || live(&program, &script));
         };
         self.life.call("agents.start", starts).map_err(error)?;
-        // As if every program were shut in: the stories are about something else.
+        // Every program counts as sandboxed, because the tests are about something else.
         Ok(Started { sandbox: Some("in memory".into()), warnings: vec![] })
     }
 
@@ -365,7 +369,7 @@ impl Agents for FakeAgents {
         if !self.world.lock().runs.contains_key(&attempt) {
             return Err(error(format!("{attempt} was never started")));
         }
-        // A new attendant hears everything from the beginning, as from a journal.
+        // Report everything from the beginning, as a real program's journal does.
         let mut told = 0;
         while desk.goes_on() {
             let fresh: Vec<Said> = match self.world.lock().runs.get(&attempt) {
@@ -410,8 +414,8 @@ impl Agents for FakeAgents {
             match state.runs.get_mut(&attempt) {
                 Some(run) => run.told_to_stop = true,
                 None => {
-                    // A start that comes later finds this record and starts nothing.
-                    let exit = Some(Exit::NotStarted("it was stopped before it began".into()));
+                    // A later start finds this record and starts nothing.
+                    let exit = Some(Exit::NotStarted("the program was stopped before it started".into()));
                     state.runs.insert(attempt, Run { told_to_stop: true, exit, ..Run::new("") });
                 }
             }
@@ -461,7 +465,7 @@ impl Agents for FakeAgents {
     }
 
     fn last_word(&self, _attempt: AttemptId) -> Option<u64> {
-        None // nothing of it is kept
+        None // no journal is kept
     }
 
     fn result_file(&self, attempt: AttemptId) -> PathBuf {
@@ -469,7 +473,7 @@ impl Agents for FakeAgents {
     }
 }
 
-/// A process of its own: what it does and when it ends depends on no engine.
+/// Runs a program in a thread of its own, independent of the engine.
 fn live(program: &Program, script: &Script) {
     let attempt = program.attempt();
     let did = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| script(program)));

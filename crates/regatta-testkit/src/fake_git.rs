@@ -1,13 +1,14 @@
-//! Version control in memory: the contract of the port, and a judge that notes every unlawful move of a trunk.
+//! Version control in memory, with a check of every trunk move.
 //!
-//! A tree is a map from path to content; merging is three-way by path. The repositories outlive the engine: a
-//! handle of another [`Life`] sees the same ones. What would break a rule of landing (Q1, Q2, Q5) is done as asked
-//! and noted, and [`FakeGit::assert_lawful`] fails the test.
+//! A tree is a map from path to content, and merging is three-way by path. The repositories outlive
+//! the engine: the handle of another [`Life`] uses the same ones. A move that breaks a rule of
+//! landing (Q1, Q2, Q5) is performed and recorded, and [`FakeGit::assert_lawful`] then fails the
+//! test.
 //!
-//! Deliberately absent: disks. Directories are names, so a contract's `files_exist` and `content_check`, which the
-//! engine reads itself, cannot be checked here; commands can (see [`crate::fake_agents`]).
+//! There are no files on disk. Directories are only names, so the engine cannot check `files_exist`
+//! and `content_check` here. Commands work (see [`crate::fake_agents`]).
 
-mod collisions; // what will collide
+mod collisions; // conflicts between workspaces
 mod mending; // workspaces of fix-ups
 mod trunk_line; // the commits of a trunk and their trailers
 mod world; // commits, trunks and merges in memory
@@ -37,7 +38,7 @@ use mending::Space;
 /// A tree: content by path.
 pub type Files = BTreeMap<String, String>;
 
-/// One move of a trunk that took place.
+/// A trunk move that took place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrunkMove {
     pub project: ProjectName,
@@ -50,7 +51,7 @@ pub struct TrunkMove {
 #[derive(Clone, Debug)]
 struct Commit {
     parent: Option<CommitId>,
-    /// What was merged in, if it is a merge.
+    /// The other parent, if this is a merge commit.
     merged: Option<CommitId>,
     message: String,
     files: Files,
@@ -59,7 +60,7 @@ struct Commit {
 #[derive(Clone, Debug)]
 struct Trunk {
     tip: CommitId,
-    /// Files with changes of a person's in the checkout.
+    /// Uncommitted files in the user's checkout.
     dirty: Vec<String>,
 }
 
@@ -67,22 +68,22 @@ struct Trunk {
 struct World {
     /// Untracked files in the users' checkouts.
     untracked: BTreeMap<PathBuf, Files>,
-    /// How many finished workspaces are kept warm.
+    /// The number of finished workspaces in the pool.
     warm: u32,
     commits: BTreeMap<CommitId, Commit>,
     trunks: BTreeMap<PathBuf, Trunk>,
     spaces: BTreeMap<AttemptId, Space>,
-    /// The keep-refs, newest last.
+    /// The keep-refs of each attempt, newest last.
     kept: BTreeMap<AttemptId, Vec<CommitId>>,
-    /// By project and slot.
+    /// The staged commit by project and slot.
     staged: BTreeMap<(ProjectName, u32), CommitId>,
-    /// What no side of a conflict was taken of, by the ref that keeps it.
+    /// The losing side of each conflict, by the ref that keeps it.
     dropped: BTreeMap<String, CommitId>,
-    /// What the workspaces of fix-ups stand on.
+    /// The base commits of fix-up workspaces.
     fixups: BTreeMap<AttemptId, CommitId>,
-    /// What paths are when they change, if more than plain files.
+    /// Paths that count as special files whenever they change.
     special: Vec<SpecialFile>,
-    /// Where pushes went, by remote.
+    /// The last pushed commit, by remote.
     remotes: BTreeMap<String, CommitId>,
     ever_staged: BTreeSet<CommitId>,
     passed: BTreeSet<(CommitId, String)>,
@@ -99,17 +100,17 @@ pub struct FakeGit {
 }
 
 impl FakeGit {
-    /// A world without repositories.
+    /// Returns a world without repositories.
     pub fn new() -> FakeGit {
         FakeGit::default()
     }
 
-    /// A handle for one life of the engine; its calls are named `git.<method>`.
+    /// Returns a handle for one life of the engine. Its calls are named `git.<method>`.
     pub fn in_life(&self, life: &Life) -> FakeGit {
         FakeGit { world: self.world.clone(), life: life.clone() }
     }
 
-    /// Makes a repository whose trunk has one commit.
+    /// Creates a repository whose trunk has one commit.
     pub fn create(&self, path: &Path, files: &[(&str, &str)]) -> CommitId {
         let files = files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned())).collect();
         let mut world = self.lock();
@@ -118,18 +119,18 @@ impl FakeGit {
         tip
     }
 
-    /// Lets a staged commit land only when this command passed on exactly that commit (Q1).
+    /// Requires that this command passes on a staged commit before that commit may land (Q1).
     pub fn require(&self, command: &str) {
         self.lock().required.insert(command.to_owned());
     }
 
-    /// What is on the trunk.
+    /// Returns the files on the trunk.
     pub fn trunk(&self, path: &Path) -> Files {
         let world = self.lock();
         world.files(&world.trunks[path].tip)
     }
 
-    /// The messages of the trunk's commits, oldest first.
+    /// Returns the subjects of the trunk's commits, oldest first.
     pub fn log(&self, path: &Path) -> Vec<String> {
         let world = self.lock();
         let mut at = Some(world.trunks[path].tip.clone());
@@ -142,7 +143,7 @@ impl FakeGit {
         found
     }
 
-    /// A person commits to the trunk, past Regatta.
+    /// Commits to the trunk as a person would, without Regatta.
     pub fn person_commits(&self, path: &Path, file: &str, content: &str) -> CommitId {
         let mut world = self.lock();
         let old = world.trunks[path].tip.clone();
@@ -153,69 +154,72 @@ impl FakeGit {
         tip
     }
 
-    /// A person has changed these files in the checkout, and not committed them.
+    /// Sets the uncommitted files in the user's checkout.
     pub fn set_dirty(&self, path: &Path, files: &[&str]) {
         self.lock().trunks.get_mut(path).unwrap().dirty = files.iter().map(|it| (*it).to_owned()).collect();
     }
 
-    /// A person has this file in the checkout, and it is not tracked.
+    /// Adds an untracked file to the user's checkout.
     pub fn put_untracked(&self, path: &Path, file: &str, content: &str) {
         self.lock().untracked.entry(path.to_owned()).or_default().insert(file.to_owned(), content.to_owned());
     }
 
-    /// What is in a workspace and not its attempt's work.
+    /// Returns the files in a workspace that are not the attempt's work.
     pub fn foreign(&self, attempt: AttemptId) -> Files {
         self.lock().spaces.get(&attempt).map(|it| it.foreign.clone()).unwrap_or_default()
     }
 
-    /// Every move of a trunk that took place, in order.
+    /// Returns every trunk move that took place, in order.
     pub fn moves(&self) -> Vec<TrunkMove> {
         self.lock().moves.clone()
     }
 
-    /// The attempts whose workspaces exist.
+    /// Returns the attempts whose workspaces exist.
     pub fn workspaces(&self) -> Vec<AttemptId> {
         self.lock().spaces.keys().copied().collect()
     }
 
-    /// The slots whose staging directories exist.
+    /// Returns the slots whose staging directories exist.
     pub fn staged(&self) -> Vec<(ProjectName, u32)> {
         self.lock().staged.keys().cloned().collect()
     }
 
-    /// Where a remote's trunk is, and a way to put it elsewhere: with commits that are not here, a push is refused.
+    /// Returns the trunk's commit on a remote.
     pub fn remote(&self, name: &str) -> Option<CommitId> {
         self.lock().remotes.get(name).cloned()
     }
 
-    /// Somebody pushes to a remote, past Regatta.
+    /// Sets the trunk's commit on a remote, as somebody else's push would. If the commit is unknown
+    /// here, a push is refused.
     pub fn set_remote(&self, name: &str, commit: &CommitId) {
         self.lock().remotes.insert(name.to_owned(), commit.clone());
     }
 
-    /// Makes a path more than a plain file, whenever it changes.
+    /// Marks a path as a special file whenever it changes.
     pub fn set_special(&self, file: SpecialFile) {
         self.lock().special.push(file);
     }
 
-    /// What was dropped of conflicts, by the ref that keeps it.
+    /// Returns the losing sides of conflicts, by the ref that keeps them.
     pub fn dropped(&self) -> BTreeMap<String, Files> {
         let world = self.lock();
         world.dropped.iter().map(|(name, commit)| (name.clone(), world.files(commit))).collect()
     }
 
-    /// What was captured of an attempt, oldest first; a newer capture never lets go of an older one (Q3).
+    /// Returns the captures of an attempt, oldest first. A newer capture never replaces an older
+    /// one (Q3).
     pub fn kept(&self, attempt: AttemptId) -> Vec<Files> {
         let world = self.lock();
         world.kept.get(&attempt).into_iter().flatten().map(|it| world.files(it)).collect()
     }
 
-    /// Changes what is in a workspace, as a program in it would. `false` when there is none.
+    /// Changes the files in a workspace, as a program in it would. Returns false if there is no
+    /// workspace.
     pub fn edit(&self, attempt: AttemptId, change: impl FnOnce(&mut Files)) -> bool {
         self.lock().spaces.get_mut(&attempt).map(|it| change(&mut it.files)).is_some()
     }
 
-    /// What is in a directory that [`Git::prepare`] or [`Git::stage`] made.
+    /// Returns the files in a directory that [`Git::prepare`] or [`Git::stage`] created.
     pub fn look_into(&self, dir: &Path) -> Option<Files> {
         let world = self.lock();
         match place(dir)? {
@@ -224,7 +228,8 @@ impl FakeGit {
         }
     }
 
-    /// Notes that a check passed in a directory: what is staged there is validated as that exact commit.
+    /// Records that a check passed in a directory, which validates the exact commit that is staged
+    /// there.
     pub(crate) fn note_passed(&self, dir: &Path, command: &str) {
         let mut world = self.lock();
         if let Some(Place::Stage(project, slot)) = place(dir)
@@ -234,8 +239,9 @@ impl FakeGit {
         }
     }
 
-    /// Fails if a trunk ever moved to a tree that was not validated (Q1), not by compare-and-swap (Q2), under a
-    /// fence older than one before it (L6), or if a workspace went whose content nothing keeps (Q5).
+    /// Fails the test if a trunk ever moved to a tree that was not validated (Q1), without
+    /// compare-and-swap (Q2), or with a fence no newer than the last one (L6), or if a workspace
+    /// was removed while nothing kept its content (Q5).
     pub fn assert_lawful(&self) {
         let world = self.lock();
         assert!(world.unlawful.is_empty(), "{:?}", world.unlawful);
@@ -277,7 +283,7 @@ impl Git for FakeGit {
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
         self.call("git.inspect", |world| {
             let trunk =
-                world.trunks.get(path).ok_or_else(|| error("not_a_repository", "there is no repository there"))?;
+                world.trunks.get(path).ok_or_else(|| error("not_a_repository", "there is no repository at this path"))?;
             let branch = BranchName::new("main").ok();
             Ok(RepoFacts {
                 top: path.to_owned(),
@@ -378,7 +384,7 @@ impl Git for FakeGit {
             let all = world.untracked.get(&repo.path).cloned().unwrap_or_default();
             let wanted = |path: &String| repo.workspace.copy.iter().any(|it| it.matches(path));
             let found: Files = all.into_iter().filter(|it| wanted(&it.0) && !tracked.contains_key(&it.0)).collect();
-            let space = world.spaces.get_mut(&attempt).ok_or_else(|| error("no_workspace", "it has none"))?;
+            let space = world.spaces.get_mut(&attempt).ok_or_else(|| error("no_workspace", "the attempt has no workspace"))?;
             let brought = Brought {
                 files: found.len() as u64,
                 bytes: found.values().map(|it| it.len() as u64).sum(),
@@ -400,7 +406,7 @@ impl Git for FakeGit {
     fn settle(&self, _: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError> {
         self.call("git.settle", |world| {
             let tracked = world.files(&world.space(attempt)?.base);
-            let space = world.spaces.get_mut(&attempt).ok_or_else(|| error("no_workspace", "it has none"))?;
+            let space = world.spaces.get_mut(&attempt).ok_or_else(|| error("no_workspace", "the attempt has no workspace"))?;
             let foreign = |path: &String| !tracked.contains_key(path) && !manifest.iter().any(|it| it.matches(path));
             let (made, files) = std::mem::take(&mut space.files).into_iter().partition(|it| foreign(&it.0));
             space.files = files;
@@ -523,7 +529,7 @@ impl Git for FakeGit {
             if !open.is_empty() {
                 return Ok(Settled { trial: Trial::Conflict(open), dropped: None });
             }
-            // Without the conflicting paths on either side the rest merges.
+            // Without the conflicting paths the rest merges cleanly.
             let mut base = world.files(world.get(commit)?.parent.as_ref().unwrap());
             let (mut mine, mut yours) = (ours.clone(), theirs.clone());
             for files in [&mut base, &mut mine, &mut yours] {
@@ -579,7 +585,7 @@ impl Git for FakeGit {
         self.call("git.file_at", |world| Ok(world.get(commit)?.files.get(path).map(|it| it.clone().into_bytes())))
     }
 
-    /// Nobody edits files in this checkout.
+    /// Returns false: nobody edits files in this checkout.
     fn is_edited(&self, _: &Repo, _: &str, _: &[u8]) -> Result<bool, GitError> {
         self.call("git.is_edited", |_| Ok(false))
     }
@@ -629,7 +635,7 @@ impl Git for FakeGit {
     fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError> {
         self.call("git.move_trunk", |world| {
             if *permit.project() != repo.project {
-                return Err(error("wrong_permit", "the permit is another project's"));
+                return Err(error("wrong_permit", "the permit belongs to another project"));
             }
             let Trunk { tip, dirty } = world.trunk(repo)?.clone();
             if tip == *new {
@@ -678,7 +684,7 @@ impl Git for FakeGit {
         self.call("git.remove_workspace", |world| {
             let lost = world.unkept(repo, proof.attempt())?;
             if !lost.is_empty() {
-                world.unlawful.push(format!("Q5: {} went with {lost:?} in it", proof.attempt()));
+                world.unlawful.push(format!("Q5: the workspace of {} was removed with {lost:?} in it", proof.attempt()));
             }
             if world.spaces.remove(&proof.attempt()).is_some() && world.warm < repo.workspace.pool {
                 world.warm += 1;

@@ -1,6 +1,7 @@
-//! A store in memory: the same contract as SQLite's, and failures on demand.
+//! A store in memory, with the same contract as the SQLite store, that can fail on request.
 //!
-//! A clone is another handle to the same data, so "restart" is: drop everything, load from a clone.
+//! A clone is another handle to the same data. To simulate a restart, drop everything and load from
+//! a clone.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,12 +26,12 @@ use regatta_core::mission::Mission;
 use regatta_core::task::Task;
 use regatta_engine::ports::store::{Batch, History, Loaded, MessageFilter, Store, StoreError, TaskFilter, first_since};
 
-/// How a commit fails.
+/// The way in which a commit fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing is stored: a full disk.
+    /// Nothing is stored, as on a full disk.
     Before(StoreError),
-    /// All is stored and the answer is lost: a crash between the commit and its caller.
+    /// The batch is stored but the caller gets an error, as in a crash right after the commit.
     After(StoreError),
 }
 
@@ -45,20 +46,20 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Shared {
     kept: Kept,
-    /// After this many commits, one fails.
+    /// The fault of a later commit, after this many successful ones.
     fault: Option<(usize, Fault)>,
-    /// Every commit fails.
+    /// Whether every commit fails.
     is_full: bool,
     commits: usize,
     lag: Option<Lag>,
     copies: BTreeMap<PathBuf, Kept>,
 }
 
-/// A store that is behind after every commit.
+/// Simulates a store that defers row writes after every commit.
 #[derive(Debug)]
 struct Lag {
     behind: bool,
-    /// How many rests fail.
+    /// The number of calls to `rest` that fail.
     failures: usize,
 }
 
@@ -69,42 +70,44 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Returns an empty store.
     pub fn new() -> MemoryStore {
         MemoryStore::default()
     }
 
-    /// Lets the next commit fail.
+    /// Makes the next commit fail.
     pub fn fail_next(&self, fault: Fault) {
         self.fail_after(0, fault);
     }
 
-    /// Lets one commit fail after `commits` more have succeeded.
+    /// Makes one commit fail after `commits` more have succeeded.
     pub fn fail_after(&self, commits: usize, fault: Fault) {
         self.lock().fault = Some((commits, fault));
     }
 
-    /// Lets every commit fail as on a full disk, until that is taken back.
+    /// Sets whether every commit fails as on a full disk.
     pub fn set_full(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }
 
-    /// Lets every commit leave the store behind, and so many rests fail.
+    /// Makes the store defer row writes after every commit, and makes that many calls to `rest`
+    /// fail.
     pub fn fall_behind(&self, failures: usize) {
         self.lock().lag = Some(Lag { behind: false, failures });
     }
 
-    /// How many commits were stored.
+    /// Returns the number of stored commits.
     pub fn commits(&self) -> usize {
         self.lock().commits
     }
 
-    /// What is there now, as a store of its own: the world after a crash, while this one goes on.
+    /// Returns a copy of the current data as a separate store, as a crash now would leave it.
     pub fn snapshot(&self) -> MemoryStore {
         MemoryStore::of(self.lock().kept.clone())
     }
 
-    /// Opens what [`Store::backup`] wrote to `path`. It wrote no file.
+    /// Opens the backup that [`Store::backup`] made for `path`. The backup is in memory, not in a
+    /// file.
     pub fn open_backup(&self, path: &Path) -> Option<MemoryStore> {
         self.lock().copies.get(path).cloned().map(MemoryStore::of)
     }
@@ -136,13 +139,13 @@ impl Kept {
         }
         let expected = (batch.after + 1..).zip(&batch.events);
         if let Some((at, found)) = expected.into_iter().find(|(at, it)| *at != it.revision) {
-            return Err(error("io", format!("event {} came where {at} belongs", found.revision)));
+            return Err(error("io", format!("found event {} instead of event {at}", found.revision)));
         }
         if batch.meta.revision != batch.after + batch.events.len() as u64 {
             return Err(error("io", format!("the batch does not end at revision {}", batch.meta.revision)));
         }
         if let Some((key, _)) = batch.effects.iter().find(|it| self.outbox.contains_key(&it.0)) {
-            return Err(error("io", format!("effect {key} is in the outbox already")));
+            return Err(error("io", format!("effect {key} is already in the outbox")));
         }
         self.meta = batch.meta;
         self.events.extend(batch.events.iter().cloned());
@@ -228,7 +231,7 @@ impl Store for MemoryStore {
     fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
         let mut shared = self.lock();
         if to.exists() || shared.copies.contains_key(to) {
-            return Err(error("io", format!("{} is there already", to.display())));
+            return Err(error("io", format!("{} already exists", to.display())));
         }
         let copy = shared.kept.clone();
         shared.copies.insert(to.to_owned(), copy);

@@ -1,9 +1,10 @@
-//! One life of the engine, as its ports see it: every call is two steps, one before and one after its effect.
+//! One life of the engine, as its ports see it. Every call has two steps, one before and one after
+//! its effect.
 //!
-//! A test may count the steps, let a call fail, hold one back, and end the life at any step. From then on no call
-//! of that life has an effect any more and all of them fail at once, which is what `kill -9` looks like from the
-//! other side, except that the threads of the dead can still be joined. The world itself (the fakes, the store)
-//! goes on, for the next life.
+//! A test can count the steps, make a call fail, hold a call, and end the life at any step. After
+//! the end all calls of that life fail at once and have no effect. To the world this looks like
+//! `kill -9`, but the test can still join the threads of the ended engine. The fakes and the store
+//! go on for the next life.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -14,7 +15,7 @@ use regatta_engine::ports::store::{Batch, History, Loaded, Store, StoreError};
 /// How long a test waits for something that should take milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One life of the engine. Clones are the same life.
+/// One life of the engine. Clones refer to the same life.
 #[derive(Clone, Default)]
 pub struct Life {
     inner: Arc<Inner>,
@@ -24,7 +25,7 @@ pub struct Life {
 struct Inner {
     state: Mutex<State>,
     changed: Condvar,
-    /// Held for reading while a call has its effect, so that none has one after the end.
+    /// Locked for reading while a call has its effect, so that no effect happens after the end.
     over: RwLock<bool>,
 }
 
@@ -43,7 +44,7 @@ struct Gate {
     released: bool,
 }
 
-/// A call that is held back before its effect.
+/// A call that is held before its effect.
 #[must_use]
 pub struct Held {
     life: Life,
@@ -51,59 +52,60 @@ pub struct Held {
 }
 
 impl Life {
-    /// A life without an end.
+    /// Returns a life without an end.
     pub fn new() -> Life {
         Life::default()
     }
 
-    /// A life that ends at this step, counting from 1.
+    /// Returns a life that ends at this step, counting from 1.
     pub fn until_step(step: usize) -> Life {
         let life = Life::default();
         life.lock().dies_at = Some(step);
         life
     }
 
-    /// Ends the life. When this returns, no call of it has an effect any more.
+    /// Ends the life. After this returns, no call of the life has an effect.
     pub fn end(&self) {
         *self.inner.over.write().unwrap_or_else(PoisonError::into_inner) = true;
         self.lock().over = true;
         self.inner.changed.notify_all();
     }
 
-    /// Whether it has ended.
+    /// Returns whether the life has ended.
     pub fn is_over(&self) -> bool {
         self.lock().over
     }
 
-    /// How many steps were taken.
+    /// Returns the number of steps.
     pub fn steps(&self) -> usize {
         self.lock().trace.len()
     }
 
-    /// Every step that was taken: the call, and `>` before its effect or `<` after it.
+    /// Returns all steps: the name of the call, with `>` before its effect or `<` after it.
     pub fn trace(&self) -> Vec<String> {
         self.lock().trace.clone()
     }
 
-    /// How often a call was made.
+    /// Returns how often a call was made.
     pub fn calls(&self, call: &str) -> usize {
         let before = format!("{call} >");
         self.lock().trace.iter().filter(|it| **it == before).count()
     }
 
-    /// Lets the next call of this name fail, without an effect.
+    /// Makes the next call of this name fail without an effect.
     pub fn fail_next(&self, call: &'static str, why: &str) {
         self.lock().faults.push((call, why.to_owned()));
     }
 
-    /// Holds the next call of this name back before its effect.
+    /// Holds the next call of this name before its effect.
     pub fn hold_next(&self, call: &'static str) -> Held {
         let mut state = self.lock();
         state.gates.push(Gate { call, reached: false, released: false });
         Held { life: self.clone(), gate: state.gates.len() - 1 }
     }
 
-    /// Waits until `holds`, asking again after every step. Panics when that takes too long.
+    /// Waits until `holds` returns true, and checks it after every step. Panics when that takes too
+    /// long.
     pub fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -117,14 +119,13 @@ impl Life {
             }
             if state.over {
                 drop(state);
-                assert!(holds(), "the life was over before {what}");
+                assert!(holds(), "the life ended before {what}");
                 return;
             }
         }
     }
 
-    /// Makes a call: the step before, the effect unless a test said otherwise, and the step after. `Err` says why
-    /// the caller gets no answer.
+    /// Performs a call with its two steps. `Err` is the reason why the caller gets no answer.
     pub fn call<T>(&self, call: &'static str, effect: impl FnOnce() -> T) -> Result<T, String> {
         self.before(call)?;
         let done = self.effect(effect)?;
@@ -132,7 +133,7 @@ impl Life {
         Ok(done)
     }
 
-    /// The step before a call's effect.
+    /// Takes the step before a call's effect.
     pub(crate) fn before(&self, call: &'static str) -> Result<(), String> {
         self.step(call, '>')?;
         let mut state = self.lock();
@@ -149,13 +150,13 @@ impl Life {
         if state.over { Err(OVER.into()) } else { Ok(()) }
     }
 
-    /// Has an effect, unless the life is over.
+    /// Runs an effect, unless the life has ended.
     pub(crate) fn effect<T>(&self, effect: impl FnOnce() -> T) -> Result<T, String> {
         let over = self.inner.over.read().unwrap_or_else(PoisonError::into_inner);
         if *over { Err(OVER.into()) } else { Ok(effect()) }
     }
 
-    /// The step after a call's effect.
+    /// Takes the step after a call's effect.
     pub(crate) fn after(&self, call: &'static str) -> Result<(), String> {
         self.step(call, '<')
     }
@@ -183,7 +184,7 @@ impl Life {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Instant, what: &str) -> MutexGuard<'a, State> {
         let left = deadline.saturating_duration_since(Instant::now());
-        assert!(!left.is_zero(), "it took too long until {what}; the last steps: {:?}", last(&state.trace));
+        assert!(!left.is_zero(), "timeout while waiting until {what}; the last steps: {:?}", last(&state.trace));
         self.inner.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -195,16 +196,16 @@ fn last(trace: &[String]) -> &[String] {
 }
 
 impl Held {
-    /// Waits until the call has come.
+    /// Waits until the call has arrived.
     pub fn reached(&self) {
         let deadline = Instant::now() + PATIENCE;
         let mut state = self.life.lock();
         while !state.gates[self.gate].reached {
-            state = self.life.wait(state, deadline, "the call that is held has come");
+            state = self.life.wait(state, deadline, "the held call arrives");
         }
     }
 
-    /// Lets it go on.
+    /// Lets the call go on.
     pub fn release(self) {}
 }
 
@@ -216,14 +217,15 @@ impl Drop for Held {
     }
 }
 
-/// A store in one life of the engine; its calls are `store.load`, `store.commit`, `store.check` and `store.backup`.
+/// A store in one life of the engine. Its calls are `store.load`, `store.commit`, `store.check` and
+/// `store.backup`.
 pub struct LivingStore {
     life: Life,
     store: Box<dyn Store>,
 }
 
 impl LivingStore {
-    /// Puts a life between the engine and a store.
+    /// Wraps a store so that its calls belong to a life.
     pub fn new(life: &Life, store: impl Store + 'static) -> LivingStore {
         LivingStore { life: life.clone(), store: Box::new(store) }
     }

@@ -1,8 +1,9 @@
-//! Where the daemon listens: always on loopback, for this machine's own programs, and beyond it only over TLS or by an
-//! explicit wish.
+//! Opens the addresses on which the daemon listens.
 //!
-//! The two are doors of their own. Agents on this machine are told the loopback address and need no certificate; what
-//! other machines see is the other one.
+//! The daemon always listens on loopback, for the programs of this machine. Beyond this machine it
+//! listens only over TLS, or with the flag `--insecure-listen`. The two are separate listeners:
+//! agents on this machine get the loopback address and need no certificate, and other machines see
+//! only the outside address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,14 +17,16 @@ use crate::daemon::{Place, write_whole};
 use crate::out::{Failed, failed, usage};
 use crate::settings;
 
-/// What is listened on.
+/// The listeners of a daemon.
 pub(crate) struct Bound {
     pub(crate) tcp: TcpListener,
     pub(crate) outside: Option<Outside>,
 }
 
-/// Listens where it is wished. People and programs know the last daemon's port: unless somebody chose another one, it is
-/// that one again, if it can be had.
+/// Opens the listeners.
+///
+/// People and programs remember the port of the last daemon. The daemon takes the same port again
+/// if it is free, unless a person chose another one.
 pub(crate) async fn bind(place: &Place, wished: &Listen) -> Result<Bound, Failed> {
     let wish = Wish::read(wished)?;
     let (tcp, outside) = if wish.is_outside() {
@@ -37,12 +40,12 @@ pub(crate) async fn bind(place: &Place, wished: &Listen) -> Result<Bound, Failed
     if let Ok(address) = tcp.local_addr()
         && let Err(error) = write_whole(&place.port(), &format!("{}\n", address.port()))
     {
-        tracing::warn!("the port is not remembered: {error}");
+        tracing::warn!("could not store the port for the next start: {error}");
     }
     Ok(Bound { tcp, outside })
 }
 
-/// The address for people on other machines.
+/// Returns the URL for people on other machines.
 pub(crate) fn url(outside: &Outside) -> Option<String> {
     let address = outside.tcp.local_addr().ok()?;
     let scheme = if outside.tls.is_some() { "https" } else { "http" };
@@ -51,10 +54,10 @@ pub(crate) fn url(outside: &Outside) -> Option<String> {
     Some(format!("{scheme}://{host}:{}/", address.port()))
 }
 
-/// What was asked for, by flag, environment or file.
+/// The requested address and TLS files, from flags, environment and settings.
 struct Wish {
     address: SocketAddr,
-    /// By somebody, not by default.
+    /// Whether a person chose the address, so that it is not the default.
     chosen: bool,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -74,7 +77,7 @@ impl Wish {
         let address: SocketAddr = wanted.replace("localhost", "127.0.0.1").parse().map_err(|_| {
             usage(
                 format!("{wanted:?} is not an address to listen on"),
-                "write it as 127.0.0.1:7777; port 0 takes a free one",
+                "write it as 127.0.0.1:7777; port 0 selects a free port",
             )
         })?;
         let path =
@@ -95,20 +98,20 @@ impl Wish {
 
     fn check(&self) -> Result<(), Failed> {
         if self.certificate.is_some() != self.key.is_some() {
-            return Err(usage("a certificate and its key go together", "give both: --tls-cert FILE --tls-key FILE"));
+            return Err(usage("a certificate needs its key, and a key its certificate", "give both: --tls-cert FILE --tls-key FILE"));
         }
         let plain =
             |it: &String| !it.is_empty() && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-.:[]".contains(&it));
         if let Some(bad) = self.hosts.iter().find(|it| !plain(it)) {
-            return Err(usage(format!("{bad:?} is not a host's name"), "write it as regatta.example.com"));
+            return Err(usage(format!("{bad:?} is not a host name"), "write it as regatta.example.com"));
         }
         if !self.address.ip().is_loopback() && self.certificate.is_none() && !self.insecure {
             return Err(usage(
                 format!(
-                    "{} is beyond this machine, and without TLS everybody on the way could read along",
+                    "{} is reachable from other machines, and without TLS the network could read everything",
                     self.address
                 ),
-                "give --tls-cert and --tls-key, listen on 127.0.0.1, or say --insecure-listen if something before it speaks TLS",
+                "give --tls-cert and --tls-key, listen on 127.0.0.1, or add --insecure-listen if a proxy in front provides TLS",
             ));
         }
         Ok(())
@@ -122,7 +125,7 @@ impl Wish {
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else { return Ok(None) };
         Tls::read(certificate, key)
             .map(Some)
-            .map_err(|it| failed("bad_config", format!("TLS cannot be used: {it}"), "both are PEM files; look at them"))
+            .map_err(|it| failed("bad_config", format!("could not set up TLS: {it}"), "check that certificate and key are PEM files"))
     }
 }
 
@@ -136,14 +139,14 @@ async fn bind_inner(place: &Place, address: SocketAddr, chosen: bool) -> Result<
     }
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
-        // The usual port is taken by another data directory's daemon: any other will do.
+        // Another data directory's daemon has the usual port, so any other port will do.
         Err(_) if !chosen => TcpListener::bind((address.ip(), 0))
             .await
-            .map_err(|it| failed("io", format!("no port can be had: {it}"), "see what is wrong: regatta doctor")),
+            .map_err(|it| failed("io", format!("could not open any port: {it}"), "see what is wrong: regatta doctor")),
         Err(error) => Err(taken(address, &error)),
     }
 }
 
 fn taken(address: SocketAddr, error: &std::io::Error) -> Failed {
-    failed("io", format!("cannot listen on {address}: {error}"), "choose another port; 0 takes a free one")
+    failed("io", format!("cannot listen on {address}: {error}"), "choose another port; port 0 selects a free one")
 }

@@ -1,10 +1,10 @@
-//! Where the variables of bridges come from, remembered across starts of the daemon.
+//! Remembers across starts of the daemon where the variables of bridges come from.
 //!
-//! Any command starts a daemon that is not running, in any shell. A daemon that a crash ended is
-//! therefore often followed by one whose environment lacks the variables. `bridges/sources.json` in
-//! the data directory says which variables counted at the last start and where each came from: a
-//! file, a command, or the environment. Files and commands are asked again. A value that was only
-//! in the environment cannot be had again, and the bridge reports that. No secret is stored.
+//! Any command starts a daemon that is not running, in any shell. A daemon that replaces a crashed
+//! one therefore often has an environment without the variables. `bridges/sources.json` in the data
+//! directory lists the variables that were used at the last start and the source of each: a file, a
+//! command, or the environment. The daemon reads files and runs commands again. A value that was
+//! only in the environment is lost, and the bridge reports that. No secret is stored.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Source {
-    /// The environment of the daemon.
+    /// The environment variable of the daemon itself.
     Environment,
     File(String),
     Command(String),
-    /// The value itself, of a variable that holds no secret.
+    /// The value itself, for a variable that holds no secret.
     Value(String),
 }
 
@@ -32,9 +32,9 @@ enum Source {
 pub(crate) struct Environment {
     path: PathBuf,
     remembered: BTreeMap<String, Source>,
-    /// The sources of the variables that were found now.
+    /// The sources of the variables that were found at this start.
     found: RefCell<BTreeMap<String, Source>>,
-    /// The environment has at least one variable about bridges.
+    /// Whether the environment has at least one variable about bridges.
     names_bridges: bool,
 }
 
@@ -44,12 +44,12 @@ impl Environment {
         let path = data_dir.join("bridges/sources.json");
         let remembered = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                tracing::warn!("{} cannot be understood, so no source is remembered: {error}", path.display());
+                tracing::warn!("could not parse {}, so no source is remembered: {error}", path.display());
                 BTreeMap::new()
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => {
-                tracing::warn!("{} cannot be read, so no source is remembered: {error}", path.display());
+                tracing::warn!("could not read {}, so no source is remembered: {error}", path.display());
                 BTreeMap::new()
             }
         };
@@ -59,10 +59,10 @@ impl Environment {
         Environment { path, remembered, found: RefCell::default(), names_bridges }
     }
 
-    /// Stores the sources of the variables that count now.
+    /// Stores the sources of the variables that are used now.
     pub(crate) fn remember(self, registry: &Registry) -> std::io::Result<()> {
         let found = self.found.into_inner();
-        // Next to a setting that cannot be understood it is not known which variables count.
+        // An invalid setting hides which variables are used, so remembered sources are then kept.
         let mut kept = self.remembered.clone();
         kept.retain(|name, _| !registry.faults.is_empty() && !SETTING_VARIABLES.contains(&name.as_str()));
         for (name, origin) in &registry.used {
@@ -106,11 +106,11 @@ impl Variables for Environment {
     fn remembered(&self, name: &str) -> Result<Option<String>, String> {
         let Some(source) = self.remembered.get(name) else { return Ok(None) };
         match source {
-            // An environment that names bridges says all there is to say about settings.
+            // An environment that names bridges is complete with regard to settings.
             _ if self.names_bridges && SETTING_VARIABLES.contains(&name) => Ok(None),
             Source::Environment => Err(format!(
-                "the daemon that ran before had {name} in its environment, and this one has not; start it with the \
-                 variable, or keep the value in a file that {name}_FILE names ({name}= says that it is not wanted)"
+                "the previous daemon had {name} in its environment, and this one does not; start the daemon with the \
+                 variable, or store the value in a file and set {name}_FILE to its path (to do without it, set {name}=)"
             )),
             source => fetch(name, source),
         }

@@ -1,4 +1,7 @@
-//! Bridges, as the daemon starts them: who is there by the settings and the environment, and what each is on the board.
+//! Starts the bridges of the daemon.
+//!
+//! This module reads the bridges from the settings and the environment, registers their agents, and
+//! reports to the board which bridges are broken. The crate regatta-bridges runs them.
 
 use regatta_agents::discover::Machine;
 use regatta_agents::{presets, sign_in};
@@ -14,11 +17,14 @@ use crate::bridge_sources::Environment;
 use crate::out::{Failed, failed};
 use crate::settings;
 
-/// The description of an agent that the bridges made. Such an agent is theirs to set up; every other one is a person's.
+/// The description of agents that bridges registered. Regatta updates only these agents; all others
+/// belong to a person.
 const DESCRIPTION: &str = "talks to people in outside services";
 
-/// Makes the agents that people are to talk to known, where the settings say how they are started. An agent that is
-/// already known and has no command in the settings is taken as it is. Returns the agents that cannot be started.
+/// Registers the agents of bridges whose settings say how to start them. Returns the agents that
+/// cannot be started.
+///
+/// An agent that is already known and has no command in the settings stays as it is.
 async fn register(engine: &Engine, registry: &Registry) -> Vec<(AgentName, String)> {
     let mut failures = Vec::new();
     for (name, entry) in &registry.agents {
@@ -37,13 +43,13 @@ async fn register(engine: &Engine, registry: &Registry) -> Vec<(AgentName, Strin
         };
         let request = Request { by: Actor::Regatta, key: None, command: Command::RegisterAgent(ask) };
         if let Err(error) = engine.ask(request).await {
-            failures.push((name.clone(), format!("{name} could not be registered: {error}")));
+            failures.push((name.clone(), format!("could not register the agent {name}: {error}")));
         }
     }
     failures
 }
 
-/// Returns how to register an agent of the settings, or nothing if it is registered already.
+/// Returns how to register an agent of the settings, or `None` if it is registered already.
 fn registration(
     name: &AgentName,
     entry: &AgentEntry,
@@ -52,7 +58,7 @@ fn registration(
 ) -> Result<Option<Register>, String> {
     let argv: Vec<String> =
         entry.command.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-    // A program that is known by name is started as its preset says.
+    // A known program name is started with its preset.
     let called = entry.preset.as_deref().or(if let [only] = argv.as_slice() { Some(only.as_str()) } else { None });
     let preset = called.and_then(presets::find).map(|found| found.0);
     let signs_in_as = preset.or_else(|| argv.first().and_then(|program| presets::of_program(program)));
@@ -60,9 +66,9 @@ fn registration(
         _ if entry.command.as_deref() == Some("scripted") => Runtime::Scripted,
         Some(preset) => preset.runtime(None),
         None if !argv.is_empty() => Runtime::Acp { argv },
-        None => return Err(format!("[agents.{name}] has neither a command nor a preset that is known")),
+        None => return Err(format!("[agents.{name}] has neither a command nor a known preset")),
     };
-    // An agent that a person added with the same program is the person's to set up.
+    // A person who added an agent with the same program manages it.
     let own = known.filter(|agent| agent.description == DESCRIPTION && agent.runtime == runtime);
     if own.is_none() && known.is_some_and(|agent| agent.runtime == runtime) {
         return Ok(None);
@@ -86,7 +92,8 @@ fn registration(
     }))
 }
 
-/// Says which bridges there are, and what is wrong with the credentials of some: that is a person's to mend.
+/// Reports the bridges to the board, with what is wrong with their credentials, so that a person
+/// can fix it.
 async fn report(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
     let standing = |service, agent: &AgentName, broken| bridge::Standing {
         bridge: bridge::Bridge::At { service, agent: agent.clone() },
@@ -108,15 +115,16 @@ async fn report(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
         return Ok(());
     }
     let request = Request { by: Actor::Regatta, key: None, command: Command::ReportBridges { all } };
-    let unwritten = |it: regatta_engine::Failure| failed("io", format!("bridges: {it}"), "see regatta doctor");
+    let unwritten = |it: regatta_engine::Failure| failed("io", format!("could not store the state of the bridges: {it}"), "see what is wrong: regatta doctor");
     engine.ask(request).await.map(|_| ()).map_err(unwritten)
 }
 
-/// The bridges, for the doors.
+/// The running bridges, as the server uses them.
 pub(crate) struct Running(regatta_bridges::Bridges);
 
 impl Running {
-    /// Starts every bridge that can be started, and reports the others; nothing if no bridge is wanted.
+    /// Starts every bridge that can be started and reports the others. Returns `None` if no bridge
+    /// is configured.
     pub(crate) async fn start(engine: &Engine, dir: &std::path::Path) -> Result<Option<Running>, Failed> {
         let environment = Environment::read(dir);
         let mut registry = registry::read(settings::bridges(), &environment);
@@ -124,7 +132,7 @@ impl Running {
             tracing::warn!("bridges: {}; {}", fault.what, fault.hint);
         }
         if let Err(error) = environment.remember(&registry) {
-            tracing::warn!("the sources of the bridges' variables could not be stored: {error}");
+            tracing::warn!("could not store where the bridges' variables come from: {error}");
         }
         for (agent, why) in register(engine, &registry).await {
             let of_agent = |instance: &registry::Instance| instance.agent == agent;

@@ -1,4 +1,8 @@
-//! Talking to the daemon: over its unix socket if it can be had, else over loopback; starting it if need be.
+//! The client of the daemon's HTTP API, for the commands.
+//!
+//! The client uses the daemon's unix socket if it can, and loopback otherwise. It starts the daemon
+//! of this data directory if none runs. With `--server` it talks to a daemon on another machine,
+//! which it never starts.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -22,19 +26,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::daemon::{self, Place};
 use crate::out::{Failed, failed, usage};
 
-/// A way to the daemon.
+/// A connection to a daemon, opened anew for each request.
 pub(crate) struct Client {
     runtime: Runtime,
     place: Place,
-    /// Another machine's daemon, if one was named.
+    /// The address of another machine's daemon, if one was given.
     server: Option<String>,
     token: String,
     timeout: Option<Duration>,
-    /// Whether it may not start a daemon that a person has stopped.
+    /// Whether the client must not start a daemon that a person has stopped.
     only_looks: bool,
 }
 
-/// What a call gave.
+/// The answer to a call.
 #[derive(Debug)]
 pub(crate) struct Got<T> {
     pub(crate) revision: u64,
@@ -42,7 +46,7 @@ pub(crate) struct Got<T> {
 }
 
 impl Client {
-    /// Finds the daemon of a data directory, starting it if it is not there.
+    /// Connects to the daemon of a data directory, and starts the daemon if it is not running.
     pub(crate) fn connect(
         data_dir: &Path,
         server: Option<String>,
@@ -58,7 +62,7 @@ impl Client {
         client.with_token()
     }
 
-    /// Finds the daemon of a data directory; `None` when it is not running.
+    /// Connects to the daemon of a data directory; returns `None` if it is not running.
     pub(crate) fn find(data_dir: &Path, timeout: Option<Duration>) -> Result<Option<Client>, Failed> {
         let client = Client::idle(data_dir, None, timeout)?;
         if client.is_up() { client.with_token().map(Some) } else { Ok(None) }
@@ -67,12 +71,12 @@ impl Client {
     fn idle(data_dir: &Path, server: Option<String>, timeout: Option<Duration>) -> Result<Client, Failed> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|it| {
-            failed("io", format!("the machine gives no more resources: {it}"), "close something and try again")
+            failed("io", format!("could not start the async runtime: {it}"), "close other programs and try again")
         })?;
         Ok(Client { runtime, place: Place::new(data_dir), server, token: String::new(), timeout, only_looks: false })
     }
 
-    /// Another machine's daemon, with a token for it.
+    /// Connects to another machine's daemon with a token for it.
     pub(crate) fn remote(server: &str, token: &str, timeout: Duration) -> Result<Client, Failed> {
         let client = Client::idle(Path::new(""), Some(server.to_owned()), Some(timeout))?;
         Ok(client.speaking_with(token.to_owned()))
@@ -86,9 +90,10 @@ impl Client {
         Ok(self)
     }
 
-    /// Whether a daemon answers. That its socket can be opened says too little: a child that a killed daemon was
-    /// about to start has the socket too, until it becomes another program, and a caller would be told of a daemon
-    /// that is dead.
+    /// Returns whether a daemon answers.
+    ///
+    /// An open socket is not enough: when a daemon is killed while it starts a program, the child
+    /// holds the socket until it calls exec.
     pub(crate) fn is_up(&self) -> bool {
         let answers = async {
             let Ok(mut sender) = self.open().await else { return false };
@@ -97,7 +102,7 @@ impl Client {
         };
         self.runtime.block_on(async {
             match self.timeout {
-                // Somebody is there and is slow: the call itself says that it took too long.
+                // A slow daemon counts as running; the call itself then reports the timeout.
                 Some(timeout) => tokio::time::timeout(timeout, answers).await.unwrap_or(true),
                 None => answers.await,
             }
@@ -111,8 +116,8 @@ impl Client {
                 if let Ok(stream) = UnixStream::connect(self.place.short_socket()?.path()).await {
                     return shake_hands(TokioIo::new(stream)).await;
                 }
-                // A killed daemon leaves its card behind, and anybody may have its port by now: nobody is shown the
-                // token there.
+                // A killed daemon leaves its card behind, and another program may have its port by
+                // now. That program must not receive the token.
                 if !self.place.is_taken()? {
                     return Err(unreachable());
                 }
@@ -145,12 +150,12 @@ impl Client {
         Client { only_looks: true, ..self }
     }
 
-    /// The same daemon, shown another token.
+    /// Returns a client for the same daemon that uses another token.
     pub(crate) fn speaking_with(self, token: String) -> Client {
         Client { token, ..self }
     }
 
-    /// Sends a message as it is; gives the status and the body.
+    /// Sends a body as it is, and returns the status and the body of the answer.
     pub(crate) fn exchange(
         &self,
         path: &str,
@@ -176,12 +181,13 @@ impl Client {
         })
     }
 
-    /// Carries out a call. A write that loses its connection is asked again under the same key: it happens once.
+    /// Performs a call. A call that loses its connection is repeated with the same key, so it takes
+    /// effect once.
     pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<Got<T>, Failed> {
         self.carry_out(call, true)
     }
 
-    /// Carries out a call on the daemon that is there; `None` when it went away, which nobody then starts again.
+    /// Performs a call without starting a daemon. Returns `None` if the daemon went away.
     pub(crate) fn call_while_up<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<Got<T>>, Failed> {
         match self.carry_out(call, false) {
             Ok(got) => Ok(Some(got)),
@@ -205,8 +211,8 @@ impl Client {
                     Err(Failed::Problem(it))
                         if restart && it.code == "unreachable" && round < 3 && self.server.is_none() =>
                     {
-                        // The daemon went away in the middle: another one takes over the same store, unless a person
-                        // has stopped it.
+                        // The daemon went away during the call. Another daemon takes over the same
+                        // store, unless a person has stopped it.
                         if self.open().await.is_err() {
                             if self.only_looks && self.place.is_stopped() {
                                 return Err(stopped());
@@ -230,12 +236,12 @@ impl Client {
         })
     }
 
-    /// Carries out a call from within [`Client::events`], whose loop is busy on this thread: on a thread and
-    /// a connection of its own.
+    /// Performs a call from within [`Client::events`], whose loop blocks this thread. The call gets
+    /// a thread and a connection of its own.
     pub(crate) fn call_aside<T: DeserializeOwned + Send + 'static>(&self, call: Call) -> Result<Got<T>, Failed> {
         let (dir, server) = (self.place.dir.clone(), self.server.clone());
         let asked = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
-        asked.join().map_err(|_| failed("bug", "a call broke down", "please report this"))?
+        asked.join().map_err(|_| failed("bug", "the thread of a call panicked", "please report this"))?
     }
 
     async fn send(&self, path: &str, key: &str, body: Vec<u8>) -> Result<Bytes, Failed> {
@@ -250,7 +256,8 @@ impl Client {
         if status.is_success() { Ok(body) } else { Err(problem(status.as_u16(), &body).into()) }
     }
 
-    /// Reads events after a revision; `each` says whether to go on. Without `follow` it ends with the last one.
+    /// Reads the events after a revision. `each` returns whether to go on. Without `follow`,
+    /// reading ends at the last event.
     pub(crate) fn events(
         &self,
         after: u64,
@@ -274,7 +281,7 @@ impl Client {
         })
     }
 
-    /// Looks at topics of the live stream; `each` says whether to go on. It ends when the stream does.
+    /// Reads topics of the live stream until it ends. `each` returns whether to go on.
     pub(crate) fn live(&self, topics: &str, mut each: impl FnMut(Message) -> bool) -> Result<(), Failed> {
         self.runtime.block_on(async {
             let mut sender = self.open().await?;
@@ -292,13 +299,13 @@ impl Client {
         })
     }
 
-    /// Where the daemon is, for people.
+    /// Returns the data directory of the daemon.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 }
 
-/// Reads the answer to a call.
+/// Parses the answer to a call.
 fn read_answer<T: DeserializeOwned>(text: &[u8]) -> Result<Got<T>, Failed> {
     let answer: Answer<T> = serde_json::from_slice(text).map_err(|error| bad_answer(&error))?;
     Ok(Got { revision: answer.revision, data: answer.data })
@@ -307,30 +314,30 @@ fn read_answer<T: DeserializeOwned>(text: &[u8]) -> Result<Got<T>, Failed> {
 fn bad_answer(error: &serde_json::Error) -> Failed {
     failed(
         "bug",
-        format!("the daemon's answer cannot be read: {error}"),
-        "the daemon may be of another version: regatta up --restart",
+        format!("could not read the daemon's answer: {error}"),
+        "the daemon may have another version: regatta up --restart",
     )
 }
 
-/// What a reader of events sees.
+/// An item for a reader of events.
 #[derive(Debug)]
 pub(crate) enum Seen {
     Event(Box<EventView>),
-    /// Nothing for a moment: time to redraw, or to look at the clock.
+    /// Nothing came for a moment: time to redraw or to check a timeout.
     Quiet,
 }
 
-/// What a reader of the live stream sees.
+/// An item for a reader of the live stream.
 #[derive(Debug)]
 pub(crate) enum Message {
     Data {
-        /// `reset`, or nothing for a frame.
+        /// The event's name, such as `reset`. Empty for a frame.
         event: String,
         data: String,
     },
-    /// The daemon says that it is there.
+    /// The daemon sent a sign of life.
     Alive,
-    /// Nothing for a moment.
+    /// Nothing came for a moment.
     Quiet,
 }
 
@@ -346,7 +353,7 @@ async fn read_messages(mut body: Incoming, each: &mut impl FnMut(Message) -> boo
         };
         let Some(frame) = frame else { return Ok(()) };
         let frame = frame.map_err(|_| unreachable())?;
-        // Only what is new can hold the end of a message: a frame may be long and come in many pieces.
+        // Search only the new part for the end of a message: a long frame arrives in many pieces.
         let mut from = text.len().saturating_sub(1);
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
         while let Some(end) = text[from..].windows(2).position(|it| it == b"\n\n") {
@@ -359,7 +366,7 @@ async fn read_messages(mut body: Incoming, each: &mut impl FnMut(Message) -> boo
     }
 }
 
-/// One message of a stream: its event's name and its data.
+/// Parses one message of a stream.
 fn message_of(text: &[u8]) -> Message {
     let text = String::from_utf8_lossy(text);
     let of = |name: &str| text.lines().find_map(|it| it.strip_prefix(name)).map(str::to_owned);
@@ -371,7 +378,8 @@ fn message_of(text: &[u8]) -> Message {
 
 async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<bool, Failed>) -> Result<(), Failed> {
     let mut text: Vec<u8> = Vec::new();
-    // Listened to from here on without a gap: a Ctrl-C that comes while an event is drawn counts as well.
+    // The signal is caught from here on, so that a Ctrl-C during the handling of an event is not
+    // lost.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| failed("io", it.to_string(), "try again"))?;
     loop {
         let frame = tokio::select! {
@@ -399,7 +407,7 @@ async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<b
     }
 }
 
-/// Host and port of a daemon's address.
+/// Returns host and port of a daemon's URL.
 fn host_of(url: &str) -> &str {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or(url);
     rest.trim_end_matches('/')
@@ -410,7 +418,7 @@ async fn shake_hands<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'sta
 ) -> Result<SendRequest<Full<Bytes>>, Failed> {
     let (sender, connection) = http1::handshake(io).await.map_err(|_| unreachable())?;
     tokio::spawn(async move {
-        // Its end shows at the sender.
+        // The sender notices when the connection ends.
         let _ended = connection.await;
     });
     Ok(sender)
@@ -418,10 +426,10 @@ async fn shake_hands<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'sta
 
 fn problem(status: u16, body: &[u8]) -> Problem {
     let found: Option<Problem> = serde_json::from_slice(body).ok();
-    // The daemon's hint is for callers of its HTTP interface.
+    // The daemon's own hint is for callers of its HTTP API.
     if let Some(found) = found.as_ref().filter(|problem| problem.code == "no_token") {
         let hint =
-            "for another daemon (--server), set REGATTA_TOKEN to what the file token in its data directory holds";
+            "for another daemon (--server), set REGATTA_TOKEN to the content of the file token in its data directory";
         return Problem::new(status, "no_token", found.message.clone(), hint);
     }
     found.unwrap_or_else(|| {
@@ -430,15 +438,15 @@ fn problem(status: u16, body: &[u8]) -> Problem {
             status,
             "http",
             format!("the daemon answered {status}: {text}"),
-            "the daemon may be of another version: regatta up --restart",
+            "the daemon may have another version: regatta up --restart",
         )
     })
 }
 
-/// The error for a command that may not start a daemon which a person has stopped.
+/// Returns the error for a command that must not start a daemon which a person has stopped.
 pub(crate) fn stopped() -> Failed {
-    let what = "the daemon is down: somebody stopped it with regatta down";
-    failed("down", what, "start it, and its agents go on: regatta up")
+    let what = "the daemon is down because somebody ran regatta down";
+    failed("down", what, "start the daemon and its agents: regatta up")
 }
 
 fn unreachable() -> Failed {
@@ -450,7 +458,7 @@ fn unreachable_at(server: &str, error: &std::io::Error) -> Failed {
     failed(
         "unreachable",
         what,
-        "check the address behind --server or in REGATTA_SERVER, and that the daemon is up there",
+        "check the address in --server or REGATTA_SERVER, and that the daemon runs there",
     )
 }
 
@@ -471,18 +479,19 @@ fn address_of(server: &str) -> Result<String, Failed> {
 }
 
 fn timed_out() -> Failed {
-    failed("timed_out", "it took longer than --timeout allows", "give it longer: --timeout 10m")
+    failed("timed_out", "the command took longer than --timeout allows", "allow more time: --timeout 10m")
 }
 
-/// The longest a daemon takes to end: its agents' grace and a little more.
+/// The longest time that a daemon takes to stop: the grace period of its agents and a little more.
 pub(crate) const LONGEST_END: Duration = Duration::from_secs(660);
 
-/// A key for one request, from the kernel's own dice.
+/// Returns a random key for one request.
 fn new_key() -> String {
     daemon::random_hex(16).unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
 }
 
-/// Starts the daemon in the background and waits until it is ready. Of several callers at once, one starts it.
+/// Starts the daemon in the background and waits until it is ready. If several callers try, only
+/// one starts it.
 pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
     let place = Place::new(data_dir);
     place.make()?;
@@ -496,7 +505,7 @@ pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
         .map_err(|it| place.broken(&it))?;
     rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive).map_err(|it| place.broken(&it.into()))?;
     let client = Client::idle(data_dir, None, None)?;
-    // Somebody else was first, or the daemon before this one is still on its way out.
+    // Another caller may have started the daemon, or the previous daemon may still be stopping.
     let patience = Instant::now() + LONGEST_END;
     loop {
         if client.is_up() {
@@ -508,7 +517,7 @@ pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
         std::thread::sleep(Duration::from_millis(10));
     }
     let exe = std::env::current_exe()
-        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+        .map_err(|it| failed("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
     let log = place.log();
     let errors =
         std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(|it| place.broken(&it))?;
@@ -525,17 +534,18 @@ pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
         .stderr(errors)
         .spawn()
         .map_err(|it| {
-            failed("io", format!("the daemon could not be started: {it}"), "see what the machine lacks: regatta doctor")
+            failed("io", format!("could not start the daemon: {it}"), "see what is wrong: regatta doctor")
         })?;
     let mut first = String::new();
     if let Some(stdout) = child.stdout.take() {
-        // A broken pipe reads as an empty line, which is "not ready".
+        // A broken pipe reads as an empty line, which means "not ready".
         let _read = BufReader::new(stdout).read_line(&mut first);
     }
     if first.contains("\"kind\":\"ready\"") {
         return Ok(());
     }
-    // It said why on standard error, as one JSON object, last; unless there was no room even for that.
+    // The daemon's last line on standard error is a JSON object with the reason, unless the disk
+    // was full.
     let _status = child.wait();
     Err(last_error(&log, begins).unwrap_or_else(|| match place.is_full() {
         true => place.broken(&std::io::ErrorKind::StorageFull.into()),
@@ -543,7 +553,8 @@ pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
     }))
 }
 
-/// The last error that was written to the log from `begins` on: what an earlier daemon said is not this one's.
+/// Returns the last error in the log after the offset `begins`. Earlier errors belong to earlier
+/// daemons.
 fn last_error(log: &Path, begins: u64) -> Option<Failed> {
     #[derive(serde::Deserialize)]
     struct Envelope {

@@ -1,4 +1,8 @@
-//! The daemon: one per data directory, found by its socket, its card and its token.
+//! Runs the daemon, and keeps the files by which others find it.
+//!
+//! There is one daemon per data directory. It holds `daemon.lock` while it lives. Clients find it
+//! by its socket, its card (`daemon.json`) and its token. This module starts the engine, the
+//! bridges and the server, and stops them in order; it decides nothing about tasks.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,13 +27,14 @@ use crate::project_files::ProjectFiles;
 use crate::settings;
 use crate::wire;
 
-/// A data directory and the names of what is in it.
+/// A data directory, with the names of the files in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) dir: PathBuf,
 }
 
-/// Who runs the daemon and how to reach it; written when it is ready, removed when it ends.
+/// Describes a running daemon and how to reach it. The daemon writes the card when it is ready, and
+/// removes it when it ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Card {
     pub(crate) url: String,
@@ -37,24 +42,24 @@ pub(crate) struct Card {
     pub(crate) data_dir: String,
     #[serde(default)]
     pub(crate) version: String,
-    /// Where other machines reach it, if they do.
+    /// The URL for other machines, if the daemon listens for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outside: Option<String>,
-    /// What it took over from the daemon before it, if there was anything.
+    /// The unfinished work of the previous daemon, if there was any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) recovered: Option<Takeover>,
 }
 
-/// What a daemon found that another one had left in the middle.
+/// Unfinished work that a daemon found at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Takeover {
-    /// Whether the other one could not say goodbye.
+    /// Whether the previous daemon ended without a clean stop.
     pub(crate) unclean: bool,
     pub(crate) attempts: usize,
-    /// Who was at work.
+    /// The agents with live attempts.
     #[serde(default)]
     pub(crate) agents: Vec<String>,
-    /// What was on its way to the trunk.
+    /// The tasks in the landing queue.
     #[serde(default)]
     pub(crate) queue: Vec<String>,
     pub(crate) landings: usize,
@@ -63,13 +68,14 @@ pub(crate) struct Takeover {
 }
 
 impl Card {
-    /// Host and port.
+    /// Returns host and port of the daemon.
     pub(crate) fn address(&self) -> String {
         self.url.trim_start_matches("http://").trim_end_matches('/').to_owned()
     }
 }
 
-/// A path to the socket that is short enough for the kernel, and what keeps it valid.
+/// A path to the socket that is short enough for the kernel, with the open directory that keeps the
+/// path valid.
 pub(crate) struct ShortPath {
     path: PathBuf,
     _dir: Option<File>,
@@ -86,7 +92,7 @@ impl Place {
         Place { dir: dir.to_owned() }
     }
 
-    /// Makes the directory, for its owner only.
+    /// Creates the directory with access for its owner only.
     pub(crate) fn make(&self) -> Result<(), Failed> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(|it| self.broken(&it))?;
         std::fs::create_dir_all(self.dir.join("logs")).map_err(|it| self.broken(&it))
@@ -108,18 +114,18 @@ impl Place {
         self.dir.join("token")
     }
 
-    /// A file that is there from `regatta down` until a daemon starts again.
+    /// Returns the path of the file that exists from `regatta down` until a daemon starts again.
     fn stopped(&self) -> PathBuf {
         self.dir.join("stopped")
     }
 
-    /// Whether a person has stopped the daemon, and nobody has started one since.
+    /// Returns whether a person stopped the daemon and nobody has started one since.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped().exists()
     }
 
-    /// Notes that a person has stopped the daemon, or that one runs. Where there is no data directory there is nothing to
-    /// note.
+    /// Records that a person has stopped the daemon, or that a daemon runs. Does nothing if the
+    /// data directory does not exist.
     pub(crate) fn note_stopped(&self, is_stopped: bool) -> std::io::Result<()> {
         let file = self.stopped();
         let noted = if is_stopped { std::fs::write(file, "") } else { std::fs::remove_file(file) };
@@ -129,7 +135,8 @@ impl Place {
         }
     }
 
-    /// The socket's path. The kernel takes at most 107 bytes, so a long one goes through an open directory.
+    /// Returns the socket's path. The kernel accepts at most 107 bytes, so a longer path goes
+    /// through an open directory.
     pub(crate) fn short_socket(&self) -> Result<ShortPath, Failed> {
         let path = self.dir.join(wire::SOCKET);
         if path.as_os_str().len() < 100 {
@@ -140,7 +147,7 @@ impl Place {
         Ok(ShortPath { path: PathBuf::from(format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())), _dir: Some(dir) })
     }
 
-    /// Whether a daemon lives on it: it holds the lock from its first moment to its last.
+    /// Returns whether a daemon uses the directory. A daemon holds the lock as long as it lives.
     pub(crate) fn is_taken(&self) -> Result<bool, Failed> {
         let lock = match File::open(self.dir.join("daemon.lock")) {
             Ok(lock) => lock,
@@ -154,39 +161,40 @@ impl Place {
         }
     }
 
-    /// Returns whether a daemon, a runner or an agent test looks after the programs of this data directory. What cannot be
-    /// found out counts as watched.
+    /// Returns whether a daemon, a runner or an agent test manages the programs of this data
+    /// directory. If that cannot be found out, the answer is yes.
     pub(crate) fn is_watched(&self) -> bool {
         let is_free = |name: &str| match File::open(self.dir.join(name)) {
             Ok(lock) => rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_ok(),
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         };
-        // The programs of a test are on a leash, beside its data directory.
+        // `regatta agent test` manages the programs of its data directory with a file `leash`
+        // beside the directory.
         let on_leash = self.dir.parent().is_some_and(|place| place.join("leash").exists());
         on_leash || !is_free("daemon.lock") || !is_free("runner.lock")
     }
 
-    /// Whether its disk has no room left.
+    /// Returns whether the disk of the directory is full.
     pub(crate) fn is_full(&self) -> bool {
         rustix::fs::statvfs(&self.dir).is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
     }
 
-    /// What an error of the data directory means for a person.
+    /// Returns the error for an I/O error in the data directory.
     pub(crate) fn broken(&self, error: &std::io::Error) -> Failed {
         let dir = self.dir.display();
         let (code, what, hint) = match error.kind() {
             std::io::ErrorKind::PermissionDenied => (
                 "read_only",
-                "may not be written",
-                "look at its owner and mode, or set REGATTA_DATA_DIR to a directory of yours",
+                "cannot be written",
+                "check its owner and mode, or set REGATTA_DATA_DIR to a directory of your own",
             ),
             std::io::ErrorKind::ReadOnlyFilesystem => (
                 "read_only",
                 "is on a read-only file system",
-                "set REGATTA_DATA_DIR to a directory that can be written",
+                "set REGATTA_DATA_DIR to a directory that you can write",
             ),
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                ("disk_full", "has no room left", "free some space there and try again; nothing was lost")
+                ("disk_full", "has no room left", "free some space on that disk and try again; nothing was lost")
             }
             std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => {
                 ("bad_config", "is not a directory", "set REGATTA_DATA_DIR to a directory")
@@ -197,32 +205,33 @@ impl Place {
     }
 }
 
-/// Bytes from the kernel's dice, as hex.
+/// Returns random bytes from the kernel, as hex digits.
 pub(crate) fn random_hex(bytes: usize) -> std::io::Result<String> {
     let mut dice = vec![0; bytes];
     File::open("/dev/urandom")?.read_exact(&mut dice)?;
     Ok(dice.iter().map(|it| format!("{it:02x}")).collect())
 }
 
-/// Reads the token that every caller must show.
+/// Reads the token that every caller must send.
 pub(crate) fn read_token(place: &Place) -> Result<String, Failed> {
     match std::fs::read_to_string(place.token()) {
         Ok(token) => Ok(token.trim().to_owned()),
         Err(error) => Err(failed(
             "no_token",
-            format!("the token in {} cannot be read: {error}", place.token().display()),
-            "the daemon writes it at its first start: regatta up; for another daemon (--server), set REGATTA_TOKEN",
+            format!("could not read the token in {}: {error}", place.token().display()),
+            "the daemon creates it at its first start: regatta up; for another daemon (--server), set REGATTA_TOKEN",
         )),
     }
 }
 
-/// Takes hold of a process by its number, so that its end can be waited for whoever has the number then.
+/// Opens a handle of a process, so that a caller can wait for its end even if the number is used
+/// again.
 pub(crate) fn hold(pid: u32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
 }
 
-/// Waits until a process that is held has ended, or the time is up.
+/// Waits until the process has ended, at most for `patience`.
 pub(crate) fn see_off(process: &OwnedFd, patience: Duration) {
     let deadline = Instant::now() + patience;
     loop {
@@ -237,12 +246,12 @@ pub(crate) fn see_off(process: &OwnedFd, patience: Duration) {
     }
 }
 
-/// Reads the card of a daemon that said it is ready.
+/// Reads the card of a daemon that is ready.
 pub(crate) fn read_card(place: &Place) -> Option<Card> {
     serde_json::from_slice(&std::fs::read(place.card()).ok()?).ok()
 }
 
-/// Writes a file whole or not at all, readable by its owner only (D8).
+/// Writes a file completely or not at all, readable by its owner only (D8).
 pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
@@ -252,7 +261,7 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// Makes the token at the first start, with 256 bits of dice.
+/// Returns the token, and creates it at the first start from 256 random bits.
 fn make_token(place: &Place) -> Result<String, Failed> {
     if let Ok(token) = read_token(place)
         && token.len() >= 32
@@ -264,7 +273,8 @@ fn make_token(place: &Place) -> Result<String, Failed> {
     Ok(token)
 }
 
-/// Takes the data directory for this process; a second daemon is refused with the first one's name.
+/// Locks the data directory for this process. A second daemon gets an error that names the first
+/// one.
 fn take(place: &Place) -> Result<File, Failed> {
     let path = place.dir.join("daemon.lock");
     let lock = std::fs::OpenOptions::new()
@@ -280,7 +290,7 @@ fn take(place: &Place) -> Result<File, Failed> {
         if taken != Err(rustix::io::Errno::WOULDBLOCK) {
             break;
         }
-        // Somebody may only be looking, as `is_taken` does for a moment.
+        // Another process may hold the lock for a moment only to check it, as `is_taken` does.
         std::thread::sleep(std::time::Duration::from_millis(round));
     }
     match taken {
@@ -300,28 +310,29 @@ fn take(place: &Place) -> Result<File, Failed> {
     }
 }
 
-/// Runs the daemon in the foreground until it is told to stop.
+/// Runs the daemon in the foreground until a signal or a request stops it.
 pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     let place = Place::new(data_dir);
     place.make()?;
-    let _lock = take(&place)?; // declared first, so it is let go of last: who gets it finds nothing of ours open
-    // A card that a killed daemon left names an address that is nobody's, or somebody else's.
+    let _lock = take(&place)?; // declared first, so it is released last, when everything else is closed
+    // The card of a killed daemon names an address that no daemon has any more.
     let unclean = place.card().exists();
     let _absent = std::fs::remove_file(place.card());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|it| {
-        failed("io", format!("the machine gives no more resources: {it}"), "close something and try again")
+        failed("io", format!("could not start the async runtime: {it}"), "close other programs and try again")
     })?;
-    // The allocator would ask for huge pages, of which a daemon at rest needs none.
+    // Transparent huge pages would waste memory in an idle daemon.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
     let keyring = Keyring::open(&place.dir, make_token(&place)?).map_err(|it| {
-        let what = format!("the tokens in {} cannot be read: {it}", place.dir.display());
-        failed("bad_config", what, "mend tokens.json, or move it away: every token in it is void then")
+        let what = format!("could not read the tokens in {}: {it}", place.dir.display());
+        failed("bad_config", what, "fix tokens.json, or move it away, which revokes every token in it")
     })?;
-    // Before the engine starts: attempts that it starts are told where we are. Who calls before the doors are open waits.
+    // Bind before the engine starts, because the engine gives our address to attempts. Callers wait
+    // until the server runs.
     let Bound { tcp, outside } = runtime.block_on(bind::bind(&place, &wished))?;
     let traces = Collector::from(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
-        .map_err(|it| failed("bad_config", it, "mend OTEL_EXPORTER_OTLP_ENDPOINT, or take it away"))?;
+        .map_err(|it| failed("bad_config", it, "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT"))?;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     let mint = keyring.mint().clone();
     let of_firings = mint.clone();
@@ -336,7 +347,7 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
         other => failed("io", other.to_string(), "see what is wrong: regatta doctor"),
     })?;
     if let Err(error) = place.note_stopped(false) {
-        tracing::warn!("{} cannot be removed: {error}", place.stopped().display());
+        tracing::warn!("could not remove {}: {error}", place.stopped().display());
     }
     if recovered.effects > 0 {
         tracing::info!(
@@ -378,14 +389,14 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
         for nth in 0_u64.. {
             round.tick().await;
             let (dir, engine) = (dir.clone(), housekeeper.clone());
-            // It ends with the daemon, whatever it has come to.
+            // This task ends with the daemon, wherever it is.
             let _ended = tokio::task::spawn_blocking(move || {
                 let Some(today_unix_ms) = wire::retention_date(&dir) else { return };
                 wire::clear_up(&dir, nth > 0, today_unix_ms);
                 match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
-                    Ok(many) => tracing::info!("what {many} attempts left, dropped a month ago, is forgotten"),
-                    Err(error) => tracing::warn!("what was dropped long ago stays for now: {error}"),
+                    Ok(many) => tracing::info!("deleted the kept work of {many} attempts that were dropped a month ago"),
+                    Err(error) => tracing::warn!("could not delete the kept work of dropped attempts: {error}"),
                 }
             })
             .await;
@@ -393,19 +404,20 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     });
     let ended = runtime.block_on(open_doors(out, &place, engine.clone(), entrance));
     engine.shutdown();
-    // The card and the socket say that somebody is here; they go before the lock does.
+    // Card and socket announce a running daemon, so they are removed before the lock is released.
     let _gone = std::fs::remove_file(place.card());
     let _gone = std::fs::remove_file(place.dir.join("daemon.sock"));
     ended.map(|_| ())
 }
 
-/// Brings the machine's limits to what the settings say, if they say something, and to what fits the machine.
+/// Sets the limits of the machine: from the settings where they exist, otherwise from the machine's
+/// size.
 fn set_limits(engine: &Engine) -> Said {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::machine::slots();
     let settings = settings::all(Path::new("/"))?;
     let chosen = settings.iter().find(|it| it.name == "daemon.max_attempts" && it.origin != "default");
-    let mend = || format!("mend it in {}", chosen.map_or("config.toml", |it| it.origin.as_str()));
+    let mend = || format!("fix it in {}", chosen.map_or("config.toml", |it| it.origin.as_str()));
     if let Some(chosen) = chosen {
         limits.max_attempts = chosen.value.parse().map_err(|_| {
             let what = format!("daemon.max_attempts is {:?}, which is not a number", chosen.value);
@@ -417,7 +429,7 @@ fn set_limits(engine: &Engine) -> Said {
     engine.submit(request).map(|_| ()).map_err(|it| failed("bad_config", it.to_string(), mend()))
 }
 
-/// What the doors say and ask of whoever comes.
+/// The values that the server needs to accept callers.
 struct Entrance {
     keyring: Keyring,
     tcp: TcpListener,
@@ -431,7 +443,8 @@ struct Entrance {
 async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
     let Entrance { keyring, tcp, outside, traces, found, web_dir, files } = entrance;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
-    // Before anybody is told that we are ready: what is wrong with them is said to who starts us.
+    // Bridges start before the daemon reports that it is ready, so that their errors reach the
+    // caller who starts it.
     let bridges = crate::bridges::Running::start(&engine, &place.dir).await?;
     let bridges = bridges.map(|it| Box::new(it) as Box<dyn regatta_server::Bridges>);
     let unix = bind_unix(place);
@@ -446,7 +459,7 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
         recovered: found,
     };
     let recovered = card.recovered.as_ref().filter(|it| it.unclean).map(|it| {
-        format!("recovered after an unclean stop: {} tasks open, {} at work joined again", it.open_tasks, it.attempts)
+        format!("recovered after an unclean stop: {} tasks open, {} attempts resumed", it.open_tasks, it.attempts)
     });
     let text = serde_json::to_string(&card).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
     write_whole(&place.card(), &text).map_err(|it| place.broken(&it))?;
@@ -471,7 +484,7 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
     regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
 }
 
-/// How often the daemon looks whether its data directory is still there.
+/// How often the daemon checks that its data directory still exists.
 const DATA_DIR_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long agents may take to end when their data directory is gone.
@@ -481,7 +494,8 @@ const REMOVED_STOP_TIMEOUT: Duration = Duration::from_secs(30);
 async fn data_dir_removed(place: &Place) {
     let lock = place.dir.join("daemon.lock");
     let identity = || std::fs::metadata(&lock).map(|found| (found.dev(), found.ino()));
-    // Only an answer counts: a disk that fails for a moment has not lost the directory.
+    // Only a definite answer counts: a temporary disk error does not mean that the directory is
+    // gone.
     let Ok(own) = identity() else { return std::future::pending().await };
     let mut round = tokio::time::interval(DATA_DIR_INTERVAL);
     loop {
@@ -494,7 +508,8 @@ async fn data_dir_removed(place: &Place) {
     }
 }
 
-/// Stops the agents of a daemon that nobody can reach any more, because its data directory was removed.
+/// Stops the agents of a daemon whose data directory was removed, because nobody can reach it any
+/// more.
 async fn stop_without_data_dir(place: &Place, engine: Engine) {
     tracing::error!("the data directory {} was removed, so the daemon and its agents stop", place.dir.display());
     let stopped = tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
@@ -507,14 +522,15 @@ async fn stop_without_data_dir(place: &Place, engine: Engine) {
     }
 }
 
-/// The unix socket, for its owner only. Without one, loopback is enough.
+/// Opens the unix socket for its owner only. Returns `None` if that fails, because loopback is
+/// enough.
 fn bind_unix(place: &Place) -> Option<UnixListener> {
-    let _stale = std::fs::remove_file(place.dir.join("daemon.sock")); // the lock says that nobody else uses it
+    let _stale = std::fs::remove_file(place.dir.join("daemon.sock")); // this process holds the lock, so nobody else uses the socket
     let bound = place.short_socket().ok().and_then(|it| UnixListener::bind(it.path()).ok());
     if bound.is_some() {
         let _mode = std::fs::set_permissions(place.dir.join("daemon.sock"), std::fs::Permissions::from_mode(0o600));
     } else {
-        tracing::warn!("no unix socket in {}; callers use loopback", place.dir.display());
+        tracing::warn!("could not open a unix socket in {}; callers use loopback", place.dir.display());
     }
     bound
 }

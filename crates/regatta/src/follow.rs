@@ -1,4 +1,7 @@
-//! Watching a mission to its end: a table that is redrawn where somebody watches, one line per milestone where not.
+//! Follows a mission until it ends, for `regatta run` and its relatives.
+//!
+//! On a terminal a table is redrawn in place. Elsewhere each milestone is one line. Ctrl-C detaches
+//! and leaves the agents at work; a second Ctrl-C offers to stop them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,39 +18,40 @@ use crate::interrupt::Interrupts;
 use crate::out::{self, Failed, Out, failed, line, span, table};
 use crate::words::App;
 
-/// How following ended.
+/// The reason why following ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Nothing more happens by itself.
+    /// Nothing more happens without a person.
     Settled,
     TimedOut,
-    /// The watcher left; the team goes on.
+    /// A person pressed Ctrl-C; the agents keep working.
     Detached,
-    /// Somebody waits for a person, where following ends with that.
+    /// A person is needed, and the caller wanted to know.
     Needed,
 }
 
-/// When following ends because a person is needed.
+/// Whether following ends early because a person is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// It does not.
+    /// Never; follow until the mission has settled.
     Settled,
-    /// As soon as one is.
+    /// As soon as a person is needed.
     Needed,
-    /// When nothing else goes on.
+    /// When nothing goes on without a person.
     OnlyNeeded,
 }
 
-/// The most rows of the live table.
+/// The largest number of rows in the live table.
 const MOST_ROWS: usize = 12;
-/// How long after a Ctrl-C another one asks whether to stop.
+/// How long after the first Ctrl-C a second one counts.
 const SECOND: Duration = Duration::from_secs(2);
-/// How long nothing is said, where nobody watches, before a line says that all is well.
+/// Without a terminal, the longest silence before a line with the counts is printed.
 const HEARTBEAT: Duration = Duration::from_secs(60);
-/// How long a daemon that went away is waited for: long enough for one that replaces it.
+/// How long to wait for another daemon after the daemon went away.
 const REPLACED: Duration = Duration::from_secs(10);
 
-/// Follows a mission from a revision on. With `events`, each event of it is a line of JSON on standard output.
+/// Follows a mission from a revision on. With `events`, each event of the mission is printed as a
+/// line of JSON.
 pub(crate) fn follow(
     app: &App,
     client: &Client,
@@ -58,8 +62,8 @@ pub(crate) fn follow(
     Ok(watch(app, client, first, after, (events, Until::Settled))?.0)
 }
 
-/// Follows a mission until somebody must be asked, and says up to which event it was told. It is called again from there
-/// when they were.
+/// Follows a mission until a person is needed. Also returns the last revision that was shown, from
+/// which the next call continues.
 pub(crate) fn until_needed(
     app: &App,
     client: &Client,
@@ -97,7 +101,7 @@ fn watch(
     let ending = loop {
         match watch.listen() {
             Ok(Some(ending)) => break Ok(ending),
-            // The stream ended, but not the mission: another daemon takes over, or none does.
+            // The stream ended before the mission did, so look for another daemon.
             Ok(None) => watch.find_again()?,
             Err(Failed::Problem(it)) if it.code == "unreachable" => watch.find_again()?,
             Err(Failed::Code(130)) => break Ok(Ending::Detached),
@@ -111,7 +115,7 @@ fn watch(
     Ok((ending?, watch.seen))
 }
 
-/// Says how to watch and how to stop; a second Ctrl-C asks whether to.
+/// Prints how to watch and how to stop. A second Ctrl-C asks whether to stop.
 fn detached(app: &App, client: &Client, id: MissionId, interrupts: &mut Interrupts) -> Result<(), Failed> {
     interrupts.forget();
     app.out.note(&format!(
@@ -119,7 +123,7 @@ fn detached(app: &App, client: &Client, id: MissionId, interrupts: &mut Interrup
     ));
     let ask = app.may_ask_now();
     if !ask && !app.global.no_input {
-        return Ok(()); // nobody is there to press it again
+        return Ok(()); // there is nobody to press it again
     }
     if ask {
         app.out.note("Ctrl-C again asks whether to stop them");
@@ -153,22 +157,22 @@ struct Watch<'a> {
     id: MissionId,
     events: bool,
     ends: Until,
-    /// A person is needed, and following ends with that.
+    /// Whether a person is needed and following ends because of that.
     needed: bool,
     screen: Screen<'a>,
     until: Option<Instant>,
     seen: u64,
     last_look: Instant,
-    /// When something was said last, where nobody watches.
+    /// When the last line was printed without a terminal.
     last_word: Instant,
     dirty: bool,
-    /// The revision at which nothing more was to come: what happened until then is told before we leave.
+    /// The revision at which the mission settled. Events up to it are shown before following ends.
     settled_at: Option<u64>,
     mission: MissionView,
 }
 
 impl Watch<'_> {
-    /// Listens until the end; `None` when the stream ended first.
+    /// Reads events until following ends. Returns `None` if the stream ended first.
     fn listen(&mut self) -> Result<Option<Ending>, Failed> {
         self.screen.draw(&self.mission);
         let (client, after) = (self.client, self.seen);
@@ -192,7 +196,7 @@ impl Watch<'_> {
             } else if self.until.is_some_and(|it| Instant::now() > it) {
                 ending = Some(Ending::TimedOut);
             }
-            // One that came before the stream was there was heard by nobody else.
+            // A Ctrl-C before the stream was open has reached no other handler.
             if self.interrupts.pending() {
                 return Err(Failed::Code(130));
             }
@@ -242,7 +246,7 @@ impl Watch<'_> {
     fn quiet(&mut self) {
         self.dirty |= self.last_look.elapsed() > Duration::from_secs(2);
         if self.screen.live {
-            self.screen.draw(&self.mission); // the clocks go on
+            self.screen.draw(&self.mission); // the elapsed times have changed
         } else if self.last_word.elapsed() > HEARTBEAT {
             self.last_word = Instant::now();
             let now = jiff::Timestamp::now().to_string();
@@ -251,8 +255,8 @@ impl Watch<'_> {
         }
     }
 
-    /// The daemon went away: whoever replaced it goes on where it was. Nobody starts one here, since a person may have
-    /// ended it on purpose.
+    /// Waits for another daemon to replace the one that went away. Does not start one, because a
+    /// person may have stopped the daemon on purpose.
     fn find_again(&self) -> Result<(), Failed> {
         let patience = Instant::now() + REPLACED;
         while Instant::now() < patience {
@@ -269,7 +273,8 @@ impl Watch<'_> {
     }
 }
 
-/// Whether somebody waits for a person, or for nothing but that.
+/// Returns whether a task waits for a person or, with [`Until::OnlyNeeded`], whether every open
+/// task does.
 fn needs_person(mission: &MissionView, asks: &[InboxView], ends: Until) -> bool {
     let stands = |it: &TaskView| asks.iter().any(|ask| ask.stands() && ask.task == Some(it.task.id));
     let asked = |it: &TaskView| stands(it) || it.word == "review";
@@ -280,7 +285,7 @@ fn needs_person(mission: &MissionView, asks: &[InboxView], ends: Until) -> bool 
     mission.tasks.iter().any(asked) && (ends == Until::Needed || mission.tasks.iter().all(rests))
 }
 
-/// How many tasks of a mission are where, in a line.
+/// Returns the number of tasks per state, in one line.
 fn standing(mission: &MissionView) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for it in &mission.tasks {
@@ -292,7 +297,7 @@ fn standing(mission: &MissionView) -> String {
     counts.iter().map(|(word, many)| format!("{many} {word}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Waits until a task has landed or is out of the queue; `None` when the time ran out.
+/// Waits until a task has landed or has left the queue. Returns `None` if the time ran out.
 pub(crate) fn until_landed(
     client: &Client,
     id: TaskId,
@@ -304,7 +309,7 @@ pub(crate) fn until_landed(
     client.events(after.saturating_sub(1), true, |_| {
         let task: TaskView = client.call_aside(Call::Show(input::Id { id: id.to_string() }))?.data;
         let held = task.waits.first().is_some_and(|it| it.kind == regatta_core::schedule::WaitKind::Policy);
-        // The work of a person who took the task over is checked before it is queued.
+        // A task that a person took over is checked before it is queued.
         let is_checked = task.task.status == regatta_core::task::Status::Validating;
         if (task.word != "landing" && !is_checked) || held {
             found = Some(task);
@@ -315,13 +320,13 @@ pub(crate) fn until_landed(
     Ok(found)
 }
 
-/// The task an event is about: its subject, or what it names.
+/// Returns the task of an event: its subject, or the task in its data.
 fn about(event: &EventView) -> Option<TaskId> {
     let named = || event.data.get("task")?.as_str()?.parse().ok();
     event.subject.parse().ok().or_else(named)
 }
 
-/// What is worth a line of its own.
+/// Returns the line for an event that is worth one.
 pub(crate) fn milestone(event: &EventView) -> Option<String> {
     let text = |name: &str| event.data.get(name).and_then(|it| it.as_str()).unwrap_or_default().to_owned();
     let what = match event.kind.as_str() {
@@ -332,20 +337,20 @@ pub(crate) fn milestone(event: &EventView) -> Option<String> {
         "task.completed" => "done".into(),
         "task.failed" => format!("failed: {}", text("reason")),
         "task.cancelled" => format!("cancelled: {}", text("reason")),
-        "task.returned" => format!("comes back: {}", text("reason")),
+        "task.returned" => format!("will be tried again: {}", text("reason")),
         "task.needs_human" => format!("needs you: {}", text("reason")),
         "task.escaped" => {
             let part = |name: &str| event.data.get("escape").and_then(|escape| escape.get(name));
             let finding = part("finding").and_then(|it| it.as_str()).unwrap_or_default();
             let attempt = part("attempt").and_then(|it| it.as_str()).unwrap_or_default();
             match part("found").and_then(|it| it.as_str()) {
-                Some("said") => format!("needs more than its files: {finding} (regatta scope)"),
-                _ => format!("{finding}; left out of its work, and kept: regatta diff {attempt}"),
+                Some("said") => format!("needs files outside its manifest: {finding} (regatta scope)"),
+                _ => format!("{finding}; left out of its work but kept: regatta diff {attempt}"),
             }
         }
         "approval.asked" => return asked(event),
         "task.warned" => format!("warning: {}", text("text")),
-        "mission.serialised" => format!("shares no files any longer: {}", text("reason")),
+        "mission.serialised" => format!("no longer shares files: {}", text("reason")),
         "landing.held" => format!("waits: {}", text("reason")),
         _ => return None,
     };
@@ -353,7 +358,7 @@ pub(crate) fn milestone(event: &EventView) -> Option<String> {
     Some(format!("{time} {} {}", event.subject, line(&what)))
 }
 
-/// What an agent wants to know or to do, and the line that answers it.
+/// Returns the line for a question or a permission request, with the command that answers it.
 fn asked(event: &EventView) -> Option<String> {
     let approval = event.data.get("approval")?;
     let (task, ask) = (approval.get("task")?.as_str()?, approval.get("ask")?);
@@ -377,7 +382,7 @@ struct Screen<'a> {
     live: bool,
     drawn: usize,
     out: &'a Out,
-    /// When the attempt of a task began that we saw begin.
+    /// The start times of the attempts that started while we watched, by task.
     began: BTreeMap<TaskId, u64>,
 }
 
@@ -421,13 +426,14 @@ impl Screen<'_> {
         if tasks.len() > room {
             text += &format!("and {} more: {}\n", tasks.len() - room, standing(mission));
         }
-        // One write, so that the old table is not gone before the new one is there.
+        // A single write, so that the screen never shows an empty table.
         let up = if self.drawn > 0 { format!("\r\x1b[{}A\x1b[J", self.drawn) } else { String::new() };
         self.drawn = text.lines().count();
         let _gone = write!(std::io::stderr(), "{up}{text}");
     }
 
-    /// Number, state, subject, agent, how long it has been worked on, tokens, what it is at.
+    /// Returns the cells of a task: id, state, subject, agent, elapsed time, tokens, current
+    /// activity.
     fn row(&self, it: &TaskView) -> Vec<String> {
         let task = &it.task;
         let agent = task.agent.as_ref().or(task.assignee.as_ref()).map_or("-".into(), ToString::to_string);
@@ -455,7 +461,7 @@ impl Screen<'_> {
     }
 }
 
-/// So many tokens, in a word: `812`, `12.4k`, `3.1M`.
+/// Formats a number of tokens: `812`, `12.4k`, `3.1M`.
 pub(crate) fn tokens(many: u64) -> String {
     match many {
         0..1_000 => many.to_string(),

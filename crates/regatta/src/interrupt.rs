@@ -1,4 +1,5 @@
-//! Ctrl-C, when more than one counts: the first leaves, the second asks.
+//! Signals that the program handles itself: Ctrl-C while following a mission, and the signals that
+//! end a program.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::out::{Failed, failed};
 
-/// Listens from its making on, so that no Ctrl-C falls between two readers.
+/// Receives Ctrl-C from its creation on, so that none is lost between two readers.
 pub(crate) struct Interrupts {
     runtime: Runtime,
     heard: Signal,
@@ -19,7 +20,7 @@ pub(crate) struct Interrupts {
 
 impl Interrupts {
     pub(crate) fn listen() -> Result<Interrupts, Failed> {
-        let broken = |it: std::io::Error| failed("io", format!("Ctrl-C cannot be heard: {it}"), "try again");
+        let broken = |it: std::io::Error| failed("io", format!("could not install the handler for Ctrl-C: {it}"), "try again");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
         let heard = {
             let _inside = runtime.enter();
@@ -28,28 +29,28 @@ impl Interrupts {
         Ok(Interrupts { runtime, heard })
     }
 
-    /// Forgets the one that somebody else has acted on.
+    /// Discards a Ctrl-C that another reader has already handled.
     pub(crate) fn forget(&mut self) {
         let _heard = self.within(Duration::from_millis(1));
     }
 
-    /// Whether one has come already.
+    /// Returns whether Ctrl-C was pressed since the last check.
     pub(crate) fn pending(&mut self) -> bool {
         self.heard.poll_recv(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// Whether one comes within that time.
+    /// Waits for Ctrl-C, and returns whether it came within `time`.
     pub(crate) fn within(&mut self, time: Duration) -> bool {
         let heard = &mut self.heard;
         self.runtime.block_on(async { tokio::time::timeout(time, heard.recv()).await.is_ok() })
     }
 
-    /// Asks a person; `None` when they press Ctrl-C instead of answering.
+    /// Asks a person a question. Returns `None` if the person presses Ctrl-C instead of answering.
     pub(crate) fn ask(&mut self, question: &str) -> Option<String> {
         let _gone = write!(std::io::stderr(), "{question} ");
         let _gone = std::io::stderr().flush();
         let (tell, mut told) = tokio::sync::mpsc::channel(1);
-        // It may wait for a line for ever; the program ends without it.
+        // The thread may wait for a line forever; the program ends without it.
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = std::io::stdin().lock().read_line(&mut line);
@@ -65,13 +66,13 @@ impl Interrupts {
     }
 }
 
-/// Listens for the signals that end a program, so that it can clear up before it ends.
+/// Receives the signals that end a program, so that the program can clean up first.
 pub(crate) struct EndSignals(Arc<AtomicU8>);
 
 impl EndSignals {
-    /// Listens from now on; without it, a signal would end the program at once.
+    /// Installs the handlers. Without them a signal would end the program at once.
     pub(crate) fn listen() -> Result<EndSignals, Failed> {
-        let broken = |error: std::io::Error| failed("io", format!("signals cannot be heard: {error}"), "try again");
+        let broken = |error: std::io::Error| failed("io", format!("could not install the signal handlers: {error}"), "try again");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
         let (mut interrupt, mut terminate, mut hangup) = {
             let _inside = runtime.enter();

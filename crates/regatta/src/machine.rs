@@ -1,29 +1,31 @@
-//! What the machine is like: how many merged trees fit onto it at once.
+//! Computes from the size of the machine how many merged trees are validated at once.
 
 use std::fs;
 use std::path::Path;
 
-/// Checks build and test: each tree that is validated gets two cores and two gibibytes.
+/// Validation builds and tests, so each tree gets two cores and two gibibytes.
 const CORES: u64 = 2;
 const MEMORY_MB: u64 = 2048;
-/// More at once are of little use: the queue lands what is green in any case.
+/// The upper limit. More trees at once do not land work much faster.
 const MOST: u64 = 8;
 
-/// How many trees may be validated at once where a project does not say. It does not depend on what the machine does just
-/// now, so a restart changes nothing (J11).
+/// Returns how many trees may be validated at once where a project does not set it.
+///
+/// The number does not depend on the current load, so a restart does not change it (J11).
 pub(crate) fn slots() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
     fitting(cores, memory_mb(Path::new("/proc/meminfo"), Path::new("/sys/fs/cgroup/memory.max")))
 }
 
-/// Two at least where there is more than one core: while one is validated, the next is merged and set up.
+/// Returns at least 2 if there is more than one core: while one tree is validated, the next one is
+/// merged and set up.
 fn fitting(cores: u64, memory_mb: Option<u64>) -> u32 {
     let by_cores = if cores < 2 { 1 } else { (cores / CORES).max(2) };
     let by_memory = memory_mb.map_or(MOST, |it| (it / MEMORY_MB).max(1));
     by_cores.min(by_memory).min(MOST) as u32
 }
 
-/// All the memory there is, or all that our control group may take, if that is less.
+/// Returns the machine's memory in MiB, or the limit of our control group if that is less.
 fn memory_mb(meminfo: &Path, group: &Path) -> Option<u64> {
     let total = fs::read_to_string(meminfo).ok().and_then(|it| {
         let line = it.lines().find_map(|it| it.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?.trim().to_owned();
@@ -55,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_of_machine_and_group_counts() {
+    fn the_smaller_memory_limit_applies() {
         let dir = tempfile::tempdir().unwrap();
         let (meminfo, group) = (dir.path().join("meminfo"), dir.path().join("max"));
         assert_eq!(memory_mb(&meminfo, &group), None);

@@ -1,7 +1,9 @@
-//! Notices: what interrupts a person, when, and by which command. `[notify]` in `regatta.toml` says how.
+//! Sends notices to people, through the command or the desktop that `[notify]` in `regatta.toml`
+//! sets.
 //!
-//! A notice is a hint: what needs somebody stays in the inbox whether or not anybody was told. In quiet hours nothing
-//! is sent; when they end, one notice says what waits. What is the same within a minute is sent once.
+//! A notice is only a hint: the inbox lists everything that needs a person, whether or not a notice
+//! was sent. During quiet hours nothing is sent; when they end, one notice sums up the open items.
+//! Equal notices within a minute are sent once.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +22,14 @@ use regatta_engine::ports::agents::Check;
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
 
-/// What is the same within this time is sent once.
+/// Equal notices within this time are sent once.
 const SAME: Duration = Duration::from_secs(60);
-/// How long a command may take.
+/// How long the command that sends a notice may take.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How often quiet hours are looked at.
+/// How often to check whether quiet hours have ended.
 const ROUND: Duration = Duration::from_secs(15);
 
-/// What a person is told: who, what, why, and what to do.
+/// The content of a notice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Notice {
     project: ProjectName,
@@ -35,15 +37,15 @@ struct Notice {
     kind: &'static str,
     title: String,
     body: String,
-    /// The line that deals with it.
+    /// The command that deals with the item.
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<TaskId>,
-    /// How many are the same.
+    /// The number of items that the notice stands for.
     count: usize,
 }
 
-/// What an event is worth telling, if anything.
+/// Returns the notice for an event of one project, if the event deserves one.
 fn of(event: &Event, board: &Board) -> Option<Notice> {
     let of_task = |id: &TaskId| board.tasks.get(id).map(|it| (it.project.clone(), it.subject.clone()));
     let about = |kind, id: &TaskId, reason: &str, action: String| {
@@ -52,7 +54,7 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
         Some(Notice { project, kind, title: format!("{id} - {}", word(kind)), body, action, task: Some(*id), count: 1 })
     };
     match event {
-        // What the policy decided at once is nobody's business.
+        // A request that a policy rule answered at once needs no person.
         Event::ApprovalAsked(it) if board.approvals.get(&it.approval().id).is_some_and(|it| it.is_open()) => {
             let it = it.approval();
             let (kind, action) = match it.ask.want {
@@ -85,11 +87,11 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
         }
         Event::AttemptQuiet(it) if it.since_wall().is_some() => {
             let attempt = board.attempts.get(it.attempt())?;
-            let reason = format!("nothing was heard of {} ({}) for long", attempt.id, attempt.agent);
+            let reason = format!("{} ({}) has shown no activity for a long time", attempt.id, attempt.agent);
             about("stuck", &attempt.task, &reason, format!("regatta logs {}", attempt.id))
         }
         Event::LandingHeld(it) => {
-            // The first time: it is tried again and again.
+            // Only the first time, because a held landing is tried again and again.
             let landing = board.landings.get(it.landing())?;
             let first = landing.hindered.as_ref().is_some_and(|it| it.times == 1);
             let about = || about("landing", &landing.task, it.reason(), format!("regatta land {}", landing.task));
@@ -97,11 +99,11 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
         }
         Event::TaskInReview(it) => about("review", it.task(), it.reason(), format!("regatta diff {}", it.task())),
         Event::ApprovalEscalated(it) => {
-            // Whoever put it off knows of it.
+            // The person who snoozed the request knows about it.
             let it = board.approvals.get(it.approval()).filter(|it| it.snoozed.is_none())?;
-            let body = format!("waits long: {}", it.subject());
+            let body = format!("waiting for a long time: {}", it.subject());
             let (title, action) =
-                (format!("{} {} - still asks", it.task, it.agent), format!("regatta show {}", it.task));
+                (format!("{} {} - still waiting for an answer", it.task, it.agent), format!("regatta show {}", it.task));
             let (project, task) = (it.project.clone(), Some(it.task));
             Some(Notice { project, kind: "escalated", title, body, action, task, count: 1 })
         }
@@ -109,10 +111,10 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
     }
 }
 
-/// What was put off is there again by itself: whoever put it off is told.
+/// Returns the notices for an item whose snooze has ended, unless the item is settled.
 fn back(item: &Item, board: &Board, now: Now) -> Vec<Notice> {
     let Some(it) = InboxView::all(board, None, now).into_iter().find(|it| it.id == item.to_string()) else {
-        return vec![]; // that is over which it was there for
+        return vec![]; // the item was settled in the meantime
     };
     let title = format!("{} - {} is back", it.id, it.kind);
     let action = it.ways.first().map_or_else(|| "regatta inbox".to_owned(), |it| it.line.clone());
@@ -125,7 +127,7 @@ fn back(item: &Item, board: &Board, now: Now) -> Vec<Notice> {
     }
 }
 
-/// What an event is worth telling: what is the whole fleet's, in every project that wants to be told.
+/// Returns the notices for an event. An event about the whole fleet gives one notice per project.
 fn all_of(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notice> {
     let event = &recorded.event;
     let (kind, title, body, action) = match event {
@@ -138,7 +140,7 @@ fn all_of(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notice> {
         Event::ProviderParked(it) if it.parked().until_at.is_none() => {
             let it = it.parked();
             if let Some(bridge) = it.name.strip_prefix("bridge:") {
-                let title = format!("{bridge} - not let in");
+                let title = format!("{bridge} - sign-in refused");
                 return everywhere(board, ("credential", title, &it.reason, "regatta bridge test".into()));
             }
             let agent = it.name.strip_prefix("agent:").unwrap_or(&it.name);
@@ -150,7 +152,7 @@ fn all_of(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notice> {
     everywhere(board, (kind, title, &body, action))
 }
 
-/// The same notice in every project.
+/// Returns the same notice for every project.
 fn everywhere(board: &Board, (kind, title, body, action): (&'static str, String, &str, String)) -> Vec<Notice> {
     let body = body.lines().next().unwrap_or_default().to_owned();
     let notice = |project: &ProjectName| Notice {
@@ -169,7 +171,7 @@ fn word(kind: &str) -> &str {
     if kind == "needs_you" { "needs you" } else { kind }
 }
 
-/// The hours in which nothing is sent, in minutes of the day; they may go over midnight.
+/// Quiet hours, in minutes of the day. They may span midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quiet {
     from: u32,
@@ -177,7 +179,7 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    /// Reads `22:00-07:00`.
+    /// Parses a range such as `22:00-07:00`.
     pub(crate) fn parse(text: &str) -> Option<Quiet> {
         let minute = |text: &str| {
             let (hours, minutes) = text.trim().split_once(':')?;
@@ -198,23 +200,23 @@ impl Quiet {
     }
 }
 
-/// The minute of the day, as this machine's clock shows it.
+/// Returns the current minute of the day in the machine's time zone.
 fn minute_now() -> u32 {
     let now = jiff::Zoned::now();
     u32::try_from(i32::from(now.hour()) * 60 + i32::from(now.minute())).unwrap_or(0)
 }
 
-/// What was sent, and what is held.
+/// Remembers sent notices, and the projects with notices held back by quiet hours.
 #[derive(Default)]
 struct Desk {
-    /// When each text was last sent.
+    /// When each notice was last sent, by project and text.
     sent: BTreeMap<(ProjectName, String), std::time::Instant>,
-    /// Where quiet hours hold something.
+    /// The projects for which quiet hours held something back.
     held: BTreeSet<ProjectName>,
 }
 
 impl Desk {
-    /// What is sent of a notice now: all of it, or nothing.
+    /// Returns the notice if it is to be sent now.
     fn take(&mut self, notice: Notice, quiet: bool, now: std::time::Instant) -> Option<Notice> {
         if quiet {
             self.held.insert(notice.project);
@@ -230,7 +232,8 @@ impl Desk {
         }
     }
 
-    /// Quiet hours are over: one notice of all that still waits. What was settled meanwhile is no news.
+    /// Returns one notice about all open items after quiet hours. Items that were settled in the
+    /// meantime are left out.
     fn morning(&mut self, project: &ProjectName, board: &Board, now: Now) -> Option<Notice> {
         if !self.held.remove(project) {
             return None;
@@ -242,7 +245,7 @@ impl Desk {
         Some(Notice {
             project: project.clone(),
             kind: "quiet",
-            title: format!("{project} - {} waited for the end of the quiet hours", open.len()),
+            title: format!("{project} - {} open after the quiet hours", open.len()),
             body: format!("{first}{more}"),
             action: "regatta inbox".into(),
             task: None,
@@ -251,10 +254,11 @@ impl Desk {
     }
 }
 
-/// Tells people, as long as the daemon is up.
+/// Sends notices until the daemon ends.
 pub(crate) async fn tell(engine: Engine) {
     let (mut events, mut desk) = (engine.events(), Desk::default());
-    // What a daemon before this one held is told when the quiet hours end, too.
+    // A previous daemon may have held notices back, so assume that every project in quiet hours has
+    // some.
     let board = engine.board();
     for project in board.projects.keys() {
         let quiet = settings(&board, project).and_then(|it| it.quiet).as_deref().and_then(Quiet::parse);
@@ -277,8 +281,8 @@ pub(crate) async fn tell(engine: Engine) {
                         }
                     }
                 }
-                // Too many at once: what needs somebody is in the inbox all the same.
-                Err(RecvError::Lagged(many)) => tracing::warn!("{many} events came too fast to tell anybody of them"),
+                // Events were skipped, but the inbox has everything that needs a person.
+                Err(RecvError::Lagged(many)) => tracing::warn!("skipped {many} events without sending notices, because they came too fast"),
                 Err(RecvError::Closed) => return,
             },
             _ = round.tick() => {
@@ -304,7 +308,7 @@ fn settings(board: &Board, project: &ProjectName) -> Option<Notify> {
     (notify.command.is_some() || notify.desktop).then(|| notify.clone())
 }
 
-/// Starts the commands; nobody waits for them.
+/// Starts the commands of a notice in the background.
 fn send(engine: &Engine, notify: &Notify, mut notice: Notice) {
     (notice.title, notice.body) = (engine.redact(&notice.title), engine.redact(&notice.body));
     let agents = engine.agents().clone();
@@ -317,21 +321,22 @@ fn send(engine: &Engine, notify: &Notify, mut notice: Notice) {
                 ("REGATTA_NOTICE_TITLE".to_owned(), notice.title.clone()),
                 ("REGATTA_NOTICE_BODY".to_owned(), notice.body.clone()),
             ];
-            // The way to the desktop of whoever started the daemon.
+            // The connection to the desktop of the user who started the daemon.
             let way = ["DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"];
             env.extend(way.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))));
             let dir = std::env::temp_dir();
             let check = Check { command, dir, env, timeout: LONGEST, once: None, shut_in: None };
             match agents.check(&check) {
                 Ok(it) if it.passed() => {}
-                Ok(it) => tracing::warn!("the notice \"{}\" could not be sent: {}", notice.title, it.output.trim_end()),
-                Err(it) => tracing::warn!("the notice \"{}\" could not be sent: {}", notice.title, it.what),
+                Ok(it) => tracing::warn!("could not send the notice \"{}\": {}", notice.title, it.output.trim_end()),
+                Err(it) => tracing::warn!("could not send the notice \"{}\": {}", notice.title, it.what),
             }
         }
     });
 }
 
-/// The machine's own notice. The words are variables, so that no text of an agent's is ever a part of a command.
+/// Returns the command for a desktop notice. Texts are passed as variables, so that text from an
+/// agent never becomes part of a command (S7).
 fn desktop(_notice: &Notice) -> String {
     if cfg!(target_os = "macos") {
         r#"osascript -e 'display notification (system attribute "REGATTA_NOTICE_BODY") with title (system attribute "REGATTA_NOTICE_TITLE")'"#.into()
@@ -346,7 +351,7 @@ mod tests {
     use regatta_core::board::Row;
 
     #[test]
-    fn quiet_hours_may_go_over_midnight() {
+    fn quiet_hours_may_span_midnight() {
         let night = Quiet::parse("22:00-07:00").unwrap();
         let at = |hour: u32, minute: u32| hour * 60 + minute;
         for (minute, quiet) in
@@ -373,9 +378,10 @@ mod tests {
         }
     }
 
-    /// The same within a minute is sent once; in quiet hours nothing is, and it is not forgotten.
+    /// Equal notices within a minute are sent once. In quiet hours nothing is sent, and the project
+    /// is remembered.
     #[test]
-    fn the_same_is_sent_once_and_quiet_hours_hold() {
+    fn equal_notices_are_sent_once_and_quiet_hours_hold_them_back() {
         let (mut desk, now) = (Desk::default(), std::time::Instant::now());
         assert!(desk.take(notice("npm install"), false, now).is_some());
         assert!(desk.take(notice("npm install"), false, now + Duration::from_secs(59)).is_none());
@@ -384,14 +390,15 @@ mod tests {
         assert!(desk.take(notice("make all"), true, now).is_none());
         let shop = ProjectName::new("shop").unwrap();
         assert!(desk.held.contains(&shop));
-        // In the morning what was settled meanwhile is no news.
+        // Everything was settled in the meantime, so nothing is sent.
         assert_eq!(desk.morning(&shop, &Board::default(), Now::default()), None);
         assert!(desk.held.is_empty());
     }
 
-    /// In the morning one notice says all that waits: not what is put off, and not what is another project's.
+    /// After quiet hours one notice sums up the project's open items, without snoozed ones and
+    /// those of other projects.
     #[test]
-    fn the_morning_tells_what_waits() {
+    fn one_notice_after_quiet_hours_sums_up_open_items() {
         let task = |id: u64, project: &str, snoozed: bool| {
             let mut it = serde_json::json!({
                 "id": format!("T{id}"), "project": project, "subject": format!("Task {id}"), "description": "",
@@ -408,10 +415,10 @@ mod tests {
             let (shop, mut desk) = (ProjectName::new("shop").unwrap(), Desk::default());
             desk.held.insert(shop.clone());
             let told = desk.morning(&shop, &Board::from_rows(rows.clone()), Now::default());
-            assert_eq!(desk.morning(&shop, &Board::from_rows(rows), Now::default()), None, "it is told once");
+            assert_eq!(desk.morning(&shop, &Board::from_rows(rows), Now::default()), None, "the notice is sent once");
             told.map(|it| (it.title, it.body, it.count))
         };
-        let waited = |count: usize| format!("shop - {count} waited for the end of the quiet hours");
+        let waited = |count: usize| format!("shop - {count} open after the quiet hours");
         let one = vec![task(1, "shop", false), task(2, "shop", true), task(3, "other", false)];
         assert_eq!(told(one.clone()), Some((waited(1), "T1 Task 1".into(), 1)));
         let three = [one, vec![task(4, "shop", false), task(5, "shop", false)]].concat();
@@ -419,9 +426,9 @@ mod tests {
         assert_eq!(told(vec![task(2, "shop", true), task(3, "other", false)]), None);
     }
 
-    /// S7: no word of an agent's becomes a part of a command.
+    /// S7: text from an agent never becomes part of a command.
     #[test]
-    fn s7_an_agents_words_are_no_command() {
+    fn s7_text_from_an_agent_is_not_part_of_the_command() {
         let line = desktop(&notice("$(touch /tmp/owned) \"; rm -rf /"));
         assert!(!line.contains("owned") && !line.contains("rm -rf"), "{line}");
     }

@@ -1,5 +1,9 @@
-//! How everything is said: answers on standard output, everything else on standard error; tables that never
-//! wrap; one JSON object with `--json`; errors with what, why and how.
+//! Output of commands.
+//!
+//! Answers go to standard output, everything else to standard error. With `--json` an answer is one
+//! JSON object. Errors state what happened, why, and the command to type next. This module also
+//! lays out tables and makes text from elsewhere safe for a terminal; it does not decide what to
+//! print.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -9,7 +13,7 @@ pub(crate) use regatta_api::view::span;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// How to speak.
+/// The output settings of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct Out {
     pub(crate) json: bool,
@@ -17,25 +21,25 @@ pub(crate) struct Out {
     pub(crate) colour: bool,
     pub(crate) hints: bool,
     pub(crate) unicode: bool,
-    /// What shows answers page by page, where one does.
+    /// The pager for long answers, if one is used.
     pub(crate) pager: Option<String>,
 }
 
-/// Why a command ended badly. Every word of the CLI returns this.
+/// The error of a command. Every command of the CLI returns this type.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// In words, for people and programs.
+    /// An error message for people and programs.
     Problem(Box<Problem>),
-    /// All is said; only the code is left.
+    /// An exit code; everything to print was already printed.
     Code(u8),
 }
 
 impl Failed {
-    /// What it is, for a log.
+    /// Returns the error's message for a log.
     pub(crate) fn words(&self) -> String {
         match self {
             Failed::Problem(problem) => problem.message.clone(),
-            Failed::Code(code) => format!("it ended with {code}"),
+            Failed::Code(code) => format!("ended with exit code {code}"),
         }
     }
 }
@@ -46,12 +50,12 @@ impl From<Problem> for Failed {
     }
 }
 
-/// Makes a problem that did not come from the daemon.
+/// Returns an error that did not come from the daemon.
 pub(crate) fn failed(code: &str, message: impl Into<String>, hint: impl Into<String>) -> Failed {
     Problem::new(500, code, message, hint).into()
 }
 
-/// Makes a problem with what was typed: exit code 2.
+/// Returns an error about the arguments of the command: exit code 2.
 pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Failed {
     Problem::new(400, "usage", message, hint).into()
 }
@@ -59,7 +63,8 @@ pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Fail
 pub(crate) type Said = Result<(), Failed>;
 
 impl Out {
-    /// Prints an answer: JSON if asked, else what `text` makes of it. `next` are commands that make sense now.
+    /// Prints an answer: as JSON with `--json`, otherwise as `text` formats it. `next` lists
+    /// commands that make sense now.
     pub(crate) fn answer<T: Serialize>(
         &self,
         kind: &str,
@@ -71,7 +76,7 @@ impl Out {
         self.answer_text(kind, json, next, Box::new(text))
     }
 
-    /// The part of [`Out::answer`] that does not depend on the type of the data, so that it is compiled once.
+    /// The part of [`Out::answer`] that is not generic, so that it is compiled once.
     fn answer_text(
         &self,
         kind: &str,
@@ -106,34 +111,36 @@ impl Out {
         Ok(())
     }
 
-    /// Speaks page by page where somebody watches and has something that shows pages.
+    /// Returns the same settings with a pager, if the output is a terminal and a pager is
+    /// available.
     pub(crate) fn in_pages(&self) -> Out {
         let wanted = watched() && !self.json && self.quiet < 2;
         let pager = wanted.then(|| crate::pager::chosen(|it| std::env::var_os(it), crate::pager::is_here)).flatten();
         Out { pager, ..self.clone() }
     }
 
-    /// Writes to standard output. A reader that went away is not an error.
+    /// Writes to standard output. If the reader has closed the pipe, the command ends without an
+    /// error.
     pub(crate) fn print(&self, text: &str) -> Said {
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failed::Code(0)),
             Err(error) => {
-                Err(failed("io", format!("the answer could not be printed: {error}"), "look at where the output goes"))
+                Err(failed("io", format!("could not print the answer: {error}"), "check where the output goes"))
             }
         }
     }
 
-    /// Says something beside the answer.
+    /// Prints a remark beside the answer, on standard error.
     pub(crate) fn note(&self, text: &str) {
         if self.quiet == 0 && !self.json {
-            // Nothing can be done if even standard error is gone.
+            // If even standard error is closed, nothing can be done.
             let _gone = writeln!(std::io::stderr(), "{}", self.fold(text.to_owned()));
         }
     }
 
-    /// Writes our own signs in ASCII where the locale has no others.
+    /// Replaces our own symbols by ASCII where the locale is not Unicode.
     fn fold(&self, text: String) -> String {
         if self.unicode || text.is_ascii() {
             return text;
@@ -152,7 +159,7 @@ impl Out {
         plain
     }
 
-    /// Ends a command.
+    /// Prints the error of a command and returns its exit code.
     pub(crate) fn finish(&self, said: Said) -> ExitCode {
         match said {
             Ok(()) => ExitCode::SUCCESS,
@@ -171,25 +178,25 @@ impl Out {
     fn error(&self, problem: &Problem) -> String {
         let mut text = format!("{} {}\n", self.paint("error:", "31;1"), problem.message);
         if !problem.hint.is_empty() {
-            // Each further way out stands under the first.
+            // Align further hints below the first.
             let hint = problem.hint.lines().collect::<Vec<_>>().join("\n       ");
             text += &format!("  {} {hint}\n", self.paint("hint", "36"));
         }
         text
     }
 
-    /// Colours a word, if colours are wanted.
+    /// Colours a word, if colours are enabled.
     pub(crate) fn paint(&self, word: &str, style: &str) -> String {
         if self.colour { format!("\x1b[{style}m{word}\x1b[0m") } else { word.to_owned() }
     }
 
-    /// A state with its glyph, its word and its colour.
+    /// Formats a state with its glyph and colour.
     pub(crate) fn state(&self, word: &str) -> String {
         let (glyph, style) = self.look(word);
         self.paint(&format!("{glyph} {word}"), style)
     }
 
-    /// A state's glyph and its colour.
+    /// Returns the glyph and the colour of a state.
     pub(crate) fn look(&self, word: &str) -> (&'static str, &'static str) {
         let (glyph, plain, style) = match word {
             "working" | "busy" => ("▶", ">", "34"),
@@ -205,7 +212,7 @@ impl Out {
     }
 }
 
-/// A problem as the one object that `--json` prints on standard error.
+/// Formats an error as the JSON object that `--json` prints on standard error.
 pub(crate) fn json_error(problem: &Problem) -> String {
     #[derive(Serialize)]
     struct Envelope<'a> {
@@ -231,30 +238,32 @@ pub(crate) fn json_error(problem: &Problem) -> String {
     serde_json::to_string(&Envelope { v: 1, error: body }).map(|it| it + "\n").unwrap_or_default()
 }
 
-/// Whether the program runs inside an agent: then there are no hints, prompts or progress.
+/// Returns whether the program runs inside an agent. There are no hints, prompts or progress then.
 pub(crate) fn in_agent() -> bool {
     ["REGATTA_AGENT", "CLAUDECODE", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE"]
         .iter()
         .any(|it| std::env::var_os(it).is_some())
 }
 
-/// Whether somebody is watching standard output.
+/// Returns whether a person watches standard output.
 pub(crate) fn watched() -> bool {
     std::io::stdout().is_terminal() && !in_agent() && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
 }
 
-/// A table: columns as wide as they need, cut where the window is narrower, one line per row always.
+/// Formats a table. Each row is exactly one line: columns are as wide as their content, or cut to
+/// fit the window.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     fit(rows, window_width())
 }
 
-/// The narrowest a column is made that has more to say.
+/// The smallest width to which a column with longer content is cut.
 const NARROW: usize = 12;
 
-/// The widest a column is made for a file or a program. A wider cell is printed whole and moves only its own row.
+/// The largest width of a column in a file or pipe. A longer cell is printed completely and shifts
+/// only its own row.
 const WIDE: usize = 60;
 
-/// The same for a window of that width; uncut where there is none.
+/// Formats a table for a window of the given width; without a window nothing is cut.
 pub(crate) fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |at: usize| {
@@ -265,7 +274,8 @@ pub(crate) fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
     if let (Some(window), Some(last)) = (window, columns.checked_sub(1)) {
         let room = window.saturating_sub(2 * last);
         let over = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
-        // The last column says the most and bears cutting best; then the widest; then the last has what is left.
+        // Cut the last column first, because it has the longest text. Then cut the widest columns,
+        // then the last one again.
         widths[last] -= over(&widths).min(widths[last].saturating_sub(NARROW));
         while let Some(at) = (0..last).filter(|at| widths[*at] > NARROW).max_by_key(|at| widths[*at])
             && over(&widths) > 0
@@ -288,10 +298,10 @@ pub(crate) fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
     text
 }
 
-/// How wide the window is, if there is one.
+/// Returns the width of the window, if there is one.
 pub(crate) fn window_width() -> Option<usize> {
     if !watched() {
-        return None; // files and programs get whole lines
+        return None; // lines for files and programs are not cut
     }
     std::env::var("COLUMNS").ok().and_then(|it| it.parse().ok()).or_else(|| {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
@@ -299,13 +309,13 @@ pub(crate) fn window_width() -> Option<usize> {
     })
 }
 
-/// How high the window is, if there is one.
+/// Returns the height of the window, if there is one.
 pub(crate) fn window_height() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     (size.ws_row > 0).then_some(usize::from(size.ws_row))
 }
 
-/// How many characters a cell shows, colours apart.
+/// Returns the number of columns that a cell takes, without colour codes.
 pub(crate) fn width(cell: &str) -> usize {
     let mut shown = 0;
     let mut escaped = false;
@@ -320,12 +330,12 @@ pub(crate) fn width(cell: &str) -> usize {
     shown
 }
 
-/// How many columns of a terminal a character takes: none, one, or two.
+/// Returns the number of columns that a character takes in a terminal: 0, 1 or 2.
 fn columns(it: char) -> usize {
     if it.is_ascii() { 1 } else { ratatui::text::Span::raw(it.to_string()).width() }
 }
 
-/// As much of a text as fits into so many columns.
+/// Returns the beginning of a text that fits into `room` columns.
 pub(crate) fn head(text: &str, room: usize) -> String {
     let mut taken = 0;
     let fits = |it: &char| {
@@ -335,12 +345,13 @@ pub(crate) fn head(text: &str, room: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// Whether a text fits into so many columns; of a long one only as much is looked at as that takes.
+/// Returns whether a text fits into `room` columns, without measuring all of a long text.
 fn fits(text: &str, room: usize) -> bool {
     head(text, room).len() == text.len()
 }
 
-/// A text in lines of so many columns, torn between words where that can be; beyond `most` lines there is a mark.
+/// Breaks a text into lines of `room` columns, between words where possible. Text beyond `most`
+/// lines becomes an ellipsis.
 pub(crate) fn wrapped(text: &str, room: usize, most: usize) -> Vec<String> {
     let room = room.max(1);
     let (mut lines, mut last) = (Vec::new(), String::new());
@@ -349,7 +360,8 @@ pub(crate) fn wrapped(text: &str, room: usize, most: usize) -> Vec<String> {
         if !last.is_empty() && !fits(word.trim_end(), left) {
             lines.push(std::mem::take(&mut last));
         }
-        // A word that is longer than a line is torn; one that fits nowhere is left to the screen.
+        // Break a word that is longer than a line. If not even one character fits, leave it to the
+        // terminal.
         let mut word = word;
         while lines.len() <= most && !fits(word.trim_end(), room) {
             let part = head(word, room);
@@ -372,17 +384,17 @@ pub(crate) fn wrapped(text: &str, room: usize, most: usize) -> Vec<String> {
     lines.iter().map(|it| it.trim_end().to_owned()).collect()
 }
 
-/// A text in exactly so many columns: cut with a mark, or filled up with spaces.
+/// Returns a text with exactly `room` columns: cut with an ellipsis, or padded with spaces.
 pub(crate) fn padded(text: &str, room: usize) -> String {
     let text = cut(text, room);
     let left = room.saturating_sub(width(&text));
     text + &" ".repeat(left)
 }
 
-/// A cell that is no wider than `room`, with a mark where something was left out.
+/// Cuts a cell to `room` columns, with an ellipsis if something was left out.
 pub(crate) fn cut(cell: &str, room: usize) -> String {
     if cell.contains('\x1b') || fits(cell, room) {
-        return cell.to_owned(); // only states have colours, and they are short
+        return cell.to_owned(); // only states have colour codes, and they are short
     }
     match room {
         0 => String::new(),
@@ -390,7 +402,7 @@ pub(crate) fn cut(cell: &str, room: usize) -> String {
     }
 }
 
-/// A duration that is compared with another: `41s`, `2m 03s`, `1h 05m`.
+/// Formats a duration precisely: `41s`, `2m 03s`, `1h 05m`.
 pub(crate) fn exact(ms: u64) -> String {
     match ms / 1_000 {
         it @ 0..60 => format!("{it}s"),
@@ -400,24 +412,24 @@ pub(crate) fn exact(ms: u64) -> String {
     }
 }
 
-/// How long ago, in a word: `12s`, `4m`, `3h`, `2d`.
+/// Formats the time since `wall_ms`: `12s`, `4m`, `3h`, `2d`.
 pub(crate) fn ago(wall_ms: u64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |it| it.as_millis() as u64);
     span(now.saturating_sub(wall_ms))
 }
 
-/// Makes text from elsewhere safe to show: no control characters reach the terminal, and none that turn what is read
-/// around or that nobody sees.
+/// Makes text from elsewhere safe to print. Replaces control characters, invisible characters and
+/// characters that change the writing direction.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|it| if it != '\n' && odd(it) { ' ' } else { it }).collect()
 }
 
-/// The same for what is drawn cell by cell: a tab is a space, and a line's end is none.
+/// Makes text safe for drawing cell by cell: also replaces tabs and line ends.
 pub(crate) fn inert(text: &str) -> String {
     text.chars().filter(|it| *it != '\r').map(|it| if odd(it) { ' ' } else { it }).collect()
 }
 
-/// Characters that a terminal obeys, or that are not what they look like.
+/// Returns whether a terminal would obey the character, or would show something else than it is.
 fn odd(it: char) -> bool {
     it.is_control()
         || matches!(it,
@@ -426,7 +438,7 @@ fn odd(it: char) -> bool {
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The first line of a text, safe to show.
+/// Returns the first line of a text, safe to print.
 pub(crate) fn line(text: &str) -> String {
     plain(text.lines().next().unwrap_or_default())
 }
@@ -436,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_one_line_and_colours_take_no_room() {
+    fn a_row_is_one_line_and_colours_take_no_width() {
         let rows = vec![
             vec!["T1".into(), "\x1b[31mred\x1b[0m".into(), "x".into()],
             vec!["T100".into(), "longer".into(), "y".into()],
@@ -445,12 +457,12 @@ mod tests {
         assert_eq!(text.lines().count(), 2);
         assert_eq!(text.lines().map(width).collect::<Vec<_>>(), [15, 15]);
         assert_eq!(plain("a\x1b[2Jb\u{7}"), "a [2Jb ");
-        assert_eq!(plain("ab\u{202e}cd\u{200b}\ne"), "ab cd \ne", "nothing turns what is read around");
+        assert_eq!(plain("ab\u{202e}cd\u{200b}\ne"), "ab cd \ne", "the writing direction cannot be changed");
     }
 
-    /// A very wide cell is printed whole and does not push the other rows apart.
+    /// A very wide cell is printed completely and does not shift the other rows.
     #[test]
-    fn a_wide_cell_moves_only_its_own_row() {
+    fn a_wide_cell_shifts_only_its_own_row() {
         let wide = "x".repeat(300);
         let rows = [["T1", "short", "idle"], ["T2", wide.as_str(), "busy"], ["T3", "longer", "idle"]];
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(String::from).to_vec()).collect();
@@ -459,9 +471,9 @@ mod tests {
         assert!(fit(&rows, Some(80)).lines().all(|line| width(line) <= 80));
     }
 
-    /// Characters that take two columns are counted as two, and none is torn.
+    /// Characters that take two columns are counted as two and are never split.
     #[test]
-    fn wide_characters_keep_columns_straight() {
+    fn wide_characters_keep_columns_aligned() {
         let rows = vec![vec!["T1".into(), "日本語".into(), "x".into()], vec!["T2".into(), "abcdef".into(), "y".into()]];
         assert_eq!(table(&rows), "T1  日本語  x\nT2  abcdef  y\n");
         assert_eq!((width("日本語"), width("e\u{301}")), (6, 1));
@@ -470,17 +482,17 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_wrapped_between_words_and_marked_where_they_end() {
+    fn long_texts_wrap_between_words_and_end_with_an_ellipsis() {
         assert_eq!(wrapped("one two three", 8, 9), ["one two", "three"]);
         assert_eq!(wrapped("one two three", 8, 1), ["one two…"]);
         assert_eq!(wrapped("abcdefgh ij", 3, 9), ["abc", "def", "gh", "ij"]);
         assert_eq!(wrapped("日本語", 4, 9), ["日本", "語"]);
         assert_eq!(wrapped("", 4, 9), [""]);
-        assert_eq!(wrapped("日本", 1, 9), ["日本"], "what fits nowhere is left to the screen");
+        assert_eq!(wrapped("日本", 1, 9), ["日本"], "a character that does not fit is left to the terminal");
     }
 
     #[test]
-    fn durations_that_are_compared_are_exact() {
+    fn exact_durations_have_two_units() {
         let spans = [0, 59_999, 123_000, 3_900_000, 180_000_000].map(exact);
         assert_eq!(spans, ["0s", "59s", "2m 03s", "1h 05m", "2d 02h"]);
     }

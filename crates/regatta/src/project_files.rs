@@ -1,8 +1,9 @@
 //! Applies the `regatta.toml` of every project as soon as it is saved.
 //!
-//! The daemon looks at the files once a second, and before it answers calls that depend on them. It reads a file only
-//! when the file, the user's own settings or the checked-out branch has changed. A file that cannot be understood
-//! changes nothing: the settings before it stay in force, and `regatta status` names the fault.
+//! The daemon checks the files once a second, and before it answers calls that depend on them. It
+//! reads a file only when the file, the user's own settings or the checked-out branch has changed.
+//! An invalid file changes nothing: the previous settings stay in force, and `regatta status` shows
+//! the error.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -27,13 +28,13 @@ pub(crate) struct ProjectFiles {
     seen: Mutex<BTreeMap<ProjectName, Seen>>,
 }
 
-/// The files of a project as they were read last, and what was wrong with them.
+/// The versions of a project's files that were read last, and their error, if any.
 struct Seen {
     stamps: Vec<Option<Stamp>>,
     fault: Option<String>,
 }
 
-/// Tells a version of a file from another.
+/// Identifies a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -62,7 +63,7 @@ impl ProjectFiles {
             round.tick().await;
             let files = self.clone();
             if tokio::task::spawn_blocking(move || files.apply()).await.is_err() {
-                tracing::error!("reading the settings files of the projects failed");
+                tracing::error!("could not read the settings files of the projects: the task panicked");
             }
         }
     }
@@ -80,7 +81,7 @@ impl ProjectFiles {
             let applied = self.apply_to(known);
             let fault = applied.err().map(|error| in_one_line(&error.words()));
             if let Some(fault) = &fault {
-                tracing::warn!(project = %name, "its settings stay as they were: {fault}");
+                tracing::warn!(project = %name, "could not apply regatta.toml; the previous settings stay in force: {fault}");
             }
             seen.insert(name.clone(), Seen { stamps, fault });
         }
@@ -94,7 +95,8 @@ impl ProjectFiles {
         let Some(add) = read(known)? else { return Ok(()) };
         let git = self.engine.git();
         let of_git = |error: regatta_engine::ports::git::GitError| failed(error.code, error.what, error.hint);
-        // Another branch may have an old file, so only the trunk's counts.
+        // Another branch may have an old version of the file, so only the file on the trunk is
+        // applied.
         let branch = git.inspect(Path::new(&known.location)).map_err(of_git)?.branch;
         if branch.is_none_or(|branch| branch != known.trunk && branch != add.trunk) {
             return Ok(());
@@ -104,11 +106,12 @@ impl ProjectFiles {
         }
         let request = Request { by: Actor::Regatta, key: None, command: Command::ChangeProject(add) };
         let applied = self.engine.submit(request);
-        applied.map(|_| ()).map_err(|error| failed("bad_config", error.to_string(), "mend regatta.toml"))
+        applied.map(|_| ()).map_err(|error| failed("bad_config", error.to_string(), "fix regatta.toml"))
     }
 }
 
-/// Shortens the report of a TOML error to its place and its cause; the lines between show the file.
+/// Shortens a TOML error to one line with place and cause. The lines in between only quote the
+/// file.
 pub(crate) fn in_one_line(report: &str) -> String {
     let mut lines = report.lines().map(str::trim).filter(|text| !text.is_empty());
     let first = lines.next().unwrap_or_default();
@@ -124,13 +127,13 @@ fn stamps(location: &Path) -> Vec<Option<Stamp>> {
     files.map(|path| Stamp::of(&path)).collect()
 }
 
-/// Reads what the files say of a project now. Settings that only the command line or the environment of `regatta init`
-/// gave stay as they are.
+/// Reads the current settings of a project from its files. Settings that only the command line or
+/// the environment of `regatta init` gave stay as they are.
 fn read(known: &Project) -> Result<Option<project::Add>, Failed> {
     let location = Path::new(&known.location);
     let Some(path) = settings::nearest(location) else { return Ok(None) };
     let Some(file) = settings::read(&path)? else { return Ok(None) };
-    let bad = |what: String| failed("bad_config", what, "mend regatta.toml");
+    let bad = |what: String| failed("bad_config", what, "fix regatta.toml");
     let trunk = match &file.project.trunk {
         Some(name) => BranchName::new(name).map_err(|error| bad(error.to_string()))?,
         None => known.trunk.clone(),

@@ -1,4 +1,5 @@
-//! JSON Schema of what this program reads and prints: the API's, and plan and settings files.
+//! JSON Schemas of the program's inputs and outputs: those of the API, and those of plan and
+//! settings files.
 
 use regatta_agents::script::EXAMPLES;
 use regatta_core::session::Class;
@@ -6,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::plan::fields::{EFFORTS, TYPES};
 
-/// Every kind there is.
+/// Returns the names of all schemas.
 pub(crate) fn kinds() -> Vec<String> {
     regatta_api::schema::kinds().into_iter().chain(["plan".into(), "config".into()]).collect()
 }
 
-/// The schema called `kind`.
+/// Returns the schema with the name `kind`.
 pub(crate) fn of(kind: &str) -> Option<Value> {
     match kind {
         "plan" => Some(plan()),
@@ -24,7 +25,7 @@ fn one_or_many() -> Value {
     json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
 }
 
-/// The steps of a scripted agent, by name.
+/// Returns the schemas of a scripted agent's steps, by name.
 fn steps() -> Value {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
     let (whole, truth) = (json!({ "type": "integer", "minimum": 0 }), json!({ "type": "boolean" }));
@@ -76,7 +77,7 @@ fn steps() -> Value {
     steps
 }
 
-/// A plan file, in TOML or JSON.
+/// Returns the schema of a plan file, in TOML or JSON.
 fn plan() -> Value {
     let check = json!({
         "type": "object",
@@ -131,7 +132,8 @@ fn plan() -> Value {
     })
 }
 
-/// `regatta.toml` and `config.toml`: what is said of a project is the board's own shape, the rest is ours.
+/// Returns the schema of `regatta.toml` and `config.toml`: the settings of a project from the API,
+/// and those of this program.
 fn config() -> Value {
     let table =
         |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
@@ -172,7 +174,7 @@ fn config() -> Value {
     schema
 }
 
-/// `[bridges]`, of the user's own file only.
+/// Returns the schema of `[bridges]`, which only the user's own file has.
 fn bridges(text: &Value, strings: &Value) -> Value {
     let table =
         |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
@@ -197,7 +199,7 @@ fn bridges(text: &Value, strings: &Value) -> Value {
 mod tests {
     use super::*;
 
-    /// What the program reads is what the schema describes: every table of a settings file, and no other.
+    /// The schema has exactly the tables that the program reads from a settings file.
     #[test]
     fn the_schema_of_settings_has_every_table_and_no_other() {
         let schema = config();
@@ -209,7 +211,7 @@ mod tests {
         all.dedup();
         assert_eq!((all.len(), known.len()), (read.len(), read.len()), "{read:?} and {known:?}");
         assert_eq!(schema["additionalProperties"], false);
-        // And of the bridges every setting.
+        // The schema also has every setting of the bridges.
         let known = schema["properties"]["bridges"]["properties"].as_object().unwrap();
         let read = serde_json::to_value(regatta_bridges::registry::Config::default()).unwrap();
         let mut read: Vec<&String> = read.as_object().unwrap().keys().collect();
@@ -223,7 +225,7 @@ mod tests {
 
     use crate::plan;
 
-    /// A value that the schema allows, with or without what is optional.
+    /// Returns a value that the schema allows, with or without optional fields.
     fn sample(schema: &Value, all: bool) -> Value {
         if let Some(word) = schema["enum"].get(0).or(schema.get("const")) {
             return word.clone();
@@ -248,7 +250,8 @@ mod tests {
         }
     }
 
-    /// Every form of every step that the schema allows can be read, and no required field can be left out.
+    /// Every form of every step that the schema allows can be read, and no required field can be
+    /// omitted.
     #[test]
     fn the_schema_describes_every_step_as_the_scripted_agent_reads_it() {
         let read = |name: &str, value: &Value| regatta_agents::script::parse(&json!([{ name: value }]).to_string());
@@ -274,7 +277,8 @@ mod tests {
         }
     }
 
-    /// The examples of the steps can be read as they stand, and the documentation has each of them.
+    /// The examples of the steps can be read unchanged, and the documentation contains each of
+    /// them.
     #[test]
     fn the_examples_of_the_steps_can_be_read() {
         let docs = include_str!("../../../docs/plans.md");
@@ -298,16 +302,16 @@ mod tests {
         it.to_vec()
     }
 
-    /// What the schema names is what the reader reads, no more and no less.
+    /// The schema names exactly the fields that the parser reads.
     #[test]
-    fn the_schema_of_a_plan_is_what_is_read() {
+    fn the_schema_of_a_plan_has_the_fields_that_are_read() {
         let schema = plan();
         let task = &schema["properties"]["task"]["items"];
         assert_eq!(names(&schema), sorted(plan::PLAN_FIELDS));
         assert_eq!(names(task), sorted(plan::TASK_FIELDS));
         assert_eq!(names(&task["properties"]["validation"]), sorted(plan::fields::CHECKS));
         assert_eq!(names(&task["properties"]["script"]["items"]), sorted(STEPS));
-        // Every field is read with a value of the schema's type, and refused with one of another.
+        // Every field accepts a value of the schema's type and rejects a value of another type.
         for name in plan::TASK_FIELDS {
             let kind = &task["properties"][name];
             let good = match (kind["enum"][0].as_str(), kind["type"].as_str(), name) {
@@ -329,7 +333,7 @@ mod tests {
         }
     }
 
-    /// The examples of the documentation are plans that can be read as they stand.
+    /// The examples of the documentation are valid plans.
     #[test]
     fn the_examples_of_the_documentation_can_be_read() {
         let text = include_str!("../../../docs/plans.md");

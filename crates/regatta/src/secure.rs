@@ -1,4 +1,4 @@
-//! TLS to a daemon on another machine: `--server https://…`.
+//! TLS connections to a daemon on another machine, for `--server https://…`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,15 +13,16 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::out::{Failed, failed};
 
-/// Where systems keep the certificates they trust.
+/// Files in which systems keep their trusted certificates.
 const TRUSTED: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Begins TLS on a connection to `host:port`. Trusted is what `REGATTA_TLS_CA` names, else what the system trusts.
+/// Starts TLS on a connection to `host:port`. Trusts the certificates in `REGATTA_TLS_CA`, or else
+/// those of the system.
 pub(crate) async fn connect(address: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Failed> {
     let name = address.rsplit_once(':').map_or(address, |it| it.0).trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(name).map_err(|it| {
-        failed("unreachable", format!("{address} is no host: {it}"), "write --server https://HOST:PORT")
+        failed("unreachable", format!("{address} is not a valid host: {it}"), "write --server https://HOST:PORT")
     })?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -31,8 +32,8 @@ pub(crate) async fn connect(address: &str, stream: TcpStream) -> Result<TlsStrea
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|it| {
         failed(
             "no_tls",
-            format!("{address} does not show a certificate that is trusted here: {it}"),
-            "set REGATTA_TLS_CA to a PEM file with its authority",
+            format!("could not verify the certificate of {address}: {it}"),
+            "set REGATTA_TLS_CA to a PEM file with the certificate of its authority",
         )
     })
 }
@@ -44,7 +45,7 @@ fn trusted() -> Result<RootCertStore, Failed> {
     if let Some(path) = own.or_else(system) {
         let read: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect);
         let read = read.map_err(|it| {
-            failed("bad_config", format!("{} cannot be read: {it}", path.display()), "it is a PEM file of certificates")
+            failed("bad_config", format!("could not read {}: {it}", path.display()), "it must be a PEM file of certificates")
         })?;
         roots.add_parsable_certificates(read);
     }

@@ -1,4 +1,7 @@
-//! Settings: flag > environment > `regatta.toml` > `~/.config/regatta/config.toml` > default.
+//! Reads the settings.
+//!
+//! The order of precedence is: flag, environment, `regatta.toml`, `~/.config/regatta/config.toml`,
+//! default. Flags are handled by the commands themselves.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::out::{Failed, failed};
 
-/// What a settings file may say. Unknown fields are kept out with a clear error.
+/// The content of a settings file. An unknown field is an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct File {
@@ -27,11 +30,13 @@ pub(crate) struct File {
     pub(crate) notify: project::Notify,
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: Daemon,
-    /// Agents that people talk to in outside services, and how. Only the user's own file is asked. The two sections are
-    /// read by [`bridges`]: a mistake in them switches bridges off, and must not keep the daemon from starting.
+    /// The agents of bridges, and the bridges. Only the user's own file may have these sections.
+    /// They are parsed later, by [`bridges`], because a mistake in them must switch off bridges
+    /// without keeping the daemon from starting.
     pub(crate) agents: toml::Table,
     pub(crate) bridges: toml::Table,
-    /// What models cost, before the table of this version. Only the user's own file is asked.
+    /// Prices of models, which take precedence over the built-in table. Only the user's own file
+    /// may have them.
     pub(crate) price: Vec<Price>,
 }
 
@@ -76,16 +81,17 @@ pub(crate) struct Validation {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Daemon {
     pub(crate) listen: Option<String>,
-    /// A certificate and its key, for TLS beyond this machine.
+    /// The certificate for TLS beyond this machine; its key is `tls_key`.
     pub(crate) tls_cert: Option<String>,
     pub(crate) tls_key: Option<String>,
-    /// The names under which other machines know the daemon.
+    /// The host names by which other machines reach the daemon.
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) insecure_listen: Option<bool>,
     pub(crate) max_attempts: Option<u32>,
 }
 
-/// Reads the checks out of a trunk's `regatta.toml`. A fault elsewhere in it is not the queue's business.
+/// Reads the checks from the text of a trunk's `regatta.toml`. Mistakes in other sections do not
+/// matter here.
 pub(crate) fn checks(text: &str) -> Result<regatta_engine::Checks, String> {
     let table: toml::Table = toml::from_str(text).map_err(|it| it.message().to_owned())?;
     let Some(validation) = table.get("validation") else { return Ok(regatta_engine::Checks::default()) };
@@ -94,12 +100,12 @@ pub(crate) fn checks(text: &str) -> Result<regatta_engine::Checks, String> {
     Ok(regatta_engine::Checks { commands: validation.commands, timeout_ms })
 }
 
-/// Reads a settings file; a missing one says nothing.
+/// Reads a settings file. Returns `None` if the file does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<File>, Failed> {
     Ok(layer(path)?.map(|it| it.0))
 }
 
-/// A settings file as it was understood, and as it was written.
+/// Reads a settings file, both parsed and as a table of the fields that are written in it.
 fn layer(path: &Path) -> Result<Option<(File, toml::Table)>, Failed> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -109,23 +115,23 @@ fn layer(path: &Path) -> Result<Option<(File, toml::Table)>, Failed> {
         Err(error) => {
             return Err(failed(
                 "bad_config",
-                format!("{} cannot be read: {error}", path.display()),
-                "look at its permissions",
+                format!("could not read {}: {error}", path.display()),
+                "check the permissions of the file",
             ));
         }
     };
     let bad = |error: toml::de::Error| {
         let hint = match spelling::meant(error.message()) {
             Some(meant) => format!("write `{meant}`"),
-            None => "mend it, or make a fresh one: regatta init --print".to_owned(),
+            None => "fix the file, or print a new one: regatta init --print".to_owned(),
         };
-        let message = format!("{} cannot be understood: {}", path.display(), error.to_string().trim_end());
+        let message = format!("invalid settings in {}: {}", path.display(), error.to_string().trim_end());
         failed("bad_config", message, hint)
     };
     Ok(Some((toml::from_str(&text).map_err(bad)?, toml::from_str(&text).map_err(bad)?)))
 }
 
-/// The user's own settings file.
+/// Returns the path of the user's own settings file.
 pub(crate) fn user_file() -> Option<PathBuf> {
     let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
     config
@@ -133,21 +139,21 @@ pub(crate) fn user_file() -> Option<PathBuf> {
         .map(|it| it.join("regatta/config.toml"))
 }
 
-/// What models cost: what the user's own file says, then what this version knows.
+/// Returns the prices of models: those of the user's own file, then the built-in ones.
 pub(crate) fn prices() -> Result<Vec<Price>, Failed> {
     let Some(path) = user_file() else { return Ok(prices::defaults()) };
     let own = read(&path)?.map(|it| it.price).unwrap_or_default();
     if let Some(odd) = own.iter().find(|it| !it.is_sound()) {
         return Err(failed(
             "bad_config",
-            format!("{} gives {:?} a price that is none", path.display(), odd.model),
-            "a price is a number of dollars for a million tokens, 0 or more",
+            format!("{} has an invalid price for {:?}", path.display(), odd.model),
+            "write the price in US dollars per million tokens, 0 or more",
         ));
     }
     Ok([own, prices::defaults()].concat())
 }
 
-/// Reads what the user's own file says of agents in outside services, in the order in which it names them.
+/// Reads agents and bridges from the user's own file, in the order of the file.
 pub(crate) fn bridges() -> registry::Settings {
     let file = match user_file().map(|path| layer(&path)).transpose() {
         Ok(file) => file.flatten().map(|(file, _)| file).unwrap_or_default(),
@@ -161,11 +167,12 @@ pub(crate) fn bridges() -> registry::Settings {
     registry::Settings { agents: agents.collect(), config }
 }
 
-/// Where everything Regatta keeps is: `REGATTA_DATA_DIR`, or the XDG data directory.
+/// Returns the data directory and the source of its path: `REGATTA_DATA_DIR`, the XDG data
+/// directory, or the default.
 pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), Failed> {
     if let Some(dir) = std::env::var_os("REGATTA_DATA_DIR").filter(|it| !it.is_empty()) {
         let dir = std::path::absolute(&dir).map_err(|it| {
-            failed("bad_config", format!("REGATTA_DATA_DIR cannot be used: {it}"), "give an absolute path")
+            failed("bad_config", format!("REGATTA_DATA_DIR is not a valid path: {it}"), "give an absolute path")
         })?;
         return Ok((dir, "REGATTA_DATA_DIR"));
     }
@@ -176,13 +183,13 @@ pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), Failed> {
         Some(home) => Ok((home.join(".local/share/regatta"), "default")),
         None => Err(failed(
             "bad_config",
-            "there is no HOME, so it is not clear where to keep things",
+            "HOME is not set, so there is no place for the data directory",
             "set REGATTA_DATA_DIR to a directory",
         )),
     }
 }
 
-/// One setting and where its value comes from.
+/// A setting with the source of its value.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
     pub(crate) name: String,
@@ -190,7 +197,7 @@ pub(crate) struct Setting {
     pub(crate) origin: String,
 }
 
-/// Settings that the environment can give, with their defaults where the file's own shape has none.
+/// Settings with an environment variable, and their defaults where [`File`] has none.
 const FROM_ENVIRONMENT: &[(&str, &str, &str)] = &[
     ("project.name", "REGATTA_PROJECT", ""),
     ("project.trunk", "REGATTA_TRUNK", ""),
@@ -207,7 +214,7 @@ const FROM_ENVIRONMENT: &[(&str, &str, &str)] = &[
     ("daemon.max_attempts", "REGATTA_MAX_ATTEMPTS", "8"),
 ];
 
-/// Every setting with its value and origin, for the repository at `repo`.
+/// Returns every setting with its value and source, for the repository at `repo`.
 pub(crate) fn all(repo: &Path) -> Result<Vec<Setting>, Failed> {
     let layers = layers(repo)?;
     let (dir, origin) = data_dir()?;
@@ -236,14 +243,14 @@ pub(crate) fn all(repo: &Path) -> Result<Vec<Setting>, Failed> {
     Ok(found)
 }
 
-/// What the files say of the project at `repo`; the environment comes before them.
+/// Returns the settings of the project at `repo`, from the files and the environment.
 pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
     let mut merged = toml::Table::new();
     for (_, _, table) in layers(repo)?.into_iter().rev() {
         overlay(&mut merged, table);
     }
     let file: File = merged.try_into().map_err(|it: toml::de::Error| {
-        failed("bad_config", it.to_string(), "see them: regatta config show --origin")
+        failed("bad_config", it.to_string(), "see where each setting comes from: regatta config show --origin")
     })?;
     let mut landing = file.landing;
     if let Ok(checkout) = std::env::var("REGATTA_CHECKOUT") {
@@ -251,13 +258,13 @@ pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
             "skip" => project::Checkout::Skip,
             "update" | "" => project::Checkout::Update,
             other => {
-                return Err(failed("bad_config", format!("REGATTA_CHECKOUT is {other:?}"), "it is update or skip"));
+                return Err(failed("bad_config", format!("REGATTA_CHECKOUT is {other:?}"), "set it to update or skip"));
             }
         };
     }
     if let Some(quiet) = file.notify.quiet.as_ref().filter(|it| crate::notices::Quiet::parse(it).is_none()) {
         let what = format!("quiet under [notify] is {quiet:?}");
-        return Err(failed("bad_config", what, "it is two hours of the day, such as \"22:00-07:00\""));
+        return Err(failed("bad_config", what, "write two times of the day, such as \"22:00-07:00\""));
     }
     Ok(project::Settings {
         landing,
@@ -272,22 +279,22 @@ pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
     })
 }
 
-/// The value of one setting; empty when nothing sets it.
+/// Returns the value of one setting, or an empty text if it is not set.
 pub(crate) fn value(settings: &[Setting], name: &str) -> String {
     settings.iter().find(|it| it.name == name).map(|it| it.value.clone()).unwrap_or_default()
 }
 
-/// Returns the `regatta.toml` that counts for a directory, if there is one.
+/// Returns the `regatta.toml` that applies to a directory, if there is one.
 pub(crate) fn nearest(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().map(|parent| parent.join("regatta.toml")).find(|path| path.is_file())
 }
 
-/// Whether a settings file gives a value to a setting.
+/// Returns whether a settings file sets a setting.
 pub(crate) fn names(repo: &Path, setting: &str) -> Result<bool, Failed> {
     Ok(layers(repo)?.iter().any(|(_, _, table)| pick(table, setting).is_some()))
 }
 
-/// The settings files that count here, nearest first.
+/// Returns the settings files that apply to a directory, nearest first.
 fn layers(repo: &Path) -> Result<Vec<(PathBuf, File, toml::Table)>, Failed> {
     let mut found = Vec::new();
     for path in nearest(repo).into_iter().chain(user_file()) {
@@ -298,13 +305,13 @@ fn layers(repo: &Path) -> Result<Vec<(PathBuf, File, toml::Table)>, Failed> {
     Ok(found)
 }
 
-/// Everything that has a value when nobody gives one.
-/// Whether the settings files have a setting, or a table, of this name.
+/// Returns whether settings files have a setting, or a table, of this name.
 pub(crate) fn is_of_files(name: &str) -> bool {
     let table = name.split('.').next().unwrap_or(name);
     defaults().contains_key(table)
 }
 
+/// Returns all settings that have a default.
 fn defaults() -> toml::Table {
     toml::Table::try_from(File::default()).expect("settings are tables of plain values")
 }
@@ -322,7 +329,7 @@ fn pick<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
     }
 }
 
-/// The names of everything that is not a table.
+/// Collects the names of all values that are not tables.
 fn leaves(table: &toml::Table, below: &str, into: &mut Vec<String>) {
     for (name, value) in table {
         let name = if below.is_empty() { name.clone() } else { format!("{below}.{name}") };
@@ -333,7 +340,7 @@ fn leaves(table: &toml::Table, below: &str, into: &mut Vec<String>) {
     }
 }
 
-/// A value as people type it.
+/// Formats a value as people type it.
 fn shown(name: &str, value: &toml::Value) -> String {
     let between = if name == "validation.commands" { " && " } else { "," };
     match value {
@@ -345,7 +352,7 @@ fn shown(name: &str, value: &toml::Value) -> String {
     }
 }
 
-/// Puts what `over` says over `under`, table by table.
+/// Merges `over` into `under`, table by table; values of `over` win.
 fn overlay(under: &mut toml::Table, over: toml::Table) {
     for (name, value) in over {
         match (under.get_mut(&name), value) {
@@ -355,7 +362,7 @@ fn overlay(under: &mut toml::Table, over: toml::Table) {
     }
 }
 
-/// Reads a duration: `500ms`, `30s`, `10m`, `2h`, `1d`, or plain seconds.
+/// Parses a duration: `500ms`, `30s`, `10m`, `2h`, `1d`, or plain seconds.
 pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
     project::Span::parse(text).map(project::Span::ms)
 }

@@ -1,4 +1,5 @@
-//! Keeps `docs/settings.md` complete: every key that a file may have is on the page, and no other.
+//! Checks that `docs/settings.md` lists exactly the keys that settings, plan and team files may
+//! have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +10,10 @@ use crate::settings::{File, duration_ms};
 
 const PAGE: &str = include_str!("../../../docs/settings.md");
 
-/// Fields whose values have a grammar of their own, which another page describes.
+/// Fields whose values another page describes.
 const OPAQUE: [&str; 2] = ["task[].script", "environments.NAME.keys"];
 
-/// Returns the keys on a part of the page, with their defaults.
+/// Returns the keys in a section of the page, with their defaults.
 fn on_page(part: &str) -> BTreeMap<String, String> {
     let part = PAGE.split("\n## ").find(|text| text.starts_with(part)).unwrap_or_else(|| panic!("no part {part}"));
     let rows = part.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -21,12 +22,12 @@ fn on_page(part: &str) -> BTreeMap<String, String> {
         let (key, rest) = row.split_once("` |").unwrap_or_else(|| panic!("{row}"));
         let cells: Vec<&str> = rest.split(" | ").collect();
         assert!(cells.len() == 3 && cells.iter().all(|cell| !cell.trim().is_empty()), "{key} lacks a cell");
-        assert_eq!(found.insert(key.to_owned(), cells[1].trim().to_owned()), None, "{key} is there twice");
+        assert_eq!(found.insert(key.to_owned(), cells[1].trim().to_owned()), None, "{key} appears twice");
     }
     found
 }
 
-/// Collects the keys of a schema, and the tables and lists on the way to them.
+/// Collects the keys of a schema, and the tables and lists that contain them.
 fn collect(root: &Value, schema: &Value, path: &str, keys: &mut BTreeSet<String>, ways: &mut BTreeSet<String>) {
     if let Some(name) = schema["$ref"].as_str() {
         let target = root.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("{name}"));
@@ -61,7 +62,7 @@ fn compare(part: &str, schema: &Value) {
     let (mut keys, mut ways) = (BTreeSet::new(), BTreeSet::new());
     collect(schema, schema, "", &mut keys, &mut ways);
     let page = on_page(part);
-    // A list may be described by its items, and one value or a list of them by the list.
+    // The page may describe a list by its items, or a "value or list of values" by the list.
     let plain = |key: &str| key.replace("[]", "");
     let is_described =
         |key: &String| page.keys().any(|known| plain(known) == plain(key) || known.starts_with(&format!("{key}[].")));
@@ -93,7 +94,7 @@ fn the_page_has_every_field_of_a_team_file() {
     assert!(crate::words::TEAM_FILE_FIELDS.iter().all(|field| described(field)));
 }
 
-/// A default that the page gives as a value is the program's own.
+/// The defaults on the page are those of the program.
 #[test]
 fn the_defaults_on_the_page_are_those_of_the_program() {
     let file = serde_json::to_value(File::default()).unwrap();

@@ -1,9 +1,11 @@
-//! The books of `agent test`: where each trial works, so that nothing of it is ever left behind (P12).
+//! Directories of agent tests (`regatta agent test`), and their removal after a crash (P12).
 //!
-//! A trial runs in a directory for temporary files, beside the data directory and without a daemon. Its book is a file in
-//! the data directory that names the place and is locked by the process that runs the trial. When the lock is free the
-//! process has ended, however it ended; then the next trial, the next start of the daemon or `doctor` removes the place.
-//! The program itself ends before that: its shim holds it on a leash that the process must go on writing.
+//! An agent test runs without a daemon, in a temporary directory outside of the data directory. A
+//! record in the data directory holds the path of that directory, and the process that runs the
+//! test locks the record. When the lock is free the process has ended in some way. The next test,
+//! the next start of the daemon or `regatta doctor` then removes the directory. The agent's program
+//! ends earlier than that: its shim stops it when the testing process no longer writes the
+//! contact file.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,26 +20,26 @@ use crate::daemon;
 use crate::out::{Failed, failed};
 use crate::wire;
 
-/// For how long a program goes on when the process that tests it has vanished.
+/// How long a program keeps running after the process that tests it has disappeared.
 pub(crate) const LEASH: Duration = Duration::from_secs(10);
 
-/// How often the leash is written.
+/// How often the contact file is written.
 const LEASH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A place for one trial, until it is dropped.
+/// The directory of one test. It is removed when the value is dropped.
 pub(crate) struct Trial {
     place: PathBuf,
     book: PathBuf,
-    /// Held until the place is gone.
+    /// Held until the directory is removed.
     _lock: File,
-    /// Dropped to end the thread that writes the leash.
+    /// Dropped to end the thread that writes the contact file.
     _leash: mpsc::Sender<()>,
 }
 
 impl Trial {
-    /// Makes a place and writes its book first, so that no place is without one.
+    /// Creates the directory. Writes the record first, so that every directory has a record.
     pub(crate) fn begin(data_dir: &Path) -> Result<Trial, Failed> {
-        let broken = |error: io::Error| failed("io", format!("no place for the test: {error}"), "see TMPDIR");
+        let broken = |error: io::Error| failed("io", format!("could not create a directory for the test: {error}"), "check that TMPDIR names a directory you can write");
         let books = books(data_dir);
         fs::create_dir_all(&books).map_err(broken)?;
         let mark = daemon::random_hex(16).map_err(broken)?;
@@ -53,7 +55,7 @@ impl Trial {
         std::thread::spawn(move || {
             while ends.recv_timeout(LEASH_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
                 if let Err(error) = wire::note_leash(&file) {
-                    tracing::warn!("could not write the leash of the test: {error}");
+                    tracing::warn!("could not write the contact file of the agent test: {error}");
                 }
             }
         });
@@ -85,7 +87,8 @@ fn books(data_dir: &Path) -> PathBuf {
     data_dir.join("trials")
 }
 
-/// Removes the place first: a book without a place is harmless, a place without a book is lost.
+/// Removes the directory before the record: a record without a directory is harmless, but a
+/// directory without a record would never be found.
 fn remove(place: &Path, book: &Path) -> io::Result<()> {
     for removed in [fs::remove_dir_all(place), fs::remove_file(book)] {
         match removed {
@@ -96,7 +99,8 @@ fn remove(place: &Path, book: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends and removes what trials left whose process is gone; returns how many.
+/// Stops the programs and removes the directories of tests whose process has ended. Returns their
+/// number.
 pub(crate) fn sweep(data_dir: &Path) -> io::Result<usize> {
     let entries = match fs::read_dir(books(data_dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -107,10 +111,10 @@ pub(crate) fn sweep(data_dir: &Path) -> io::Result<usize> {
         let book = entry?.path();
         let Ok(lock) = File::open(&book) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            continue; // its process is at work
+            continue; // the test is still running
         }
         let place = PathBuf::from(fs::read_to_string(&book)?);
-        // Only a place of ours: a torn book names none.
+        // Remove only our own directories; a half-written record names none.
         let is_ours = place.file_name().is_some_and(|name| name.to_string_lossy().starts_with("regatta-test-"));
         if is_ours && place.is_absolute() {
             wire::end_shims_in(&place.join("data")).map_err(io::Error::other)?;
@@ -127,13 +131,14 @@ pub(crate) fn sweep(data_dir: &Path) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    /// P12: a trial leaves nothing; what a vanished process left goes with the next sweep, and a live one's stays.
+    /// P12: a test leaves nothing behind. The directory of a vanished process is swept; that of a
+    /// running test stays.
     #[test]
-    fn p12_the_books_of_trials_are_cleared() {
+    fn p12_directories_of_ended_agent_tests_are_removed() {
         let data = tempfile::tempdir().unwrap();
         let live = Trial::begin(data.path()).unwrap();
         let place = live.place().to_owned();
-        assert_eq!(sweep(data.path()).unwrap(), 0, "it is at work");
+        assert_eq!(sweep(data.path()).unwrap(), 0, "the test is running");
         assert!(place.is_dir());
         drop(live);
         assert!(!place.exists());

@@ -1,4 +1,7 @@
-//! The only place that names adapters: which store, which version control, which way to run programs.
+//! Creates the adapters: the store, version control and the way to run programs.
+//!
+//! This is the only module of the crate that names concrete adapters. All others use the ports of
+//! the engine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,16 +26,16 @@ pub(crate) const STORE: &str = "regatta.db";
 /// The daemon's unix socket in a data directory.
 pub(crate) const SOCKET: &str = "daemon.sock";
 
-/// Opens the world for the engine.
+/// Opens the ports of the engine, and returns them with the engine's settings.
 pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), Failed> {
     let exe = std::env::current_exe()
-        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+        .map_err(|it| failed("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
     refuse_lost_store(data_dir)?;
     let store = SqliteStore::open(&data_dir.join(STORE)).map_err(from_store)?;
     let agents = AgentsAdapter::new(data_dir.to_owned(), exe).with_relay(&tools.server, data_dir.join(SOCKET));
-    // No check of this daemon runs yet, so whatever is there was left by another one.
+    // This daemon runs no check yet, so every directory of a check belongs to an earlier daemon.
     if let Err(error) = agents.sweep_checks() {
-        tracing::warn!("what earlier checks left stays: {error}");
+        tracing::warn!("could not remove the directories of earlier checks: {error}");
     }
     let ports = Ports {
         store: Box::new(store),
@@ -54,47 +57,50 @@ pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), 
     Ok((ports, settings))
 }
 
-/// Where an agent's own program finds its login and its tools.
+/// Variables by which an agent's program finds its login and its tools.
 pub(crate) const HOMES: [&str; 5] = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
 
-/// They are where the user has them; nothing else leaks (S3).
+/// Returns these variables of the user's environment. Programs get no other variable of it (S3).
 pub(crate) fn attempt_env() -> Vec<(String, String)> {
     HOMES.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect()
 }
 
-/// Version control and programs.
+/// The adapters for version control and for programs.
 pub(crate) type Works = (Arc<dyn Git>, Arc<dyn Agents>);
 
-/// What a runner works with.
+/// Returns the adapters of a runner.
 pub(crate) fn for_runner(data_dir: &Path) -> Result<Works, Failed> {
     let exe = std::env::current_exe()
-        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+        .map_err(|it| failed("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
     let fence = Duration::from_millis(regatta_core::runner::FENCE_MS);
     let agents = AgentsAdapter::new(data_dir.to_owned(), exe).with_leash(data_dir.join(LEASH), fence);
     Ok((Arc::new(git(data_dir)), Arc::new(agents)))
 }
 
-/// Where a runner notes when it last heard of the daemon.
+/// The contact file of a runner. Shims stop their programs when it is not written for too long.
 const LEASH: &str = "leash";
 
-/// Notes that the daemon was heard of: the programs of this runner go on.
+/// Writes the contact file after contact with the daemon, so that the programs of this runner
+/// keep running.
 pub(crate) fn in_contact(data_dir: &Path) {
     if let Err(error) = regatta_agents::leash::note(&data_dir.join(LEASH)) {
-        tracing::error!("that the daemon was heard of cannot be noted, and what runs here will end: {error}");
+        tracing::error!("could not write the contact file, so the programs of this runner will be stopped: {error}");
     }
 }
 
-/// How a person takes up a session of an agent's program in a terminal, if that is known.
+/// Returns the command with which a person resumes a session of an agent's program in a terminal,
+/// if it is known.
 pub(crate) fn takes_up(agent: &regatta_core::agent::Agent, session: &str) -> Option<Vec<String>> {
     regatta_agents::presets::of(agent)?.takes_up(session)
 }
 
-/// The home of an agent that is shut in.
+/// Returns the home directory of a sandboxed agent.
 pub(crate) fn home_of(data_dir: &Path, agent: &regatta_core::ids::AgentName) -> PathBuf {
     regatta_agents::home::place(data_dir, agent)
 }
 
-/// Refuses to begin with an empty store where a fleet's repositories and workspaces are: its store was lost (D10).
+/// Returns an error if the store is missing although repositories or workspaces of a fleet exist
+/// (D10).
 fn refuse_lost_store(data_dir: &Path) -> Result<(), Failed> {
     let store = data_dir.join(STORE);
     let has = |folder: &str, end: &str| {
@@ -106,57 +112,62 @@ fn refuse_lost_store(data_dir: &Path) -> Result<(), Failed> {
     }
     Err(failed(
         "store_behind",
-        format!("the store {} is gone, and the vaults and workspaces of its fleet are still there", store.display()),
+        format!("the store {} is missing, but the vaults and workspaces of its fleet exist", store.display()),
         format!(
-            "put it back with its log, or put a backup back: regatta restore FILE; to begin anew, move {} away",
+            "restore the file together with its log, or restore a backup: regatta restore FILE; to start over, move {} away",
             data_dir.display()
         ),
     ))
 }
 
-/// The attempts of which something was ever started here.
+/// Returns the attempts that have records in this data directory.
 pub(crate) fn attempts_here(data_dir: &Path) -> Vec<AttemptId> {
     let entries = std::fs::read_dir(data_dir.join("attempts")).into_iter().flatten().flatten();
     entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// How long the journals of ended attempts are kept, and after how long they are compressed.
+/// How long the journals of ended attempts are kept. [`PLAIN`] is the age at which they are
+/// compressed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 const PLAIN: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns the date by which it is judged how old stored things are, in milliseconds since 1970. Without it nothing is
-/// removed.
+/// Returns the date by which the age of stored data is judged, in milliseconds since 1970. Without
+/// it nothing is removed.
 pub(crate) fn retention_date(data_dir: &Path) -> Option<u64> {
     let date = regatta_engine::retention_date(data_dir, &MachineClock);
-    date.inspect_err(|error| tracing::warn!("nothing old is removed: the retention date cannot be kept: {error}")).ok()
+    date.inspect_err(|error| tracing::warn!("could not store the retention date, so no old data is removed: {error}")).ok()
 }
 
-/// Clears up behind attempts that ended long ago; behind commands, too, once the daemon has `settled` what another one
-/// left: until then it may ask how one of them ended. `today_unix_ms` is the date by which ages are judged.
+/// Removes old data of ended attempts, and old records of commands.
+///
+/// Records of commands are kept until the daemon has `settled` the effects of the previous daemon,
+/// because until then it may ask how a command ended. `today_unix_ms` is the date by which ages are
+/// judged.
 pub(crate) fn clear_up(data_dir: &Path, settled: bool, today_unix_ms: u64) {
     let today = UNIX_EPOCH + Duration::from_millis(today_unix_ms);
     let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
     match agents.prune(KEPT, PLAIN, today) {
         Ok(it) if it.compressed.is_empty() && it.removed.is_empty() => {}
-        Ok(it) => tracing::info!("{} journals compressed, {} removed", it.compressed.len(), it.removed.len()),
-        Err(error) => tracing::warn!("old journals stay: {error}"),
+        Ok(it) => tracing::info!("compressed {} journals and removed {}", it.compressed.len(), it.removed.len()),
+        Err(error) => tracing::warn!("could not remove old journals: {error}"),
     }
     if !settled {
         return;
     }
     match agents.prune_commands(KEPT, today) {
         Ok(0) => {}
-        Ok(many) => tracing::info!("the records of {many} commands removed"),
-        Err(error) => tracing::warn!("old records of commands stay: {error}"),
+        Ok(many) => tracing::info!("removed the records of {many} commands"),
+        Err(error) => tracing::warn!("could not remove old records of commands: {error}"),
     }
     match regatta_engine::prune_evidence(data_dir, KEPT, today) {
         Ok(0) => {}
-        Ok(many) => tracing::info!("what the checks of {many} attempts said removed"),
-        Err(error) => tracing::warn!("what old checks said stays: {error}"),
+        Ok(many) => tracing::info!("removed the check output of {many} attempts"),
+        Err(error) => tracing::warn!("could not remove old check output: {error}"),
     }
 }
 
-/// Which ways there are to shut a program in here: the best first, each with what keeps it from working.
+/// Returns the sandbox mechanisms of this machine, the best first, each with the reason why it does
+/// not work.
 pub(crate) fn sandboxes() -> Vec<(String, Option<String>)> {
     let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("regatta"));
     let found = regatta_agents::confine::available(&exe).findings;
@@ -167,30 +178,31 @@ pub(crate) fn sandboxes() -> Vec<(String, Option<String>)> {
     found.iter().map(|it| (name(it), it.broken.clone())).collect()
 }
 
-/// Version control without a daemon, for looking.
+/// Returns version control without a daemon, for reading.
 pub(crate) fn git(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use<> {
     GitAdapter::new(data_dir.to_owned())
 }
 
-/// Programs without a daemon: to try one out, and to read what others said.
+/// Returns the adapter for programs without a daemon: to test an agent, and to read journals.
 pub(crate) fn agents(data_dir: &Path) -> Result<impl regatta_engine::ports::agents::Agents + use<>, Failed> {
     let exe = std::env::current_exe()
-        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+        .map_err(|it| failed("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
-/// The same for a trial: its programs end when `leash` was not written for so long.
+/// Like [`agents`], for an agent test: its programs are stopped when the file `leash` is not
+/// written for `most`.
 pub(crate) fn agents_on_leash(
     data_dir: &Path,
     leash: PathBuf,
     most: Duration,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, Failed> {
     let exe = std::env::current_exe()
-        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+        .map_err(|it| failed("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe).with_leash(leash, most))
 }
 
-/// Writes a leash: the programs that are held by it go on.
+/// Writes a contact file.
 pub(crate) fn note_leash(file: &Path) -> std::io::Result<()> {
     regatta_agents::leash::note(file)
 }
@@ -200,7 +212,7 @@ pub(crate) fn running_shims() -> std::io::Result<Vec<RunningShim>> {
     regatta_agents::strays::running_shims()
 }
 
-/// Ends every shim of a data directory, with the program that it supervises.
+/// Ends every shim of a data directory, together with its program.
 pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
     let own = running_shims().map_err(|error| error.to_string())?.into_iter();
     let own: Vec<RunningShim> = own.filter(|shim| shim.data_dir() == Some(data_dir)).collect();
@@ -210,13 +222,15 @@ pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
     Ok(own.len())
 }
 
-/// Removes what nobody looks after any more and no daemon can find again: what trials left whose process is gone, shims
-/// whose directory was deleted, and empty control groups. Says what was done.
+/// Removes leftovers that no daemon can find again, and returns a line about each removal.
+///
+/// Leftovers are directories of ended agent tests, shims whose directory was deleted, and empty
+/// control groups.
 pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     let mut done = Vec::new();
     let trials = crate::trials::sweep(data_dir)?;
     if trials > 0 {
-        done.push(format!("removed what {trials} interrupted agent tests left"));
+        done.push(format!("removed the directories of {trials} interrupted agent tests"));
     }
     for shim in running_shims()?.iter().filter(|shim| shim.is_abandoned()) {
         let what = format!("the shim {} of the deleted directory {}", shim.pid(), shim.run_dir().display());
@@ -232,36 +246,36 @@ pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     Ok(done)
 }
 
-/// Removes what an earlier daemon of this data directory left, at a start: what [`sweep_strays`] does, directories of its
-/// checks, and programs of attempts that the board does not know.
+/// Removes what an earlier daemon of this data directory left: everything that [`sweep_strays`]
+/// removes, and the programs of attempts that the board does not know.
 pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> bool) {
     match sweep_strays(data_dir) {
         Ok(done) => done.iter().for_each(|what| tracing::info!("{what}")),
-        Err(error) => tracing::warn!("could not look for strays: {error}"),
+        Err(error) => tracing::warn!("could not remove leftovers of earlier processes: {error}"),
     }
     for shim in running_shims().into_iter().flatten().filter(|shim| shim.data_dir() == Some(data_dir)) {
         let attempt = shim.run_dir().file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
         let Some(attempt) = attempt.filter(|attempt| !is_live(*attempt)) else { continue };
         match shim.end() {
-            Ok(()) => tracing::warn!(%attempt, "ended its program, which the board does not know"),
+            Ok(()) => tracing::warn!(%attempt, "stopped the program of an attempt that the board does not know"),
             Err(error) => {
-                tracing::error!(%attempt, "could not end its program, which the board does not know: {error}")
+                tracing::error!(%attempt, "could not stop the program of an attempt that the board does not know: {error}")
             }
         }
     }
 }
 
-/// Puts a copy of a store back, and returns its rows that cannot be read. The daemon must be down.
+/// Restores a copy of a store, and returns its rows that cannot be read. The daemon must be down.
 pub(crate) fn restore(from: &Path, data_dir: &Path) -> Result<Vec<UnreadableRow>, Failed> {
     regatta_store::restore(from, &data_dir.join(STORE)).map_err(from_store)
 }
 
-/// A store's error, for people.
+/// Converts an error of the store into an error of a command.
 pub(crate) fn from_store(error: regatta_engine::ports::store::StoreError) -> Failed {
     failed(error.code, error.what, error.hint)
 }
 
-/// Takes everything that looks like a secret out of a text: the one redactor of this program.
+/// Removes everything that looks like a secret from a text.
 pub(crate) fn redact(text: &str) -> String {
     regatta_agents::redact::redact_text(text)
 }

@@ -1,5 +1,8 @@
-//! What most programs would do instead of one writer: a connection per caller, `BEGIN IMMEDIATE`, and a busy
-//! timeout. Written as well as that can be: prepared statements, a small schema, one transaction per operation.
+//! The baseline that the engine is compared with: a SQLite connection per caller, `BEGIN
+//! IMMEDIATE`, and a busy timeout.
+//!
+//! It is written as well as this design allows: prepared statements, a small schema, one
+//! transaction per operation.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +18,7 @@ CREATE TABLE claims (uri TEXT PRIMARY KEY, holder TEXT NOT NULL, token INTEGER N
 CREATE TABLE events (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, uri TEXT NOT NULL, holder TEXT NOT NULL) STRICT;";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Prepares the file.
+/// Creates the database file.
 pub(crate) fn create(path: &Path) -> rusqlite::Result<()> {
     connect(path)?.execute_batch(SCHEMA)
 }
@@ -28,7 +31,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// One caller: acquire, renew, release, on URIs that only it uses, so that every operation writes.
+/// Runs one caller: acquire, renew and release, on URIs that only this caller uses, so that every
+/// operation writes.
 pub(crate) fn caller(
     path: &Path,
     number: usize,
@@ -46,7 +50,8 @@ pub(crate) fn caller(
     Ok(times)
 }
 
-/// The same on a schedule; an operation's time counts from when it was due.
+/// Like the function above, on a schedule. An operation's time counts from the moment when it was
+/// due.
 pub(crate) fn scheduled(
     path: &Path,
     number: usize,
@@ -68,7 +73,7 @@ struct Caller<'a> {
     epoch: Instant,
     uris: &'a [String],
     dice: Dice,
-    /// What it holds, and whether that was renewed.
+    /// The claims of the caller, and whether each was renewed.
     held: Option<(&'a String, i64, bool)>,
 }
 
@@ -78,7 +83,7 @@ impl<'a> Caller<'a> {
         Ok(Caller { connection: connect(path)?, holder, epoch: Instant::now(), uris, dice, held: None })
     }
 
-    /// One operation, in a transaction of its own: a claim and an event.
+    /// Performs one operation in a transaction of its own: a claim and an event.
     fn step(&mut self) -> rusqlite::Result<()> {
         let now = self.epoch.elapsed().as_millis() as i64;
         let kind = match self.held {

@@ -1,4 +1,4 @@
-//! Boards with many open tasks, made as people make them: by commands.
+//! Boards with many open tasks, built with commands as people would use them.
 
 use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request, decide};
@@ -14,7 +14,7 @@ use crate::dice::Dice;
 pub(crate) const AGENTS: usize = 100;
 const PROJECTS: [&str; 3] = ["shop", "docs-site", "ledger"];
 
-/// A board and what the store must be told of it.
+/// A board, with the batch that the store has not received yet.
 pub(crate) struct Fleet {
     pub(crate) board: Board,
     pub(crate) now: Now,
@@ -23,7 +23,7 @@ pub(crate) struct Fleet {
     added: usize,
 }
 
-/// A task with nothing special about it.
+/// Returns an ordinary task.
 pub(crate) fn task(project: &ProjectName, subject: String) -> Add {
     Add {
         project: project.clone(),
@@ -50,7 +50,7 @@ pub(crate) fn agent_name(number: usize) -> anyhow::Result<AgentName> {
 }
 
 impl Fleet {
-    /// Three projects, a hundred agents, five missions, and no task that runs.
+    /// Returns a board with three projects, a hundred agents, five missions and no running task.
     pub(crate) fn new() -> anyhow::Result<Fleet> {
         let now = Now { at: 1, wall: 1_767_225_600_000 };
         let mut fleet = Fleet { board: Board::default(), now, batch: Batch::default(), dice: Dice::new(3), added: 0 };
@@ -79,7 +79,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Decides and keeps; the batch grows until it is taken.
+    /// Decides a command and adds the result to the batch.
     pub(crate) fn run(&mut self, command: Command) -> anyhow::Result<Outcome> {
         self.now.at += 1;
         let request = Request { by: Actor::Person("ann".into()), key: None, command };
@@ -92,13 +92,14 @@ impl Fleet {
         Ok(done.outcome)
     }
 
-    /// What was decided since the last time.
+    /// Returns the batch since the last call.
     pub(crate) fn take_batch(&mut self) -> Batch {
         let next = Batch { after: self.board.revision, meta: self.board.meta(), ..Batch::default() };
         std::mem::replace(&mut self.batch, next)
     }
 
-    /// The next task: a manifest of its own, at times a shared file, at times blockers.
+    /// Returns the next task: with a manifest of its own, sometimes a shared file, sometimes
+    /// blockers.
     pub(crate) fn next_task(&mut self) -> anyhow::Result<Add> {
         self.added += 1;
         let (number, dice) = (self.added, &mut self.dice);
@@ -125,7 +126,7 @@ impl Fleet {
         })
     }
 
-    /// Adds one task, at times in an agent's line.
+    /// Adds one task, sometimes assigned to an agent.
     pub(crate) fn add(&mut self) -> anyhow::Result<()> {
         let task = self.next_task()?;
         let assign = if self.dice.percent(5) { Some(agent_name(self.dice.below(AGENTS))?) } else { None };
@@ -157,7 +158,7 @@ impl Fleet {
         self.run(Command::StartMission { mission, tasks, adopt: vec![] }).map(|_| ())
     }
 
-    /// A board with this many open tasks.
+    /// Returns a board with this many open tasks.
     pub(crate) fn with_tasks(open: usize) -> anyhow::Result<Fleet> {
         let mut fleet = Fleet::new()?;
         for _ in 0..5 {

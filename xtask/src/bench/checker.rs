@@ -1,41 +1,46 @@
-//! Whether a history could have happened one operation at a time (L3): replayed in the order of revisions
-//! against a small model of its own, with its own idea of overlap.
+//! Checks whether a history could have happened one operation at a time (L3). It replays the
+//! history in the order of revisions on a small model that has its own definition of overlap.
 //!
-//! The order is given, so this takes O(n log n): an operation that changed something is at its revision, one
-//! that changed nothing comes after what is at its revision. Three things must then hold. Each answer is the
-//! model's answer (L1, L2, L6, L7, L8, and L5 for what expired). The order respects real time: who asked after
-//! another was answered is at no smaller revision. And the log holds exactly what was acknowledged (L4).
+//! The order is given, so the check takes O(n log n): an operation that changed something has its
+//! revision, and an operation that changed nothing follows the event at its revision. Three
+//! conditions must hold:
+//!
+//! - Each answer is the model's answer (L1, L2, L6, L7, L8, and L5 for expired leases).
+//! - The order respects real time: an operation that began after another one was answered has no
+//!   smaller revision.
+//! - The log contains exactly the acknowledged operations (L4).
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::history::{Answer, History, Kind, Op, REGATTA, Record};
 use super::lake::{self, Bits, Lake};
 
-/// What a violation breaks.
+/// The law that a violation breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Law {
-    /// Two holders of what overlaps, or two live attempts (L1, J2).
+    /// Two holders of overlapping claims, or two live attempts (L1, J2).
     Exclusion,
-    /// A token that does not rise, or is not the revision of its grant (L2).
+    /// A token that does not rise, or that is not the revision of its grant (L2).
     Token,
     /// A stale or foreign token had an effect (L6, L8).
     Fence,
-    /// An answer that was true at another moment only.
+    /// An answer that was only true at another moment.
     Answer,
-    /// The order of revisions contradicts the clock on the wall.
+    /// The order of revisions contradicts real time.
     RealTime,
-    /// Acknowledged and not in the log, or in the log and never acknowledged (L4).
+    /// An acknowledged operation is missing in the log, or the log has one that was never
+    /// acknowledged (L4).
     Log,
-    /// A lease that ended before its time (L5).
+    /// A lease ended before its time (L5).
     Expiry,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) counts: BTreeMap<Law, usize>,
     pub(crate) examples: Vec<String>,
-    /// Where each lease ended by itself, and when it might.
+    /// The revision at which each lease expired, and the earliest time for it.
     pub(crate) expiries: Vec<(u64, u64)>,
 }
 
@@ -60,7 +65,7 @@ struct Held {
     ends_at: u64,
 }
 
-/// The sequential model: who holds what, and which attempt speaks for each slot.
+/// The sequential model: the holders of claims, and the live attempt of each slot.
 struct Model<'a> {
     lake: &'a Lake,
     claims: HashMap<u64, Held>,
@@ -70,7 +75,7 @@ struct Model<'a> {
     slots: Vec<Option<(u64, u64)>>,
 }
 
-/// Checks a history. `slots` are the attempts that speak for each slot at its beginning.
+/// Checks a history. `slots` are the live attempts of the slots at its beginning.
 pub(crate) fn check(lake: &Lake, history: &History, slots: &[(u64, u64)]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut order: Vec<(u64, bool, u64, u32)> = history
@@ -106,7 +111,7 @@ pub(crate) fn check(lake: &Lake, history: &History, slots: &[(u64, u64)]) -> Ver
                         .is_some_and(|it| (it.kind, it.by) == (want.0, record.agent) && it.subject == want.1)
                 });
             if !logged {
-                verdict.blame(Law::Log, || format!("acknowledged and not in the log: {record:?}"));
+                verdict.blame(Law::Log, || format!("acknowledged but not in the log: {record:?}"));
             }
             next = next.max(revision + 1);
         }
@@ -122,7 +127,8 @@ pub(crate) fn check(lake: &Lake, history: &History, slots: &[(u64, u64)]) -> Ver
     verdict
 }
 
-/// An event that no operation asked for: what fell due, or something that nobody was told of.
+/// Handles an event without an operation: an expired timer, or an event that was never
+/// acknowledged.
 fn unasked(history: &History, revision: u64, model: &mut Model, verdict: &mut Verdict) {
     match history.entry(revision) {
         Some(it) if it.by == REGATTA && it.kind == Kind::Released => match model.claims.get(&it.subject) {
@@ -141,7 +147,8 @@ fn unasked(history: &History, revision: u64, model: &mut Model, verdict: &mut Ve
     }
 }
 
-/// Who asked after another was answered comes later; strictly, if it changed something.
+/// Checks that an operation that began after an answer comes later in the order; strictly later if
+/// it changed something.
 fn real_time(history: &History, order: &[(u64, bool, u64, u32)], verdict: &mut Verdict) {
     let reads: HashMap<u32, bool> = order.iter().map(|it| (it.3, it.1)).collect();
     let mut by_asked: Vec<u32> = order.iter().map(|it| it.3).collect();
@@ -161,7 +168,8 @@ fn real_time(history: &History, order: &[(u64, bool, u64, u32)], verdict: &mut V
     }
 }
 
-/// The events that an accepted operation leaves, the last at its revision; none for one that changes nothing.
+/// Returns the events of an accepted operation, the last one at its revision; none if the operation
+/// changes nothing.
 fn expects(history: &History, record: &Record) -> Vec<(Kind, u64)> {
     match (&record.op, &record.answer) {
         (Op::Acquire { .. }, Answer::Granted { claim, .. }) => vec![(Kind::Granted, *claim)],
@@ -169,7 +177,8 @@ fn expects(history: &History, record: &Record) -> Vec<(Kind, u64)> {
         (Op::Release { claim, .. }, Answer::Done) => vec![(Kind::Released, *claim)],
         (Op::Write { attempt, .. }, Answer::Done) => vec![(Kind::Kept, *attempt), (Kind::Written, *attempt)],
         (Op::Poll { .. }, Answer::Begun { attempt, .. }) => vec![(Kind::Begun, *attempt), (Kind::Started, *attempt)],
-        // Stopping what does not run is accepted and changes nothing: only the log tells.
+        // Stopping an attempt that does not run is accepted and changes nothing. Only the log tells
+        // the two cases apart.
         (Op::Stop { slot }, Answer::Done) => match (
             history.entry(record.revision.saturating_sub(1)),
             history.entry(record.revision).filter(|it| it.kind == Kind::Returned && it.by == record.agent),
@@ -184,7 +193,7 @@ fn expects(history: &History, record: &Record) -> Vec<(Kind, u64)> {
 }
 
 impl Model<'_> {
-    /// Whose claims stand in the way.
+    /// Returns the conflicting claims.
     fn in_the_way(&self, patterns: &[u16], shared: bool) -> Vec<u64> {
         let mut found = Vec::new();
         for mine in patterns {
@@ -207,7 +216,8 @@ impl Model<'_> {
         }
     }
 
-    /// Takes one operation. What breaks a law is not done, so that one fault is not found a thousand times.
+    /// Applies one operation. An operation that breaks a law is not applied, so that one fault is
+    /// not reported a thousand times.
     fn step(&mut self, record: &Record, at: u64) -> Result<(), (Law, &'static str)> {
         match (&record.op, &record.answer) {
             (Op::Acquire { patterns, shared, ttl_ms }, Answer::Granted { claim, token }) => {
@@ -225,7 +235,7 @@ impl Model<'_> {
                 let (patterns, ttl_ms) = (patterns.clone(), *ttl_ms);
                 let held = Held { token: *token, patterns, shared: *shared, ttl_ms, ends_at: at + ttl_ms };
                 match self.claims.insert(*claim, held) {
-                    Some(_) => Err((Law::Token, "a claim's number was given twice")),
+                    Some(_) => Err((Law::Token, "a claim id was used twice")),
                     None => Ok(()),
                 }
             }
@@ -234,7 +244,7 @@ impl Model<'_> {
                 named.sort_unstable();
                 match self.in_the_way(patterns, *shared) {
                     found if found.is_empty() => Err((Law::Answer, "refused though free")),
-                    found if found != named => Err((Law::Answer, "others are in the way than those named")),
+                    found if found != named => Err((Law::Answer, "the answer names other conflicting claims")),
                     _ => Ok(()),
                 }
             }
@@ -243,23 +253,23 @@ impl Model<'_> {
                     held.ends_at = at + held.ttl_ms;
                     Ok(())
                 }
-                _ => Err((Law::Fence, "renewed without holding it")),
+                _ => Err((Law::Fence, "renewed a claim that is not held")),
             },
             (Op::Release { claim, token }, Answer::Done) => match self.claims.get(claim) {
                 Some(held) if held.token == *token => {
                     self.forget(*claim);
                     Ok(())
                 }
-                _ => Err((Law::Fence, "released without holding it")),
+                _ => Err((Law::Fence, "released a claim that is not held")),
             },
             (Op::Renew { claim, .. } | Op::Release { claim, .. }, Answer::Ended) => match self.claims.get(claim) {
-                Some(_) => Err((Law::Answer, "said to have ended, and is held")),
+                Some(_) => Err((Law::Answer, "answered that the claim has ended, but it is held")),
                 None => Ok(()),
             },
             (Op::Renew { claim, token } | Op::Release { claim, token }, Answer::Stale) => {
                 match self.claims.get(claim) {
                     Some(held) if held.token != *token => Ok(()),
-                    _ => Err((Law::Answer, "said to be a stale token, and is not")),
+                    _ => Err((Law::Answer, "answered that the token is stale, but it is not")),
                 }
             }
             (Op::Write { slot, attempt, token }, Answer::Done) => match self.slots[*slot] {
@@ -287,7 +297,7 @@ impl Model<'_> {
             }
             (Op::Poll { slot }, Answer::Nothing) => match self.slots[*slot] {
                 Some(_) => Ok(()),
-                None => Err((Law::Answer, "there was something to do")),
+                None => Err((Law::Answer, "answered that there is no task, but there was one")),
             },
             _ => Err((Law::Answer, "no rule gives this answer")),
         }

@@ -1,4 +1,4 @@
-//! How long a decision takes, on a board of 1,000 open tasks and on one of 100,000.
+//! How long a decision takes on a board with 1,000 open tasks, and on a board with 100,000.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -77,7 +77,7 @@ impl Bench {
         for nth in 0..200 {
             fleet.run(Fleet::poll(nth % AGENTS)?)?;
         }
-        // What the store would be told is let go of now: giving so much memory back takes its time.
+        // Drop the previous batch here, because freeing much memory takes time.
         fleet.take_batch();
         let mut bench = Bench { fleet, held: Vec::new(), uris: 0 };
         for _ in 0..300 {
@@ -88,7 +88,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// One decision of a random kind, timed; the board goes on from it.
+    /// Times one decision of a random kind, and applies it to the board.
     fn step(&mut self, kinds: &mut BTreeMap<&'static str, Times>) -> anyhow::Result<()> {
         let agent = self.fleet.dice.below(AGENTS);
         let attempts = self.fleet.board.attempts.len();
@@ -106,7 +106,7 @@ impl Bench {
                 ("renew", Command::Renew { claim, token })
             }
             55..70 => {
-                // An agent with room: what it and another have too much is handed back first, untimed.
+                // Keep room for the poll: above 220 attempts, one is stopped first, untimed.
                 if attempts > 220 {
                     self.stop(attempt.map(|it| it.task))?;
                 }

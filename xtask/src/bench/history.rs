@@ -1,4 +1,4 @@
-//! What was asked and answered, as the callers saw it, and the log of events beside it.
+//! The operations and answers as the callers saw them, and the log of events.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use regatta_core::command::Actor;
 use regatta_core::event::Event;
 use regatta_engine::ports::store;
 
-/// The author of events that nobody asked for: what fell due.
+/// The author of events without an operation, such as expired timers.
 pub(crate) const REGATTA: u32 = u32::MAX;
 
 /// One operation of one agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) agent: u32,
-    /// Nanoseconds since the run began.
+    /// The time in nanoseconds since the start of the run.
     pub(crate) asked: u64,
     pub(crate) answered: u64,
     pub(crate) op: Op,
     pub(crate) answer: Answer,
-    /// The revision that the answer carried.
+    /// The revision in the answer.
     pub(crate) revision: u64,
 }
 
-/// What was asked. Patterns are numbers of the lake's.
+/// An operation. Patterns are numbers of the lake's patterns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Acquire {
@@ -39,23 +39,23 @@ pub(crate) enum Op {
         claim: u64,
         token: u64,
     },
-    /// A guarded write: only the live attempt's token may.
+    /// A guarded write: only the token of the live attempt is accepted.
     Write {
         slot: usize,
         attempt: u64,
         token: u64,
     },
-    /// The slot's attempt is ended by a person.
+    /// A person ends the attempt of the slot.
     Stop {
         slot: usize,
     },
-    /// A new attempt for the slot.
+    /// Starts a new attempt for the slot.
     Poll {
         slot: usize,
     },
 }
 
-/// What was answered.
+/// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Granted {
@@ -66,18 +66,18 @@ pub(crate) enum Answer {
     Done,
     /// The claim has ended.
     Ended,
-    /// The token is not the live one.
+    /// The token does not belong to the live attempt.
     Stale,
     Begun {
         attempt: u64,
         token: u64,
     },
     Nothing,
-    /// What no rule allows as an answer.
+    /// An answer that no rule allows.
     Odd(String),
 }
 
-/// What kind of event the log has; the rest cannot come from these operations.
+/// The kind of an event. Other kinds cannot result from these operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Granted,
@@ -92,7 +92,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// One event. Its revision is its place.
+/// One event. Its revision follows from its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) by: u32,
@@ -101,7 +101,7 @@ pub(crate) struct Entry {
     pub(crate) at: u64,
 }
 
-/// All that happened. The log's first entry has revision `first`.
+/// A complete history. The first entry of the log has the revision `first`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) records: Vec<Record>,
@@ -115,7 +115,7 @@ impl History {
     }
 }
 
-/// Reads the whole log: the entries after `from`, and the board that all events fold to.
+/// Reads the whole log. Returns the entries after `from`, and the board that all events give.
 pub(crate) fn read_log(store: &Arc<dyn store::History>, from: u64) -> anyhow::Result<(Vec<Entry>, Board)> {
     let (mut log, mut board, mut after) = (Vec::new(), Board::default(), 0);
     loop {

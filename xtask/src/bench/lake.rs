@@ -1,22 +1,23 @@
-//! A small universe of paths and patterns, in which overlap is found by trying every path.
+//! A small universe of paths and patterns, in which overlap is found by testing every path.
 //!
-//! The checker must not believe core about overlap, so this is a second matcher, naive on purpose: two patterns
-//! overlap if some path of the universe matches both. The universe has a witness for every pair used here.
+//! The checker must not rely on regatta-core's definition of overlap, so this is a second,
+//! deliberately naive implementation: two patterns overlap if some path of the universe matches
+//! both. The universe has such a path for every overlapping pair that is used here.
 
 use regatta_core::pattern::Uri;
 
 const DIRS: usize = 20;
 const FILES: usize = 16;
 
-/// A set of patterns, one bit each.
+/// A set of patterns, one bit per pattern.
 pub(crate) type Bits = [u64; 7];
 
-/// The patterns that agents claim: first every file, then the wider ones.
+/// The patterns that agents claim: first one per file, then the wider patterns.
 pub(crate) struct Lake {
     pub(crate) uris: Vec<Uri>,
-    /// How many of them name one file.
+    /// The number of patterns that name one file.
     pub(crate) files: usize,
-    /// For each, which ones it overlaps.
+    /// The overlapping patterns of each pattern.
     pub(crate) overlaps: Vec<Bits>,
 }
 
@@ -53,7 +54,7 @@ impl Lake {
         Ok(Lake { uris, files, overlaps })
     }
 
-    /// How often core's overlap differs from this one's, over all pairs.
+    /// Returns in how many pairs core's overlap differs from this one.
     pub(crate) fn disagreements(&self) -> (usize, usize) {
         let (mut wrong, mut pairs) = (0, 0);
         for (a, row) in self.uris.iter().zip(&self.overlaps) {
@@ -75,12 +76,12 @@ pub(crate) fn has(bits: &Bits, nth: usize) -> bool {
     bits[nth / 64] & (1 << (nth % 64)) != 0
 }
 
-/// What both have, one by one.
+/// Returns the elements of both sets.
 pub(crate) fn common(a: Bits, b: Bits) -> impl Iterator<Item = usize> {
     (0..a.len() * 64).filter(move |it| a[it / 64] & b[it / 64] & (1 << (it % 64)) != 0)
 }
 
-/// Paths of one to three segments, with names that only a wildcard matches among them.
+/// Returns paths of one to three segments, including names that only a wildcard matches.
 fn universe() -> Vec<String> {
     let dirs: Vec<String> = (0..DIRS).map(|it| format!("d{it:02}")).chain(["zz".into()]).collect();
     let names: Vec<String> = (0..FILES).map(file).chain(["f17.md", "zz.rs", "zz.md", "zz"].map(String::from)).collect();

@@ -1,10 +1,12 @@
-//! What a landing costs, beside its validation, against `git rebase` and `git merge --ff-only`.
+//! The cost of a landing without its validation, compared with `git rebase` and `git merge
+//! --ff-only`.
 //!
-//! The same change of one file on the same repository of 10,000 files on the same file system, with everything waited
-//! for on both sides. A landing here is all that the queue asks of git: where the trunk is, the trial merge, the
-//! validation's directory, the validation (`true`), the move of the trunk. The queue validates what waits together as one
-//! tree, so its cost per landing is that of a batch, as large as the queue makes it when it knows nothing of failures,
-//! divided by its landings; what a landing costs that comes alone is said beside it.
+//! Both sides land the same one-file change in the same repository of 10,000 files on the same file
+//! system, and wait until everything is on disk. A landing here consists of everything that the
+//! queue does with git: read the trunk, trial merge, staging directory, validation (`true`), trunk
+//! move. The queue validates waiting landings as one tree. Its cost per landing is therefore that
+//! of a batch, as large as the queue makes it without known failures, divided by the number of
+//! landings. The cost of a single landing is reported too.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,7 +26,8 @@ use crate::report::{Report, Times, ms};
 
 pub(crate) const FILES: usize = 10_000;
 const FOLDERS: usize = 100;
-/// Landings that are alone before the measured ones: a branch that needs no rebase yet, and helpers that start.
+/// Landings before the measured ones: a branch that needs no rebase yet, and helpers that have to
+/// start.
 const WARM: usize = 2;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
@@ -39,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut theirs = Times::default();
     let (mut alone, mut together) = (Kind::default(), Kind::default());
     let (mut alone_along, mut together_along) = (Kind::default(), Kind::default());
-    // In turns, so that whatever else the machine does falls on all alike.
+    // The sides take turns, so that other load on the machine affects all alike.
     for nth in 0..runs {
         let time = plain.land(nth)?;
         let (one, many) = (nth..nth + 1, runs + nth * batch..runs + (nth + 1) * batch);
@@ -75,8 +78,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let several = format!("each of {batch} landings, trunk checked out nowhere");
     let share = tell(&several, "batch", &mut together, batch);
     tell("a landing alone, trunk checked out nowhere", "alone", &mut alone, 1);
-    tell(&format!("each of {batch}, a clean checkout brought along"), "batch_along", &mut together_along, batch);
-    tell("a landing alone, a clean checkout brought along", "alone_along", &mut alone_along, 1);
+    tell(&format!("each of {batch}, with a clean checkout to update"), "batch_along", &mut together_along, batch);
+    tell("a landing alone, with a clean checkout to update", "alone_along", &mut alone_along, 1);
     report.value("landing", serde_json::Value::Object(values));
     report.target(share <= 0.1, format!("{share:.3} of the baseline (target at most 0.100)"));
     report.end()
@@ -84,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 
 const STEPS: [&str; 4] = ["where the trunk is, trial merge", "directory for validation", "`true`", "move of the trunk"];
 
-/// What landings of one kind took.
+/// The times of landings of one kind.
 #[derive(Default)]
 struct Kind {
     whole: Times,
@@ -100,10 +103,10 @@ impl Kind {
     }
 }
 
-/// Seconds of processor time that this process and those it has waited for have used.
+/// Returns the processor seconds of this process and of the processes that it has waited for.
 pub(crate) fn cpu() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // After the name, which may hold anything: the 12th to 15th words are ticks, a hundred a second on Linux.
+    // The fields after the process name: fields 12 to 15 are ticks, a hundred per second on Linux.
     let rest = stat.rsplit_once(')').context("a process has a name")?.1;
     let ticks: Vec<f64> = rest.split_whitespace().skip(11).take(4).filter_map(|it| it.parse().ok()).collect();
     Ok(ticks.iter().sum::<f64>() / 100.0)
@@ -113,7 +116,7 @@ fn version() -> anyhow::Result<String> {
     Ok(format!("git {}", regatta_git::version()?.0))
 }
 
-/// Git as a person uses it, waiting for the disk as Regatta does.
+/// Returns a git command with a person's settings that waits for the disk, as Regatta does.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
     let done = Command::new("git")
         .env("HOME", "/nonexistent")
@@ -128,7 +131,7 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a repository of many files, checked out on `main`.
+/// Creates a repository with many files, checked out on `main`.
 pub(crate) fn repository(path: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(path)?;
     git(path, &["init", "-q", "-b", "main"])?;
@@ -180,7 +183,7 @@ impl Plain {
     }
 }
 
-/// Regatta's side of it.
+/// Regatta's side of the comparison.
 struct Queue {
     git: GitAdapter,
     repo: Repo,
@@ -210,7 +213,7 @@ impl Queue {
         Ok(Queue { git: adapter, repo, captured })
     }
 
-    /// Lands these together: how long each step took, and how many git processes there were.
+    /// Lands these changes together. Returns the time of each step and the number of git processes.
     fn land(&self, which: Range<usize>) -> anyhow::Result<([Duration; 4], u64)> {
         let (git, repo) = (&self.git, &self.repo);
         let before = git.processes();

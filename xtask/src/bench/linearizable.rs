@@ -1,7 +1,9 @@
-//! A million operations on claims by 500 agents, and the proof that they could have happened one by one (L3).
+//! A million operations on claims by 500 agents, and the check that they could have happened one by
+//! one (L3).
 //!
-//! The run goes through the engine and SQLite as shipped. What each agent saw is checked against a model that
-//! shares no code with core (`checker`, `lake`); then the same checker must find every planted fault.
+//! The run uses the engine and SQLite as shipped. Everything that the agents saw is checked against
+//! a model that shares no code with core (`checker`, `lake`). Afterwards the same checker must find
+//! every planted fault.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -30,18 +32,18 @@ use crate::world::{self, Kind};
 
 /// Attempts whose tokens guard writes.
 const SLOTS: usize = 20;
-/// How long the leases live that are meant to run out.
+/// The lifetime of leases that are meant to expire.
 const BRIEF_MS: u64 = 40;
-/// How long a lease may outlive its time before the run is given up.
+/// How long a lease may outlive its time before the run is aborted.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-/// How many agents begin with a lease that they forget.
+/// The number of agents that begin with a lease and never renew it.
 const FORGETFUL: u32 = 20;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (ops, agents): (usize, usize) = (args.number("ops", 1_000_000)?, args.number("agents", 500)?);
     let (seed, only) = (args.number("seed", 1)?, args.text("plant"));
     if let Some(fault) = only {
-        ensure!(FAULTS.iter().any(|it| it.0 == fault), "there is no fault {fault:?}; there are {FAULTS:?}");
+        ensure!(FAULTS.iter().any(|it| it.0 == fault), "unknown fault {fault:?}; the faults are {FAULTS:?}");
     }
     let scratch = args.scratch()?;
     let mut report = Report::new("linearizable", args);
@@ -76,10 +78,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         census(&run.history)
     ));
     report.demand(run.sound, "the store's own check passes (D3)");
-    report.demand(run.folded, format!("the fold of all {} events is the board (D4)", thousands(run.events)));
+    report.demand(run.folded, format!("applying all {} events gives the board (D4)", thousands(run.events)));
     report.demand(
         run.reloaded,
-        "a store opened afresh gives the same board back (D1, for an orderly end; no power was cut)",
+        "a newly opened store loads the same board (D1, after a clean end without a power cut)",
     );
 
     let began = Instant::now();
@@ -89,7 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.demand(
         found == 0,
         format!(
-            "{found}/{} violations (95 % upper bound {:.1e}), checked in {:.2} s; {} leases ran out",
+            "{found}/{} violations (95 % upper bound {:.1e}), checked in {:.2} s; {} leases expired",
             thousands(count as u64),
             3.84 / count.max(1) as f64,
             began.elapsed().as_secs_f64(),
@@ -131,11 +133,11 @@ fn census(history: &History) -> String {
     kinds.iter().map(|(kind, many)| format!("{many} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
-/// A run that has ended.
+/// The result of a run.
 pub(crate) struct Run {
     lake: Arc<Lake>,
     history: History,
-    /// The attempts at the beginning.
+    /// The attempts at the beginning of the run.
     slots: Vec<(u64, u64)>,
     seconds: f64,
     commits: u64,
@@ -145,7 +147,7 @@ pub(crate) struct Run {
     reloaded: bool,
 }
 
-/// What all agents share: claims and tokens to try that are not theirs.
+/// The state that all agents share: claims and tokens of others, for attempts to misuse them.
 struct Shared {
     engine: Engine,
     lake: Arc<Lake>,
@@ -182,10 +184,10 @@ pub(crate) fn drive(
         for task in tasks {
             records.extend(task.await.context("an agent panicked")??);
         }
-        // What nobody renews any more runs out before the books are closed.
+        // Wait until all leases that nobody renews have expired.
         let mut board = engine.watch();
         while board.borrow_and_update().claims.values().any(|it| it.ttl_ms == Some(BRIEF_MS)) {
-            tokio::time::timeout(PATIENCE, board.changed()).await.context("a lease does not run out")??;
+            tokio::time::timeout(PATIENCE, board.changed()).await.context("a lease does not expire")??;
         }
         Ok(())
     });
@@ -221,7 +223,7 @@ fn ask(engine: &Engine, command: Command) -> anyhow::Result<Outcome> {
     Ok(engine.submit(Request { by: Actor::Person("bench".into()), key: None, command })?.outcome)
 }
 
-/// A project with one task per slot, each with an attempt of its own keeper's.
+/// Creates a project with one task per slot, each with an attempt.
 fn set_up(engine: &Engine) -> anyhow::Result<Vec<(u64, u64)>> {
     let name = ProjectName::new("lake")?;
     let add = project::Add {
@@ -265,7 +267,7 @@ fn poll(slot: usize) -> anyhow::Result<Poll> {
     Ok(Poll { lease_ms: Some(3_600_000), ..Poll::of(keeper(slot)?) })
 }
 
-/// One agent's life: an operation, its answer, the next one.
+/// Runs one agent: an operation, its answer, the next operation.
 async fn work(shared: Arc<Shared>, number: u32, seed: u64) -> anyhow::Result<Vec<Record>> {
     let name = AgentName::new(&format!("agent-{number}"))?;
     let mut dice = Dice::new(seed ^ (u64::from(number) << 32));
@@ -319,11 +321,11 @@ fn choose(shared: &Shared, dice: &mut Dice, held: &[(u64, u64)]) -> Op {
         (4..14, _) => Op::Poll { slot },
         (14..114, _) => {
             let (attempt, token) = *shared.slots[slot].lock().unwrap_or_else(PoisonError::into_inner);
-            // Now and then a token from before, or a guess.
+            // Sometimes use an old token, or a guess.
             Op::Write { slot, attempt, token: if dice.percent(5) { token - 1 } else { token } }
         }
         (114..154, _) => {
-            // What is somebody else's, with their number and another token; or long gone.
+            // Use somebody else's claim with a wrong token, or a claim that has ended.
             let seen = shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
             let (claim, token) = dice.pick(&seen).copied().unwrap_or((1, 1));
             match what % 2 {
@@ -412,7 +414,8 @@ mod tests {
         assert_eq!(Lake::new().unwrap().disagreements().0, 0);
     }
 
-    /// L3 in small, and every planted fault is found: the million operations are `cargo xtask bench linearizable`.
+    /// L3 on a small scale, with all planted faults found. `cargo xtask bench linearizable` does a
+    /// million operations.
     #[test]
     fn l3_claims_are_linearizable_and_planted_faults_are_found() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
-//! Faults that the checker must find: a true history, changed as a broken engine would have made it.
+//! Planted faults that the checker must find: a true history is changed as a broken engine would
+//! have changed it.
 //!
-//! Where an engine would also have logged its mistake, the log is changed too, and every later revision and
-//! token is renumbered, so that nothing but the broken law gives the fault away.
+//! Where an engine would also have logged its mistake, the log is changed too. All later revisions
+//! and tokens are renumbered, so that only the broken law reveals the fault.
 
 use super::checker::{Law, Verdict};
 use super::history::{Answer, Entry, History, Kind, Op, Record};
 
-/// Every fault, and the law it breaks.
+/// All faults, with the laws that they break.
 pub(crate) const FAULTS: [(&str, Law); 9] = [
     ("double-grant", Law::Exclusion),
     ("token-reuse", Law::Token),
@@ -19,12 +20,14 @@ pub(crate) const FAULTS: [(&str, Law); 9] = [
     ("early-expiry", Law::Expiry),
 ];
 
-/// Plants a fault in one of `every` places that fit, or in some twenty of them; returns in how many.
+/// Plants a fault in one of `every` suitable places, or in about twenty of them. Returns the number
+/// of places.
 pub(crate) fn plant(history: &mut History, fault: &str, every: usize, truth: &Verdict) -> usize {
     let places = |fits: fn(&Record) -> bool| -> Vec<usize> {
         let mut fitting: Vec<usize> = (0..history.records.len()).filter(|it| fits(&history.records[*it])).collect();
         fitting.sort_by_key(|it| history.records[*it].revision);
-        // Not the very first: some faults need a past. What is rare anyway is planted more often.
+        // Skip the first places, because some faults need a past. Rare faults are planted more
+        // often.
         let late = &fitting[fitting.len() / 3..];
         late.iter().copied().step_by(every.min(late.len() / 20).max(1)).collect()
     };
@@ -65,7 +68,7 @@ pub(crate) fn plant(history: &mut History, fault: &str, every: usize, truth: &Ve
         "stale-read" => {
             let places = places(|it| matches!(it.answer, Answer::Held(_)));
             for it in &places {
-                // Answered from a state from before the question, by a long way.
+                // The answer comes from a state long before the question.
                 let revision = history.records[*it].revision;
                 history.records[*it].revision = history.first + (revision - history.first) / 2;
             }
@@ -106,8 +109,8 @@ pub(crate) fn plant(history: &mut History, fault: &str, every: usize, truth: &Ve
     }
 }
 
-/// Makes refused operations accepted, with their events right after the revision they were refused at.
-/// `accept` gets the record, the fault's number and the revision of its first event.
+/// Makes refused operations accepted, with their events directly after the revision at which they
+/// were refused. `accept` gets the record, the fault's number and the revision of its first event.
 fn insert(
     history: &mut History,
     mut places: Vec<usize>,
@@ -145,7 +148,7 @@ fn insert(
     for record in &mut history.records {
         renumber(record, moved);
     }
-    // What was accepted is numbered already, but for the token it was asked with.
+    // Accepted operations are numbered already, except for the tokens in their requests.
     for (place, mut record) in accepted {
         renumber_op(&mut record.op, moved);
         history.records[place] = record;
@@ -162,7 +165,7 @@ fn insert(
     places.len()
 }
 
-/// Takes the events of accepted operations out of the log, as if they had never been durable.
+/// Removes the events of accepted operations from the log, as if they had never been durable.
 fn remove(history: &mut History, places: &[usize]) -> usize {
     let mut gone: Vec<u64> = places.iter().map(|it| history.records[*it].revision).collect();
     gone.sort_unstable();

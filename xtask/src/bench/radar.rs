@@ -1,4 +1,5 @@
-//! What the conflict radar costs: twenty workspaces of a repository of 10,000 files, two of which change per interval.
+//! The cost of looking for merge conflicts (`landing.radar`): twenty workspaces of a repository
+//! with 10,000 files, of which two change per interval.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         git.collisions(&repo, &attempts, &tip)?;
         quiet.add(began.elapsed());
         quiet_cpu += cpu()? - burnt;
-        // Two change the same file, so that there is something to merge as well.
+        // Both change the same file, so that there is something to merge.
         for space in [&spaces[round % WORKSPACES], &spaces[(round + 1) % WORKSPACES]] {
             std::fs::write(file(space, round), format!("{round} in {}\n", space.display()))?;
         }
@@ -49,10 +50,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         busy.add(began.elapsed());
         busy_cpu += cpu()? - burnt;
         processes = git.processes() - before;
-        anyhow::ensure!(!found.is_empty(), "the collision was not seen");
+        anyhow::ensure!(!found.is_empty(), "the conflict was not found");
     }
     let share = busy_cpu / runs as f64 / INTERVAL.as_secs_f64();
-    report.say(format!("{WORKSPACES} workspaces of 10,000 files, {runs} looks"));
+    report.say(format!("{WORKSPACES} workspaces of 10,000 files, {runs} rounds"));
     report.say(format!(
         "  nothing changed    {:>10} median, {:.0} ms of processor",
         ms(quiet.at(0.5)),
@@ -64,6 +65,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         busy_cpu * 1e3 / runs as f64
     ));
     report.value("radar", json!({ "share_of_a_core": share, "processes": processes }));
-    report.target(share < 0.05, format!("{:.1} % of one core at one look in 30 s (target < 5 %)", share * 100.0));
+    report.target(share < 0.05, format!("{:.1} % of one core with one round per 30 s (target < 5 %)", share * 100.0));
     report.end()
 }

@@ -1,8 +1,9 @@
-//! What a confined program can and cannot do, tried: a table per level, expected against seen.
+//! What a sandboxed program can and cannot do: a table per level, with expected and actual results.
 //!
-//! Every probe is a shell command run in the confinement, in a world of its own: a data directory, a user's home and
-//! repository, a process and sockets that are not the agent's. The same probes run unconfined first: a probe that
-//! finds everything closed there too would prove nothing.
+//! Every probe is a shell command that runs in the sandbox. Around it is a world of its own: a data
+//! directory, a user's home and repository, and a process and sockets that do not belong to the
+//! agent. The same probes run without a sandbox first, because a probe that fails there too would
+//! prove nothing.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -22,14 +23,14 @@ use regatta_core::agent::Level;
 use crate::args::Args;
 use crate::report::{Report, root};
 
-/// What is expected of a probe.
+/// The expected result of a probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Open,
     Closed,
-    /// Closed by mounts, open by Landlock's rules alone, which hide contents and not names.
+    /// Closed with mounts, open with Landlock alone, which hides contents but not names.
     OpenInLandlock,
-    /// Open with mounts of one's own, closed by Landlock's rules alone.
+    /// Open with mounts of its own, closed with Landlock alone.
     ClosedInLandlock,
     /// Open at `workspace`, closed at `strict`.
     ClosedInStrict,
@@ -49,7 +50,7 @@ impl Way {
     }
 }
 
-/// A name, what is expected, the command, and whether it may be run unconfined.
+/// A probe: name, expected result, command, and whether it may run without a sandbox.
 type Probe = (&'static str, Way, &'static str, bool);
 
 const PROBES: &[Probe] = &[
@@ -141,8 +142,8 @@ const PROBES: &[Probe] = &[
     ("use /dev/null and random bytes", Open, "head -c 8 /dev/urandom > /dev/null", true),
 ];
 
-/// What is tried where some hosts are listed: $L is one, $M is none, $N is a listed name that leads to this machine, $K
-/// is where the tools are.
+/// The probes with listed hosts: $L is listed, $M is not, $N is a listed name that resolves to this
+/// machine, and $K is the address of the tools.
 const LISTED: &[(&str, bool, &str)] = &[
     ("reach a listed host through the proxy", true, "$X confine-try proxy $L"),
     ("reach Regatta's tools at their address", true, "$X confine-try tcp $K"),
@@ -157,12 +158,12 @@ const LISTED: &[(&str, bool, &str)] = &[
     ("find the socket of the proxy", false, "test -e $TMPDIR/.regatta-egress"),
 ];
 
-/// One way in which the probes are run.
+/// A sandbox mechanism with the results of its probes.
 struct Column {
     title: String,
     expected: Vec<bool>,
     seen: Vec<Option<bool>>,
-    /// How much longer a start takes than without, at the median.
+    /// The additional time of a start, at the median.
     overhead: Option<Duration>,
 }
 
@@ -176,7 +177,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let working: Vec<Mechanism> =
         available.findings.iter().filter(|it| it.broken.is_none()).map(|it| it.mechanism).collect();
-    ensure!(!working.is_empty(), "nothing here can confine a program: {}", available.reasons().join(" "));
+    ensure!(!working.is_empty(), "no sandbox mechanism works on this machine: {}", available.reasons().join(" "));
     let control = {
         let world = World::new()?;
         let open = run_probes(&world, &Prepared::default(), true)?;
@@ -212,7 +213,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 wrong.is_empty(),
                 format!(
                     "{name}: as expected{}",
-                    if wrong.is_empty() { String::new() } else { format!(", but for: {}", wrong.join("; ")) }
+                    if wrong.is_empty() { String::new() } else { format!(", except: {}", wrong.join("; ")) }
                 ),
             );
         }
@@ -223,8 +224,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.demand(
         dead.is_empty(),
         format!(
-            "unconfined, every probe that is tried succeeds{}",
-            if dead.is_empty() { String::new() } else { format!(", but for: {}", dead.join("; ")) }
+            "without a sandbox, every probe that runs succeeds{}",
+            if dead.is_empty() { String::new() } else { format!(", except: {}", dead.join("; ")) }
         ),
     );
     tables.push_str(&listed_hosts(&working, &mut report)?);
@@ -236,7 +237,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.end()
 }
 
-/// Tries what gets out where some hosts are listed.
+/// Runs the probes with listed hosts.
 fn listed_hosts(working: &[Mechanism], report: &mut Report) -> anyhow::Result<String> {
     let mut rows: Vec<String> = LISTED.iter().map(|it| format!("| {} |", it.0)).collect();
     let mut titles = "| probe |".to_owned();
@@ -250,7 +251,7 @@ fn listed_hosts(working: &[Mechanism], report: &mut Report) -> anyhow::Result<St
         confine.network = Network::Only(vec![listed.to_string(), name.clone()]);
         confine.tools = Some(format!("http://{tools}/mcp"));
         let prepared = confine::prepare(&confine).map_err(|error| anyhow::anyhow!(error.what))?;
-        let ways = prepared.ways.clone().context("there are ways out")?;
+        let ways = prepared.ways.clone().context("the sandbox has listed hosts")?;
         let mut wrong = vec![];
         for (row, (probe, expected, script)) in rows.iter_mut().zip(LISTED) {
             let gate = Gate::open(&confine.tmp, ways.clone())?;
@@ -273,7 +274,7 @@ fn listed_hosts(working: &[Mechanism], report: &mut Report) -> anyhow::Result<St
             }
         }
         let _infallible = write!(titles, " {mechanism} |");
-        let but = if wrong.is_empty() { String::new() } else { format!(", but for: {}", wrong.join("; ")) };
+        let but = if wrong.is_empty() { String::new() } else { format!(", except: {}", wrong.join("; ")) };
         report
             .demand(wrong.is_empty(), format!("listed hosts by {mechanism}: {} probes as expected{but}", LISTED.len()));
     }
@@ -345,7 +346,7 @@ fn table(level: Level, control: &Column, columns: &[Column]) -> String {
     text
 }
 
-/// Runs every probe by itself; `None` for those that are not run unconfined.
+/// Runs every probe by itself. Returns `None` for probes that do not run without a sandbox.
 fn run_probes(world: &World, prepared: &Prepared, unconfined: bool) -> anyhow::Result<Vec<Option<bool>>> {
     let mut changed = false;
     PROBES
@@ -354,7 +355,7 @@ fn run_probes(world: &World, prepared: &Prepared, unconfined: bool) -> anyhow::R
             if unconfined && !harmless {
                 return Ok(None);
             }
-            // What failed has changed nothing.
+            // Errors are ignored, because a failed probe has changed nothing.
             if changed {
                 world.reset()?;
             }
@@ -367,19 +368,19 @@ fn run_probes(world: &World, prepared: &Prepared, unconfined: bool) -> anyhow::R
         .collect()
 }
 
-/// How long it takes to start a program that does nothing, and to see it end.
+/// Returns the time to start a program that does nothing and to wait for its end.
 fn median(world: &World, prepared: &Prepared) -> anyhow::Result<Duration> {
     let mut times = vec![];
     for _ in 0..21 {
         let start = Instant::now();
-        ensure!(world.command(prepared, "exit 0").status()?.success(), "it does not start");
+        ensure!(world.command(prepared, "exit 0").status()?.success(), "the program does not start");
         times.push(start.elapsed());
     }
     times.sort();
     Ok(times[times.len() / 2])
 }
 
-/// A data directory, a user's home and repository, somebody else's process and sockets.
+/// A data directory, a user's home and repository, and a foreign process and sockets.
 struct World {
     directory: tempfile::TempDir,
     shared: tempfile::TempDir,
@@ -396,7 +397,7 @@ impl World {
         let shared = tempfile::Builder::new().prefix("regatta-sandbox-").tempdir_in("/tmp")?;
         std::fs::write(shared.path().join("secret"), "somebody else's")?;
         std::fs::create_dir_all(directory.path().join("home"))?;
-        let abstract_name = directory.path().file_name().context("it has a name")?.to_string_lossy().into_owned();
+        let abstract_name = directory.path().file_name().context("the directory has a name")?.to_string_lossy().into_owned();
         let unix = UnixListener::bind(directory.path().join("home/socket"))?;
         let address = SocketAddr::from_abstract_name(abstract_name.as_bytes())?;
         let world = World {
@@ -416,7 +417,7 @@ impl World {
         self.directory.path().join(name)
     }
 
-    /// Puts everything back as it was, for the next probe.
+    /// Restores the world for the next probe.
     fn reset(&self) -> anyhow::Result<()> {
         let script = "
             if [ -d keep ]; then rm -rf data/vaults data/workspaces/shop/A[12] repo; cp -a keep/. .; else
@@ -437,7 +438,7 @@ impl World {
             .current_dir(self.directory.path())
             .env("W", self.directory.path())
             .output()?;
-        ensure!(done.status.success(), "the world could not be made: {}", String::from_utf8_lossy(&done.stderr));
+        ensure!(done.status.success(), "could not create the world: {}", String::from_utf8_lossy(&done.stderr));
         Ok(())
     }
 
@@ -485,13 +486,13 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // It is ours and not reaped yet, so nobody else can have its number.
+        // The process is our child and not reaped yet, so its number cannot be used again.
         drop(self.victim.kill());
         drop(self.victim.wait());
     }
 }
 
-/// Asks the proxy of the environment for a tunnel.
+/// Requests a tunnel from the proxy in the environment.
 fn through_proxy(to: &str) -> std::io::Result<()> {
     let proxy = std::env::var("https_proxy").unwrap_or_default();
     let mut proxy = TcpStream::connect(proxy.trim_start_matches("http://"))?;
@@ -505,7 +506,7 @@ fn through_proxy(to: &str) -> std::io::Result<()> {
     }
 }
 
-/// Tries one thing that no shell can: `KIND WHAT`.
+/// Tries something that a shell cannot do: `KIND WHAT`.
 pub(crate) fn try_one(kind: &str, what: &str) -> ExitCode {
     let done: std::io::Result<()> = match kind {
         "unix" => UnixStream::connect(what).map(drop),

@@ -1,4 +1,5 @@
-//! How long one start takes with ten thousand ready tasks: disjoint, all on one file, and below one directory.
+//! The time of one start with ten thousand ready tasks: with separate files, all with one file, and
+//! below one directory.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -22,15 +23,14 @@ use crate::report::{Report, Times, thousands, us};
 const READY: usize = 10_000;
 const WORKERS: u32 = 8;
 
-/// What the tasks of a board want.
-/// Which files the task of this number names.
+/// Returns the files of the task with this number.
 type Files = fn(usize) -> Vec<String>;
 
 const BOARDS: [(&str, Files); 5] = [
     ("disjoint", |nth| vec![format!("src/area-{}/part-{nth}.rs", nth % 100)]),
     ("one file", |_| vec!["src/settings.rs".into()]),
     ("own + lock file", |nth| vec![format!("src/part-{nth}.rs"), "Cargo.lock".into()]),
-    // Every hundredth wants all of a directory that the others have a file in.
+    // Every hundredth task needs a whole directory in which the others have a file.
     ("one directory", |nth| vec![if nth % 100 == 7 { "src/**".into() } else { format!("src/part-{nth}.rs") }]),
     ("globs", |nth| vec![format!("src/*/part-{}*.rs", nth % 5_000), format!("docs/{}.md", nth % 100)]),
 ];
@@ -132,7 +132,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Starts until nothing is free or all work, timed; then the oldest ends, untimed.
+    /// Times starts until no task is free or all agents work. Then the oldest attempt ends,
+    /// untimed.
     fn round(&mut self, starts: &mut Times, refusals: &mut Times) -> anyhow::Result<()> {
         while self.live.len() < WORKERS as usize {
             let ask = Poll {

@@ -1,4 +1,4 @@
-//! The program as it is shipped: its size, its time to ready, its memory at rest.
+//! The shipped program: its size, its time to ready, its idle memory.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let binary = binary(args)?;
     let scratch = args.scratch()?;
     let mut report = Report::new("start", args);
-    let size = binary.metadata().with_context(|| format!("{} cannot be measured", binary.display()))?.len();
+    let size = binary.metadata().with_context(|| format!("could not read {}", binary.display()))?.len();
     report.say(format!("{}: {:.1} MB", binary.display(), size as f64 / 1e6));
     report.value("binary_bytes", size);
     report.target(size < 30_000_000, format!("{:.1} MB (target < 30 MB)", size as f64 / 1e6));
@@ -55,12 +55,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             json!({ "ready_ms": ready.as_secs_f64() * 1e3, "slowest_ms": slowest.as_secs_f64() * 1e3, "resident_mb": resident }),
         );
         report.target(ready < patience, format!("ready in {} (target < {})", ms(ready), ms(patience)));
-        report.target(resident < 50.0, format!("{resident:.1} MB resident at rest (target < 50 MB)"));
+        report.target(resident < 50.0, format!("{resident:.1} MB resident when idle (target < 50 MB)"));
     }
     report.end()
 }
 
-/// The program to measure.
+/// Returns the program to measure.
 pub(crate) fn binary(args: &Args) -> anyhow::Result<PathBuf> {
     match args.text("binary") {
         Some(path) => Ok(std::path::absolute(path)?),
@@ -68,7 +68,7 @@ pub(crate) fn binary(args: &Args) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The release build, made now if there is none.
+/// Returns the release build, which is built now if it does not exist.
 fn built() -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let binary = target.join("release/regatta");
@@ -83,7 +83,7 @@ fn built() -> anyhow::Result<PathBuf> {
     Ok(binary)
 }
 
-/// A store with this many open tasks and nothing running.
+/// Creates a store with this many open tasks and no running attempts.
 fn fill(path: &Path, tasks: usize) -> anyhow::Result<()> {
     let mut store = SqliteStore::open(path)?;
     let mut fleet = Fleet::new()?;
@@ -94,11 +94,11 @@ fn fill(path: &Path, tasks: usize) -> anyhow::Result<()> {
         }
     }
     store.commit(&fleet.take_batch())?;
-    ensure!(store.load()?.board == fleet.board, "the store does not give the board back");
+    ensure!(store.load()?.board == fleet.board, "the store does not load the same board");
     Ok(())
 }
 
-/// A daemon that runs until this is dropped.
+/// A daemon that is killed when the value is dropped.
 pub(crate) struct Daemon {
     child: Child,
     pub(super) began: Instant,
@@ -120,14 +120,14 @@ impl Daemon {
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
-            .with_context(|| format!("{} does not start", binary.display()))?;
+            .with_context(|| format!("could not start {}", binary.display()))?;
         let mut line = String::new();
         let read = child.stdout.take().map(|it| BufReader::new(it).read_line(&mut line));
         let ready_after = began.elapsed();
         let daemon = Daemon { child, began, ready_after };
         ensure!(
             matches!(read, Some(Ok(_))) && line.contains("\"ready\""),
-            "the daemon did not say that it is ready: {line:?} {}",
+            "the daemon did not report that it is ready: {line:?} {}",
             std::fs::read_to_string(dir.join("daemon.err")).unwrap_or_default()
         );
         Ok(daemon)
@@ -139,23 +139,23 @@ impl Daemon {
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 
-    /// SIGKILL to this one process.
+    /// Sends SIGKILL to this process only.
     pub(crate) fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub(super) fn gone(mut self) -> anyhow::Result<()> {
         self.child.wait()?;
         Ok(())
     }
 
-    /// SIGTERM to this one process, and its orderly end.
+    /// Sends SIGTERM to this process only, and waits for its clean end.
     fn end(mut self) -> anyhow::Result<()> {
         let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
-        ensure!(sent.success(), "the daemon is gone already");
+        ensure!(sent.success(), "the daemon has already ended");
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {

@@ -1,7 +1,8 @@
-//! What a workspace of a 10,000-file repository costs: fresh, and warm from the pool, against `git worktree add`.
+//! The cost of a workspace of a repository with 10,000 files: new, and from the pool, compared with
+//! `git worktree add`.
 //!
-//! The former attempt changed a file, deleted one and left new ones behind, and the trunk has moved by ten files
-//! meanwhile. Regatta waits until everything is on the disk; `git worktree add` does not, and is not asked to.
+//! The previous attempt changed a file, deleted a file and left new ones, and the trunk has moved
+//! by ten files. Regatta waits until everything is on disk; `git worktree add` does not.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +18,7 @@ use super::landing::{FILES, file, git, repository};
 use crate::args::Args;
 use crate::report::{Report, Times, ms};
 
-/// How many files of the trunk change between two attempts.
+/// The number of trunk files that change between two attempts.
 const CHANGED: usize = 10;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
@@ -42,9 +43,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (mut theirs, mut fresh, mut warm, mut parking) =
         (Times::default(), Times::default(), Times::default(), Times::default());
     let mut attempt = 0;
-    // In turns, so that whatever else the machine does falls on all alike.
+    // The sides take turns, so that other load on the machine affects all alike.
     for nth in 0..=runs {
-        let counts = nth > 0; // the first makes the vault and fills the pool
+        let counts = nth > 0; // the first run creates the vault and fills the pool
         let linked = root.join(format!("linked-{nth}"));
         let began = Instant::now();
         plain(&user, &["worktree", "add", "-q", "--detach", &linked.to_string_lossy(), "main"])?;
@@ -58,10 +59,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             let began = Instant::now();
             let made = adapter.prepare(&repo, AttemptId(attempt), &branch)?;
             times.add_if(counts, began.elapsed());
-            ensure!(made.path.join("src/m0/f0.txt").exists(), "the workspace is not there");
+            ensure!(made.path.join("src/m0/f0.txt").exists(), "the workspace does not exist");
             work(&made.path)?;
             adapter.capture(&repo, AttemptId(attempt), &by)?;
-            ensure!(adapter.unkept(&repo, AttemptId(attempt))?.is_empty(), "something is not kept");
+            ensure!(adapter.unkept(&repo, AttemptId(attempt))?.is_empty(), "the capture is incomplete");
             let began = Instant::now();
             adapter.remove_workspace(&ReachabilityProof::for_tests(AttemptId(attempt)), &repo)?;
             if pool > 0 {
@@ -74,10 +75,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         git(&user, &["commit", "-q", "-a", "-m", "on"])?;
     }
     let [theirs, fresh, warm, parking] = [theirs, fresh, warm, parking].map(|mut it| it.at(0.5));
-    report.say(format!("  git worktree add (not waited for)   {:>10}   median", ms(theirs)));
-    report.say(format!("  a fresh workspace, on disk          {:>10}", ms(fresh)));
-    report.say(format!("  a warm one, on disk                 {:>10}", ms(warm)));
-    report.say(format!("  cleaning one for the pool           {:>10}   after its attempt, nobody waits", ms(parking)));
+    report.say(format!("  git worktree add (not synced)       {:>10}   median", ms(theirs)));
+    report.say(format!("  a new workspace, on disk            {:>10}", ms(fresh)));
+    report.say(format!("  a pooled one, on disk               {:>10}", ms(warm)));
+    report.say(format!("  cleaning one for the pool           {:>10}   after its attempt, in the background", ms(parking)));
     let times = theirs.as_secs_f64() / warm.as_secs_f64();
     report.value(
         "workspace",
@@ -85,11 +86,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 "warm_ms": warm.as_secs_f64() * 1e3, "parking_ms": parking.as_secs_f64() * 1e3, "times": times,
                 "place": place }),
     );
-    report.target(times >= 3.0, format!("warm is {times:.1} times as fast as git worktree add (target at least 3)"));
+    report.target(times >= 3.0, format!("a pooled workspace is {times:.1} times as fast as git worktree add (target at least 3)"));
     report.end()
 }
 
-/// What an attempt leaves behind.
+/// Changes files as an attempt would.
 fn work(dir: &Path) -> anyhow::Result<()> {
     std::fs::write(file(dir, 1), "changed\n")?;
     std::fs::remove_file(file(dir, 2))?;
@@ -100,7 +101,7 @@ fn work(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Git with its own settings.
+/// Returns a git command without the user's settings.
 fn plain(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
     let done = Command::new("git").env("HOME", "/nonexistent").current_dir(dir).args(args).output()?;
     ensure!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));

@@ -1,4 +1,4 @@
-//! Who the programs run as, and the processes they leave.
+//! The account under which programs run, and the processes that they leave behind.
 
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-/// The variable by which every process of a run is found again, whatever session it made for itself.
+/// The variable by which all processes of a run are found, even in sessions of their own.
 pub(crate) const MARK: &str = "REGATTA_REAL_AGENTS";
 
-/// The account that programs run under: an unprivileged one if this runs as root, else ours.
+/// The account for programs: an unprivileged one if we run as root, else our own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
-    /// `nobody`: it owns nothing, and every Linux has it.
+    /// `nobody` owns no files and exists on every Linux.
     other: Option<(u32, u32)>,
 }
 
@@ -22,11 +22,11 @@ const NOBODY: u32 = 65534;
 
 impl Account {
     pub(crate) fn choose() -> anyhow::Result<Account> {
-        let root = std::fs::metadata("/proc/self").context("there is no /proc here")?.uid() == 0;
+        let root = std::fs::metadata("/proc/self").context("/proc is not available")?.uid() == 0;
         Ok(Account { other: root.then_some((NOBODY, NOBODY)) })
     }
 
-    /// How the account is called in the report.
+    /// Returns the description of the account for the report.
     pub(crate) fn name(&self) -> &'static str {
         if self.other.is_some() { "nobody (started by root)" } else { "an unprivileged user" }
     }
@@ -34,12 +34,12 @@ impl Account {
     /// Makes a command run under this account.
     pub(crate) fn apply(&self, command: &mut Command) {
         if let Some((user, group)) = self.other {
-            // As root this also gives up the supplementary groups.
+            // For root this also drops the supplementary groups.
             command.uid(user).gid(group);
         }
     }
 
-    /// Gives a directory and all in it to the account.
+    /// Makes the account the owner of a directory and of everything in it.
     pub(crate) fn give(&self, path: &Path) -> anyhow::Result<()> {
         let Some((user, group)) = self.other else { return Ok(()) };
         if path.is_dir() && !path.is_symlink() {
@@ -51,7 +51,7 @@ impl Account {
         Ok(())
     }
 
-    /// Fails, with what to do, if the account cannot start this program where it is.
+    /// Returns an error with advice if the account cannot start this program.
     pub(crate) fn must_reach(&self, program: &Path) -> anyhow::Result<()> {
         let mut command = Command::new("test");
         command.arg("-x").arg(program);
@@ -66,7 +66,7 @@ impl Account {
     }
 }
 
-/// Every live process that carries this mark.
+/// Returns all live processes with this mark.
 pub(crate) fn marked(mark: &str) -> Vec<u32> {
     let wanted = format!("{MARK}={mark}").into_bytes();
     let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
@@ -79,20 +79,20 @@ pub(crate) fn marked(mark: &str) -> Vec<u32> {
         .collect()
 }
 
-/// What a process is called, for a report.
+/// Returns the name of a process for a report.
 pub(crate) fn called(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// Ends a process at once.
+/// Kills a process.
 pub(crate) fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-        // It may be gone already, which is what was wanted.
+        // The process may have ended already.
         let _gone = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
 
-/// Ends every process with this mark, those they start meanwhile too; gives the names of what was found.
+/// Kills all processes with this mark, also those that start in the meantime. Returns their names.
 pub(crate) fn sweep(mark: &str) -> Vec<String> {
     let mut names = vec![];
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -105,12 +105,12 @@ pub(crate) fn sweep(mark: &str) -> Vec<String> {
             names.push(called(pid));
             kill(pid);
         }
-        // The kernel takes a moment to take a killed process away.
+        // The kernel needs a moment to remove a killed process.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Looks again and again until something holds, or the time is up.
+/// Polls until a condition holds. Returns false if the time runs out.
 pub(crate) fn until(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     loop {

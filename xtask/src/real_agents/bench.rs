@@ -1,4 +1,5 @@
-//! What every scenario needs: the programs, the model server, and a fresh place for each run.
+//! The environment of the scenarios: the programs, the model server, and a new directory for each
+//! run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,10 +12,10 @@ use super::cell::Scenario;
 use super::install::Installed;
 use super::programs::{Asks, Outfit, Place, Row};
 
-/// A key that means nothing. It looks like one, so that a leak of it shows.
+/// A key without any access. It looks like a real key, so that a leak can be found.
 pub(crate) const KEY: &str = "sk-real-agents-0123456789abcdef";
 
-/// The file that every story writes, and what is in it.
+/// The file that every story writes, and its content.
 pub(crate) const FILE: &str = "hello.txt";
 pub(crate) const CONTENT: &str = "hello from the script\n";
 
@@ -22,30 +23,31 @@ pub(crate) struct Bench<'a> {
     pub(crate) installed: &'a Installed,
     pub(crate) account: Account,
     pub(crate) models: &'a ModelServer,
-    /// Where the runs' directories are.
+    /// The directory with the directories of the runs.
     pub(crate) runs: PathBuf,
-    /// The `regatta` to drive, for the scenarios through it.
+    /// The `regatta` binary, for the scenarios that use it.
     pub(crate) regatta: Option<PathBuf>,
 }
 
-/// A fresh place for one run.
+/// The directories of one run.
 pub(crate) struct Run {
     pub(crate) dir: PathBuf,
     pub(crate) home: PathBuf,
     pub(crate) work: PathBuf,
     pub(crate) outfit: Outfit,
-    /// The word by which the model knows what to do.
+    /// The marker by which the model server finds the story.
     pub(crate) marker: String,
-    /// The mark of all its processes.
+    /// The mark of all processes of the run.
     pub(crate) mark: String,
 }
 
 impl Bench<'_> {
-    /// Makes the place for a run: home, settings, and a repository with one commit.
+    /// Creates the directories of a run: home, settings, and a repository with one commit.
     pub(crate) fn place(&self, row: &Row, name: &str, asks: Asks) -> anyhow::Result<Run> {
         let short: String = row.drive.name().chars().filter(char::is_ascii_alphanumeric).collect();
         let place = format!("{}-{short}-{name}", row.program.name);
-        // Programs tell the model where they work: the directory's name must not hold the marker.
+        // Programs send their working directory to the model, so its name must not contain the
+        // marker.
         let (marker, dir) = (format!("tale-{place}"), self.runs.join(&place));
         if dir.exists() {
             std::fs::remove_dir_all(&dir)?;
@@ -64,7 +66,7 @@ impl Bench<'_> {
         Ok(Run { dir, home, work, outfit, marker, mark })
     }
 
-    /// What a program is started with; its settings are written.
+    /// Writes a program's settings, and returns the command and variables to start it.
     pub(crate) fn outfit(&self, row: &Row, settings: &Path, asks: Asks) -> anyhow::Result<Outfit> {
         let models = self.models.url();
         let outfit = row.outfit(&Place { installed: &self.installed.dir, models: &models, settings }, asks);
@@ -77,7 +79,7 @@ impl Bench<'_> {
         Ok(outfit)
     }
 
-    /// Runs git as the account, with nothing of the caller's settings.
+    /// Runs git under the account, without the caller's settings.
     pub(crate) fn git(&self, dir: &Path, args: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new("git");
         command.args(args).current_dir(dir).env_clear();
@@ -94,7 +96,7 @@ impl Bench<'_> {
 }
 
 impl Run {
-    /// What is asked of the program.
+    /// Returns the prompt for the program.
     pub(crate) fn prompt(&self) -> String {
         self.prompt_for(&self.marker)
     }
@@ -103,18 +105,18 @@ impl Run {
         format!("Please write the file {FILE}. The word is {marker} and nothing else.")
     }
 
-    /// The name of the story that follows the first.
+    /// Returns the marker of the second story.
     pub(crate) fn later(&self) -> String {
         format!("{}-later", self.marker)
     }
 
-    /// Whether the file is there as the story wrote it.
+    /// Returns whether the file exists with the story's content.
     pub(crate) fn wrote(&self) -> bool {
         std::fs::read_to_string(self.work.join(FILE)).is_ok_and(|it| it == CONTENT)
     }
 }
 
-/// Whether a word names a scenario that was asked for.
+/// Returns whether a scenario was selected on the command line.
 pub(crate) fn chosen(wanted: Option<&str>, scenario: Scenario) -> bool {
     wanted.is_none_or(|it| it.split(',').any(|it| it == scenario.word()))
 }

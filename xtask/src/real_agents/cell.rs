@@ -1,12 +1,12 @@
-//! One cell of the table, and the scenarios that are its columns.
+//! The cells of the table, and the scenarios that are its columns.
 
-/// What came of a scenario.
+/// The result of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
-    /// It passed; how, where there is more than one way.
+    /// The scenario passed; the text says how, if there is more than one way.
     Passed(String),
     Failed(String),
-    /// The program cannot do it, by its own nature.
+    /// The program cannot do this by design.
     NotPossible(String),
     NotRun(String),
 }
@@ -20,15 +20,15 @@ impl Cell {
         Cell::Failed(why.into())
     }
 
-    /// Whether the run may count as good.
+    /// Returns whether the result is acceptable.
     pub(crate) fn is_good(&self) -> bool {
         !matches!(self, Cell::Failed(_))
     }
 
-    /// As it stands in the table.
+    /// Returns the text of the cell.
     pub(crate) fn text(&self) -> String {
         let with = |word: &str, why: &str| {
-            // A cell is one line, and `|` ends it.
+            // A cell is one line, and `|` would end it.
             let why: String = why.replace(['\n', '\r'], " ").replace('|', "/");
             let why: String = why.chars().take(160).collect();
             if why.is_empty() { word.to_owned() } else { format!("{word}: {why}") }
@@ -69,7 +69,7 @@ impl Scenario {
         Scenario::Kill,
     ];
 
-    /// As `--scenarios` takes it, and as part of a story's marker.
+    /// Returns the name for `--scenarios`, which is also part of a story's marker.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Scenario::Write => "write",
@@ -84,7 +84,7 @@ impl Scenario {
         }
     }
 
-    /// The head of its column.
+    /// Returns the title of the column.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Scenario::Write => "write a file",
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_have_words_of_their_own() {
+    fn scenario_names_are_unique() {
         let mut words: Vec<&str> = Scenario::ALL.iter().map(|it| it.word()).collect();
         words.sort_unstable();
         words.dedup();

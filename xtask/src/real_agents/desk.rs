@@ -1,4 +1,5 @@
-//! Regatta at work on one repository, as the account: what everything through the real binary needs.
+//! Runs the real binary on one repository, under the account. All scenarios that use the binary
+//! share this.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,27 +13,27 @@ use super::bench::{Bench, KEY, Run};
 use super::cell::Cell;
 use super::programs::{Drive, NODE, Outfit, Row};
 
-/// The variable of the daemon's from which the agents' keys come.
+/// The daemon's variable from which agents' keys are read.
 pub(crate) const KEY_VARIABLE: &str = "REAL_AGENTS_KEY";
 
-/// A data directory, a repository, and the binary to run on them.
+/// A data directory and a repository, with the binary to run on them.
 pub(crate) struct Desk<'a> {
     pub(crate) bench: &'a Bench<'a>,
     pub(crate) dir: PathBuf,
     pub(crate) work: PathBuf,
     pub(crate) data: PathBuf,
-    /// Where programs are found by their names.
+    /// The directory in which programs are found by name.
     pub(crate) bin: PathBuf,
-    /// More variables of the daemon's.
+    /// Additional variables for the daemon.
     pub(crate) env: Vec<(String, String)>,
     home: PathBuf,
     binary: PathBuf,
 }
 
 impl<'a> Desk<'a> {
-    /// Directories, and nothing that runs.
+    /// Creates the directories. Nothing runs yet.
     pub(crate) fn new(bench: &'a Bench<'a>, run: &Run) -> anyhow::Result<Desk<'a>> {
-        let binary = bench.regatta.clone().context("no binary was chosen")?;
+        let binary = bench.regatta.clone().context("there is no regatta binary")?;
         bench.account.must_reach(&binary)?;
         let dir = run.dir.clone();
         let (data, bin) = (dir.join("data"), dir.join("bin"));
@@ -40,7 +41,7 @@ impl<'a> Desk<'a> {
         Ok(Desk { bench, dir, work, data, bin, env: vec![], home, binary })
     }
 
-    /// Takes the repository under management, as a careful user would.
+    /// Sets up the repository as a careful user would.
     pub(crate) fn set_up(&self) -> anyhow::Result<()> {
         self.ask(&["init", "--yes", "--validate", "test -e README"])?;
         self.bench.git(&self.work, &["add", "-A"])?;
@@ -48,7 +49,8 @@ impl<'a> Desk<'a> {
         Ok(())
     }
 
-    /// The binary in the repository, as the account, with nothing of the caller's environment.
+    /// Returns a command that runs the binary in the repository, under the account, without the
+    /// caller's environment.
     pub(crate) fn words(&self, args: &[&str]) -> Command {
         let node = NODE.entry(&self.bench.installed.dir);
         let node = node.parent().unwrap_or(Path::new("/"));
@@ -71,7 +73,7 @@ impl<'a> Desk<'a> {
         command
     }
 
-    /// Says something and gives the data of the answer.
+    /// Runs a command of the binary and returns the data of its answer.
     pub(crate) fn ask(&self, args: &[&str]) -> anyhow::Result<Value> {
         let ran = self.words(&[args, &["--json"]].concat()).output()?;
         let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
@@ -80,7 +82,8 @@ impl<'a> Desk<'a> {
         Ok(answer["data"].clone())
     }
 
-    /// Registers a program under a name, with its variables, its key and no confinement but the program's own.
+    /// Registers a program under a name, with its variables and its key. Only the program's own
+    /// sandbox applies.
     pub(crate) fn add_agent(&self, name: &str, row: &Row, outfit: &Outfit, mark: &str) -> anyhow::Result<()> {
         let runtime = match row.drive {
             Drive::Acp => "acp",
@@ -93,7 +96,7 @@ impl<'a> Desk<'a> {
         args.push(command);
         args.extend(["--confine".into(), "off".into()]);
         args.extend(["--key".into(), format!("{}=env:{KEY_VARIABLE}", outfit.key)]);
-        // Programs that are scripts are all called `node`; the preset says which it is.
+        // Programs that are scripts all have the process name `node`; the preset tells them apart.
         args.extend(["--preset".into(), row.preset.into()]);
         if let Some(mode) = outfit.mode {
             args.extend(["--mode".into(), mode.into()]);
@@ -105,15 +108,15 @@ impl<'a> Desk<'a> {
         Ok(())
     }
 
-    /// The daemon's process.
+    /// Returns the daemon's process id.
     pub(crate) fn daemon(&self) -> anyhow::Result<u32> {
         let card: Value = serde_json::from_slice(&std::fs::read(self.data.join("daemon.json"))?)?;
         let pid = card["pid"].as_u64().and_then(|it| u32::try_from(it).ok());
         pid.context("the daemon's card has no process number")
     }
 
-    /// Stops everything; fails if something with one of the marks outlived that by more than the patience (P3), or the
-    /// key was written down (S4). Whatever happens, nothing of it runs on.
+    /// Stops everything. Fails if a process with one of the marks lives longer than `patience`
+    /// (P3), or if the key was written to a file (S4). In any case all processes are killed.
     pub(crate) fn end(&self, marks: &[String], patience: Duration) -> anyhow::Result<()> {
         let down = self.ask(&["down", "--timeout", "40s"]);
         let living = || marks.iter().flat_map(|it| marked(it)).collect::<Vec<u32>>();
@@ -136,22 +139,23 @@ impl<'a> Desk<'a> {
     }
 }
 
-/// What came of it, from what was done, how it was ended, and what the model server found wrong.
+/// Combines the result of a scenario, the result of its end, and the model server's faults.
 pub(crate) fn sum(done: anyhow::Result<Cell>, ended: anyhow::Result<()>, bench: &Bench<'_>) -> Cell {
     let faults = bench.models.faults();
     match (done, ended) {
         (Err(error), _) => Cell::failed(format!("{error:#}")),
         (Ok(cell), _) if !cell.is_good() => cell,
         (Ok(_), Err(error)) => Cell::failed(format!("{error:#}")),
-        (Ok(_), Ok(())) if !faults.is_empty() => Cell::failed(format!("the model server says: {}", faults.join("; "))),
+        (Ok(_), Ok(())) if !faults.is_empty() => Cell::failed(format!("the model server reports: {}", faults.join("; "))),
         (Ok(cell), Ok(())) => cell,
     }
 }
 
-/// One step of a life.
+/// One step of a scenario with several steps.
 pub(crate) type Step<'w> = (&'static str, Box<dyn Fn() -> anyhow::Result<()> + 'w>);
 
-/// Goes through the steps in order; what comes after one that failed is not run. How it ended counts with the last.
+/// Runs the steps in order. Steps after a failed one are not run. A failure at the end counts for
+/// the last step.
 pub(crate) fn life(
     steps: &[Step<'_>],
     end: impl FnOnce() -> anyhow::Result<()>,
@@ -175,7 +179,7 @@ pub(crate) fn life(
     cells
 }
 
-/// The processes among these that none of them started.
+/// Returns the processes in the list whose parent is not in the list.
 pub(crate) fn tops(all: &[u32]) -> Vec<u32> {
     all.iter().filter(|pid| parent(**pid).is_none_or(|it| !all.contains(&it))).copied().collect()
 }
@@ -194,7 +198,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The first file below a directory that holds these bytes.
+/// Returns the first file below a directory that contains these bytes.
 fn holds(dir: &Path, wanted: &[u8]) -> anyhow::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(dir)? {
         let (path, kind) = entry.and_then(|it| Ok((it.path(), it.file_type()?)))?;
@@ -217,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_as_a_shell_reads_them() {
+    fn words_are_quoted_for_a_shell() {
         assert_eq!(quoted("/a/b-c.js"), "/a/b-c.js");
         assert_eq!(quoted("it's {x}"), r"'it'\''s {x}'");
         assert_eq!(quoted(""), "''");

@@ -1,4 +1,4 @@
-//! Getting the programs: pinned, from the npm registry, into the build directory, nothing global.
+//! Installs pinned versions of the programs from the npm registry into the build directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,34 +8,35 @@ use anyhow::{Context, ensure};
 
 use super::programs::{self, NODE, Program};
 
-/// What is there, and what could not be had and why.
+/// The installed programs, and the reasons why others are missing.
 pub(crate) struct Installed {
     pub(crate) dir: PathBuf,
-    /// Those that were wanted, in the order of the table.
+    /// The wanted programs that are installed, in the order of the table.
     pub(crate) programs: Vec<&'static Program>,
     pub(crate) missing: BTreeMap<&'static str, String>,
-    /// What `node --version` says.
+    /// The version of Node.
     pub(crate) node: String,
 }
 
-/// Installs what is missing. A program that cannot be had is named with the reason; without Node nothing works.
+/// Installs missing programs. A program that cannot be installed is listed with the reason. Node is
+/// required.
 pub(crate) fn install(dir: &Path, wanted: &[&'static Program]) -> anyhow::Result<Installed> {
     std::fs::create_dir_all(dir)?;
-    get(dir, &NODE).context("node@22 could not be installed; see that `npm` works here")?;
-    let node = said(&NODE.entry(dir)).context("the installed node does not run")?;
+    get(dir, &NODE).context("could not install node@22; check that `npm` works")?;
+    let node = said(&NODE.entry(dir)).context("could not run the installed node")?;
     let mut missing = BTreeMap::new();
     let is_wanted = |it: &&'static Program| wanted.iter().any(|wanted| wanted.name == it.name);
     let programs: Vec<&'static Program> = programs::ALL.into_iter().filter(is_wanted).collect();
     for program in &programs {
         if let Err(error) = get(dir, program) {
-            eprintln!("{} {} could not be installed: {error:#}", program.name, program.version);
+            eprintln!("could not install {} {}: {error:#}", program.name, program.version);
             missing.insert(program.name, format!("could not be installed: {error:#}"));
         }
     }
     Ok(Installed { dir: dir.to_owned(), programs, missing, node })
 }
 
-/// Installs one program, unless this version is there.
+/// Installs one program, unless this version is already installed.
 fn get(dir: &Path, program: &Program) -> anyhow::Result<()> {
     let (home, entry) = (program.home(dir), program.entry(dir));
     let stamp = home.join(".installed");
@@ -46,7 +47,7 @@ fn get(dir: &Path, program: &Program) -> anyhow::Result<()> {
     eprintln!("installing {pinned} …");
     std::fs::create_dir_all(&home)?;
     std::fs::write(home.join("package.json"), "{\"private\":true}\n")?;
-    // npm takes the newest version that fits the Node it runs under, whatever was asked for: so it runs under ours.
+    // npm selects the newest version that fits the Node it runs under, so run it under our Node.
     let node = NODE.entry(dir);
     let mut path = node.parent().map(Path::as_os_str).unwrap_or_default().to_owned();
     path.push(":");
@@ -59,15 +60,15 @@ fn get(dir: &Path, program: &Program) -> anyhow::Result<()> {
         .env("npm_config_cache", dir.join("npm-cache"))
         .stdin(Stdio::null())
         .output()
-        .context("npm could not be started")?;
+        .context("could not start npm")?;
     let words = String::from_utf8_lossy(&ran.stderr);
     ensure!(ran.status.success(), "npm install {pinned}: {}", last_lines(&words));
-    ensure!(entry.exists(), "npm installed {pinned}, but what it should start is not there");
+    ensure!(entry.exists(), "npm installed {pinned}, but its entry file is missing");
     let manifest = home.join("node_modules").join(program.package).join("package.json");
     let got: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest)?)?;
     let version = got["version"].as_str().unwrap_or_default();
     let exact = version == program.version || version.starts_with(&format!("{}.", program.version));
-    ensure!(exact, "npm gave {} {version} instead of {}", program.package, program.version);
+    ensure!(exact, "npm installed {} {version} instead of {}", program.package, program.version);
     std::fs::write(stamp, pinned)?;
     Ok(())
 }

@@ -1,24 +1,24 @@
-//! Real coding agents against the scripted model server: `cargo xtask real-agents`.
+//! `cargo xtask real-agents`: real coding agents against the scripted model server.
 //!
-//! Installs pinned versions of the programs from the npm registry into the build directory, and runs each as an
-//! unprivileged user, with a home of its own and no key; none needs a network. Two layers: `straight`, a program on
-//! a plain pipe with its driver, and `regatta`, the same through the real binary. Two more
-//! layers need the real binary: `team`, mixed teams of the programs, and `thread`, two of them in one Slack thread.
-//! Each layer writes its part of `docs/real-programs.md`.
+//! Installs pinned versions of the programs from the npm registry into the build directory, and
+//! runs each as an unprivileged user, with a home of its own, without key and network. There are
+//! two layers: `straight` connects a program to its driver with a plain pipe, and `regatta` uses
+//! the real binary. Two more layers use the real binary: `team` with mixed teams, and `thread` with
+//! two agents in one Slack thread. Each layer writes its part of `docs/real-programs.md`.
 
-mod account; // who the programs run as, and what they leave
-mod bench; // what every scenario needs
-mod cell; // one cell of the table, and the columns
-mod desk; // Regatta at work on one repository
-mod install; // pinned, into the build directory
+mod account; // the programs' account, and leftover processes
+mod bench; // the environment of the scenarios
+mod cell; // cells and columns of the table
+mod desk; // the real binary on one repository
+mod install; // installation of the programs
 mod page; // `docs/real-programs.md`
 mod pipe; // a program on a plain pipe
-mod programs; // which, and what each needs
-mod straight; // the scenarios on the pipe
+mod programs; // the programs and their settings
+mod straight; // the scenarios on a plain pipe
 mod table; // the report
-mod teams; // mixed teams of them
-mod thread; // two of them in one thread
-mod through; // the scenarios through the real binary
+mod teams; // mixed teams of programs
+mod thread; // two programs in one Slack thread
+mod through; // the scenarios with the real binary
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ use install::Installed;
 use programs::{Program, ROWS, Row};
 use table::Table;
 
-/// Runs what was asked for; says whether every cell is passed or explained.
+/// Runs the selected layers. Returns whether every cell passed or has an explanation.
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let target = target()?;
     let wanted = args.text("programs");
@@ -71,7 +71,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 if !chosen(args.text("scenarios"), scenario) {
                     return Cell::NotRun(String::new());
                 }
-                // A server for each run: what one story does wrong is not the next one's fault.
+                // Each run has its own server, so that a fault in one story does not count for the
+                // next.
                 let cell = match ModelServer::start([]) {
                     Ok(models) => {
                         let bench = Bench {
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                         };
                         run(&bench, row, scenario)
                     }
-                    Err(error) => Cell::failed(format!("the model server does not start: {error}")),
+                    Err(error) => Cell::failed(format!("could not start the model server: {error}")),
                 };
                 eprintln!("{name} {} {} {}: {}", row.program.name, row.drive.name(), scenario.word(), cell.text());
                 cell
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let report = table::report((TITLE, "real-agents"), &tables, &installed, account.name());
     println!("{report}");
-    // A part of a table would replace the whole.
+    // Store only complete tables.
     if wanted.is_none() && args.text("scenarios").is_none() && layer == "all" {
         page::write_part(TITLE, &report)?;
     }
@@ -107,13 +108,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(good)
 }
 
-/// Makes a layer's table: with what is installed, as whom, where it runs and with which binary, and for whom alone.
+/// Creates the table of a layer, from the installed programs, the account, the directory of runs
+/// and the binary, and the selected programs.
 type Make = fn(&Installed, Account, (&Path, &Path), Option<&str>) -> anyhow::Result<Table>;
 
-/// Title of the part of the page with the layers `regatta` and `straight`.
+/// The title of the page's part with the layers `regatta` and `straight`.
 const TITLE: &str = "Single agents";
 
-/// A layer with a part of its own on the page.
+/// A layer with its own part of the page.
 struct Aside {
     name: &'static str,
     title: &'static str,
@@ -126,7 +128,7 @@ const ASIDE: [Aside; 2] = [
     Aside { name: "thread", title: "A conversation", programs: thread::programs, table: thread::table },
 ];
 
-/// Runs a layer that has its own part of the page, and writes the part if no program was left out.
+/// Runs a layer with its own part of the page, and stores the part if all programs were selected.
 fn aside(layer: &Aside, args: &Args, target: &Path) -> anyhow::Result<bool> {
     let installed = install::install(&target.join("real-agents"), &(layer.programs)())?;
     if args.flag("install-only") {
@@ -153,9 +155,9 @@ fn named(wanted: Option<&str>, name: &str) -> bool {
     wanted.is_none_or(|it| it.split(',').any(|it| it == name))
 }
 
-/// The build directory this program was built in.
+/// Returns the build directory of this program.
 fn target() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?;
-    let target = program.ancestors().nth(2).context("this program is in no build directory")?;
+    let target = program.ancestors().nth(2).context("this program is not in a build directory")?;
     Ok(target.to_owned())
 }

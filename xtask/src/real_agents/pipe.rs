@@ -1,7 +1,7 @@
-//! A program on a plain pipe, driven by its driver: no shim, no daemon.
+//! Runs a program on a plain pipe with its driver, without shim and daemon.
 //!
-//! What was said and heard is kept as the shim would keep it, so that a second driver can be shown the journal and go
-//! on, as after a restart of the daemon.
+//! Input and output are recorded as the shim would record them, so that a second driver can read
+//! the journal and continue, as after a restart of the daemon.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,24 +17,24 @@ use regatta_engine::ports::agents::{Exit, Wishes};
 
 use super::account::{Account, MARK, sweep};
 
-/// What is answered when the program asks.
+/// The answer to every permission request.
 #[derive(Clone, Debug)]
 pub(crate) enum Policy {
     Allow,
     Deny,
 }
 
-/// Where and as whom a program runs.
+/// Where and under which account a program runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     pub(crate) account: Account,
     pub(crate) home: PathBuf,
     pub(crate) mark: String,
-    /// Its key: the variable and a value that means nothing.
+    /// The program's key: the variable and a worthless value.
     pub(crate) key: (&'static str, &'static str),
 }
 
-/// A program that runs, with its driver.
+/// A running program with its driver.
 pub(crate) struct Piped {
     stage: Stage,
     setup: Setup,
@@ -61,7 +61,7 @@ impl Piped {
         }
         stage.account.give(&stage.home)?;
         let line = drivers::command_line(&setup, prompt, Path::new("regatta"));
-        let (program, args) = line.split_first().context("the driver gives no command line")?;
+        let (program, args) = line.split_first().context("the driver returned no command line")?;
         let mut command = Command::new(program);
         command
             .args(args)
@@ -77,7 +77,7 @@ impl Piped {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         stage.account.apply(&mut command);
-        let mut child = command.spawn().with_context(|| format!("{program} does not start"))?;
+        let mut child = command.spawn().with_context(|| format!("could not start {program}"))?;
         let (tell, incoming) = channel();
         read_aside(child.stdout.take(), Stream::Out, tell.clone());
         read_aside(child.stderr.take(), Stream::Err, tell);
@@ -97,7 +97,8 @@ impl Piped {
         })
     }
 
-    /// Goes on until this holds; `false` when the time is up or the program has ended first.
+    /// Runs until the condition holds. Returns false if the time runs out or the program ends
+    /// first.
     pub(crate) fn until(&mut self, patience: Duration, holds: impl Fn(&Piped) -> bool) -> anyhow::Result<bool> {
         let deadline = Instant::now() + patience;
         loop {
@@ -112,7 +113,7 @@ impl Piped {
             if left.is_zero() {
                 return Ok(false);
             }
-            // What the model server saw may be waited for as well, so this looks up now and then.
+            // The condition may depend on the model server, so check it from time to time.
             match self.incoming.recv_timeout(left.min(Duration::from_millis(100))) {
                 Ok((stream, line)) => self.note(stream, line),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -121,13 +122,14 @@ impl Piped {
         }
     }
 
-    /// Says what the driver wants said.
+    /// Sends the driver's inputs to the program.
     fn say(&mut self) -> anyhow::Result<()> {
         while let Some(say) = self.driver.next(&self.wishes) {
             match say {
                 Say::Line(line) => {
                     if let Some(input) = &mut self.input {
-                        // A program that has ended does not listen; its end says so.
+                        // A program that has ended does not read its input; its exit is handled
+                        // elsewhere.
                         let _heard = input.write_all(format!("{line}\n").as_bytes()).and_then(|()| input.flush());
                     }
                     self.note(Stream::In, line);
@@ -137,7 +139,7 @@ impl Piped {
                     self.note(Stream::InEnd, String::new());
                 }
             }
-            anyhow::ensure!(self.journal.len() < 100_000, "the driver never stops talking");
+            anyhow::ensure!(self.journal.len() < 100_000, "the driver sends inputs without end");
         }
         Ok(())
     }
@@ -158,7 +160,7 @@ impl Piped {
         self.journal.push(record);
     }
 
-    /// Both outputs are closed: the program ends, or is about to.
+    /// Waits for the end of the program, after both its outputs were closed.
     fn reap(&mut self, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -178,14 +180,16 @@ impl Piped {
         }
     }
 
-    /// Takes a fresh driver and shows it the journal, as a daemon does that starts anew. Says how many records it saw.
+    /// Replaces the driver by a new one that reads the journal, as a restarted daemon does. Returns
+    /// the number of records.
     pub(crate) fn start_anew(&mut self) -> usize {
         self.driver = drivers::of(&self.setup);
         self.said = self.journal.iter().flat_map(|it| self.driver.saw(it)).collect();
         self.journal.len()
     }
 
-    /// Ends the program at once and everything it started; gives the names of what outlived it.
+    /// Kills the program and everything that it started. Returns the names of the processes that
+    /// outlived it.
     pub(crate) fn kill(&mut self) -> anyhow::Result<Vec<String>> {
         self.child.kill()?;
         self.child.wait()?;
@@ -193,24 +197,24 @@ impl Piped {
         Ok(sweep(&self.stage.mark))
     }
 
-    /// Wishes no more of it and waits for its end.
+    /// Ends the session and waits for the end of the program.
     pub(crate) fn finish(&mut self, patience: Duration) -> anyhow::Result<Judgement> {
         self.wishes.end = true;
         let ended = self.until(patience, |it| it.exit.is_some())?;
-        anyhow::ensure!(ended || self.exit.is_some(), "it did not end within {patience:?} of being told to");
+        anyhow::ensure!(ended || self.exit.is_some(), "the program did not end within {patience:?} after the request");
         self.judge()
     }
 
-    /// What its end means.
+    /// Returns the driver's judgement of the program's end.
     pub(crate) fn judge(&self) -> anyhow::Result<Judgement> {
-        Ok(self.driver.judge(self.exit.as_ref().context("it has not ended")?))
+        Ok(self.driver.judge(self.exit.as_ref().context("the program has not ended")?))
     }
 
     pub(crate) fn has_ended(&self) -> bool {
         self.exit.is_some()
     }
 
-    /// The native session, once it is open.
+    /// Returns the native session, once it is open.
     pub(crate) fn session(&self) -> Option<String> {
         self.said.iter().find_map(|it| match it {
             Said::Started { session, .. } => session.clone(),
@@ -218,12 +222,12 @@ impl Piped {
         })
     }
 
-    /// How many turns have ended.
+    /// Returns the number of ended turns.
     pub(crate) fn turns_ended(&self) -> usize {
         self.said.iter().filter(|it| matches!(it, Said::TurnEnded { .. })).count()
     }
 
-    /// The journal as text, for a report of what went wrong.
+    /// Formats the journal for a report about a failure.
     pub(crate) fn transcript(&self) -> String {
         let lines = self.journal.iter().map(|it| format!("{:>5} {:?} {}\n", it.n, it.stream, it.line));
         lines.collect()
@@ -232,7 +236,7 @@ impl Piped {
 
 impl Drop for Piped {
     fn drop(&mut self) {
-        // Whatever a scenario left: nothing of it may run on.
+        // Nothing may keep running after a scenario.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
         sweep(&self.stage.mark);

@@ -1,18 +1,19 @@
-//! The programs, pinned, and what each needs to run with no network and no key.
+//! The programs with their pinned versions, and the settings for running each without network and
+//! key.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-/// A program of the npm registry.
+/// A program in the npm registry.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     pub(crate) package: &'static str,
     pub(crate) version: &'static str,
-    /// What to start, from the directory it is installed in.
+    /// The file to start, relative to the installation directory.
     entry: &'static str,
-    /// It is a script for Node, not a program by itself.
+    /// Whether the file is a script for Node.
     script: bool,
 }
 
@@ -47,7 +48,7 @@ const CODEX: Program = Program {
     name: "codex",
     package: "@openai/codex",
     version: "0.166.0",
-    // The package's own start script keeps a Node process between us and the program for nothing.
+    // The package's own start script would keep a Node process between us and the program.
     entry: "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex",
     script: false,
 };
@@ -76,16 +77,16 @@ const OPENCODE: Program = Program {
     script: false,
 };
 
-/// Every program, in the order of the table.
+/// All programs, in the order of the table.
 pub(crate) const ALL: [&Program; 7] = [&GOOSE, &CLAUDE, &CLAUDE_ACP, &CODEX, &CODEX_ACP, &GEMINI, &OPENCODE];
 
 impl Program {
-    /// The directory it is installed in.
+    /// Returns the installation directory.
     pub(crate) fn home(&self, installed: &Path) -> PathBuf {
         installed.join(self.name)
     }
 
-    /// The file that is started.
+    /// Returns the file to start.
     pub(crate) fn entry(&self, installed: &Path) -> PathBuf {
         self.home(installed).join(self.entry)
     }
@@ -102,15 +103,15 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// How a program is driven.
+/// The protocol with which a program is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drive {
     Acp,
     /// Claude Code's own stream.
     Claude,
-    /// Codex, one `exec` for each turn.
+    /// Codex with one `exec` per turn.
     CodexExec,
-    /// Codex, one `app-server` for the session.
+    /// Codex with one `app-server` per session.
     CodexServer,
 }
 
@@ -125,16 +126,16 @@ impl Drive {
     }
 }
 
-/// One line of the table: a program, driven in one way.
+/// One row of the table: a program with its protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) program: &'static Program,
     pub(crate) drive: Drive,
-    /// The preset that Regatta has for it.
+    /// Regatta's preset for this row.
     pub(crate) preset: &'static str,
 }
 
-/// Every line of the table.
+/// All rows of the table.
 pub(crate) const ROWS: [Row; 8] = [
     Row { program: &GOOSE, drive: Drive::Acp, preset: "goose" },
     Row { program: &CLAUDE, drive: Drive::Claude, preset: "claude-native" },
@@ -146,33 +147,33 @@ pub(crate) const ROWS: [Row; 8] = [
     Row { program: &OPENCODE, drive: Drive::Acp, preset: "opencode" },
 ];
 
-/// The row of a preset that has one.
+/// Returns the row of a preset.
 pub(crate) fn row(preset: &str) -> Row {
-    *ROWS.iter().find(|it| it.preset == preset).expect("it is in the table")
+    *ROWS.iter().find(|it| it.preset == preset).expect("the preset is in the table")
 }
 
-/// Whether the program asks before it uses a tool.
+/// Whether the program asks for permission before it uses a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
     Never,
     Always,
 }
 
-/// What a program is started with. Its settings are in a directory of its own and named by variables, so that it
-/// does not matter where its home is.
+/// The command, variables and settings of a program. The settings have a directory of their own,
+/// named by variables, so that the home directory does not matter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outfit {
     pub(crate) argv: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
-    /// The variable it reads its key from.
+    /// The variable with the key.
     pub(crate) key: &'static str,
-    /// The program's own permission mode, where it is chosen in the protocol.
+    /// The program's own permission mode, if the protocol sets it.
     pub(crate) mode: Option<&'static str>,
-    /// The files of its settings directory.
+    /// The files of the settings directory.
     pub(crate) files: Vec<(&'static str, String)>,
 }
 
-/// Where an outfit is for: the installed programs, the model server, and the settings directory.
+/// The paths and addresses for an outfit: installed programs, model server, settings directory.
 pub(crate) struct Place<'a> {
     pub(crate) installed: &'a Path,
     pub(crate) models: &'a str,
@@ -180,7 +181,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Row {
-    /// The outfit for a run.
+    /// Returns the outfit for a run.
     pub(crate) fn outfit(&self, place: &Place<'_>, asks: Asks) -> Outfit {
         let mut outfit = match self.program.name {
             "goose" => goose(place, asks),
@@ -191,21 +192,21 @@ impl Row {
             "gemini" => gemini(place, asks),
             _ => opencode(place, asks),
         };
-        // Scripts look for `node`, and so may what they start.
+        // Scripts look for `node` in the path, and so may the programs that they start.
         let node = NODE.entry(place.installed);
         let dir = node.parent().map(text).unwrap_or_default();
         outfit.env.push(("PATH".into(), format!("{dir}:/usr/local/bin:/usr/bin:/bin")));
         outfit
     }
 
-    /// The arguments that its preset does not bring by itself.
+    /// Returns the arguments that the preset does not contain.
     pub(crate) fn more_args<'a>(&self, outfit: &'a Outfit) -> &'a [String] {
         let args = &outfit.argv[if self.program.script { 2 } else { 1 }..];
         let brought = args.iter().take_while(|it| ["acp", "--acp"].contains(&it.as_str())).count();
         &args[brought..]
     }
 
-    /// Why its program never asks for permission, if it does not.
+    /// Returns the reason why the program never asks for permission, if that is so.
     pub(crate) fn never_asks(&self) -> Option<&'static str> {
         (self.drive == Drive::CodexExec).then_some("`codex exec` never asks")
     }
@@ -233,7 +234,8 @@ fn goose(place: &Place<'_>, asks: Asks) -> Outfit {
     }
 }
 
-/// Claude's variables: without them it tries six connections, and retries a dead model for three minutes.
+/// Returns Claude's variables. Without them it opens six connections, and retries a failing model
+/// for three minutes.
 fn claude_env(place: &Place<'_>) -> Vec<(String, String)> {
     pairs(&[
         ("ANTHROPIC_BASE_URL", place.models),
@@ -271,8 +273,8 @@ fn claude_acp(place: &Place<'_>, asks: Asks) -> Outfit {
     }
 }
 
-/// Codex's settings. Without the features off, every start asks a far server for plugins; the model must be one it
-/// knows, or it offers no `apply_patch`.
+/// Returns Codex's settings. Unless the features are off, every start loads plugins from a remote
+/// server. Only with a model that Codex knows does it offer `apply_patch`.
 fn codex_settings(place: &Place<'_>, asks: Asks) -> Vec<(&'static str, String)> {
     let (policy, sandbox) =
         if asks == Asks::Always { ("on-request", "read-only") } else { ("never", "danger-full-access") };
@@ -346,7 +348,7 @@ fn gemini(place: &Place<'_>, asks: Asks) -> Outfit {
         argv: GEMINI.argv(place.installed, &args),
         env: pairs(&[
             ("GOOGLE_GEMINI_BASE_URL", place.models),
-            // Settings for the whole system would do, but the number of attempts is not read from there.
+            // System-wide settings would work, but the number of attempts is not read from there.
             ("GEMINI_CLI_HOME", &text(place.settings)),
             ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ("GEMINI_TELEMETRY_ENABLED", "false"),
@@ -391,7 +393,8 @@ fn opencode(place: &Place<'_>, asks: Asks) -> Outfit {
         ]),
         key: "STUB_API_KEY",
         mode: None,
-        // Without these two files it asks the registry for its plugin package at every start.
+        // Without these two files OpenCode loads its plugin package from the registry at every
+        // start.
         files: vec![
             ("opencode/package.json", json!({"dependencies": {"@opencode-ai/plugin": version}}).to_string()),
             (

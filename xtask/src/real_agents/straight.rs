@@ -1,4 +1,4 @@
-//! The scenarios with a program on a plain pipe: what its driver makes of it, without shim and daemon.
+//! The scenarios with a program on a plain pipe: they test the driver without shim and daemon.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use super::cell::{Cell, Scenario};
 use super::pipe::{Piped, Policy, Stage};
 use super::programs::{Asks, Drive, Row};
 
-/// What the table of these scenarios is about.
+/// The text above the table.
 pub(crate) const ABOUT: &str = "A driver runs its program without shim and daemon. Without a \
     daemon there are no Regatta tools to call.";
 
-/// Longer than any of these programs takes for a turn on a busy machine.
+/// Longer than a turn of any of these programs on a busy machine.
 const TURN: Duration = Duration::from_secs(90);
-/// How long a program may be silent about a model that does not answer.
+/// How long a program may report nothing about a failing model.
 const SILENCE: Duration = Duration::from_secs(120);
-/// How long a program may take to end once its input is closed.
+/// How long a program may take to end after its input is closed.
 const END: Duration = Duration::from_secs(30);
 
-/// Runs one scenario. What goes wrong on our side is a failure too.
+/// Runs one scenario. An error of our own also counts as a failure.
 pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
     let done = match scenario {
         Scenario::Write => write(bench, row),
@@ -39,7 +39,7 @@ pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
     let faults = bench.models.faults();
     match done {
         Ok(cell) if faults.is_empty() => cell,
-        Ok(_) => Cell::failed(format!("the model server says: {}", faults.join("; "))),
+        Ok(_) => Cell::failed(format!("the model server reports: {}", faults.join("; "))),
         Err(error) => Cell::failed(format!("{error:#}")),
     }
 }
@@ -81,20 +81,21 @@ fn start(bench: &Bench<'_>, row: &Row, run: &Run, policy: Policy) -> anyhow::Res
     Piped::start(&stage(bench, run), setup(row, run, None), &run.prompt(), policy)
 }
 
-/// The story that writes the file.
+/// Returns a story that writes the file.
 pub(crate) fn writes(marker: &str) -> Story {
     let turns = [Turn::write(FILE, CONTENT).saying("I write it now."), Turn::say("It is written.")];
     Story::new(marker, turns)
 }
 
-/// A turn that stops in the middle of a sentence until its gate opens, and writes the file then.
+/// Returns a turn that stops in the middle of its text until its gate opens, and then writes the
+/// file.
 pub(crate) fn hangs(marker: &str) -> Story {
     let words = "I think about this long and hard, word by word, before I write anything at all into that file.";
     let turn = Turn::write(FILE, CONTENT).saying(words).paced(Pace::Hang { gate: marker.to_owned() });
     Story::new(marker, [turn, Turn::say("It is written.")])
 }
 
-/// Ends the turn and the program, and says what was wrong with either.
+/// Ends the turn and the program. Returns the error of either.
 fn finished(piped: &mut Piped) -> anyhow::Result<Result<(), String>> {
     if !piped.until(TURN, |it| it.turns_ended() > 0 || it.has_ended())? {
         return Ok(Err(format!("no turn ended within {} s", TURN.as_secs())));
@@ -121,7 +122,7 @@ fn last_end(piped: &Piped) -> Option<(Stop, Option<Class>, String)> {
     })
 }
 
-/// Keeps the transcript of what failed, for whoever looks into it.
+/// Stores the transcript of a failed run.
 fn kept(bench: &Bench<'_>, run: &Run, piped: &Piped, cell: Cell) -> anyhow::Result<Cell> {
     std::fs::write(run.dir.join("transcript.txt"), piped.transcript())?;
     std::fs::write(run.dir.join("models.txt"), format!("{:#?}\n", bench.models.seen()))?;
@@ -135,13 +136,13 @@ fn write(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     let mut piped = start(bench, row, &run, Policy::Allow)?;
     let cell = match finished(&mut piped)? {
         Err(why) => Cell::failed(why),
-        Ok(()) if !run.wrote() => Cell::failed("the turn ended well, but the file is not there"),
+        Ok(()) if !run.wrote() => Cell::failed("the turn ended well, but the file is missing"),
         Ok(()) => Cell::passed(),
     };
     kept(bench, &run, &piped, cell)
 }
 
-/// Asked, a yes lets the file be written and a no does not.
+/// Checks that the file is written if permission is granted, and is not written if it is denied.
 fn permission(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     if let Some(why) = row.never_asks() {
         return Ok(Cell::NotPossible(why.into()));
@@ -154,14 +155,14 @@ fn permission(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         let asked = piped.said.iter().any(|it| matches!(it, Said::Asked(_)));
         let why = match () {
             () if !ended => Some(format!("no turn ended within {} s", TURN.as_secs())),
-            () if !asked => Some("it did not ask".to_owned()),
+            () if !asked => Some("the program did not ask for permission".to_owned()),
             () if run.wrote() != wanted => Some(format!("{name}: the file is there: {}", run.wrote())),
             () => None,
         };
         if let Some(why) = why {
             return kept(bench, &run, &piped, Cell::failed(why));
         }
-        // After a no, how the turn ends is the program's own affair; after a yes it must end well.
+        // After a denial the turn may end in any way; after a grant it must end well.
         if wanted && let Err(why) = finished(&mut piped)? {
             return kept(bench, &run, &piped, Cell::failed(why));
         }
@@ -170,7 +171,7 @@ fn permission(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     Ok(Cell::passed())
 }
 
-/// Waits until the model was asked and the answer hangs.
+/// Waits until the model server holds the answer.
 fn until_hanging(bench: &Bench<'_>, run: &Run, piped: &mut Piped) -> anyhow::Result<bool> {
     let asked = |_: &Piped| bench.models.seen_of(&run.marker).iter().any(|it| it.ended.is_none());
     piped.until(TURN, |it| asked(it) && it.said.iter().any(|it| matches!(it, Said::TurnStarted { .. })))
@@ -178,7 +179,7 @@ fn until_hanging(bench: &Bench<'_>, run: &Run, piped: &mut Piped) -> anyhow::Res
 
 fn cancel(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     if row.drive == Drive::CodexExec {
-        return Ok(Cell::NotPossible("`codex exec` accepts no input while it runs; a signal stops it".into()));
+        return Ok(Cell::NotPossible("`codex exec` accepts no input while it runs; it is stopped by a signal".into()));
     }
     let run = bench.place(row, Scenario::Cancel.word(), Asks::Never)?;
     bench.models.tell(hangs(&run.marker));
@@ -202,20 +203,20 @@ fn cancel(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     }
     let hung_up = || bench.models.seen_of(&run.marker).iter().all(|it| it.ended == Some(Ended::HungUp));
     let quiet = super::account::until(Duration::from_secs(10), hung_up);
-    // The session must be good for another turn.
+    // The session must be usable for another turn.
     piped.wishes.prompts.push(run.prompt_for(&run.later()));
     let again = piped.until(TURN, |it| it.turns_ended() > 1 || it.has_ended())?;
     let cell = match last_end(&piped) {
         _ if !again || piped.turns_ended() < 2 => Cell::failed("the prompt after the cancel was not answered"),
         Some((_, Some(class), detail)) => Cell::failed(format!("the next turn ended {class}: {detail}")),
-        _ if !run.wrote() => Cell::failed("the next turn ended well, but the file is not there"),
-        _ if !quiet => Cell::Passed("but it went on listening to the model".into()),
+        _ if !run.wrote() => Cell::failed("the next turn ended well, but the file is missing"),
+        _ if !quiet => Cell::Passed("but the program continued to read the model's answer".into()),
         _ => Cell::passed(),
     };
     kept(bench, &run, &piped, cell)
 }
 
-/// A fresh driver that is shown the journal goes on in the middle of the turn.
+/// Checks that a new driver continues in the middle of a turn after reading the journal.
 fn restart(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     let run = bench.place(row, Scenario::Restart.word(), Asks::Never)?;
     bench.models.tell(hangs(&run.marker));
@@ -227,14 +228,15 @@ fn restart(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     bench.models.release(&run.marker);
     let cell = match finished(&mut piped)? {
         Err(why) => Cell::failed(why),
-        Ok(()) if !run.wrote() => Cell::failed("the turn ended well, but the file is not there"),
+        Ok(()) if !run.wrote() => Cell::failed("the turn ended well, but the file is missing"),
         Ok(()) if bench.models.seen_of(&run.marker).len() != 2 => Cell::failed("the model was asked more than once"),
-        Ok(()) => Cell::Passed(format!("driver rebuilt after {records} records")),
+        Ok(()) => Cell::Passed(format!("new driver after {records} records")),
     };
     kept(bench, &run, &piped, cell)
 }
 
-/// A limit that is soon over: the program waits by itself, or says so and its session goes on afterwards.
+/// A short rate limit: the program waits on its own, or reports the limit and its session can be
+/// continued.
 fn limited(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     let run = bench.place(row, Scenario::Limited.word(), Asks::Never)?;
     let reset = Duration::from_secs(3);
@@ -242,13 +244,13 @@ fn limited(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     bench.models.tell(Story::new(&run.marker, [limit, Turn::write(FILE, CONTENT), Turn::say("It is written.")]));
     let mut piped = start(bench, row, &run, Policy::Allow)?;
     if !piped.until(TURN, |it| it.turns_ended() > 0 || it.has_ended())? {
-        return kept(bench, &run, &piped, Cell::failed(format!("no word within {} s", TURN.as_secs())));
+        return kept(bench, &run, &piped, Cell::failed(format!("no reaction within {} s", TURN.as_secs())));
     }
     let class = class_of(&mut piped)?;
     if run.wrote() {
         let cell = match class {
-            None => Cell::Passed("it waits on its own".into()),
-            Some(class) => Cell::failed(format!("it waits on its own and does the work, but is classed {class}")),
+            None => Cell::Passed("the program waits on its own".into()),
+            Some(class) => Cell::failed(format!("the program waits on its own and does the work, but is classified as {class}")),
         };
         return kept(bench, &run, &piped, cell);
     }
@@ -258,19 +260,19 @@ fn limited(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     kept(bench, &run, &piped, Cell::passed())?;
     let session = piped.session();
     drop(piped);
-    // The turn took longer than the limit or not: by now it must be over.
+    // However long the turn took, the limit must be over by now.
     std::thread::sleep(reset);
     let again = setup(row, &run, session);
     let mut piped = Piped::start(&stage(bench, &run), again, &run.prompt(), Policy::Allow)?;
     let cell = match finished(&mut piped)? {
         Err(why) => Cell::failed(format!("after the reset: {why}")),
-        Ok(()) if !run.wrote() => Cell::failed("after the reset the file is not there"),
-        Ok(()) => Cell::Passed("it says so; its session goes on after the reset".into()),
+        Ok(()) if !run.wrote() => Cell::failed("after the reset the file is missing"),
+        Ok(()) => Cell::Passed("the program reports the limit; its session continues after the reset".into()),
     };
     kept(bench, &run, &piped, cell)
 }
 
-/// How the driver classes what happened: by the turn's end, or by the program's.
+/// Returns the driver's class for the end of the turn, or of the program.
 fn class_of(piped: &mut Piped) -> anyhow::Result<Option<Class>> {
     if let Some((_, Some(class), _)) = last_end(piped) {
         return Ok(Some(class));
@@ -278,7 +280,7 @@ fn class_of(piped: &mut Piped) -> anyhow::Result<Option<Class>> {
     Ok(piped.finish(END)?.class)
 }
 
-/// A model that does not answer for good: the driver must class it, never take it for success.
+/// A model that fails permanently: the driver must classify the failure, and never report success.
 fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> anyhow::Result<Cell> {
     let run = bench.place(row, scenario.word(), Asks::Never)?;
     let failure = match scenario {
@@ -291,7 +293,7 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
     let told = piped.until(SILENCE, |it| it.turns_ended() > 0 || it.has_ended() || limited(it))?;
     if !told {
         let tries = bench.models.seen_of(&run.marker).len();
-        let why = format!("no output for {} s ({tries} requests to the model); the silence limit must end it", SILENCE.as_secs());
+        let why = format!("the program reports nothing for {} s ({tries} tries), so only Regatta's limit of silence helps", SILENCE.as_secs());
         return kept(bench, &run, &piped, Cell::NotPossible(why));
     }
     let reset = piped.said.iter().find_map(|it| match it {
@@ -302,7 +304,7 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
         if reset.is_some() && piped.turns_ended() == 0 { Some(Class::RateLimit) } else { class_of(&mut piped)? };
     let cell = match (class, reset) {
         (Some(class), _) if class != wanted => Cell::failed(format!("classed {class}")),
-        (None, _) => Cell::failed("taken for success"),
+        (None, _) => Cell::failed("reported as success"),
         (_, Some(true)) => Cell::Passed("with the time of the reset".into()),
         (_, Some(false)) => Cell::Passed("the time of the reset is unknown".into()),
         _ => Cell::passed(),
@@ -310,7 +312,8 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
     kept(bench, &run, &piped, cell)
 }
 
-/// The program dies in mid-turn: its driver says so, and another process goes on with its session.
+/// The program is killed during a turn: its driver reports that, and a new process continues the
+/// session.
 fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     let run = bench.place(row, Scenario::Kill.word(), Asks::Never)?;
     bench.models.tell(hangs(&run.marker));
@@ -331,14 +334,14 @@ fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     drop(piped);
     let mut how = match left.len() {
         0 => String::new(),
-        _ => format!("it left {} behind; ", left.join(", ")),
+        _ => format!("{} outlived it; ", left.join(", ")),
     };
     let prompt = run.prompt_for(&run.later());
     let mut piped = Piped::start(&stage(bench, &run), setup(row, &run, Some(session.clone())), &prompt, Policy::Allow)?;
     let mut ended = finished(&mut piped)?;
     if ended.is_err() {
         kept(bench, &run, &piped, Cell::passed())?;
-        // Some keep nothing of a turn that did not end; then a new session does it.
+        // Some programs store nothing of an unfinished turn; then a new session does the work.
         drop(piped);
         bench.models.tell(writes(&run.later()));
         piped = Piped::start(&stage(bench, &run), setup(row, &run, None), &prompt, Policy::Allow)?;
@@ -349,13 +352,13 @@ fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     } else if bench.models.seen_of(&run.later()).iter().all(|it| it.users.iter().any(|it| it.contains(&run.prompt()))) {
         how.push_str("its session continued");
     } else {
-        // Taking up a session and forgetting what was said in it is not going on.
-        let why = "it took up its session, but the model was not told what was said before";
+        // Opening the old session without its content is not a continuation.
+        let why = "the session was resumed, but the model did not get the earlier messages";
         return kept(bench, &run, &piped, Cell::failed(why));
     }
     let cell = match ended {
         Err(why) => Cell::failed(format!("after the kill: {why}")),
-        Ok(()) if !run.wrote() => Cell::failed("after the kill the file is not there"),
+        Ok(()) if !run.wrote() => Cell::failed("after the kill the file is missing"),
         Ok(()) => Cell::Passed(how),
     };
     kept(bench, &run, &piped, cell)

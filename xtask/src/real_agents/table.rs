@@ -1,4 +1,4 @@
-//! The report: a table for each layer, with what was run, when and on what.
+//! The report: a table for each layer, with the versions, the date and the machine.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,23 +7,23 @@ use super::cell::{Cell, Scenario};
 use super::install::Installed;
 use super::programs::Row;
 
-/// A table in the making.
+/// A table that is being built.
 pub(crate) struct Table {
     title: String,
     about: String,
-    /// The heads of its columns.
+    /// The titles of the columns.
     heads: Vec<&'static str>,
     rows: Vec<(Vec<String>, Vec<Cell>)>,
 }
 
 impl Table {
-    /// A table of the scenarios.
+    /// Returns an empty table of the scenarios.
     pub(crate) fn new(title: &str, about: &str) -> Table {
         let heads = ["program", "runtime"].into_iter().chain(Scenario::ALL.map(Scenario::title));
         Table::with(title, about, heads.collect())
     }
 
-    /// A table with columns of its own.
+    /// Returns an empty table with its own columns.
     pub(crate) fn with(title: &str, about: &str, heads: Vec<&'static str>) -> Table {
         Table { title: title.to_owned(), about: about.to_owned(), heads, rows: vec![] }
     }
@@ -33,12 +33,12 @@ impl Table {
         self.put(vec![program, row.drive.name().to_owned()], cells.into());
     }
 
-    /// Adds a line: its words, then its cells.
+    /// Adds a row: its titles, then its cells.
     pub(crate) fn put(&mut self, words: Vec<String>, cells: Vec<Cell>) {
         self.rows.push((words, cells));
     }
 
-    /// Whether every cell is passed or explained.
+    /// Returns whether every cell passed or has an explanation.
     pub(crate) fn is_good(&self) -> bool {
         self.rows.iter().all(|it| it.1.iter().all(Cell::is_good))
     }
@@ -68,7 +68,8 @@ impl Table {
     }
 }
 
-/// Returns a part of the page, with its title and the command that wrote it. It names no host and no path.
+/// Returns a part of the page, with its title and the command that wrote it. It contains no host
+/// name and no path.
 pub(crate) fn report((title, command): (&str, &str), tables: &[Table], installed: &Installed, account: &str) -> String {
     let mut out = format!("## {title}\n\nWritten by `cargo xtask {command}`.\n\n");
     let versions: Vec<String> = installed.programs.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
@@ -102,7 +103,7 @@ fn machine() -> String {
     )
 }
 
-/// The date in UTC: the days since 1970 by the proleptic calendar of 400-year eras.
+/// Returns today's date in UTC, computed from the days since 1970 with 400-year eras.
 fn today() -> String {
     date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs()) / 86_400)
 }
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_follow_the_gregorian_calendar() {
         assert_eq!(date(0), "1970-01-01");
         assert_eq!(date(11_016), "2000-02-29");
         assert_eq!(date(20_453), "2025-12-31");

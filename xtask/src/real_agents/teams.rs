@@ -1,5 +1,6 @@
-//! Mixed teams of real programs: one of them leads, two of OpenCode have lanes of their own. A row is one lead, a column
-//! is one step of the team's life, in order; what comes after a step that failed is not run.
+//! Mixed teams of real programs: one lead, and two members of OpenCode on lanes of their own. A row
+//! is one lead; a column is one step of the team's life, in order. Steps after a failed one are not
+//! run.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -17,14 +18,14 @@ use super::install::Installed;
 use super::programs::{Asks, Outfit, ROWS, Row, row};
 use super::table::Table;
 
-/// For a whole team to come up, or a task to land, with the slowest program on a busy machine.
+/// The time for a team to come up or a task to land, with the slowest program on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The lead, and the two on lanes of their own.
+/// The lead. [`ASIDE`] are the members on lanes of their own.
 const LEAD: &str = "amy";
 const ASIDE: [&str; 2] = ["tom", "bob"];
 
-/// What the table is about.
+/// The text above the table.
 const ABOUT: &str = "A team has one lead and two members of OpenCode. Each is in the default \
     sandbox, with its own home, store, settings and key. Launch: all three answer their first \
     prompt, each on its own lane, with the program and version that were found. The lead asks for \
@@ -48,12 +49,13 @@ const STEPS: [(&str, Step); 7] = [
     ("stop", stop),
 ];
 
-/// Who leads a team here: whatever of the primary lane holds a session by its own protocol.
+/// Returns the rows that can lead a team: programs of the primary lane with sessions in their own
+/// protocol.
 fn leads() -> impl Iterator<Item = Row> {
     ROWS.into_iter().filter(|it| ["claude-native", "codex-native", "gemini"].contains(&it.preset))
 }
 
-/// The programs that are needed.
+/// Returns the required programs.
 pub(crate) fn programs() -> Vec<&'static super::programs::Program> {
     leads().map(|it| it.program).chain([opencode().program]).collect()
 }
@@ -87,7 +89,7 @@ pub(crate) fn table(
     Ok(table)
 }
 
-/// One team's life. Whatever happens, nothing of it runs on.
+/// Runs one team's life. All its processes end with it.
 fn life(bench: &Bench<'_>, row: Row) -> Vec<Cell> {
     let world = match World::new(bench, row) {
         Ok(world) => world,
@@ -99,7 +101,7 @@ fn life(bench: &Bench<'_>, row: Row) -> Vec<Cell> {
     desk::life(&steps, || world.end(&marks, Duration::ZERO), (bench, &format!("team of {}", row.program.name)))
 }
 
-/// A managed repository with one team, wanted and not launched.
+/// A managed repository with one team that is not launched yet.
 struct World<'a> {
     desk: Desk<'a>,
     lead: Row,
@@ -147,10 +149,10 @@ impl<'a> World<'a> {
         format!("{}-{name}", self.mark)
     }
 
-    /// A member's settings, and its program under the name by which it is found.
+    /// Writes a member's settings, and installs its program under the name by which it is found.
     fn outfit(&self, name: &str, row: Row) -> anyhow::Result<Outfit> {
         let outfit = self.bench.outfit(&row, &self.settings(name), Asks::Never)?;
-        // As npm itself would put it there.
+        // Like the link that npm would create.
         let link = self.bin.join(row.program.name);
         if !link.exists() {
             std::os::unix::fs::symlink(row.program.entry(&self.bench.installed.dir), link)?;
@@ -162,7 +164,7 @@ impl<'a> World<'a> {
         self.dir.join(format!("settings-{name}"))
     }
 
-    /// A member's environment, as `team.toml` has it.
+    /// Returns a member's environment for `team.toml`.
     fn environment(&self, name: &str, row: Row, outfit: &Outfit) -> String {
         let mark = (MARK.to_owned(), self.mark_of(name));
         let pairs: Vec<String> = outfit.env.iter().chain([&mark]).map(|(k, v)| format!("{k} = {}", json!(v))).collect();
@@ -174,7 +176,7 @@ impl<'a> World<'a> {
             pairs.join(", "),
             outfit.key,
             json!(args),
-            // Wherever that is, it may be in a place that a sandbox does not show.
+            // The path may be hidden in a sandbox, so it is listed.
             json!(self.bench.installed.dir),
             json!(self.settings(name)),
         )
@@ -184,14 +186,14 @@ impl<'a> World<'a> {
         self.ask(&["team", "show", "harbour"])
     }
 
-    /// The entry of one of the team in the launch record.
+    /// Returns a member's entry in the launch record.
     fn entry(&self, name: &str) -> anyhow::Result<Value> {
         let view = self.show()?;
         let members = view["resolved"]["members"].as_array().cloned().unwrap_or_default();
         members.into_iter().find(|it| it["name"] == name).with_context(|| format!("{name} is not in the record"))
     }
 
-    /// Fails unless everybody is alive.
+    /// Fails unless all members are alive.
     fn all_alive(&self) -> anyhow::Result<()> {
         for (name, _) in self.members() {
             let entry = self.entry(name)?;
@@ -204,16 +206,17 @@ impl<'a> World<'a> {
             );
         }
         let view = self.show()?;
-        ensure!(view["summary"]["outcome"] == "clean_success", "the sum is {}", view["summary"]);
+        ensure!(view["summary"]["outcome"] == "clean_success", "the outcome is {}", view["summary"]);
         Ok(())
     }
 
-    /// Every process of the team.
+    /// Returns all processes of the team.
     fn processes(&self) -> Vec<u32> {
         self.members().flat_map(|it| marked(&self.mark_of(it.0))).collect()
     }
 
-    /// The processes of a member's session, without those that they started: what it works on beside comes and goes.
+    /// Returns the main processes of a member's session, without the helpers that they start and
+    /// stop.
     fn tops(&self, name: &str) -> anyhow::Result<Vec<u32>> {
         let session = format!("REGATTA_ATTEMPT={}", self.entry(name)?["attempt"].as_str().unwrap_or_default());
         let its = |pid: &u32| {
@@ -242,16 +245,16 @@ fn launch(world: &World<'_>) -> anyhow::Result<()> {
         ensure!(entry["lane"]["id"] == lane.as_str(), "{name} is on {}", entry["lane"]);
         let version = entry["program"]["version"].as_str().unwrap_or_default();
         ensure!(version == row.program.version, "{name} runs {version}, not {}", row.program.version);
-        ensure!(!marked(&world.mark_of(name)).is_empty(), "{name} is alive and has no process");
+        ensure!(!marked(&world.mark_of(name)).is_empty(), "{name} is reported as alive but has no process");
     }
-    // Asked for, got where the program has it, and then seen by the model.
+    // Fast mode is requested, available for some programs, and then visible to the model server.
     let has = world.lead.program.name != "gemini";
     let got = world.entry(LEAD)?["got"]["fast_mode"].clone();
-    ensure!(got == has, "fast mode was asked for, the record says {got}");
+    ensure!(got == has, "fast mode was requested, but the record has {got}");
     let seen = world.bench.models.seen();
     let fast = |chat: bool| seen.iter().filter(|it| it.fast && (it.api == Some(Api::Chat)) == chat).count();
     ensure!((fast(false) > 0) == has, "the lead's model saw {} requests for fast answers", fast(false));
-    ensure!(fast(true) == 0, "T5: what was asked for the lead was asked of a side lane's model");
+    ensure!(fast(true) == 0, "T5: a side lane's model got a request that was meant for the lead's");
     Ok(())
 }
 
@@ -259,7 +262,7 @@ fn word(world: &World<'_>) -> anyhow::Result<()> {
     say(world, "word")
 }
 
-/// Says something to each, and waits until each has asked its model about it.
+/// Sends a message to each member, and waits until each has called its model.
 fn say(world: &World<'_>, what: &str) -> anyhow::Result<()> {
     for (name, _) in world.members() {
         let marker = format!("tale-{what}-{name}");
@@ -268,7 +271,7 @@ fn say(world: &World<'_>, what: &str) -> anyhow::Result<()> {
     }
     for (name, _) in world.members() {
         let heard = || !world.bench.models.seen_of(&format!("tale-{what}-{name}")).is_empty();
-        ensure!(until(PATIENCE, heard), "{name} did not ask its model about what it was told");
+        ensure!(until(PATIENCE, heard), "{name} did not call its model after the message");
     }
     Ok(())
 }
@@ -305,7 +308,7 @@ fn restart(world: &World<'_>) -> anyhow::Result<()> {
     kill(world.daemon()?);
     world.ask(&["up"])?;
     world.all_alive()?;
-    ensure!(sessions(world)? == sessions_before, "the sessions are others than before");
+    ensure!(sessions(world)? == sessions_before, "the sessions have changed");
     let after = programs(world)?;
     ensure!(before == after && before.iter().all(|it| !it.is_empty()), "P1: {before:?} became {after:?}");
     say(world, "again")
@@ -316,14 +319,14 @@ fn interrupted(world: &World<'_>) -> anyhow::Result<()> {
     let (lead_before, bob_before) = (world.entry(LEAD)?, world.entry(bob)?);
     let programs: Vec<u32> =
         marked(&world.mark_of(tom)).into_iter().filter(|it| called(*it).contains("opencode")).collect();
-    ensure!(!programs.is_empty(), "no program of {tom} is there");
+    ensure!(!programs.is_empty(), "{tom} has no process");
     programs.into_iter().for_each(kill);
     let down = || world.entry(tom).is_ok_and(|it| it["state"] == "degraded");
     ensure!(until(PATIENCE, down), "{tom} was killed and is {}", world.entry(tom)?["state"]);
     let only = "T3: the end of one lane reached another";
     ensure!(world.entry(LEAD)? == lead_before && world.entry(bob)? == bob_before, only);
     let summary = world.show()?["summary"].clone();
-    ensure!(summary["outcome"] == "partial_failure" && summary["alive"] == 2, "T2: the sum is {summary}");
+    ensure!(summary["outcome"] == "partial_failure" && summary["alive"] == 2, "T2: the outcome is {summary}");
     world.ask(&["team", "retry", "harbour", tom, "--wait", "180s"])?;
     world.all_alive()?;
     ensure!(world.entry(LEAD)? == lead_before && world.entry(bob)? == bob_before, only);
@@ -335,17 +338,17 @@ fn relaunch(world: &World<'_>) -> anyhow::Result<()> {
     world.ask(&["team", "relaunch", "harbour", "--wait", "180s"])?;
     world.all_alive()?;
     let history = world.show()?["history"].as_array().map_or(0, Vec::len);
-    ensure!(history == 1, "{history} launches are history, not one");
+    ensure!(history == 1, "{history} earlier launches are recorded, not one");
     let stayed = world.processes().into_iter().filter(|it| before.contains(it)).count();
-    ensure!(stayed == 0, "{stayed} processes of the launch before are still there");
+    ensure!(stayed == 0, "{stayed} processes of the earlier launch still run");
     Ok(())
 }
 
 fn stop(world: &World<'_>) -> anyhow::Result<()> {
     world.ask(&["team", "stop", "harbour", "--wait", "60s"])?;
-    // It says that it has stopped: so nothing is waited for here.
+    // `team stop` reports the end of the team, so nothing may run now.
     let left: Vec<String> = world.processes().into_iter().map(called).collect();
-    ensure!(left.is_empty(), "P10: it says that it has stopped, and {} lives", left.join(", "));
+    ensure!(left.is_empty(), "P10: the team is reported as stopped, but {} runs", left.join(", "));
     for (name, _) in world.members() {
         ensure!(world.entry(name)?["state"] == "stopped", "{name} is {}", world.entry(name)?["state"]);
     }

@@ -1,5 +1,6 @@
-//! A thread in Slack with two real agents: one works, the other looks at that work, and Regatta is killed in the middle of
-//! a turn. Slack is its double, the models are scripted; a row is one pair, a column is one step, in order.
+//! A Slack thread with two real agents: one works, the other reviews the work, and Regatta is
+//! killed during a turn. Slack is a double and the models are scripted. A row is one pair of
+//! programs; a column is one step, in order.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -20,20 +21,20 @@ use super::install::Installed;
 use super::programs::{Asks, Program, Row, row};
 use super::table::Table;
 
-/// For an answer to be in the thread, with the slowest program on a busy machine.
+/// The time for an answer to appear in the thread, with the slowest program on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How much faster than Slack's the double's clock runs.
 const FASTER: f64 = 20.0;
 
-/// Who works, and who looks.
+/// The agent that works. [`LOOKS`] is the agent that reviews.
 const WORKS: &str = "claude";
 const LOOKS: &str = "codex";
 
-/// The pairs, by their presets: who works, who looks.
+/// The pairs, by preset: the working agent and the reviewing agent.
 const PAIRS: [(&str, &str); 2] = [("claude-native", "codex-native"), ("opencode", "gemini")];
 
-/// What the table is about.
+/// The text above the table.
 const ABOUT: &str = "Two agents are in a Slack workspace, each as an app of its own; the \
     workspace is a double that counts requests and records violations. Fix: a person asks the \
     first agent; its work is a commit on its own branch, and its answer is one message in the \
@@ -49,25 +50,25 @@ type Step = fn(&World<'_>) -> anyhow::Result<()>;
 
 const STEPS: [(&str, Step); 5] = [
     ("fix", fix),
-    ("review by the other", review),
+    ("review by the other agent", review),
     ("message without a mention", nobody),
-    ("kill -9 of Regatta in mid-turn", killed),
+    ("kill -9 of Regatta during a turn", killed),
     ("end", well_behaved),
 ];
 
-/// The programs that are needed.
+/// Returns the required programs.
 pub(crate) fn programs() -> Vec<&'static Program> {
     PAIRS.iter().flat_map(|it| [row(it.0).program, row(it.1).program]).collect()
 }
 
-/// Has the conversation with each pair.
+/// Runs the conversation with each pair.
 pub(crate) fn table(
     installed: &Installed,
     account: Account,
     (runs, regatta): (&Path, &Path),
     wanted: Option<&str>,
 ) -> anyhow::Result<Table> {
-    let heads = ["works", "reviews"].into_iter().chain(STEPS.map(|it| it.0)).collect();
+    let heads = ["worker", "reviewer"].into_iter().chain(STEPS.map(|it| it.0)).collect();
     let mut table = Table::with("A thread in Slack", ABOUT, heads);
     for (works, looks) in PAIRS.map(|it| (row(it.0), row(it.1))) {
         if !super::named(wanted, works.program.name) {
@@ -88,7 +89,7 @@ pub(crate) fn table(
     Ok(table)
 }
 
-/// One conversation. Whatever happens, nothing of it runs on.
+/// Runs one conversation. All its processes end with it.
 fn life(bench: &Bench<'_>, works: Row, looks: Row) -> Vec<Cell> {
     let world = match World::new(bench, works, looks) {
         Ok(world) => world,
@@ -101,16 +102,16 @@ fn life(bench: &Bench<'_>, works: Row, looks: Row) -> Vec<Cell> {
     desk::life(&steps, || world.end(&marks, Duration::ZERO), (bench, &of))
 }
 
-/// A workspace of Slack's, and a managed repository whose agents are in it.
+/// A Slack workspace, and a managed repository with two agents in it.
 struct World<'a> {
     desk: Desk<'a>,
     run: Run,
     slack: Slack,
-    /// What the double lives in.
+    /// The runtime of the double.
     _runtime: Runtime,
     works: App,
     looks: App,
-    /// The thread's first message.
+    /// The first message of the thread.
     root: std::cell::RefCell<String>,
 }
 
@@ -161,19 +162,19 @@ impl<'a> World<'a> {
         format!("{}-{name}", self.run.mark)
     }
 
-    /// The word by which the models know a turn.
+    /// Returns the marker of a turn for the model server.
     fn marker(&self, what: &str) -> String {
         format!("{}-{what}", self.run.marker)
     }
 
-    /// Ann says something in the thread, with the word for the model; gives the message.
+    /// Posts Ann's message in the thread, with the marker. Returns its timestamp.
     fn say(&self, text: &str, what: &str) -> String {
         let root = self.root.borrow().clone();
         let text = format!("{text}. The word is {} and nothing else.", self.marker(what));
         self.slack.say("ann", "dev", &text, (!root.is_empty()).then_some(&root))
     }
 
-    /// What an app has posted in the thread, oldest first.
+    /// Returns the messages of an app in the thread, oldest first.
     fn posted(&self, app: &App) -> Vec<String> {
         let root = self.root.borrow();
         self.slack
@@ -184,7 +185,8 @@ impl<'a> World<'a> {
             .collect()
     }
 
-    /// Waits until an app has a message in the thread that says this and is no longer on its way; gives all it shows.
+    /// Waits until an app has a finished message in the thread that contains `words`. Returns its
+    /// visible text.
     fn hears(&self, app: &App, words: &str) -> anyhow::Result<String> {
         let said = || self.posted(app).into_iter().find(|it| it.contains(words) && !it.starts_with('⏳'));
         until(PATIENCE, || said().is_some());
@@ -194,16 +196,16 @@ impl<'a> World<'a> {
         })
     }
 
-    /// An agent's conversation, whole.
+    /// Returns an agent's conversation with all details.
     fn conversation(&self, agent: &str) -> anyhow::Result<Value> {
         let all = self.ask(&["bridge", "conversations"])?;
         let found = all.as_array().and_then(|all| all.iter().find(|it| it["agent"] == agent));
-        let id = found.and_then(|it| it["id"].as_str()).with_context(|| format!("{agent} is in no conversation"))?;
+        let id = found.and_then(|it| it["id"].as_str()).with_context(|| format!("{agent} has no conversation"))?;
         self.ask(&["bridge", "show", id])
     }
 }
 
-/// All that people see of a message.
+/// Returns the visible text of a message.
 fn shown(it: &Message) -> String {
     let blocks = it.blocks.as_array().cloned().unwrap_or_default();
     blocks.iter().filter_map(|it| it["text"].as_str()).collect::<Vec<_>>().join("\n")
@@ -220,7 +222,7 @@ fn fix(world: &World<'_>) -> anyhow::Result<()> {
     let branch = work["branch"].as_str().unwrap_or_default();
     ensure!(branch.starts_with("regatta/T1-fix-the-login-bug") && answer.contains(branch), "{work}: {answer}");
     let posts = world.posted(&world.works);
-    ensure!(posts.len() == 1, "it is not one message: {posts:?}");
+    ensure!(posts.len() == 1, "the answer is not one message: {posts:?}");
     Ok(())
 }
 
@@ -231,25 +233,25 @@ fn review(world: &World<'_>) -> anyhow::Result<()> {
     world.hears(&world.looks, "Found two issues")?;
     let (works, looks) = (world.conversation(WORKS)?, world.conversation(LOOKS)?);
     let (commit, turn) = (&works["turns"][0]["work"]["commit"], &looks["turns"][0]);
-    ensure!(commit.is_string() && turn["looks_at"][0] == *commit, "it looked at {} not {commit}", turn["looks_at"]);
-    ensure!(turn["work"].is_null(), "a look left work: {}", turn["work"]);
-    ensure!(works["turn_count"] == 1, "the other one was asked, too: {works}");
+    ensure!(commit.is_string() && turn["looks_at"][0] == *commit, "the reviewer read {} and not {commit}", turn["looks_at"]);
+    ensure!(turn["work"].is_null(), "the review changed files: {}", turn["work"]);
+    ensure!(works["turn_count"] == 1, "the other agent was asked too: {works}");
     Ok(())
 }
 
 fn nobody(world: &World<'_>) -> anyhow::Result<()> {
     let before = (world.posted(&world.works), world.posted(&world.looks));
     let plain = world.say("thanks, can you also check the tests", "nobody");
-    // What comes after it in the same thread was taken, so it was looked at and left.
+    // A later message in the thread was handled, so this one was seen and ignored.
     let turns = [Turn::say("It is still the same.")];
     world.bench.models.tell(Story::new(world.marker("look"), turns));
     world.say(&format!("@{LOOKS} review it again"), "look");
     world.hears(&world.looks, "It is still the same.")?;
-    ensure!(world.slack.reactions("dev", &plain).is_empty(), "somebody took what was for nobody");
+    ensure!(world.slack.reactions("dev", &plain).is_empty(), "an agent reacted to a message without a mention");
     let turns = [WORKS, LOOKS].map(|it| world.conversation(it).map(|it| it["turn_count"].clone()));
     let [works, looks] = turns;
-    ensure!(works? == 1 && looks? == 2, "somebody was asked what was for nobody");
-    ensure!(world.posted(&world.works) == before.0, "who was not asked has answered");
+    ensure!(works? == 1 && looks? == 2, "an agent was asked by a message without a mention");
+    ensure!(world.posted(&world.works) == before.0, "an agent that was not asked has answered");
     ensure!(world.posted(&world.looks).len() == before.1.len() + 1, "{:?}", world.posted(&world.looks));
     Ok(())
 }
@@ -267,7 +269,7 @@ fn killed(world: &World<'_>) -> anyhow::Result<()> {
     ensure!(until(PATIENCE, hanging), "the model was not asked: {}", world.conversation(WORKS)?);
     let before = world.conversation(WORKS)?;
     let programs = tops(&marked(&world.mark_of(WORKS)));
-    ensure!(!programs.is_empty(), "no process of the agent is there");
+    ensure!(!programs.is_empty(), "the agent has no process");
     kill(world.daemon()?);
     world.ask(&["up"])?;
     ensure!(tops(&marked(&world.mark_of(WORKS))) == programs, "P1: the agent did not outlive the daemon");
@@ -280,20 +282,20 @@ fn killed(world: &World<'_>) -> anyhow::Result<()> {
     let task = after["task"].as_str().unwrap_or_default();
     let diff = world.ask(&["diff", task])?.to_string();
     ensure!(diff.contains("fixed") && diff.contains("tested"), "the first turn's work is gone: {diff}");
-    // What was said before is in the session itself, not told again.
+    // Earlier messages are part of the session and are not sent again.
     let seen: Vec<_> = models.seen_of(&marker).into_iter().filter(|it| !it.side).collect();
     ensure!(seen.len() == 2, "the model was asked {} times, not twice", seen.len());
     let first = world.marker("fix");
     let whole = seen.iter().all(|it| it.users.iter().any(|it| it.contains(&first) && !it.contains(&marker)));
     ensure!(whole, "another session: {:?}", seen[0].users);
     let posts = world.posted(&world.works);
-    ensure!(posts.len() == 2, "posted twice, or not at all: {posts:?}; the answer: {answer}");
-    ensure!(world.conversation(LOOKS)?["turn_count"] == 2, "the other one was asked, too");
+    ensure!(posts.len() == 2, "the answer was posted twice, or not at all: {posts:?}; the answer: {answer}");
+    ensure!(world.conversation(LOOKS)?["turn_count"] == 2, "the other agent was asked too");
     Ok(())
 }
 
 fn well_behaved(world: &World<'_>) -> anyhow::Result<()> {
     let violations = world.slack.violations();
-    ensure!(violations.is_empty(), "Slack would have punished: {violations:?}");
+    ensure!(violations.is_empty(), "violations of Slack's rules: {violations:?}");
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The scenarios through the real binary: a repository, a daemon, an agent, a task, and what reaches the trunk.
+//! The scenarios with the real binary: a repository, a daemon, an agent, a task, and the result on
+//! the trunk.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -16,18 +17,18 @@ use super::desk::{Desk, parent, sum};
 use super::programs::{Asks, Row};
 use super::straight::{hangs, writes};
 
-/// From the plan to the trunk, with the slowest program on a busy machine.
+/// The time from the plan to the trunk, with the slowest program on a busy machine.
 const LANDS: Duration = Duration::from_secs(180);
-/// For a program to start and ask the model.
+/// The time for a program to start and call the model.
 const STARTS: Duration = Duration::from_secs(90);
-/// For what should take a second or two.
+/// The time for something that should take a second or two.
 const SOON: Duration = Duration::from_secs(45);
 
-/// The one task of the plan.
+/// The only task of the plan.
 const TASK: &str = "T1";
 const AGENT: &str = "real";
 
-/// What the table of these scenarios is about.
+/// The text above the table.
 pub(crate) const ABOUT: &str = "Each run has a repository, a real daemon, an agent added with its \
     preset, and a task, and checks what reaches the trunk. It also looks for leftover processes \
     (P3) and for the key in the data directory (S4). In \"call a Regatta tool\" the model calls \
@@ -36,16 +37,16 @@ pub(crate) const ABOUT: &str = "Each run has a repository, a real daemon, an age
     searches for the tool first. In \"daemon restart mid-turn\" the daemon is killed with `kill \
     -9`.";
 
-/// The binary to drive: the one that was named, or the newest that was built here.
+/// Returns the binary to use: the given one, or the newest build.
 pub(crate) fn binary(target: &Path, named: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(named) = named {
         return std::fs::canonicalize(named).with_context(|| format!("there is no {named}"));
     }
     let built = ["release", "debug"].map(|it| target.join(it).join("regatta"));
-    built.into_iter().find(|it| it.exists()).context("there is no regatta here; build it: cargo build -p regatta")
+    built.into_iter().find(|it| it.exists()).context("no regatta binary was built; build it: cargo build -p regatta")
 }
 
-/// Runs one scenario. Whatever happens, nothing of it runs on.
+/// Runs one scenario. All its processes end with it.
 pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
     if scenario == Scenario::Permission
         && let Some(why) = row.never_asks()
@@ -86,7 +87,7 @@ impl<'a> Deref for World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Directories, and nothing that runs.
+    /// Creates the directories. Nothing runs yet.
     fn new(bench: &'a Bench<'a>, row: &Row, scenario: Scenario, asks: Asks) -> anyhow::Result<World<'a>> {
         let run = bench.place(row, scenario.word(), asks)?;
         Ok(World { desk: Desk::new(bench, &run)?, run })
@@ -113,20 +114,20 @@ impl<'a> World<'a> {
         Ok(Going { child: command.spawn()?, out })
     }
 
-    /// Whether the file is on the trunk as the story wrote it.
+    /// Returns whether the file is on the trunk with the story's content.
     fn landed(&self) -> bool {
         let shown = self.bench.git(&self.run.work, &["show", &format!("main:{FILE}")]);
         shown.is_ok_and(|it| it == CONTENT.trim_end())
     }
 
-    /// Waits until the model's answer hangs.
+    /// Waits until the model server holds the answer.
     fn until_hanging(&self) -> anyhow::Result<()> {
         let hanging = || self.bench.models.seen_of(&self.run.marker).iter().any(|it| it.ended.is_none());
         ensure!(until(STARTS, hanging), "the model was not asked: {}", self.why());
         Ok(())
     }
 
-    /// Why the task waits, for a report.
+    /// Returns the reason why the task waits, for a report.
     fn why(&self) -> String {
         match self.ask(&["why", TASK]) {
             Ok(why) => why.to_string(),
@@ -134,11 +135,11 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The agent's own process: the marked one whose parent is not.
+    /// Returns the agent's main process: the marked process whose parent is not marked.
     fn agent(&self) -> anyhow::Result<u32> {
         let all = marked(&self.run.mark);
         let top = all.iter().find(|it| parent(**it).is_some_and(|it| !all.contains(&it)));
-        top.copied().context("no process of the agent is there")
+        top.copied().context("the agent has no process")
     }
 
     /// Stops everything.
@@ -147,14 +148,14 @@ impl<'a> World<'a> {
     }
 }
 
-/// A plan that runs.
+/// A running plan.
 struct Going {
     child: Child,
     out: PathBuf,
 }
 
 impl Going {
-    /// Waits for its end; gives its exit code and what it printed.
+    /// Waits for the end of the plan. Returns its exit code and output.
     fn end(mut self, patience: Duration) -> anyhow::Result<(i32, String)> {
         let mut status = None;
         until(patience, || {
@@ -174,7 +175,7 @@ impl Drop for Going {
     }
 }
 
-/// Waits for the plan to end well and the file to be on the trunk.
+/// Waits until the plan ends well and the file is on the trunk.
 fn lands(world: &World<'_>, going: Going) -> anyhow::Result<Cell> {
     let (code, said) = going.end(LANDS)?;
     Ok(match code {
@@ -189,13 +190,13 @@ fn write(world: &World<'_>) -> anyhow::Result<Cell> {
     lands(world, world.start()?)
 }
 
-/// The program was given Regatta's tools and the attempt's own token: what the model says with one of them is on the
-/// board.
+/// Checks that the program has Regatta's tools and the attempt's token: a text that the model sends
+/// with a tool reaches the board.
 fn tool(world: &World<'_>, row: &Row) -> anyhow::Result<Cell> {
     let words = "Said with a tool of Regatta's.";
     let call = Act::Call { tool: "progress".into(), input: json!({ "text": words }) };
     let mut turns = vec![Turn::act(call), Turn::write(FILE, CONTENT), Turn::say("It is written.")];
-    // Codex lists no tools of servers: its model searches for what it knows of.
+    // Codex does not list the tools of MCP servers; its model searches for a known tool.
     if row.program.name.starts_with("codex") {
         turns.insert(0, Turn::act(Act::Find { tool: "progress".into() }));
     }
@@ -208,10 +209,11 @@ fn tool(world: &World<'_>, row: &Row) -> anyhow::Result<Cell> {
     }
     let answers: Vec<String> =
         world.bench.models.seen_of(&world.run.marker).into_iter().flat_map(|it| it.results).collect();
-    Ok(Cell::failed(format!("it is not on the board; the tool said {answers:?}")))
+    Ok(Cell::failed(format!("the text is not on the board; the tool answered {answers:?}")))
 }
 
-/// What the program asks is in the inbox; a yes lets it go on.
+/// Checks that a permission request reaches the inbox, and that allowing it lets the program
+/// continue.
 fn permission(world: &World<'_>) -> anyhow::Result<Cell> {
     world.bench.models.tell(writes(&world.run.marker));
     world.ask(&["policy", "add", "ask", "--for", "all"])?;
@@ -220,7 +222,7 @@ fn permission(world: &World<'_>) -> anyhow::Result<Cell> {
     let open = || -> anyhow::Result<Option<String>> {
         let inbox = world.ask(&["inbox"])?;
         let items = inbox.as_array().or_else(|| inbox["items"].as_array()).cloned().unwrap_or_default();
-        // A task that needs a person is there too, under its own number.
+        // A task that needs a person is in the inbox too, under its own id.
         Ok(items.iter().filter_map(|it| it["id"].as_str()).find(|it| it.starts_with('Q')).map(str::to_owned))
     };
     let mut trouble = None;
@@ -239,12 +241,12 @@ fn permission(world: &World<'_>) -> anyhow::Result<Cell> {
         return Err(error);
     }
     if answered == 0 {
-        return Ok(Cell::failed(format!("it did not ask: {}", world.why())));
+        return Ok(Cell::failed(format!("the program did not ask for permission: {}", world.why())));
     }
     lands(world, going)
 }
 
-/// Stopped in mid-turn, the program lets the model go, nothing of it runs on, and nothing lands.
+/// Checks that a stop during a turn ends the model call and all processes, and that nothing lands.
 fn cancel(world: &World<'_>) -> anyhow::Result<Cell> {
     world.bench.models.tell(hangs(&world.run.marker));
     let going = world.start()?;
@@ -252,21 +254,22 @@ fn cancel(world: &World<'_>) -> anyhow::Result<Cell> {
     world.ask(&["stop", TASK])?;
     let quiet = || world.bench.models.seen_of(&world.run.marker).iter().all(|it| it.ended == Some(Ended::HungUp));
     if !until(SOON, quiet) {
-        return Ok(Cell::failed("the model was not let go"));
+        return Ok(Cell::failed("the call of the model was not ended"));
     }
     if !until(SOON, || marked(&world.run.mark).is_empty()) {
         let left: Vec<String> = marked(&world.run.mark).into_iter().map(called).collect();
-        return Ok(Cell::failed(format!("P3: {} runs on after the stop", left.join(", "))));
+        return Ok(Cell::failed(format!("P3: {} still runs after the stop", left.join(", "))));
     }
     let (code, said) = going.end(SOON)?;
     Ok(match code {
-        _ if world.landed() => Cell::failed("it landed all the same"),
-        0 => Cell::failed(format!("the stopped plan ended as if done: {said}")),
+        _ if world.landed() => Cell::failed("the work landed nevertheless"),
+        0 => Cell::failed(format!("the stopped plan ended with success: {said}")),
         _ => Cell::passed(),
     })
 }
 
-/// The daemon dies in mid-turn and another takes over: the program notices nothing and the turn is asked for once.
+/// Checks that the program survives the death of the daemon during a turn, and that the turn is
+/// requested only once.
 fn restart(world: &World<'_>) -> anyhow::Result<Cell> {
     world.bench.models.tell(hangs(&world.run.marker));
     let going = world.start()?;
@@ -286,7 +289,8 @@ fn restart(world: &World<'_>) -> anyhow::Result<Cell> {
     Ok(if asked == 2 { Cell::passed() } else { Cell::failed(format!("the model was asked {asked} times, not twice")) })
 }
 
-/// The provider refuses for a while; in the end the work lands, whoever waits.
+/// Checks that work lands after the provider has refused for a while, whether the program or
+/// Regatta waits.
 fn refused_for_a_while(world: &World<'_>, scenario: Scenario) -> anyhow::Result<Cell> {
     let (failure, time) = match scenario {
         Scenario::Limited => {
@@ -300,11 +304,12 @@ fn refused_for_a_while(world: &World<'_>, scenario: Scenario) -> anyhow::Result<
     lands(world, world.start()?)
 }
 
-/// The allowance is used up for an hour: the task waits for the reset, and says so.
+/// Checks that a task waits for the reset, and shows that, when the allowance is used up for an
+/// hour.
 fn used_up(world: &World<'_>) -> anyhow::Result<Cell> {
     let failure = Failure::UsedUp { reset: Duration::from_secs(3600) };
     world.bench.models.tell(Story::new(&world.run.marker, []).then_always(Turn::fail(failure)));
-    // Some programs wait for the hour in silence: then it is for the silence breaker to end them.
+    // Some programs wait for the hour without output; then Regatta's limit of silence ends them.
     world.ask(&["config", "set", "silence", "60s"])?;
     let going = world.start()?;
     let mut why = String::new();
@@ -315,15 +320,16 @@ fn used_up(world: &World<'_>) -> anyhow::Result<Cell> {
     drop(going);
     Ok(match ended {
         true if why.contains("rate_limit") => Cell::passed(),
-        true => Cell::Passed("it does not report the limit; the silence limit ended it".into()),
+        true => Cell::Passed("the program does not report the limit; Regatta's limit of silence ended it".into()),
         false => Cell::failed(format!("the task does not wait for the reset: {why}")),
     })
 }
 
-/// The program is killed in mid-turn: another attempt does the work, and nothing of the first runs on.
+/// Checks that another attempt does the work after the program was killed, and that nothing of the
+/// first one keeps running.
 fn kill_agent(world: &World<'_>) -> anyhow::Result<Cell> {
     let mut story = hangs(&world.run.marker);
-    // Asked again, the model does not hang: the next attempt writes the file.
+    // The model does not hang when it is called again: the next attempt writes the file.
     story.turns.truncate(1);
     story.turns.extend(writes(&world.run.marker).turns);
     world.bench.models.tell(story);
@@ -333,5 +339,5 @@ fn kill_agent(world: &World<'_>) -> anyhow::Result<Cell> {
     kill(world.agent()?);
     let cell = lands(world, going)?;
     let alive: Vec<String> = marked(&world.run.mark).into_iter().filter(|it| first.contains(it)).map(called).collect();
-    Ok(if alive.is_empty() { cell } else { Cell::failed(format!("of the killed program {} lives", alive.join(", "))) })
+    Ok(if alive.is_empty() { cell } else { Cell::failed(format!("{} outlived the killed program", alive.join(", "))) })
 }

@@ -1,4 +1,4 @@
-//! Which workspaces will collide, with each other or with the trunk.
+//! Finds workspaces that conflict with each other or with the trunk.
 
 use super::*;
 

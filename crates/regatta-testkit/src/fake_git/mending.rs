@@ -1,4 +1,4 @@
-//! Workspaces of fix-ups: a change merged as far as it goes, with marks where it conflicts.
+//! Workspaces of fix-ups: a change is merged as far as possible, with conflict markers in the rest.
 
 use super::*;
 
@@ -8,7 +8,7 @@ pub(super) struct Space {
     pub(super) branch: BranchName,
     pub(super) base: CommitId,
     pub(super) files: Files,
-    /// What was there before the attempt and is not its work.
+    /// Files that existed before the attempt and are not its work.
     pub(super) foreign: Files,
     pub(super) settled: bool,
 }

@@ -1,10 +1,10 @@
-//! The commits of a trunk, along first parents, and what their trailers say.
+//! The commits of a trunk along first parents, and their trailers.
 
 use regatta_core::landing::trunk_check::TrunkCommit;
 
 use super::*;
 
-/// Returns the commits between two of one line, oldest first, without both.
+/// Returns the commits between two commits of one line, oldest first, without both ends.
 pub(super) fn between(world: &World, from: &CommitId, to: &CommitId) -> Vec<CommitId> {
     let parent = |id: &CommitId| world.commits.get(id).and_then(|commit| commit.parent.clone());
     let line = std::iter::successors(parent(to), parent).take_while(|id| id != from);
@@ -13,7 +13,7 @@ pub(super) fn between(world: &World, from: &CommitId, to: &CommitId) -> Vec<Comm
     steps
 }
 
-/// Returns the commits in which the trunk and these recorded commits of it differ.
+/// Returns the commits by which the trunk differs from the recorded commits.
 pub(super) fn compare(world: &World, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
     let tip = world.trunk(repo)?.tip.clone();
     let line = |from: &[CommitId]| {
@@ -39,7 +39,7 @@ pub(super) fn compare(world: &World, repo: &Repo, recorded: &[CommitId]) -> Resu
         }
     };
     let missing = ours.iter().filter(|id| !theirs.contains(id)).map(describe).collect();
-    // The newest commit that every recorded one leads to: what is above it on the trunk was added.
+    // Commits above the newest commit that all recorded ones lead to were added.
     let lines: Vec<Vec<CommitId>> = recorded.iter().map(|from| line(std::slice::from_ref(from))).collect();
     let added = theirs.iter().take_while(|id| !lines.iter().all(|line| line.contains(id))).map(describe).collect();
     Ok(TrunkSeen { recorded: recorded.to_vec(), missing, added })

@@ -3,7 +3,7 @@
 use super::*;
 
 impl World {
-    /// The same input gives the same commit, as the port asks.
+    /// Creates a commit. Equal input gives the same commit id, as the port requires.
     pub(super) fn commit(&mut self, parent: Option<CommitId>, files: Files, message: &str, seconds: u64) -> CommitId {
         let part = |salt: u8| {
             let mut hasher = DefaultHasher::new();
@@ -19,7 +19,7 @@ impl World {
         self.commits.get(commit).cloned().ok_or_else(|| error("no_such_commit", &format!("there is no {commit}")))
     }
 
-    /// Whether `old` is `new` or an ancestor of it.
+    /// Returns whether `old` is `new` or one of its ancestors.
     pub(super) fn follows(&self, old: &CommitId, new: &CommitId) -> bool {
         let mut left = vec![new.clone()];
         while let Some(at) = left.pop() {
@@ -31,7 +31,7 @@ impl World {
         false
     }
 
-    /// What a commit changed, merged onto `ours`: its parent's files are the base.
+    /// Merges the changes of a commit onto the tip. The commit's parent is the merge base.
     pub(super) fn merge_onto(&self, tip: &CommitId, commit: &CommitId) -> Result<Result<Files, Vec<String>>, GitError> {
         let Commit { parent: Some(base), files: theirs, .. } = self.get(commit)? else {
             return Err(error("no_such_commit", &format!("{commit} has no base")));
@@ -44,7 +44,7 @@ impl World {
     }
 
     pub(super) fn trunk(&self, repo: &Repo) -> Result<&Trunk, GitError> {
-        self.trunks.get(&repo.path).ok_or_else(|| error("not_a_repository", "there is no repository there"))
+        self.trunks.get(&repo.path).ok_or_else(|| error("not_a_repository", "there is no repository at this path"))
     }
 
     pub(super) fn space(&self, attempt: AttemptId) -> Result<&Space, GitError> {
@@ -74,7 +74,7 @@ impl World {
             faults.push(format!("Q2: {new} does not follow {old}"));
         }
         if self.moves.iter().any(|it| it.project == *permit.project() && it.fence >= permit.fence()) {
-            faults.push(format!("L6: fence {} is no newer than the last one", permit.fence()));
+            faults.push(format!("L6: fence {} is not newer than the last one", permit.fence()));
         }
         if self.moves.iter().any(|it| it.landing == permit.landing()) {
             faults.push(format!("Q7: {} moved the trunk before", permit.landing()));
@@ -83,7 +83,7 @@ impl World {
     }
 }
 
-/// Merges by path; `Err` names the paths that both sides changed differently.
+/// Merges by path. `Err` lists the paths that both sides changed differently.
 pub(super) fn merge(base: &Files, ours: &Files, theirs: &Files) -> Result<Files, Vec<String>> {
     let mut merged = Files::new();
     let mut conflicts = Vec::new();

@@ -1,4 +1,5 @@
-//! Anthropic Messages: `POST /v1/messages`, streaming and not, and `/v1/messages/count_tokens`.
+//! The Anthropic Messages API: `POST /v1/messages`, with and without streaming, and
+//! `/v1/messages/count_tokens`.
 
 use serde_json::{Value, json};
 
@@ -162,7 +163,7 @@ pub(super) fn failure(failure: &Failure) -> (Vec<(String, String)>, Value) {
     (headers, json!({"type": "error", "error": error, "request_id": "req_scripted"}))
 }
 
-/// A date in seconds as text, in UTC. The only calendar in the testkit, so no crate for it.
+/// Formats a date, given in seconds since 1970, in UTC. A crate for one function would be too much.
 fn rfc3339(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;
@@ -186,7 +187,7 @@ mod tests {
     use super::rfc3339;
 
     #[test]
-    fn dates_are_written_as_the_calendar_has_them() {
+    fn dates_follow_the_gregorian_calendar() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(rfc3339(1_767_225_599), "2025-12-31T23:59:59Z");

@@ -1,10 +1,10 @@
-//! A request, whichever protocol it came in, and what is kept of it.
+//! A request in a form that is independent of its protocol, and the record that tests can read.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// The protocol a request came in.
+/// The protocol of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Api {
     Anthropic,
@@ -21,23 +21,23 @@ pub(super) struct Asked {
     pub(super) stream: bool,
     pub(super) tools: Vec<Offer>,
     pub(super) said: Vec<Entry>,
-    /// The shape the answer must have, if it must be JSON.
+    /// The JSON schema of the answer, if the answer must be JSON.
     pub(super) schema: Option<Value>,
 }
 
-/// A tool as the program offers it.
+/// A tool that the program offers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offer {
     pub(super) name: String,
-    /// The tool belongs to a group of this name, which a call must repeat (OpenAI Responses).
+    /// The namespace of the tool, which a call must repeat (OpenAI Responses).
     pub(super) namespace: Option<String>,
-    /// JSON Schema of its input.
+    /// The JSON schema of the tool's input.
     pub(super) schema: Value,
-    /// It takes plain text instead of JSON (OpenAI Responses).
+    /// Whether the tool takes plain text instead of JSON (OpenAI Responses).
     pub(super) freeform: bool,
 }
 
-/// Who said something.
+/// The author of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     System,
@@ -46,85 +46,87 @@ pub(super) enum Role {
     Tool,
 }
 
-/// One thing that was said.
+/// One entry of the conversation.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) role: Role,
     pub(super) text: String,
 }
 
-/// What is kept of a request.
+/// The record of a request.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Its place, from 1.
+    /// The number of the request, from 1.
     pub nth: usize,
     pub method: String,
-    /// Without what follows `?`, where some programs put their key.
+    /// The path without the query, where some programs put their key.
     pub path: String,
-    /// A key came along. Its value is kept nowhere.
+    /// Whether the request had a key. The key itself is never kept.
     pub key: bool,
-    /// `None` for lists of models, counts of tokens and what the server does not know.
+    /// The protocol. `None` for lists of models, counts of tokens and unknown requests.
     pub api: Option<Api>,
     pub model: String,
-    /// A faster answer is asked for, at a higher price.
+    /// Whether the request asks for a faster answer at a higher price.
     pub fast: bool,
-    /// The names of the tools that were offered.
+    /// The names of the offered tools.
     pub tools: Vec<String>,
-    /// How many entries the conversation had.
+    /// The number of entries in the conversation.
     pub messages: usize,
-    /// What the user said last.
+    /// The last text of the user.
     pub user: String,
-    /// All that the user said, oldest first: a session that goes on has what was said before.
+    /// All texts of the user, oldest first. A resumed session contains the earlier texts.
     pub users: Vec<String>,
-    /// What the tools gave back since the model spoke last.
+    /// The results of tools since the model's last entry.
     pub results: Vec<String>,
-    /// A request aside from the work: a title, a suggestion, a summary.
+    /// Whether this is a side request: a title, a suggestion or a summary.
     pub side: bool,
-    /// The story that answered it, and which of its turns, from 0.
+    /// The story that answered the request, and the index of its turn.
     pub story: Option<(String, usize)>,
-    /// The tools that were called in the answer, by the program's own names.
+    /// The tools that the answer calls, by the program's own names.
     pub called: Vec<String>,
-    /// The answer's status.
+    /// The HTTP status of the answer.
     pub status: u16,
-    /// `None` while it is being answered.
+    /// How the answer ended; `None` while it is being sent.
     pub ended: Option<Ended>,
 }
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All of it was sent.
+    /// The answer was sent completely.
     Whole,
-    /// The server closed the connection, as the turn says.
+    /// The server closed the connection, as the turn requires.
     Cut,
-    /// Whoever asked hung up first.
+    /// The program closed the connection first.
     HungUp,
 }
 
 impl Asked {
-    /// What the user said last.
+    /// Returns the last text of the user.
     pub(super) fn user(&self) -> &str {
         self.said.iter().rev().find(|it| it.role == Role::User).map_or("", |it| it.text.as_str())
     }
 
-    /// All that the user said.
+    /// Returns all texts of the user.
     pub(super) fn users(&self) -> Vec<String> {
         self.said.iter().filter(|it| it.role == Role::User).map(|it| it.text.clone()).collect()
     }
 
-    /// What the tools gave back since the model spoke last.
+    /// Returns the results of tools since the model's last entry.
     pub(super) fn results(&self) -> Vec<String> {
         let since = self.said.iter().rposition(|it| it.role == Role::Model).map_or(0, |it| it + 1);
         self.said[since..].iter().filter(|it| it.role == Role::Tool).map(|it| it.text.clone()).collect()
     }
 
-    /// Whether this is not the work itself. Nobody works without tools; Claude's adapter asks for a suggestion of
-    /// the next prompt with the same tools and the same conversation as the work.
+    /// Returns whether this is a side request.
+    ///
+    /// A request without tools cannot be work. Claude's adapter also asks for a suggestion of the
+    /// next prompt, with the same tools and conversation as the work.
     pub(super) fn is_side(&self) -> bool {
         self.tools.is_empty() || self.user().trim_start().starts_with("[SUGGESTION MODE")
     }
 
-    /// The answer to a request aside from the work: the least that has the shape it must have.
+    /// Returns the answer to a side request: the smallest value that satisfies its schema.
     pub(super) fn side_answer(&self) -> String {
         match &self.schema {
             Some(schema) => least(schema).to_string(),
@@ -133,7 +135,7 @@ impl Asked {
     }
 }
 
-/// The least value of a JSON Schema. Gemini writes the types in capitals.
+/// Returns the smallest value of a JSON schema. Gemini writes types in capital letters.
 fn least(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();
@@ -150,7 +152,7 @@ fn least(schema: &Value) -> Value {
     }
 }
 
-/// The text in a message's content: a string, or a list of parts with a `text`, or parts of these.
+/// Returns the text of a message's content: a string, or nested parts with a `text`.
 pub(super) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -166,7 +168,7 @@ pub(super) fn text_of(content: &Value) -> String {
     }
 }
 
-/// The date in seconds, which every protocol puts into its answers.
+/// Returns the date in seconds, which every protocol has in its answers.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
 }

@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions: `POST /v1/chat/completions`, streaming and not.
+//! The OpenAI Chat Completions API: `POST /v1/chat/completions`, with and without streaming.
 
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ pub(super) fn events(answer: &Answer) -> Vec<String> {
         }
     }
     events.push(delta(json!({}), json!(finish(answer))));
-    // The last chunk has no choice in it, only what the answer cost.
+    // The last chunk has no choice, only the usage.
     events.push(chunk(json!([]), usage(&answer.usage)));
     let mut events: Vec<String> = events.iter().map(|it| format!("data: {it}\n\n")).collect();
     events.push("data: [DONE]\n\n".into());

@@ -1,4 +1,5 @@
-//! Gemini: `POST /v1beta/models/NAME:generateContent`, `:streamGenerateContent` and `:countTokens`.
+//! The Gemini API: `POST /v1beta/models/NAME:generateContent`, `:streamGenerateContent` and
+//! `:countTokens`.
 
 use serde_json::{Value, json};
 
@@ -101,7 +102,8 @@ pub(super) fn events(answer: &Answer) -> Vec<String> {
     for piece in answer.pieces(&answer.text) {
         events.push(answer_with(answer, vec![json!({"text": piece})], false));
     }
-    // Function calls come whole. The last event must have a part: the program takes one without for a broken stream.
+    // Function calls are not split. The last event needs a part, because the program treats an
+    // event without one as a broken stream.
     let calls = calls(answer);
     if !calls.is_empty() {
         events.push(answer_with(answer, calls, false));

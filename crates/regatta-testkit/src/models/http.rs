@@ -1,20 +1,21 @@
-//! As much of HTTP/1.1 as these programs speak: requests with a length or in chunks, answers whole or in chunks.
+//! The part of HTTP/1.1 that these programs use: requests with a length or in chunks, answers
+//! complete or in chunks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-/// More than any program here sends at once.
+/// The largest body, more than any of these programs sends.
 const BODY_LIMIT: u64 = 64 << 20;
 const HEAD_LIMIT: u64 = 256 << 10;
 
-/// A request as it came.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// Without what follows `?`.
+    /// The path without the query.
     pub(super) path: String,
     pub(super) query: String,
-    /// Names in small letters.
+    /// Header names in lower case, with values.
     headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
@@ -24,14 +25,14 @@ impl Request {
         self.headers.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
     }
 
-    /// Whether a key came along, in any of the ways programs send one.
+    /// Returns whether the request has a key in any of the usual places.
     pub(super) fn has_key(&self) -> bool {
         let named = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
         named.iter().any(|it| self.header(it).is_some_and(|it| !it.is_empty()))
             || self.query.split('&').any(|it| it.starts_with("key="))
     }
 
-    /// Whether the connection stays open for another request.
+    /// Returns whether the connection stays open for another request.
     pub(super) fn keeps_alive(&self) -> bool {
         !self.header("connection").is_some_and(|it| it.eq_ignore_ascii_case("close"))
     }
@@ -41,7 +42,7 @@ fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Reads the next request; `None` when the other side has closed.
+/// Reads the next request. Returns `None` when the client has closed the connection.
 pub(super) fn read(from: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     let mut left = HEAD_LIMIT;
     let first = line(from, &mut left)?;
@@ -50,7 +51,7 @@ pub(super) fn read(from: &mut BufReader<TcpStream>) -> io::Result<Option<Request
     }
     let mut words = first.split(' ');
     let (Some(method), Some(target), Some(version)) = (words.next(), words.next(), words.next()) else {
-        return Err(bad("the first line is no request"));
+        return Err(bad("the first line is not a request line"));
     };
     if !version.starts_with("HTTP/1.") {
         return Err(bad("this is not HTTP/1"));
@@ -73,7 +74,7 @@ pub(super) fn read(from: &mut BufReader<TcpStream>) -> io::Result<Option<Request
     if request.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
         request.body = chunks(from)?;
     } else if let Some(length) = request.header("content-length") {
-        let length: u64 = length.parse().map_err(|_| bad("the length is no number"))?;
+        let length: u64 = length.parse().map_err(|_| bad("the length is not a number"))?;
         if length > BODY_LIMIT {
             return Err(bad("the body is too long"));
         }
@@ -85,7 +86,7 @@ pub(super) fn read(from: &mut BufReader<TcpStream>) -> io::Result<Option<Request
     Ok(Some(request))
 }
 
-/// One line without its end; empty at the end of the stream as well.
+/// Reads one line without its line end. Returns an empty line at the end of the stream too.
 fn line(from: &mut impl BufRead, left: &mut u64) -> io::Result<String> {
     let mut text = String::new();
     let read = from.take(*left).read_line(&mut text)? as u64;
@@ -117,7 +118,7 @@ fn chunks(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes a whole answer. To `HEAD`, only its head.
+/// Writes a complete answer; for `HEAD`, only its head.
 pub(super) fn answer(
     to: &mut impl Write,
     status: u16,
@@ -134,7 +135,7 @@ pub(super) fn answer(
     to.flush()
 }
 
-/// Begins an answer that comes as a stream of events.
+/// Starts an answer that is a stream of events.
 pub(super) fn begin_events(to: &mut impl Write) -> io::Result<()> {
     let mut out = head(200, &[]);
     out.push_str("content-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");

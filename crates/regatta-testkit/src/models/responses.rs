@@ -1,4 +1,4 @@
-//! OpenAI Responses: `POST /v1/responses`, streaming and not.
+//! The OpenAI Responses API: `POST /v1/responses`, with and without streaming.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(super) fn read(body: &Value) -> Asked {
         said.push(Entry { role, text });
     }
     let mut tools = vec![];
-    // What a search has found is offered from then on.
+    // Tools that a search has found count as offered from then on.
     let found = body["input"].as_array().into_iter().flatten().filter(|it| it["type"] == "tool_search_output");
     let lists = found.map(|it| &it["tools"]).chain([&body["tools"]]);
     for tool in lists.flat_map(|it| it.as_array().into_iter().flatten()) {
@@ -40,7 +40,7 @@ pub(super) fn read(body: &Value) -> Asked {
             }
             Some("function" | "custom") => tools.push(offer(tool)),
             Some("tool_search") => tools.push(Offer { name: "tool_search".into(), ..offer(tool) }),
-            // The provider's own tools, such as a search of the web, run on its side.
+            // The provider's own tools, such as web search, run at the provider.
             _ => {}
         }
     }

@@ -1,28 +1,29 @@
-//! What the model does: stories of turns.
+//! The script of the model: stories with turns.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What a model does in one conversation, found by its marker.
+/// The script of one conversation, selected by its marker.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// A word in what the user said, or the model's name. The last one said counts, so a follow-up may start
-    /// another story. An empty marker takes every conversation that no other takes.
+    /// A word in the user's text, or the model's name. The last marker in the text counts, so a
+    /// follow-up can start another story. A story with an empty marker takes every conversation
+    /// without a marker.
     pub marker: String,
-    /// One for each request of the work, in order.
+    /// The turns, one for each request of the work, in order.
     pub turns: Vec<Turn>,
-    /// What comes when the turns are used up.
+    /// The turn that follows when all turns are used.
     pub end: Turn,
 }
 
 impl Story {
-    /// A story that ends with a plain sentence.
+    /// Returns a story that ends with a plain sentence.
     pub fn new(marker: impl Into<String>, turns: impl Into<Vec<Turn>>) -> Story {
         Story { marker: marker.into(), turns: turns.into(), end: Turn::say("The work is done.") }
     }
 
-    /// Does this for ever when the turns are used up.
+    /// Repeats this turn when all turns are used.
     pub fn then_always(mut self, turn: Turn) -> Story {
         self.end = turn;
         self
@@ -32,24 +33,24 @@ impl Story {
 /// One answer of the model.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// Said before the tools are called.
+    /// The text before the tool calls.
     pub text: String,
-    /// Thought before anything is said, where the protocol can carry it.
+    /// The reasoning before the text, where the protocol supports it.
     pub thought: String,
-    /// The tools it calls.
+    /// The tool calls.
     pub acts: Vec<Act>,
-    /// What it costs.
+    /// The usage that the answer reports.
     pub usage: Usage,
-    /// How it comes over the wire.
+    /// How the answer is sent.
     pub pace: Pace,
-    /// It fails instead.
+    /// The failure to send instead of an answer.
     pub failure: Option<Failure>,
-    /// For how many requests it stands.
+    /// How many requests the turn answers.
     pub hold: Hold,
 }
 
 impl Turn {
-    /// Says something and ends the turn.
+    /// Returns a turn with only a text.
     pub fn say(text: impl Into<String>) -> Turn {
         Turn {
             text: text.into(),
@@ -62,118 +63,120 @@ impl Turn {
         }
     }
 
-    /// Calls a tool.
+    /// Returns a turn that calls a tool.
     pub fn act(act: Act) -> Turn {
         Turn { acts: vec![act], ..Turn::say("") }
     }
 
-    /// Writes a file.
+    /// Returns a turn that writes a file.
     pub fn write(path: impl Into<String>, content: impl Into<String>) -> Turn {
         Turn::act(Act::Write { path: path.into(), content: content.into() })
     }
 
-    /// Runs a command line.
+    /// Returns a turn that runs a command line.
     pub fn shell(command: impl Into<String>) -> Turn {
         Turn::act(Act::Shell { command: command.into() })
     }
 
-    /// Fails, once.
+    /// Returns a turn that fails once.
     pub fn fail(failure: Failure) -> Turn {
         Turn { failure: Some(failure), ..Turn::say("") }
     }
 
-    /// Says this first.
+    /// Sets the text of the turn.
     pub fn saying(mut self, text: impl Into<String>) -> Turn {
         self.text = text.into();
         self
     }
 
-    /// Thinks this first.
+    /// Sets the reasoning of the turn.
     pub fn thinking(mut self, thought: impl Into<String>) -> Turn {
         self.thought = thought.into();
         self
     }
 
-    /// Calls one more tool in the same turn.
+    /// Adds a tool call to the turn.
     pub fn and(mut self, act: Act) -> Turn {
         self.acts.push(act);
         self
     }
 
-    /// Costs this much.
+    /// Sets the usage of the turn.
     pub fn using(mut self, usage: Usage) -> Turn {
         self.usage = usage;
         self
     }
 
-    /// Comes like this.
+    /// Sets how the answer is sent.
     pub fn paced(mut self, pace: Pace) -> Turn {
         self.pace = pace;
         self
     }
 
-    /// Stands for this many requests.
+    /// Sets how many requests the turn answers.
     pub fn held(mut self, hold: Hold) -> Turn {
         self.hold = hold;
         self
     }
 }
 
-/// What a tool call is for. The server finds the tool that the asking program offers for it.
+/// The purpose of a tool call. The server finds the tool that the program offers for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
-    /// Makes or overwrites a file; the path is from the program's working directory.
+    /// Creates or overwrites a file. The path is relative to the program's working directory.
     Write { path: String, content: String },
     /// Runs a command line.
     Shell { command: String },
     /// Reads a file.
     Read { path: String },
-    /// Looks for a tool, where a program offers a search instead of all that there are; a turn of its own (Codex).
+    /// Searches for a tool, where a program offers a search instead of all tools. Needs a turn of
+    /// its own (Codex).
     Find { tool: String },
-    /// Calls the offered tool whose name is this or ends in `_` and this, such as one of an MCP server.
+    /// Calls the offered tool with this name, or with a name that ends in `_` and this name, such
+    /// as a tool of an MCP server.
     Call { tool: String, input: Value },
 }
 
-/// What an answer costs, in tokens. The three kinds of input do not overlap.
+/// The usage of an answer, in tokens. The three kinds of input do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Input that no cache held.
+    /// Input that was not cached.
     pub input: u64,
     /// Input read from a cache.
     pub cache_read: u64,
     /// Input written to a cache.
     pub cache_write: u64,
-    /// Output, reasoning included.
+    /// Output, including reasoning.
     pub output: u64,
-    /// The part of the output that was reasoning.
+    /// The part of the output that is reasoning.
     pub reasoning: u64,
 }
 
 impl Usage {
-    /// All of the input, cached or not: what OpenAI and Gemini call input.
+    /// Returns all input, cached or not, which OpenAI and Gemini report as input.
     pub fn whole_input(&self) -> u64 {
         self.input + self.cache_read + self.cache_write
     }
 }
 
 impl Default for Usage {
-    /// Numbers that differ from each other, so that a field read for another shows.
+    /// Returns distinct numbers, so that a test notices swapped fields.
     fn default() -> Usage {
         Usage { input: 300, cache_read: 2000, cache_write: 100, output: 50, reasoning: 0 }
     }
 }
 
-/// How an answer comes over the wire.
+/// How an answer is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// At once.
+    /// All at once.
     Whole,
-    /// Piece by piece, with a rest before each; never longer than a minute in all.
+    /// In pieces with a pause before each, at most a minute in total.
     Slow { rest: Duration },
-    /// Half of it, then the connection closes.
+    /// The first half, then the connection closes.
     Cut,
-    /// Half of it, then nothing until [`release`](super::ModelServer::release) lets this gate go; the rest then
-    /// follows. Whoever asked may hang up meanwhile.
+    /// The first half, then nothing until [`release`](super::ModelServer::release) opens this gate,
+    /// then the rest. The program may close the connection in the meantime.
     Hang { gate: String },
 }
 
@@ -182,20 +185,20 @@ pub enum Pace {
 pub enum Failure {
     /// 401: the key is wrong.
     Auth,
-    /// 429: too many requests; over after this time.
+    /// 429: too many requests; ends after this time.
     RateLimited { reset: Duration },
-    /// 429: the plan's allowance is used up; over after this time.
+    /// 429: the allowance of the plan is used up; ends after this time.
     UsedUp { reset: Duration },
-    /// 400: the conversation does not fit any more.
+    /// 400: the conversation is too long.
     ContextFull,
-    /// 500: the provider's fault.
+    /// 500: an error of the provider.
     Broken,
-    /// 529: the provider has too much to do.
+    /// 529: the provider is overloaded.
     Overloaded,
 }
 
 impl Failure {
-    /// The status of the answer.
+    /// Returns the HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             Failure::Auth => 401,
@@ -206,7 +209,7 @@ impl Failure {
         }
     }
 
-    /// What it says, which a driver may have to read.
+    /// Returns the message, which a driver may have to parse.
     pub fn message(&self) -> &'static str {
         match self {
             Failure::Auth => "invalid x-api-key",
@@ -218,7 +221,7 @@ impl Failure {
         }
     }
 
-    /// When it is over, for the two that say so.
+    /// Returns the time until the failure ends, for the two kinds that report it.
     pub fn reset(&self) -> Option<Duration> {
         match self {
             Failure::RateLimited { reset } | Failure::UsedUp { reset } => Some(*reset),
@@ -227,11 +230,11 @@ impl Failure {
     }
 }
 
-/// For how many requests a turn stands. Programs ask again after a failure, each in its own way.
+/// How many requests a turn answers. Each program retries failures in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     Once,
     Times(u32),
-    /// Until this long after the first request that met it.
+    /// All requests until this long after the first one.
     For(Duration),
 }

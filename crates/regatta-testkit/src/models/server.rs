@@ -1,4 +1,4 @@
-//! The listener, the stories' progress, and what was seen.
+//! The listener, the progress of stories, and the recorded requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, Write};
@@ -15,12 +15,12 @@ use super::script::{Hold, Pace, Story, Turn, Usage};
 use super::tools::{self, Call};
 use super::{anthropic, chat, gemini, responses};
 
-/// No answer takes longer, whatever its pace says: a test that forgets to release a gate ends all the same.
+/// The longest time for an answer, so that a test which forgets to open a gate ends too.
 const LONGEST: Duration = Duration::from_secs(300);
-/// A slow answer is over after this.
+/// The longest time for a slow answer.
 const SLOWEST: Duration = Duration::from_secs(60);
 
-/// A model server on a port of its own. It ends, and all its answers with it, when it is dropped.
+/// A model server on a port of its own. Dropping it ends the server and all its answers.
 pub struct ModelServer {
     inner: Arc<Inner>,
     address: SocketAddr,
@@ -39,19 +39,19 @@ struct State {
     released: BTreeSet<String>,
     connections: BTreeMap<u64, TcpStream>,
     closing: bool,
-    /// What no test wants: an act for which nothing was offered, a request that could not be read.
+    /// Errors that no test expects: an act without an offered tool, or an unreadable request.
     faults: Vec<String>,
 }
 
 struct Running {
     story: Story,
     at: usize,
-    /// How many requests met the turn that is next, and when the first did.
+    /// How many requests the next turn has answered, and when the first one came.
     met: u32,
     since: Option<Instant>,
 }
 
-/// An answer that is ready to be put into a protocol's words.
+/// An answer that is ready to be formatted for a protocol.
 pub(super) struct Answer {
     pub(super) id: String,
     pub(super) model: String,
@@ -62,7 +62,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The text in pieces of a few characters, so that a stream has places to be slow, cut or silent at.
+    /// Splits a text into pieces of a few characters, so that a stream can be slow, cut or
+    /// interrupted between them.
     pub(super) fn pieces<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
         let mut rest = text;
         std::iter::from_fn(move || {
@@ -75,12 +76,12 @@ impl Answer {
 }
 
 impl ModelServer {
-    /// Starts on a free port of loopback.
+    /// Starts a server on a free port of loopback.
     pub fn start(stories: impl Into<Vec<Story>>) -> io::Result<ModelServer> {
         ModelServer::start_on(0, stories)
     }
 
-    /// Starts on this port of loopback.
+    /// Starts a server on this port of loopback.
     pub fn start_on(port: u16, stories: impl Into<Vec<Story>>) -> io::Result<ModelServer> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
@@ -94,47 +95,47 @@ impl ModelServer {
         Ok(server)
     }
 
-    /// Adds a story, or starts the one of this marker anew.
+    /// Adds a story, or restarts the story with this marker.
     pub fn tell(&self, story: Story) {
         let mut state = self.inner.lock();
         state.stories.retain(|it| it.story.marker != story.marker);
         state.stories.push(Running { story, at: 0, met: 0, since: None });
     }
 
-    /// Where it listens: `http://127.0.0.1:PORT`.
+    /// Returns the URL: `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Its port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Lets every answer go on that hangs at this gate, now or later.
+    /// Opens a gate for every answer that waits at it, now or later.
     pub fn release(&self, gate: &str) {
         self.inner.lock().released.insert(gate.to_owned());
         self.inner.changed.notify_all();
     }
 
-    /// Every request so far.
+    /// Returns all requests so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.inner.lock().seen.clone()
     }
 
-    /// The requests of the work that this story answered.
+    /// Returns the requests that this story answered.
     pub fn seen_of(&self, marker: &str) -> Vec<Seen> {
         let mut seen = self.seen();
         seen.retain(|it| it.story.as_ref().is_some_and(|it| it.0 == marker));
         seen
     }
 
-    /// What went wrong in the server's own eyes: an act for which no tool was offered, a request nobody can read.
+    /// Returns the server's errors: acts without an offered tool, and unreadable requests.
     pub fn faults(&self) -> Vec<String> {
         self.inner.lock().faults.clone()
     }
 
-    /// Waits until this holds of what was seen; `false` when the time is up first.
+    /// Waits until the recorded requests satisfy `holds`. Returns false if the time runs out first.
     pub fn until(&self, patience: Duration, holds: impl Fn(&[Seen]) -> bool) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.inner.lock();
@@ -154,12 +155,12 @@ impl Drop for ModelServer {
         let mut state = self.inner.lock();
         state.closing = true;
         for connection in state.connections.values() {
-            // It may be closed already, which is as good.
+            // An error means that the connection is already closed, which is fine.
             let _ = connection.shutdown(Shutdown::Both);
         }
         drop(state);
         self.inner.changed.notify_all();
-        // The listener looks at `closing` only when somebody connects.
+        // The listener checks `closing` only after it accepts a connection.
         let _ = TcpStream::connect(self.address);
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
@@ -191,7 +192,7 @@ fn accept(listener: &TcpListener, inner: &Arc<Inner>) {
         let (kept, connection) = match kept {
             Ok(both) => both,
             Err(error) => {
-                inner.fault(format!("a connection could not be taken: {error}"));
+                inner.fault(format!("could not accept a connection: {error}"));
                 continue;
             }
         };
@@ -201,7 +202,7 @@ fn accept(listener: &TcpListener, inner: &Arc<Inner>) {
             if let Err(error) = serve(&connection, &theirs)
                 && error.kind() == io::ErrorKind::InvalidData
             {
-                theirs.fault(format!("a request could not be read: {error}"));
+                theirs.fault(format!("could not read a request: {error}"));
             }
             let _ = connection.shutdown(Shutdown::Both);
             theirs.lock().connections.remove(&nth);
@@ -229,7 +230,7 @@ fn serve(connection: &TcpStream, inner: &Inner) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a request down before it is answered.
+/// Records a request before it is answered, and returns its number.
 fn open(inner: &Inner, request: &Request) -> usize {
     let mut state = inner.lock();
     let nth = state.seen.len() + 1;
@@ -263,7 +264,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Adds to what is kept of this request.
+    /// Updates the record of this request.
     fn close(&self, note: impl FnOnce(&mut Seen)) {
         note(&mut self.inner.lock().seen[self.nth - 1]);
         self.inner.changed.notify_all();
@@ -283,8 +284,8 @@ impl Exchange<'_> {
         let body: Value = match serde_json::from_slice(&self.request.body) {
             Ok(body) => body,
             Err(error) => {
-                self.inner.fault(format!("{path}: the body is no JSON: {error}"));
-                return self.json(400, &[], &json!({"error": {"message": format!("the body is no JSON: {error}")}}));
+                self.inner.fault(format!("{path}: the body is not JSON: {error}"));
+                return self.json(400, &[], &json!({"error": {"message": format!("the body is not JSON: {error}")}}));
             }
         };
         if path.ends_with("/messages/count_tokens") {
@@ -324,7 +325,7 @@ impl Exchange<'_> {
         Ok(Ended::Whole)
     }
 
-    /// Answers with the next turn of the story this conversation is in.
+    /// Answers with the next turn of the conversation's story.
     fn play(&self, asked: &Asked) -> io::Result<Ended> {
         let side = asked.is_side();
         self.close(|it| {
@@ -377,7 +378,7 @@ impl Exchange<'_> {
         self.stream(&events, &turn.pace)
     }
 
-    /// The next turn of the story whose marker was said last.
+    /// Returns the next turn of the story whose marker is the last one in the user's text.
     fn turn(&self, asked: &Asked) -> Turn {
         let mut state = self.inner.lock();
         let users = asked.said.iter().rev().filter(|it| it.role == Role::User);
@@ -411,7 +412,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Sends the events at their pace.
+    /// Sends the events with the given pace.
     fn stream(&self, events: &[String], pace: &Pace) -> io::Result<Ended> {
         let mut to = self.connection;
         http::begin_events(&mut to)?;
@@ -441,7 +442,7 @@ impl Exchange<'_> {
         Ok(Ended::Whole)
     }
 
-    /// Hangs if the pace says so. `Some` when the answer ends here.
+    /// Waits at the gate if the pace has one. Returns `Some` if the answer ends here.
     fn hold_up(&self, pace: &Pace) -> io::Result<Option<Ended>> {
         match pace {
             Pace::Hang { gate } => self.rest(LONGEST, Some(gate)),
@@ -449,7 +450,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits, until the gate opens if there is one. `Some` when whoever asked hung up, or the server ends.
+    /// Waits for `time`, or until the gate opens. Returns `Some` if the program closes the
+    /// connection or the server ends.
     fn rest(&self, time: Duration, gate: Option<&str>) -> io::Result<Option<Ended>> {
         let deadline = Instant::now() + time;
         let mut state = self.inner.lock();
@@ -464,7 +466,7 @@ impl Exchange<'_> {
             if left.is_zero() {
                 return Ok(None);
             }
-            // A hang-up makes no sound here, so it is looked for.
+            // Nothing signals a closed connection here, so check it regularly.
             state = self.inner.wait(state, left.min(Duration::from_millis(50)));
             drop(state);
             if self.hung_up()? {
@@ -486,7 +488,7 @@ impl Exchange<'_> {
 }
 
 impl Running {
-    /// The turn for the request that just came, and its place.
+    /// Returns the turn for the current request, with its index.
     fn next(&mut self, now: Instant) -> (usize, Turn) {
         loop {
             let Some(turn) = self.story.turns.get(self.at) else {
@@ -513,7 +515,7 @@ impl Running {
     }
 }
 
-/// The story whose marker stands last in a text, as a whole word.
+/// Returns the story whose marker is the last whole-word marker in a text.
 fn last_marker(stories: &[Running], text: &str) -> Option<usize> {
     let is_part = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '-' || it == '_');
     let place = |marker: &str| {
@@ -526,7 +528,7 @@ fn last_marker(stories: &[Running], text: &str) -> Option<usize> {
     found.filter_map(|(nth, it)| Some((place(&it.story.marker)?, nth))).max().map(|it| it.1)
 }
 
-/// A list of models that satisfies OpenAI's, Anthropic's and Gemini's programs.
+/// Returns a list of models that the programs of OpenAI, Anthropic and Gemini accept.
 fn models(path: &str) -> Value {
     let names = ["stub-model", "gpt-5.5", "claude-opus-4-7", "gemini-2.5-flash"];
     if path.contains("/v1beta/") {

@@ -1,16 +1,16 @@
-//! From an act to the tool that was offered for it.
+//! Finds the tool that a program offers for an act.
 //!
-//! Every program names its tools and their fields in its own way: `Write {file_path, content}`,
-//! `write_file {file_path, content}`, `write {filePath, content}`, a freeform `apply_patch`, … The tool is found by
-//! its name, its fields by the schema that came with it, and a field that is demanded and has no meaning here is
-//! filled with a word.
+//! Every program has its own names for tools and their fields: `Write {file_path, content}`,
+//! `write_file {file_path, content}`, `write {filePath, content}`, a freeform `apply_patch`, … The
+//! tool is found by its name and the fields by the tool's schema. Other required fields get a
+//! placeholder.
 
 use serde_json::{Map, Value, json};
 
 use super::asked::{Asked, Entry, Offer};
 use super::script::Act;
 
-/// A tool call in the program's own words.
+/// A tool call with the program's own names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Call {
     pub(super) id: String,
@@ -19,7 +19,7 @@ pub(super) struct Call {
     pub(super) input: Input,
 }
 
-/// What a tool is called with.
+/// The input of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Input {
     Fields(Value),
@@ -27,7 +27,7 @@ pub(super) enum Input {
 }
 
 impl Call {
-    /// The input as JSON, whatever it is.
+    /// Returns the input as JSON.
     pub(super) fn fields(&self) -> Value {
         match &self.input {
             Input::Fields(fields) => fields.clone(),
@@ -44,7 +44,7 @@ const PATH_FIELDS: [&str; 5] = ["file_path", "filepath", "path", "absolute_path"
 const CONTENT_FIELDS: [&str; 5] = ["content", "contents", "file_text", "text", "new_str"];
 const COMMAND_FIELDS: [&str; 3] = ["command", "cmd", "script"];
 
-/// The call for an act, or why the program offers nothing for it.
+/// Returns the call for an act, or an error if the program offers no tool for it.
 pub(super) fn call(asked: &Asked, act: &Act, id: String) -> Result<Call, String> {
     let made = match act {
         Act::Write { path, content } => write(asked, path, content),
@@ -61,12 +61,13 @@ pub(super) fn call(asked: &Asked, act: &Act, id: String) -> Result<Call, String>
     };
     let (offer, input) = made.ok_or_else(|| {
         let names: Vec<&str> = asked.tools.iter().map(|it| it.name.as_str()).collect();
-        format!("no tool was offered for {act:?}; there were {names:?}")
+        format!("no tool was offered for {act:?}; the offered tools are {names:?}")
     })?;
     Ok(Call { id, name: offer.name.clone(), namespace: offer.namespace.clone(), input })
 }
 
-/// The first of these names that is offered, with or without the prefix of an extension (`developer__shell`).
+/// Returns the first of these tools that is offered, with or without the prefix of an extension
+/// (`developer__shell`).
 fn find<'a>(asked: &'a Asked, names: &[&str]) -> Option<&'a Offer> {
     names.iter().find_map(|wanted| {
         asked.tools.iter().find(|it| {
@@ -120,14 +121,14 @@ fn read<'a>(asked: &'a Asked, path: &str) -> Option<(&'a Offer, Input)> {
     Some((offer, Input::Fields(filled(offer, fields))))
 }
 
-/// One tool for all of editing takes the verb as a field.
+/// Sets the verb, for programs with a single tool for all editing.
 fn editor(offer: &Offer, fields: &mut Map<String, Value>, verb: &str) {
     if offer.name.ends_with("text_editor") {
         fields.insert("command".into(), json!(verb));
     }
 }
 
-/// The first of these fields that the tool has: its name as the program writes it, and its schema.
+/// Returns the first of these fields that the tool has, with its exact name and its schema.
 fn field<'a>(offer: &'a Offer, names: &[&str]) -> Option<(&'a str, &'a Value)> {
     let fields = offer.schema["properties"].as_object()?;
     names
@@ -141,7 +142,7 @@ fn set(offer: &Offer, fields: &mut Map<String, Value>, names: &[&str], value: Va
     fields.insert(name.to_owned(), value);
 }
 
-/// Puts something into every demanded field that is still empty.
+/// Fills every required field that is still missing with a placeholder.
 fn filled(offer: &Offer, mut fields: Map<String, Value>) -> Value {
     for name in offer.schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !fields.contains_key(name) {
@@ -164,8 +165,9 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The path as the tool wants it: some take none that is not absolute, and say so in their schema. The program's
-/// working directory is then read from what it told the model about its surroundings.
+/// Returns the path in the form that the tool requires. Some tools require absolute paths and state
+/// that in their schema. The working directory then comes from the program's description of its
+/// surroundings in the prompt.
 fn placed(asked: &Asked, offer: &Offer, path: &str) -> String {
     let wants_absolute = field(offer, &PATH_FIELDS).is_some_and(|it| it.1.to_string().contains("bsolute"));
     if !wants_absolute || path.starts_with('/') {
@@ -177,7 +179,7 @@ fn placed(asked: &Asked, offer: &Offer, path: &str) -> String {
     }
 }
 
-/// How programs tell the model where they work.
+/// The phrases with which programs tell the model their working directory.
 const PLACES: [&str; 6] = [
     "working directory: ",
     "working directory is ",

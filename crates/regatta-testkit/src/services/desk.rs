@@ -1,4 +1,5 @@
-//! What every double keeps: its world under one lock, the calls, the violations, the faults, and who waits.
+//! The state that every double has: its world under one lock, the calls, the violations, the
+//! ordered faults, and the waiting tests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -15,66 +16,68 @@ use tokio::sync::watch;
 use super::door::{Asked, Door, Reply};
 use super::limit::{Limiter, Refused, Rule, Scale};
 
-/// How a call is made to fail.
+/// The way in which a call fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// Nothing is done, and this is answered.
+    /// Does nothing and answers with this status.
     Status(u16),
-    /// Nothing is done; wait so many seconds (as the service says it), and is held to it.
+    /// Does nothing and answers with the service's error for "wait this many seconds". Earlier
+    /// calls are then violations.
     RetryAfter(f64),
-    /// Nothing is done, and the connection closes without an answer.
+    /// Does nothing and closes the connection without an answer.
     DropBeforeAnswer,
-    /// The thing is done, and the connection closes without an answer: whoever repeats it blindly does it twice.
+    /// Performs the call and closes the connection without an answer. A client that repeats the
+    /// call blindly performs it twice.
     DropAfterDoing,
-    /// The answer takes so long. The thing is done after the wait.
+    /// Waits this long before the call is performed and answered.
     Delay(Duration),
 }
 
-/// One call of the API.
+/// One API call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// When it arrived, since the double began.
+    /// When the call arrived, since the start of the double.
     pub at: Duration,
-    /// When it was answered, or dropped.
+    /// When the call was answered or dropped.
     pub done: Duration,
-    /// Which operation, by the service's own name for it.
+    /// The operation, by the service's own name.
     pub operation: String,
-    /// Whose credentials it had: an app's name, or empty.
+    /// The app whose credentials the call had, or an empty text.
     pub by: String,
     pub input: Value,
     pub status: u16,
     pub answer: Value,
-    /// The service's name for what was wrong.
+    /// The service's name for the error.
     pub error: Option<String>,
     pub fault: Option<Fault>,
 }
 
-/// What a violation is about.
+/// The kind of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
     /// A rate limit was exceeded.
     Limit,
-    /// It was called again before the time that a refusal had named, and could have known it.
+    /// The client called again before the time that a refusal had named, and could have known it.
     TooSoon,
-    /// An acknowledgement, an answer or a first sign came late.
+    /// An acknowledgement, an answer or a first activity came too late.
     Late,
-    /// No, wrong or expired credentials.
+    /// Missing, wrong or expired credentials.
     Auth,
-    /// No such operation, object or field.
+    /// The operation, object or field does not exist.
     Unknown,
-    /// A field is missing or has the wrong form.
+    /// A field is missing or has the wrong format.
     Field,
-    /// Text or lists beyond their limit.
+    /// A text or a list is longer than its limit.
     TooLong,
-    /// What belongs to somebody else.
+    /// The object belongs to somebody else.
     Foreign,
-    /// Markup that the service cannot read.
+    /// The service cannot parse the markup.
     Markup,
-    /// It does not fit the state: stopped twice, reacted twice, not in the channel.
+    /// The call does not fit the state: stopped twice, reacted twice, not in the channel.
     State,
 }
 
-/// What the real service would have punished.
+/// Behaviour that the real service would reject or punish.
 #[derive(Clone, Debug)]
 pub struct Violation {
     pub at: Duration,
@@ -83,7 +86,7 @@ pub struct Violation {
     pub what: String,
 }
 
-/// An answer on its way.
+/// An answer before it is sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -127,9 +130,9 @@ impl Answer {
     }
 }
 
-/// How a service words what all services have.
+/// The parts of common behaviour that each service words in its own way.
 pub trait World: Send + 'static {
-    /// The answer to whoever must wait.
+    /// Returns the answer to a client that must wait.
     #[doc(hidden)]
     fn limited(operation: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value);
 }
@@ -139,7 +142,7 @@ pub(crate) fn limited<W: World>(operation: &str, seconds: f64) -> Answer {
     Answer { status, headers, body, error: Some("ratelimited".into()) }
 }
 
-/// The records of a double, beside its world.
+/// The records of a double, next to its world.
 pub(crate) struct Ledger {
     pub(crate) scale: Scale,
     pub(crate) limiter: Limiter,
@@ -147,18 +150,18 @@ pub(crate) struct Ledger {
     calls: Vec<Call>,
     violations: Vec<Violation>,
     faults: BTreeMap<String, VecDeque<Fault>>,
-    /// For identifiers.
+    /// The source of identifiers.
     counter: u64,
 }
 
 impl Ledger {
-    /// Writes a violation down.
+    /// Records a violation.
     pub(crate) fn wrong(&mut self, by: &str, wrong: Wrong, what: impl Into<String>) {
         let at = self.started.elapsed();
         self.violations.push(Violation { at, by: by.to_owned(), wrong, what: what.into() });
     }
 
-    /// Counts a call against these limits; a refusal is a violation.
+    /// Counts a call against these limits. A refusal is recorded as a violation.
     pub(crate) fn take(&mut self, by: &str, operation: &str, rules: &[Rule]) -> Result<(), Refused> {
         let taken = self.limiter.take(rules, self.scale, Instant::now());
         if let Err(refused) = &taken {
@@ -168,7 +171,7 @@ impl Ledger {
         taken
     }
 
-    /// A number that was never given before.
+    /// Returns a number that was not returned before.
     pub(crate) fn next(&mut self) -> u64 {
         self.counter += 1;
         self.counter
@@ -179,7 +182,7 @@ impl Ledger {
     }
 }
 
-/// What is true at one moment: the service's world, and its records.
+/// The state at one moment: the service's world and its records.
 pub struct View<'a, W> {
     world: &'a W,
     ledger: &'a Ledger,
@@ -198,17 +201,17 @@ impl<W> View<'_, W> {
         self.ledger.scale
     }
 
-    /// Every call so far.
+    /// Returns all calls so far.
     pub fn calls(&self) -> &[Call] {
         &self.ledger.calls
     }
 
-    /// The calls of one operation that were answered well.
+    /// Returns the successful calls of one operation.
     pub fn done<'b>(&'b self, operation: &'b str) -> impl Iterator<Item = &'b Call> {
         self.calls().iter().filter(move |it| it.operation == operation && it.error.is_none() && it.status < 300)
     }
 
-    /// Every violation so far.
+    /// Returns all violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.ledger.violations
     }
@@ -228,7 +231,7 @@ pub struct Desk<W> {
 }
 
 impl<W: World> Desk<W> {
-    /// Opens the door; whoever comes is handed to `handler`.
+    /// Starts the listener. Requests go to `handler`.
     pub(crate) async fn open<F>(world: W, handler: fn(Arc<Desk<W>>, Asked) -> F) -> Arc<Desk<W>>
     where
         F: Future<Output = Reply> + Send + 'static,
@@ -269,24 +272,24 @@ impl<W: World> Desk<W> {
         result
     }
 
-    /// Changes something that nobody waits for: what is on its way.
+    /// Changes the state without waking waiting tests.
     pub(crate) fn change_quietly<T>(&self, act: impl FnOnce(&mut W, &mut Ledger) -> T) -> T {
         let mut state = self.lock();
         let State { world, ledger } = &mut *state;
         act(world, ledger)
     }
 
-    /// Told of every change.
+    /// Returns a receiver that is notified of every change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Ends everything that this double started.
+    /// Ends everything that the double started.
     pub(crate) fn shut(&self) {
         self.door.shut();
     }
 
-    /// Looks at what is true now.
+    /// Reads the current state.
     pub fn view<T>(&self, look: impl FnOnce(&View<'_, W>) -> T) -> T {
         let state = self.lock();
         look(&View { world: &state.world, ledger: &state.ledger })
@@ -300,22 +303,22 @@ impl<W: World> Desk<W> {
         &self.door
     }
 
-    /// Where it listens: `http://127.0.0.1:PORT`.
+    /// Returns the URL: `http://127.0.0.1:PORT`.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.door.address())
     }
 
-    /// When it began: what `at` counts from.
+    /// Returns the time from which `at` counts.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// Runs limits, waits and deadlines faster.
+    /// Makes limits, waits and deadlines run faster.
     pub fn limits(&self, scale: Scale) {
         self.change(|_, ledger| ledger.scale = scale);
     }
 
-    /// Makes the next `n` calls of this operation fail so. Faults of one operation queue up.
+    /// Makes the next `n` calls of an operation fail. Faults of one operation are queued.
     pub fn fail_next(&self, operation: &str, n: usize, fault: Fault) {
         self.change(|_, ledger| {
             let queue = ledger.faults.entry(operation.to_owned()).or_default();
@@ -323,19 +326,19 @@ impl<W: World> Desk<W> {
         });
     }
 
-    /// Every call so far.
+    /// Returns all calls so far.
     pub fn calls(&self) -> Vec<Call> {
         self.lock().ledger.calls.clone()
     }
 
-    /// The calls of one operation.
+    /// Returns the calls of one operation.
     pub fn calls_of(&self, operation: &str) -> Vec<Call> {
         let mut calls = self.calls();
         calls.retain(|it| it.operation == operation);
         calls
     }
 
-    /// What the real service would have punished.
+    /// Returns all violations so far.
     pub fn violations(&self) -> Vec<Violation> {
         self.lock().ledger.violations.clone()
     }
@@ -347,23 +350,23 @@ impl<W: World> Desk<W> {
         assert!(violations.is_empty(), "the client broke the service's rules:\n{violations:#?}");
     }
 
-    /// Refuses connections and cuts those there are.
+    /// Refuses connections and cuts the existing ones.
     pub async fn go_away(&self) {
         self.door.go_away().await;
         self.changed.send_modify(|it| *it += 1);
     }
 
-    /// Listens again, on the same port.
+    /// Listens again on the same port.
     pub async fn come_back(&self) {
         self.door.come_back().await;
     }
 
-    /// Waits until this holds. Panics with what was seen when it does not within that time.
+    /// Waits until the condition holds. Panics with the log if the time runs out.
     pub async fn wait_for(&self, mut holds: impl FnMut(&View<'_, W>) -> bool, within: Duration) {
         self.find(|view| holds(view).then_some(()), within).await;
     }
 
-    /// Waits until there is something to find. Panics with what was seen when there is nothing within that time.
+    /// Waits until `look` returns a value. Panics with the log if the time runs out.
     pub async fn find<T>(&self, mut look: impl FnMut(&View<'_, W>) -> Option<T>, within: Duration) -> T {
         let mut changes = self.changed.subscribe();
         let deadline = tokio::time::Instant::now() + within;
@@ -373,11 +376,11 @@ impl<W: World> Desk<W> {
                 return found;
             }
             let more = tokio::time::timeout_at(deadline, changes.changed()).await;
-            assert!(matches!(more, Ok(Ok(()))), "it did not come to be within {within:?}:\n{}", self.story());
+            assert!(matches!(more, Ok(Ok(()))), "the condition did not hold within {within:?}:\n{}", self.story());
         }
     }
 
-    /// The last calls and all violations, for a person to read.
+    /// Returns a log of the last calls and all violations, for people.
     pub fn story(&self) -> String {
         let state = self.lock();
         let mut story = String::new();
@@ -396,7 +399,7 @@ impl<W: World> Desk<W> {
         story
     }
 
-    /// Performs a call of the API: the fault that was ordered for it, else the act; and writes it down.
+    /// Performs an API call, or the fault that was ordered for it, and records it.
     pub(crate) async fn call(
         &self,
         operation: &str,
@@ -419,7 +422,8 @@ impl<W: World> Desk<W> {
                 }
                 Some(Fault::DropBeforeAnswer) => Answer::error(0, "dropped", Value::Null),
                 Some(Fault::DropAfterDoing | Fault::Delay(_)) | None => {
-                    // Whoever was ordered to wait is held to it, whatever else the operation counts.
+                    // After an ordered wait, early calls are refused, whatever the other limits
+                    // allow.
                     let held = Rule::window(held(operation, by), u32::MAX, Duration::from_secs(1));
                     match ledger.take(by, operation, &[held]) {
                         Ok(()) => act(world, ledger),
@@ -438,7 +442,7 @@ impl<W: World> Desk<W> {
     }
 }
 
-/// The limit of whoever was ordered to wait.
+/// Returns the key of an ordered wait.
 fn held(operation: &str, by: &str) -> String {
     format!("the ordered wait for {operation} of {by}")
 }

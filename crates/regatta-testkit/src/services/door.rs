@@ -1,4 +1,4 @@
-//! The listener of a double and its connections, which can be cut.
+//! The listener of a double, and its connections, which a test can cut.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,17 +14,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// No request of a bridge is longer.
+/// The largest request body that a bridge sends.
 const LONGEST: usize = 26 << 20;
 
-/// A request, read whole.
+/// A request with its complete body.
 pub(crate) struct Asked {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// For a connection that becomes a websocket.
+    /// Set if the connection becomes a websocket.
     pub(crate) upgrade: Option<hyper::upgrade::OnUpgrade>,
 }
 
@@ -37,37 +37,38 @@ impl Asked {
         self.query.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
     }
 
-    /// The bearer token, or the one after `token `, as GitHub's clients write it.
+    /// Returns the token of a `Bearer` header, or of a `token` header as some GitHub clients send
+    /// it.
     pub(crate) fn bearer(&self) -> Option<&str> {
         let (scheme, token) = self.header("authorization")?.split_once(' ')?;
         ["bearer", "token"].contains(&scheme.to_ascii_lowercase().as_str()).then_some(token.trim())
     }
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 pub(crate) enum Reply {
     Answer(Response<Full<Bytes>>),
-    /// The connection closes without a word.
+    /// The connection closes without an answer.
     Dropped,
 }
 
 type Handler = Arc<dyn Fn(Asked) -> Pin<Box<dyn Future<Output = Reply> + Send>> + Send + Sync>;
 
-/// The door: open, or away.
+/// A listener that can be closed and opened again on the same port.
 pub(crate) struct Door {
     address: SocketAddr,
     handler: OnceLock<Handler>,
-    /// Counts how often it went away; connections end when it changes.
+    /// Counts how often the listener was closed. Connections end when the number changes.
     left: watch::Sender<u64>,
     accepting: Mutex<Option<JoinHandle<()>>>,
-    /// Held while nobody has knocked yet, so that the port stays ours.
+    /// The first listener, held until it is used, so that nobody else gets the port.
     first: Mutex<Option<TcpListener>>,
 }
 
 impl Door {
     pub(crate) async fn new() -> Door {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener is bound");
         Door {
             address,
             handler: OnceLock::new(),
@@ -78,14 +79,14 @@ impl Door {
     }
 
     pub(crate) fn set_handler(&self, handler: Handler) {
-        assert!(self.handler.set(handler).is_ok(), "a door has one handler");
+        assert!(self.handler.set(handler).is_ok(), "the handler is set once");
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends when the door goes away.
+    /// Returns a receiver that is notified when the listener closes.
     pub(crate) fn gone(&self) -> watch::Receiver<u64> {
         self.left.subscribe()
     }
@@ -97,9 +98,9 @@ impl Door {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let listener = match first {
             Some(listener) => listener,
-            None => TcpListener::bind(self.address).await.expect("the port is still ours"),
+            None => TcpListener::bind(self.address).await.expect("nobody else has taken the port"),
         };
-        let handler = self.handler.get().expect("a door opens with its handler").clone();
+        let handler = self.handler.get().expect("the handler is set before the listener opens").clone();
         let mut gone = self.left.subscribe();
         gone.borrow_and_update();
         *self.accepting() = Some(tokio::spawn(async move {
@@ -125,7 +126,7 @@ impl Door {
         self.left.send_modify(|it| *it += 1);
         let accepting = self.accepting().take();
         if let Some(accepting) = accepting {
-            // It ends by itself; only then is the port free.
+            // The port is free only after the task has ended.
             let _ended = accepting.await;
         }
     }
@@ -134,7 +135,7 @@ impl Door {
         self.accepting().is_some()
     }
 
-    /// Ends for good.
+    /// Closes the listener for good.
     pub(crate) fn shut(&self) {
         self.left.send_modify(|it| *it += 1);
         if let Some(accepting) = self.accepting().take() {
@@ -165,7 +166,7 @@ async fn attend(stream: TcpStream, handler: Handler) {
         }
     });
     let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A client that closes early, and a drop on order, are not errors here.
+    // A client that closes early, and a drop that the test ordered, are not errors.
     let _ended = connection.with_upgrades().await;
 }
 
@@ -188,7 +189,7 @@ async fn read(mut request: Request<Incoming>) -> io::Result<Asked> {
     })
 }
 
-/// The fields of a form or a query.
+/// Parses the fields of a form or a query.
 pub(crate) fn pairs(text: &str) -> Vec<(String, String)> {
     text.split('&')
         .filter(|it| !it.is_empty())
@@ -213,7 +214,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A form field, as a browser escapes it.
+/// Escapes a form field as a browser does.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for it in text.bytes() {
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_come_back_as_they_were() {
+    fn an_escaped_form_parses_to_the_same_fields() {
         let text = "a=b&c d+%\u{e9}\u{1f600}\"";
         assert_eq!(pairs(&format!("x={}&y", escape(text))), [("x".into(), text.into()), ("y".into(), String::new())]);
     }

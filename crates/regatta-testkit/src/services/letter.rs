@@ -1,4 +1,4 @@
-//! Requests that a service makes by itself: webhooks and events.
+//! Requests that a service sends on its own: webhooks and events.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// A POST to be made.
+/// A POST request to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
     pub(crate) url: String,
@@ -16,7 +16,7 @@ pub(crate) struct Letter {
     pub(crate) body: Bytes,
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Receipt {
     pub(crate) status: u16,
@@ -24,14 +24,14 @@ pub(crate) struct Receipt {
     pub(crate) body: Bytes,
 }
 
-/// Why nothing came back.
+/// The reason why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undelivered {
     Refused,
     Late,
 }
 
-/// Sends it, and waits so long for the answer.
+/// Sends a request and waits for the answer, at most for `patience`.
 pub(crate) async fn send(letter: Letter, patience: Duration) -> Result<Receipt, Undelivered> {
     tokio::time::timeout(patience, exchange(letter)).await.unwrap_or(Err(Undelivered::Late))
 }
@@ -58,7 +58,7 @@ async fn exchange(letter: Letter) -> Result<Receipt, Undelivered> {
     result
 }
 
-/// `http://127.0.0.1:80/x` as its host and its path.
+/// Splits a URL such as `http://127.0.0.1:80/x` into host and path.
 fn address(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://")?;
     let cut = rest.find('/').unwrap_or(rest.len());

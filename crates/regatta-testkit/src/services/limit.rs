@@ -1,27 +1,28 @@
-//! How often is too often: sliding windows and buckets, on a clock that can be run faster.
+//! Rate limits: sliding windows and buckets, on a clock that can run faster.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How many times faster than the real service this double's time runs.
+/// How many times faster than in the real service time runs in a double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Rate limits, `Retry-After` and the waits between redeliveries.
+    /// The factor for rate limits, `Retry-After` and waits between redeliveries.
     pub limits: f64,
-    /// How soon a client must act: acknowledgements, first activities, the life of a token.
+    /// The factor for the client's deadlines: acknowledgements, first activities, the lifetime of a
+    /// token.
     pub deadlines: f64,
 }
 
 impl Scale {
-    /// As the service does it.
+    /// The speed of the real service.
     pub const REAL: Scale = Scale { limits: 1.0, deadlines: 1.0 };
 
-    /// Limits and waits run `times` faster; what is asked of the client's promptness stays real.
+    /// Returns a scale in which limits and waits run faster, and deadlines of the client stay real.
     pub fn faster(times: f64) -> Scale {
         Scale { limits: times, deadlines: 1.0 }
     }
 
-    /// Deadlines too, this many times faster.
+    /// Makes deadlines run faster too.
     pub fn deadlines(self, times: f64) -> Scale {
         Scale { deadlines: times, ..self }
     }
@@ -34,22 +35,23 @@ impl Scale {
         real.div_f64(self.deadlines)
     }
 
-    /// The number of seconds to name in a `Retry-After`: whole ones as the real services, fractions when scaled.
+    /// Returns the seconds for a `Retry-After` header: whole seconds as in the real services,
+    /// fractions if scaled.
     pub(crate) fn seconds(self, wait: Duration) -> f64 {
         let exact = wait.as_secs_f64();
         if self.limits == 1.0 { exact.ceil().max(1.0) } else { (exact * 1000.0).ceil().max(1.0) / 1000.0 }
     }
 }
 
-/// A number of seconds as it stands in a header: `3`, or `0.250` when the clock is scaled.
+/// Formats seconds for a header: `3`, or `0.250` if the clock is scaled.
 pub(crate) fn in_words(seconds: f64) -> String {
     if seconds.fract() == 0.0 { format!("{seconds:.0}") } else { format!("{seconds:.3}") }
 }
 
-/// One limit that a call counts against.
+/// A limit that a call counts against.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
-    /// Whose, and of what: `chat.update of A1`.
+    /// What is limited, and for which client: `chat.update of A1`.
     pub(crate) key: String,
     pub(crate) cost: u32,
     pub(crate) kind: Kind,
@@ -57,9 +59,9 @@ pub(crate) struct Rule {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// At most so many points within any stretch of this length.
+    /// At most `most` points within any period of this length.
     Window { most: u32, per: Duration },
-    /// One each so often, with so many at once after a rest.
+    /// One call per interval, and up to `burst` calls at once after a pause.
     Bucket { every: Duration, burst: u32 },
 }
 
@@ -77,31 +79,31 @@ impl Rule {
     }
 }
 
-/// What was refused.
+/// A refused call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refused {
     pub(crate) key: String,
-    /// Seconds to wait, as they are told.
+    /// The seconds to wait, as the service reports them.
     pub(crate) seconds: f64,
-    /// It came before the time that an earlier refusal had named.
+    /// Whether the call came before the time that an earlier refusal had named.
     pub(crate) too_soon: bool,
 }
 
-/// What comes so soon after a refusal was on its way before it.
+/// A call within this time after a refusal was already on its way, so it is not a violation.
 const CROSSED: Duration = Duration::from_millis(100);
 
-/// What has been used up.
+/// The usage of all limits.
 #[derive(Default)]
 pub(crate) struct Limiter {
     windows: BTreeMap<String, VecDeque<(Instant, u32)>>,
-    /// When a bucket will be full again.
+    /// When each bucket will be full again.
     buckets: BTreeMap<String, Instant>,
-    /// Until when a refusal told to wait, and when it first did.
+    /// For each refused key the end of its wait, and the time of the first refusal.
     told: BTreeMap<String, (Instant, Instant)>,
 }
 
 impl Limiter {
-    /// Counts a call against all of these, or against none of them.
+    /// Counts a call against all rules, or against none if one of them refuses it.
     pub(crate) fn take(&mut self, rules: &[Rule], scale: Scale, now: Instant) -> Result<(), Refused> {
         let mut refused: Option<Refused> = None;
         for rule in rules {
@@ -114,7 +116,8 @@ impl Limiter {
                 continue;
             }
             if !own.is_zero() {
-                // Only the limit itself names a time: whoever comes too soon does not make it later.
+                // Only the limit itself sets the end of the wait. An early call does not postpone
+                // it.
                 let until = now + Duration::from_secs_f64(scale.seconds(own));
                 let named = self.told.entry(rule.key.clone()).or_insert((until, now));
                 named.0 = named.0.max(until);
@@ -139,12 +142,12 @@ impl Limiter {
         Ok(())
     }
 
-    /// What a window has used up, as of its last call.
+    /// Returns the used points of a window at its last call.
     pub(crate) fn used(&self, key: &str) -> u32 {
         self.windows.get(key).map_or(0, |it| it.iter().map(|it| it.1).sum())
     }
 
-    /// Tells this key to wait, though nothing was used up.
+    /// Makes calls with this key wait, although no limit is used up.
     pub(crate) fn tell(&mut self, key: &str, until: Instant) {
         self.told.insert(key.to_owned(), (until, Instant::now()));
     }
@@ -184,7 +187,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_window_slides_and_a_refusal_costs_nothing() {
+    fn a_window_slides_and_a_refused_call_is_not_counted() {
         let (mut limiter, start) = (Limiter::default(), Instant::now());
         let rules = [Rule::window("x", 3, 60 * SECOND)];
         for at in [0, 10, 20] {
@@ -193,14 +196,14 @@ mod tests {
         let refused = limiter.take(&rules, Scale::REAL, start + 30 * SECOND).unwrap_err();
         assert_eq!((refused.seconds, refused.too_soon), (30.0, false));
         let refused = limiter.take(&rules, Scale::REAL, start + 59 * SECOND).unwrap_err();
-        assert_eq!((refused.seconds, refused.too_soon), (1.0, true), "it was told to wait");
+        assert_eq!((refused.seconds, refused.too_soon), (1.0, true), "the refusal had named a time");
         assert_eq!(limiter.take(&rules, Scale::REAL, start + 60 * SECOND), Ok(()));
-        assert!(limiter.take(&rules, Scale::REAL, start + 61 * SECOND).is_err(), "of the four, three count");
+        assert!(limiter.take(&rules, Scale::REAL, start + 61 * SECOND).is_err(), "three of the four calls still count");
     }
 
-    /// Whoever asks without rest waits no longer than was said at first.
+    /// A client that calls without pause waits no longer than the first refusal announced.
     #[test]
-    fn asking_too_soon_does_not_move_the_end() {
+    fn calling_too_soon_does_not_postpone_the_end() {
         let (mut limiter, start) = (Limiter::default(), Instant::now());
         let rules = [Rule::bucket("x", SECOND, 1)];
         let scale = Scale::faster(10.0);
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_gives_its_burst_and_then_its_pace() {
+    fn a_bucket_allows_its_burst_and_then_its_rate() {
         let (mut limiter, start) = (Limiter::default(), Instant::now());
         let rules = [Rule::bucket("x", SECOND, 3)];
         let ok = (0..5).filter(|_| limiter.take(&rules, Scale::REAL, start).is_ok()).count();
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crossed_a_refusal_could_not_know_it() {
+    fn call_sent_while_a_refusal_was_in_flight_is_no_violation() {
         let (mut limiter, start) = (Limiter::default(), Instant::now());
         let rules = [Rule::window("x", 1, 60 * SECOND)];
         assert!(limiter.take(&rules, Scale::REAL, start).is_ok());
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_full_limit_leaves_the_others_unused() {
+    fn a_call_refused_by_one_limit_does_not_count_for_others() {
         let (mut limiter, now) = (Limiter::default(), Instant::now());
         let both = [Rule::window("few", 1, SECOND), Rule::window("many", 2, SECOND)];
         assert!(limiter.take(&both, Scale::REAL, now).is_ok());

@@ -1,11 +1,11 @@
-//! Digests, identifiers and instants, as services make them.
+//! Digests, identifiers and dates in the formats of the services.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-/// The hexadecimal HMAC-SHA256 of these pieces, one after the other.
+/// Returns the hexadecimal HMAC-SHA256 of the concatenated pieces.
 pub(crate) fn hmac_hex(secret: &str, pieces: &[&[u8]]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
     for piece in pieces {
@@ -18,38 +18,39 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|it| format!("{it:02x}")).collect()
 }
 
-/// An identifier that looks random and is the same in every run.
+/// Returns an identifier that looks random but is the same in every run.
 pub(crate) fn token(seed: &str, length: usize) -> String {
     let digest = Sha256::digest(seed.as_bytes());
     hex(&digest).chars().take(length).collect()
 }
 
-/// The same in capitals, as Slack likes them.
+/// Like [`token`], in capital letters, as in Slack's identifiers.
 pub(crate) fn capitals(seed: &str, length: usize) -> String {
     token(seed, length).to_uppercase()
 }
 
-/// A UUID of version 4's form.
+/// Returns a UUID in the format of version 4.
 pub(crate) fn uuid(seed: &str) -> String {
     let it = token(seed, 32);
     format!("{}-{}-4{}-a{}-{}", &it[..8], &it[8..12], &it[13..16], &it[17..20], &it[20..32])
 }
 
-/// Whether this is a UUID as they are written.
+/// Returns whether a text has the format of a UUID.
 pub(crate) fn is_uuid(text: &str) -> bool {
     let lengths: Vec<usize> = text.split('-').map(str::len).collect();
     lengths == [8, 4, 4, 4, 12] && text.chars().all(|it| it == '-' || it.is_ascii_hexdigit())
 }
 
-/// Since 1970.
+/// Returns the time since 1970.
 pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// An instant as `2026-11-16T02:40:00.000Z`.
+/// Formats a date as `2026-11-16T02:40:00.000Z`.
 pub(crate) fn iso(since: Duration) -> String {
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Civil from days, in the proleptic Gregorian calendar: years begin in March, so that leap days come last.
+    // The algorithm "civil from days" for the proleptic Gregorian calendar: years begin in March,
+    // so that leap days come last.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -67,13 +68,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_vector_of_github_comes_out() {
+    fn digest_matches_githubs_documented_example() {
         let digest = hmac_hex("It's a Secret to Everybody", &[b"Hello, ", b"World!"]);
         assert_eq!(digest, "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17");
     }
 
     #[test]
-    fn instants_are_written_as_the_calendar_says() {
+    fn dates_follow_the_gregorian_calendar() {
         assert_eq!(iso(Duration::from_secs(951_782_400)), "2000-02-29T00:00:00.000Z");
         assert_eq!(iso(Duration::from_millis(1_763_251_199_042)), "2025-11-15T23:59:59.042Z");
         assert!(is_uuid(&uuid("x")) && !is_uuid("x"));

@@ -1,4 +1,4 @@
-//! What becomes true of conversations, for the conformance story.
+//! The part of the story about conversations.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn hear(delivery: &str, text: &str) -> Command {
     Command::Converse(Box::new(Ask::Hear(hear)))
 }
 
-/// Tells of conversations.
+/// Adds the commands about conversations.
 pub(super) fn conversations(it: &mut Teller) {
     it.shell(Command::RegisterAgent(Register {
         name: agent("vera"),
@@ -53,7 +53,7 @@ pub(super) fn conversations(it: &mut Teller) {
     }));
     it.shell(hear("1.1", "fix the login bug"));
     let id = ConversationId(it.board.counters.conversation);
-    let task = it.board.conversations[&id].task.expect("it was prompted");
+    let task = it.board.conversations[&id].task.expect("the conversation was prompted");
     let poll = Poll { task: Some(task), ..Poll::of(agent("vera")) };
     it.shell(Command::PollSupervised { poll, facts: Box::<Facts>::default() });
     let attempt = it.board.tasks[&task].attempt.expect("it started");
@@ -64,7 +64,8 @@ pub(super) fn conversations(it: &mut Teller) {
     it.shell(Command::ReportJudged { attempt, token, verdict, findings });
     let shown = Shown::As { stage: 1, refs: vec!["17.1".into()] };
     it.shell(Command::Converse(Box::new(Ask::Show { conversation: id, post: 1, shown })));
-    // Nobody writes for a week, and more: it gives back what it had, and the delivery is forgotten.
+    // After more than a week without messages, the conversation releases its resources and the
+    // delivery is forgotten.
     it.now = Now { at: it.now.at + 9 * 24 * 3_600_000, ..it.now };
     it.shell(Command::Tick);
     it.shell(hear("2.1", "and another"));

@@ -1,4 +1,4 @@
-//! What the reading side must find, against an expectation by brute force.
+//! Queries of the history. Expected results are computed by brute force.
 
 use std::collections::BTreeSet;
 
@@ -121,7 +121,7 @@ pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn Harness) {
     assert!(matched > 100, "only {matched} filters found anything");
 }
 
-pub fn j12_what_ended_is_found_in_history(harness: &mut dyn Harness) {
+pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn Harness) {
     let steps = everything();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);

@@ -1,4 +1,4 @@
-//! A history in which everything happens that can: every kind of event, made by real commands.
+//! A history with every kind of event, made by real commands.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ use regatta_core::task::{Add, Edit, Expects, How, IssueType};
 use regatta_core::{agent, budget, gates, hook, mission, policy, project, radar, runner, task};
 use regatta_engine::ports::store::Batch;
 
-/// One commit, and what must be true after it.
+/// One commit, and the state that must hold after it.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub batch: Batch,
@@ -37,25 +37,25 @@ pub struct Step {
     pub outbox: Vec<(EffectKey, Effect)>,
 }
 
-/// Makes history, one command at a time.
+/// Builds the history, one command at a time.
 #[derive(Debug, Default)]
 pub struct Teller {
     pub board: Board,
     pub now: Now,
     pub steps: Vec<Step>,
-    /// The requests that were granted, one for each step, and when each was decided.
+    /// The granted request of each step, with the time of its decision.
     pub requests: Vec<(Request, Now)>,
     outbox: BTreeMap<EffectKey, Effect>,
 }
 
 impl Teller {
-    /// Does what `by` asks, which must be granted, and keeps the commit.
+    /// Executes a request, which must be granted, and keeps the commit.
     pub fn tell(&mut self, by: &Actor, key: Option<&str>, command: Command) -> Outcome {
         self.now = Now { at: self.now.at + 7, wall: self.now.wall + 7 };
         let request = Request { by: by.clone(), key: key.map(|it| RequestKey::new(it).unwrap()), command };
         let done = decide(&self.board, &request, self.now)
             .unwrap_or_else(|why| panic!("{:?}: {}", request.command, why.message()));
-        // Every third commit takes the oldest effects off the list, as the reports of a shell would.
+        // Every third commit removes the oldest effects, as the reports of an engine would.
         let most = if self.steps.len() % 3 == 2 { self.outbox.len() / 2 } else { 0 };
         let performed: Vec<EffectKey> = self.outbox.keys().take(most).copied().collect();
         for key in &performed {
@@ -147,25 +147,25 @@ impl Teller {
         }
     }
 
-    /// Lets a supervised attempt finish, and its work pass into the landing queue.
+    /// Completes a supervised attempt and passes its work into the landing queue.
     fn submit(&mut self, grant: &Grant, changed: &str) -> LandingId {
         self.shell(Command::ReportExited {
             attempt: grant.attempt,
             token: grant.token,
             how: Exited::Done { output: Some("done".into()) },
         });
-        self.judge(grant, passed(&[changed])).expect("it changed something")
+        self.judge(grant, passed(&[changed])).expect("the attempt changed something")
     }
 
     fn moved(&mut self, landing: LandingId, found: Moved) {
         let regatta_core::landing::State::Moving { fence, .. } = self.board.landings[&landing].state else {
-            panic!("it does not move")
+            panic!("the landing does not move the trunk")
         };
         self.shell(Command::ReportMoved { landing, fence, found });
     }
 }
 
-/// What comes to light beside a verdict.
+/// Returns findings beside a verdict.
 fn found_by_the_way() -> Findings {
     let result = WorkResult { detail: "done".into(), learnings: vec!["read first".into()], ..WorkResult::default() };
     Findings {
@@ -184,12 +184,12 @@ fn found_by_the_way() -> Findings {
     }
 }
 
-/// Everything that can happen, in some order. It ends with something live of every kind.
+/// Returns a history with every kind of event. It ends with a live entity of every kind.
 pub fn everything() -> Vec<Step> {
     told().steps
 }
 
-/// Returns the requests that make [`everything`], with the moment of each.
+/// Returns the requests that make [`everything`], with the time of each.
 pub fn every_request() -> Vec<(Request, Now)> {
     told().requests
 }
@@ -205,7 +205,7 @@ fn told() -> Teller {
     hooks(&mut it);
     agents_that_talk(&mut it);
     a_queue(&mut it);
-    // A day later whatever was leased has lapsed and the first answers are forgotten.
+    // A day later all leases have expired and the first answers are forgotten.
     it.later(25 * 3_600_000);
     it.shell(Command::Resume { pid: 2 });
     leads(&mut it);
@@ -254,7 +254,7 @@ fn people_and_projects(it: &mut Teller) {
     it.ann(Command::RemoveAgent { agent: agent("shop-dev/cy") });
 }
 
-/// An offer is taken, worked on by somebody outside, and lands.
+/// An outside agent accepts an offered task and works on it, and the work lands.
 fn a_task_from_outside(it: &mut Teller) {
     it.tell(
         &person("ann"),
@@ -271,7 +271,7 @@ fn a_task_from_outside(it: &mut Teller) {
     let found = vec![radar::Found { one: attempt, other: None, paths: vec!["src/b.rs".into()] }];
     it.shell(Command::ReportCollisions { project: project("shop"), found });
     it.ann(Command::Finish { task, attempt, token, output: None, not_needed: false, learnings: vec![] });
-    let landing = it.judge(&grant, passed(&["src/b.rs"])).expect("it changed something");
+    let landing = it.judge(&grant, passed(&["src/b.rs"])).expect("the attempt changed something");
     it.shell(Command::ReportTried { landing, found: Tried::Held { at: None, reason: "no room on the disk".into() } });
     it.later(60_000);
     it.shell(Command::ReportTried {
@@ -281,7 +281,8 @@ fn a_task_from_outside(it: &mut Teller) {
     it.moved(landing, Moved::Moved);
 }
 
-/// It is stopped, fails, conflicts, needs a person, waits for the trunk, and lands in the end.
+/// A task that is stopped, fails, conflicts, needs a person, waits for the trunk, and finally
+/// lands.
 fn a_task_with_troubles(it: &mut Teller) {
     let grant = it.poll("bob", true);
     it.ann(Command::StopTask { task: TaskId(1), reason: "not now".into(), pause: false });
@@ -295,7 +296,7 @@ fn a_task_with_troubles(it: &mut Teller) {
         landing: at,
         found: Tried::Conflict { at, paths: vec!["src/a.rs".into()], kinds: vec![] },
     });
-    // Mended as often as that is tried, and red each time, once more for a flake.
+    // All fix-ups fail, with one more try for a flaky check.
     while it.board.tasks[&TaskId(1)].status.is_waiting() {
         let grant = it.poll("bob", true);
         let landing = it.submit(&grant, "src/a.rs");
@@ -307,7 +308,7 @@ fn a_task_with_troubles(it: &mut Teller) {
         }
     }
     it.ann(Command::Land { task: TaskId(1), first: true });
-    let landing = *it.board.landings.keys().next().expect("it is queued again");
+    let landing = *it.board.landings.keys().next().expect("the landing is queued again");
     let trunk = it.acquire("ann", "workspace://shop/default", 0);
     it.shell(Command::ReportTried {
         landing,
@@ -318,7 +319,8 @@ fn a_task_with_troubles(it: &mut Teller) {
     it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('4'), landed_as: vec![] } });
 }
 
-/// A queue is held; one of two conflicts with the other; a third needs somebody to look at it, and is revised.
+/// A queue is held. One of two landings conflicts with the other. A third landing is reviewed and
+/// revised.
 fn a_queue(it: &mut Teller) {
     it.ann(Command::HoldQueue { project: project("shop"), reason: "a release".into() });
     let mut landings = Vec::new();
@@ -348,7 +350,8 @@ fn a_queue(it: &mut Teller) {
     what_a_remote_has(it);
 }
 
-/// A push fails; the remote has what is not here, which does not go together at first, and is pushed in the end.
+/// A push fails, because the remote has other commits. Joining them conflicts at first, and finally
+/// the trunk is pushed.
 fn what_a_remote_has(it: &mut Teller) {
     let pushed = |trouble: Option<&str>| Command::ReportPushed {
         project: project("shop"),
@@ -360,19 +363,19 @@ fn what_a_remote_has(it: &mut Teller) {
     let found = Diverged { remote: "origin".into(), tip: commit('7'), changed: vec!["queue/up".into()] };
     it.shell(Command::ReportDiverged { project: project("shop"), commit: commit('6'), found });
     let joining = |it: &Teller| it.board.landings.values().find(|it| it.submission.joins.is_some()).cloned();
-    let landing = joining(it).expect("it is queued");
+    let landing = joining(it).expect("the join is queued");
     it.shell(Command::ReportTried {
         landing: landing.id,
         found: Tried::Conflict { at: landing.id, paths: vec!["queue/up".into()], kinds: vec![] },
     });
     it.ann(Command::Land { task: landing.task, first: false });
-    let landing = joining(it).expect("it is queued again").id;
+    let landing = joining(it).expect("the join is queued again").id;
     it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('7'), landed_as: vec![] } });
     it.shell(pushed(None));
     a_reset_trunk(it);
 }
 
-/// Somebody resets the trunk behind a landing, and accepts it.
+/// A person resets the trunk past a landing and accepts the result.
 fn a_reset_trunk(teller: &mut Teller) {
     let missing =
         TrunkCommit { commit: commit('6'), landing: Some(LandingId(1)), task: Some(TaskId(1)), subject: "Gone".into() };
@@ -382,7 +385,7 @@ fn a_reset_trunk(teller: &mut Teller) {
     teller.ann(Command::AcceptTrunk { project: project("shop"), tip: Some(commit('5')) });
 }
 
-/// One mission is drained, goes on, and ends with what failed; the other stays.
+/// One mission is drained, resumed, and ends with a failed task. The other mission stays.
 fn missions(it: &mut Teller) {
     for (title, mode) in [("First", mission::Mode::Flow), ("Second", mission::Mode::Waves)] {
         let planned = |subject: &str, after: Vec<usize>| PlannedTask {
@@ -440,7 +443,7 @@ fn missions(it: &mut Teller) {
     it.judge(&grant, passed(&[]));
 }
 
-/// A question and a mission by message, while somebody else answered at first.
+/// A question and a mission by message. At first another agent holds the claim for answering.
 fn leads(it: &mut Teller) {
     let held = match it.acquire("bob", "respond://docs-dev", 0) {
         Acquired::Granted { claim, token, .. } => (claim, token),
@@ -461,7 +464,7 @@ fn leads(it: &mut Teller) {
     assert!(it.board.missions.values().any(|it| it.lead.as_ref().is_some_and(|it| it.name.is_some())));
 }
 
-/// A mission in which two share a file; one of them did not work in its workspace.
+/// A mission in which two tasks share a file. One agent worked outside its workspace.
 fn strays(it: &mut Teller) {
     let planned = |subject: &str| PlannedTask { task: add("shop", subject, "shared"), after: vec![], assign: None };
     let mission = mission::Start {
@@ -520,7 +523,7 @@ fn talk(it: &mut Teller) {
     }
     let (channel, read) = (ChannelName::new("general").unwrap(), regatta_core::ids::MessageId(2));
     it.tell(&bob(), None, Command::MarkRead { agent: agent("bob"), channel, read });
-    // A thread: two answers to the first message, and one to the first of them, with a file.
+    // A thread: two replies to the first message, and one with a file to the first reply.
     let first = MessageId(1);
     for (reply_to, text) in [(first, "hello yourself"), (first, "the NUMBER is yes"), (MessageId(10), "so be it")] {
         let channel = ChannelName::new("general").unwrap();
@@ -531,7 +534,8 @@ fn talk(it: &mut Teller) {
     }
 }
 
-/// A hook that fires, waits for its claim, is paused and goes; and one that stays, with a command that runs, and rests.
+/// A hook that fires, waits for its claim, is paused and removed. Another hook stays, with a
+/// running command.
 fn hooks(it: &mut Teller) {
     let add = |prefix: &str, claim: Option<&str>| hook::Add {
         project: Some(project("shop")),
@@ -554,7 +558,7 @@ fn hooks(it: &mut Teller) {
     let firing = *it.board.firings.keys().next().expect("it fired");
     let (ended, output) = (hook::Ended::Exited(0), "hi\n".to_owned());
     it.shell(Command::ReportHook { firing, ended: ended.clone(), output: output.clone(), shut_in: None });
-    let firing = *it.board.firings.keys().next().expect("it fired for the message that waited");
+    let firing = *it.board.firings.keys().next().expect("the hook fired for the waiting message");
     it.shell(Command::ReportHook { firing, ended, output, shut_in: None });
     it.ann(Command::PauseHook { hook: HookId(1), reason: "for now".into() });
     it.ann(Command::ResumeHook { hook: HookId(1) });
@@ -566,7 +570,8 @@ fn hooks(it: &mut Teller) {
     it.ann(Command::RemoveHook { hook: HookId(1) });
 }
 
-/// A program that says everything there is to say, is asked to wait, costs something and runs into a limit.
+/// A program that reports everything that can be reported, has to wait, costs money and reaches a
+/// limit.
 fn agents_that_talk(it: &mut Teller) {
     let matter = policy::Matter { command: Some("rm *".into()), ..policy::Matter::default() };
     it.ann(Command::AddRule { scope: policy::Scope::All, effect: policy::Effect::Deny, matter });
@@ -611,7 +616,7 @@ fn agents_that_talk(it: &mut Teller) {
         };
         says(it, &grant, Said::Asked(Ask { id: id.into(), want: Want::Permission { tool, options: vec![] } }));
     }
-    it.later(61 * 60_000); // called out, and given more time
+    it.later(61 * 60_000); // the requests are escalated, and one is snoozed
     it.shell(Command::Tick);
     it.ann(Command::Snooze { item: Item::Approval(ApprovalId(1)), ms: Some(60_000) });
     it.ann(Command::Decide {
@@ -630,7 +635,8 @@ fn agents_that_talk(it: &mut Teller) {
     it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: failed(Class::RateLimit) });
     it.later(61_000);
     it.shell(Command::Tick);
-    // It goes on until its context is nearly full, sums itself up, and is left for a fresh session.
+    // The session continues until its context is nearly full, writes a summary, and is replaced by
+    // a new session.
     let grant = it.poll("bob", true);
     says(it, &grant, Said::Started { session: Some("s-2".into()), model: None });
     says(it, &grant, Said::TurnStarted { n: 0 });
@@ -640,7 +646,7 @@ fn agents_that_talk(it: &mut Teller) {
     says(it, &grant, Said::TurnStarted { n: 1 });
     says(it, &grant, Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: "so far".into() });
     it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: Exited::Lost });
-    // That breaks off, waits for its time, and ends with what was granted for it.
+    // The new session breaks off, waits for its retry, and ends with a rule and a budget of its own.
     let grant = it.poll("bob", true);
     it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: failed(Class::Overloaded) });
     it.later(2_001);
@@ -651,8 +657,7 @@ fn agents_that_talk(it: &mut Teller) {
     it.ann(Command::CancelTask { task, reason: "enough".into() });
 }
 
-/// Leaves something live of every kind.
-/// Runners come, live, go and are forgotten; one stays.
+/// Runners register, work, leave and are forgotten; one runner stays.
 fn runners(it: &mut Teller) {
     for name in ["box", "big"] {
         let runner = RunnerName::new(name).unwrap();
@@ -675,7 +680,7 @@ fn runners(it: &mut Teller) {
     it.ann(Command::RemoveRunner { runner: RunnerName::new("box").unwrap() });
 }
 
-/// An agent goes on without an answer, says what it assumes, and reads the answer later.
+/// An agent continues without an answer, states its assumption, and reads the answer later.
 fn an_assumption(teller: &mut Teller) {
     let task = add("shop", "Assumes", "x/assumes");
     teller.ann(Command::AddTask { task, assign: Some(agent("ann")), how: How::Direct });
@@ -691,6 +696,7 @@ fn an_assumption(teller: &mut Teller) {
     teller.ann(Command::CancelTask { task, reason: "a story".into() });
 }
 
+/// Leaves a live entity of every kind.
 fn what_stays(it: &mut Teller) {
     runners(it);
     an_assumption(it);
@@ -716,7 +722,7 @@ fn what_stays(it: &mut Teller) {
         assign: None,
         how: How::Direct,
     });
-    // Nobody has said what becomes of this one, and somebody put it off.
+    // This failed task is undecided, and a person snoozed it.
     it.ann(Command::AddTask { task: add("shop", "Fails", "x/f"), assign: Some(agent("ann")), how: How::Direct });
     let Grant { task, attempt, token, .. } = it.poll("ann", false);
     it.ann(Command::GiveUp { task, attempt, token, reason: Some("too hard".into()) });

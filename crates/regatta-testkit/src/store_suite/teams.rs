@@ -1,4 +1,5 @@
-//! Teams in the story: launched, half up, launched again, put away; one stays up.
+//! The part of the story about teams: launched, partly up, launched again, archived. One team stays
+//! up.
 
 use std::collections::BTreeMap;
 
@@ -46,11 +47,11 @@ fn create(it: &mut Teller, team: &str) {
 
 fn record(it: &Teller, team: &str) -> (Team, Launch) {
     let team = Team::clone(&it.board.teams[&name(team)]);
-    let launch = Launch::clone(&it.board.launches[&team.launch.expect("it was launched")]);
+    let launch = Launch::clone(&it.board.launches[&team.launch.expect("the team was launched")]);
     (team, launch)
 }
 
-/// Launches a team; its programs are found, and those named come up.
+/// Launches a team. All its programs are found, and the members in `up` come up.
 fn launch(it: &mut Teller, team: &str, up: &[&str]) -> LaunchId {
     let Outcome::Launched(Some(id)) = asks(it, Ask::Launch { team: name(team), left_out: vec![] }) else {
         panic!("{team} was not launched")
@@ -83,11 +84,11 @@ fn launch(it: &mut Teller, team: &str, up: &[&str]) -> LaunchId {
 
 fn session(it: &Teller, team: &str, who: &str) -> (regatta_core::ids::AttemptId, u64) {
     let entry = record(it, team).1.entry(&MemberName::new(who).unwrap()).cloned();
-    let attempt = entry.and_then(|it| it.attempt).expect("it has a session");
+    let attempt = entry.and_then(|it| it.attempt).expect("the member has a session");
     (attempt, it.board.attempts[&attempt].token)
 }
 
-/// Tells of teams.
+/// Adds the commands about teams.
 pub(super) fn teams(it: &mut Teller) {
     for team in ["harbour", "quay"] {
         create(it, team);

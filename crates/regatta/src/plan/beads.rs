@@ -1,5 +1,8 @@
-//! Beads: one issue per line of JSON (`.beads/issues.jsonl`). What Regatta does not know in a line is kept when the
-//! file is written back.
+//! Reads and writes the issues of the tracker "beads": one JSON object per line, in
+//! `.beads/issues.jsonl`.
+//!
+//! Regatta keeps fields that it does not know when it writes a line back. This module handles the
+//! text of the file; `words/beads.rs` decides which issues become tasks.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +12,21 @@ use super::fault::{Fault, Source};
 use super::fields::{Fields, Reader, TYPES, Work};
 use super::tree::{self, Node, Value};
 
-/// Whether a bead is to be worked on.
+/// Whether an issue is to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
     Open,
-    /// Not now.
+    /// Not to be worked on now.
     Backlog,
-    /// Somebody has it elsewhere, or it is held up by what no file says.
+    /// Somebody works on the issue elsewhere, or it is blocked by something outside of the file.
     Held(String),
     Closed,
 }
 
-/// How the pauses begin that came with an import: only those are ended by one.
+/// The prefix of pause reasons that an import sets. An import only ends pauses with this prefix.
 pub(crate) const HELD: &str = "in beads: ";
 
-/// One issue.
+/// One issue of the file.
 pub(crate) struct Bead {
     pub(crate) id: String,
     pub(crate) at: usize,
@@ -32,29 +35,29 @@ pub(crate) struct Bead {
     pub(crate) stand: Stand,
     pub(crate) issue_type: IssueType,
     pub(crate) priority: u8,
-    /// What must be done first.
+    /// The ids of the issues that must be completed first, with their positions.
     pub(crate) after: Vec<(String, usize)>,
     pub(crate) work: Work,
 }
 
-/// A file of beads.
+/// The content of an issue file.
 pub(crate) struct Beads {
     pub(crate) beads: Vec<Bead>,
-    /// Lines that are no work: messages, templates and the like.
+    /// The number of lines that are not work: messages, templates and the like.
     pub(crate) others: usize,
 }
 
-/// Kinds of dependency that hold work up.
+/// Kinds of dependencies that block work.
 const BLOCKING: [&str; 3] = ["blocks", "conditional-blocks", "waits-for"];
-/// Kinds of issue that nobody can work on.
+/// Kinds of issues that nobody can work on.
 const NO_WORK: [&str; 10] =
     ["message", "merge-request", "molecule", "gate", "agent", "role", "rig", "convoy", "event", "slot"];
-/// The parts of a bead's text, beside its description, and what they are called in a task's.
+/// Text fields beside the description, with the headings that they get in a task's description.
 const PARTS: [(&str, &str); 3] =
     [("design", "Design"), ("acceptance_criteria", "Acceptance criteria"), ("notes", "Notes")];
 const LONGEST_TITLE: usize = 300;
 
-/// Reads a file of beads, or says all that is wrong with it.
+/// Reads an issue file, or returns all its mistakes.
 pub(crate) fn read(source: &Source) -> Result<Beads, Vec<Fault>> {
     let mut reader = Reader::new(source);
     let mut found = Beads { beads: vec![], others: 0 };
@@ -73,7 +76,7 @@ pub(crate) fn read(source: &Source) -> Result<Beads, Vec<Fault>> {
     if reader.faults.is_empty() { Ok(found) } else { Err(reader.faults) }
 }
 
-/// The lines that say something, and where each begins.
+/// Returns the lines that are not blank, each with its offset.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     text.split_inclusive('\n').filter_map(move |line| {
@@ -83,7 +86,7 @@ pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// A line's tree, with the places of the whole file.
+/// Parses one line. Its positions refer to the whole file.
 fn tree(source: &Source, at: usize, line: &str) -> Result<Node, Fault> {
     let mut node = tree::json(&Source::new(source.name.clone(), line)).map_err(|it| {
         let above = source.text[..at].matches('\n').count();
@@ -93,7 +96,7 @@ fn tree(source: &Source, at: usize, line: &str) -> Result<Node, Fault> {
     Ok(node)
 }
 
-/// One issue; `Some(None)` when it is nothing to work on.
+/// Reads one issue. Returns `Some(None)` for an issue that nobody can work on.
 fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
     let example = "{\"id\": \"bd-1\", \"title\": \"…\"}";
     let mut fields: Fields = reader.table("issue", node, example)?;
@@ -103,7 +106,7 @@ fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
         node => match node.value {
             Value::Text(it) => Some(it),
             _ => {
-                reader.wrong(node.at, format!("`{name}` must be a text, not {}", node.kind()), "write a text, or null");
+                reader.wrong(node.at, format!("`{name}` must be a string, not {}", node.kind()), "write a string, or null");
                 None
             }
         },
@@ -140,7 +143,7 @@ fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
         _ => Work::default(),
     };
     if text.len() > 256 * 1024 {
-        reader.wrong(at, "its text has more than 256 KiB", "put it into a file and name the file");
+        reader.wrong(at, "the text of the issue has more than 256 KiB", "put the text into a file and refer to the file");
     }
     let (id, title, priority) = (id?, title?, priority?);
     if template || NO_WORK.contains(&kind.as_str()) {
@@ -149,11 +152,11 @@ fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
     let issue_type = TYPES.iter().find(|it| it.0 == kind).map_or(IssueType::Task, |it| it.1);
     let stand = match status.as_str() {
         "closed" | "tombstone" => Stand::Closed,
-        // An epic is what its parts make; nobody works on it by itself.
+        // An epic is completed by its parts; nobody works on the epic itself.
         _ if kind == "epic" => Stand::Backlog,
         "open" => Stand::Open,
-        "in_progress" | "hooked" if assignee.is_empty() => Stand::Held(format!("{HELD}somebody is at it")),
-        "in_progress" | "hooked" => Stand::Held(format!("{HELD}{assignee} is at it")),
+        "in_progress" | "hooked" if assignee.is_empty() => Stand::Held(format!("{HELD}somebody is working on it")),
+        "in_progress" | "hooked" => Stand::Held(format!("{HELD}{assignee} is working on it")),
         "blocked" if after.is_empty() => Stand::Held(format!("{HELD}it is blocked")),
         "blocked" => Stand::Open,
         _ => Stand::Backlog,
@@ -162,14 +165,15 @@ fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
     Some(Some(Bead { id, at, title, description, stand, issue_type, priority, after, work }))
 }
 
-/// A text and one more part of it.
+/// Appends a part with its heading to a text.
 fn joined(text: &str, heading: &str, part: &str) -> String {
     let text = text.trim_end();
     let gap = if text.is_empty() { "" } else { "\n\n" };
     format!("{text}{gap}## {heading}\n\n{}", part.trim_end())
 }
 
-/// A title that fits, and the description with what did not.
+/// Shortens a title to the allowed length. The full title then moves to the beginning of the
+/// description.
 pub(crate) fn titled(title: &str, description: String) -> (String, String) {
     let line = title.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= LONGEST_TITLE {
@@ -179,7 +183,8 @@ pub(crate) fn titled(title: &str, description: String) -> (String, String) {
     (cut, format!("{line}\n\n{description}"))
 }
 
-/// What holds a bead up. Both spellings of the kind are in use; without one it blocks.
+/// Reads the blocking dependencies of an issue. Beads writes the kind as `type` or `dep_type`; a
+/// dependency without a kind blocks.
 fn dependencies(reader: &mut Reader<'_>, node: Node) -> Vec<(String, usize)> {
     let items = match node.value {
         Value::List(items) => items,
@@ -209,19 +214,19 @@ fn dependencies(reader: &mut Reader<'_>, node: Node) -> Vec<(String, usize)> {
         }
         match on {
             Some(id) => found.push((id, at)),
-            None => reader.wrong(at, "a dependency has no `depends_on_id`", "say what it depends on"),
+            None => reader.wrong(at, "a dependency has no `depends_on_id`", "add the id of the other issue"),
         }
     }
     found
 }
 
-/// What can only be judged together.
+/// Checks that need all issues: duplicate ids, and cycles.
 fn judge(reader: &mut Reader<'_>, beads: &[Bead]) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, it) in beads.iter().enumerate() {
         if let Some(first) = places.insert(&it.id, place) {
             let line = reader.source.fault(beads[first].at, "", "").line;
-            reader.wrong(it.at, format!("{:?} is there twice; first at line {line}", it.id), "keep one of the two");
+            reader.wrong(it.at, format!("{:?} appears twice; first at line {line}", it.id), "keep one of the two");
         }
     }
     let mut edges: Vec<Vec<usize>> = vec![vec![]; beads.len()];
@@ -229,21 +234,21 @@ fn judge(reader: &mut Reader<'_>, beads: &[Bead]) {
         for (on, at) in &it.after {
             match places.get(on.as_str()) {
                 Some(other) if *other == place => {
-                    reader.wrong(*at, format!("{on:?} waits for itself"), "take the dependency out");
+                    reader.wrong(*at, format!("{on:?} depends on itself"), "remove the dependency");
                 }
                 Some(other) => edges[place].push(*other),
-                None => {} // it may be on the board
+                None => {} // the other issue may be a task that already exists
             }
         }
     }
     if let Err(cycle) = regatta_core::graph::layers(beads.len(), &edges, |_, _| false) {
         let named: Vec<&str> = cycle.iter().map(|it| beads[*it].id.as_str()).collect();
-        let what = format!("these wait for each other for ever: {}", named.join(" → "));
-        reader.wrong(beads[cycle[0]].at, what, "take one of the dependencies out");
+        let what = format!("these issues wait for each other forever: {}", named.join(" → "));
+        reader.wrong(beads[cycle[0]].at, what, "remove one of the dependencies");
     }
 }
 
-/// What a task says of a bead.
+/// The state of a task, as it is written to the issue file.
 pub(crate) struct Told {
     pub(crate) id: String,
     pub(crate) title: String,
@@ -251,9 +256,10 @@ pub(crate) struct Told {
     pub(crate) issue_type: IssueType,
     pub(crate) priority: u8,
     pub(crate) status: &'static str,
-    /// Why it was closed.
+    /// Why the task was closed.
     pub(crate) reason: Option<String>,
-    /// It was held when it came here and still is: its status is the other tracker's to say.
+    /// The issue was held when it was imported and still is, so its status belongs to the other
+    /// tracker.
     pub(crate) held: bool,
     pub(crate) after: Vec<String>,
     pub(crate) created: String,
@@ -261,12 +267,12 @@ pub(crate) struct Told {
     pub(crate) metadata: serde_json::Value,
 }
 
-/// The name of a type.
+/// Returns the name of an issue type in the file.
 fn type_name(it: IssueType) -> &'static str {
     TYPES.iter().find(|known| known.1 == it).map_or("task", |it| it.0)
 }
 
-/// Statuses that mean the same to us.
+/// Returns the status that stands for all statuses with the same meaning in Regatta.
 fn class(status: &str) -> &'static str {
     match status {
         "in_progress" | "hooked" => "in_progress",
@@ -276,7 +282,7 @@ fn class(status: &str) -> &'static str {
 }
 
 impl Told {
-    /// A line of its own.
+    /// Returns a new line for the file.
     pub(crate) fn line(&self) -> String {
         let mut fields = vec![
             ("id", self.id.clone().into()),
@@ -307,8 +313,11 @@ impl Told {
         serde_json::json!({ "issue_id": self.id, "depends_on_id": on, "type": "blocks" })
     }
 
-    /// A line that was there, with what has changed; every other field as it was, byte for byte. `known` says which
-    /// ids are on the board: dependencies on others are not ours to take out.
+    /// Returns an existing line with the changes of the task. Every other field stays the same,
+    /// byte for byte.
+    ///
+    /// `known` returns whether an id belongs to a task. A dependency on any other id is never
+    /// removed.
     pub(crate) fn merged(&self, line: &str, known: &dyn Fn(&str) -> bool) -> String {
         let source = Source::new("line", line);
         let Ok(Node { value: Value::Table(entries), .. }) = tree::json(&source) else { return line.to_owned() };
@@ -387,7 +396,8 @@ impl Told {
     }
 }
 
-/// Whether a field of the metadata says the same work in other words: a pattern with braces is several patterns.
+/// Returns whether two values of a metadata field mean the same, such as a pattern with braces and
+/// the patterns that it expands to.
 fn same_work(key: &str, metadata: &serde_json::Value, value: &serde_json::Value) -> bool {
     let source = Source::new("", serde_json::json!({ key: metadata.get(key) }).to_string());
     let other = Source::new("", serde_json::json!({ key: value }).to_string());
@@ -418,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_become_work_and_statuses_are_mapped() {
+    fn lines_become_issues_and_statuses_are_mapped() {
         let text = r#"
 {"_type":"issue","id":"bd-1","title":"One","status":"open","priority":1,"issue_type":"bug","design":"So.","metadata":{"files":["a"]}}
 {"id":"bd-2","title":"Two","status":"in_progress","assignee":"ann","dependencies":[{"issue_id":"bd-2","depends_on_id":"bd-1","type":"blocks"},{"depends_on_id":"bd-5","dep_type":"parent-child"}]}
@@ -436,7 +446,7 @@ mod tests {
             stands,
             [
                 &Stand::Open,
-                &held("ann is at it"),
+                &held("ann is working on it"),
                 &Stand::Closed,
                 &Stand::Backlog,
                 &Stand::Backlog,
@@ -451,27 +461,27 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_refused_by_number() {
+    fn invalid_lines_are_refused_with_their_number() {
         for (text, told) in [
             ("{\"id\":\"a\",\"title\":\"b\"}\nnonsense\n", "b.jsonl:2:2: this is not JSON"),
             ("\n\n{\"id\":\"a\"}", "b.jsonl:3:1: missing field `title`"),
             ("{\"title\":\"a\"}", "b.jsonl:1:1: missing field `id`"),
             ("[]", "b.jsonl:1:1: `issue` must be a table, not a list"),
-            ("{\"id\":\"a\",\"title\":\"b\",\"priority\":12}", "b.jsonl:1:34: 12 is no priority"),
-            ("{\"id\":\"a\",\"title\":3}", "b.jsonl:1:19: `title` must be a text, not a number"),
+            ("{\"id\":\"a\",\"title\":\"b\",\"priority\":12}", "b.jsonl:1:34: 12 is not a valid priority"),
+            ("{\"id\":\"a\",\"title\":3}", "b.jsonl:1:19: `title` must be a string, not a number"),
             (
                 "{\"id\":\"a\",\"title\":\"b\"}\n{\"id\":\"a\",\"title\":\"b\"}",
-                "b.jsonl:2:1: \"a\" is there twice; first at line 1",
+                "b.jsonl:2:1: \"a\" appears twice; first at line 1",
             ),
             (
                 "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":{}}",
                 "b.jsonl:1:38: `dependencies` must be a list, not a table",
             ),
             ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[{}]}", "has no `depends_on_id`"),
-            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"a\"]}", "\"a\" waits for itself"),
+            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"a\"]}", "\"a\" depends on itself"),
             (
                 "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"c\"]}\n{\"id\":\"c\",\"title\":\"b\",\"dependencies\":[\"a\"]}",
-                "for ever: a → c → a",
+                "forever: a → c → a",
             ),
             ("{\"id\":\"a\",\"title\":\"b\",\"metadata\":{\"files\":[\"/x\"]}}", "absolute"),
         ] {
@@ -499,9 +509,9 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_change_is_written_back_byte_for_byte() {
+    fn unchanged_fields_are_written_back_byte_for_byte() {
         let line = r#"{"zeta": 1.50, "id":"bd-1","title":"One","status":"deferred","notes":"n","x":{"b":1, "a":2},"dependencies":[{"depends_on_id":"old","type":"blocks"}]}"#;
-        assert_eq!(told(line).merged(line, &|_| false), line, "the same in other words is no change");
+        assert_eq!(told(line).merged(line, &|_| false), line, "an equal value in another notation is not a change");
         let closed = Told { status: "closed", reason: Some("landed".into()), ..told(line) };
         let merged = closed.merged(line, &|_| false);
         assert!(
@@ -513,7 +523,7 @@ mod tests {
         assert!(
             merged.contains(r#""closed_at":"2026-01-02T00:00:00Z""#) && merged.contains(r#""close_reason":"landed""#)
         );
-        assert!(merged.contains("\"old\""), "a dependency we do not know stays: {merged}");
+        assert!(merged.contains("\"old\""), "an unknown dependency stays: {merged}");
         let again = Told { status: "closed", ..told(&merged) };
         assert_eq!(again.merged(&merged, &|_| false), merged, "writing it again changes nothing");
         let mut other = told(line);
@@ -522,12 +532,12 @@ mod tests {
         let merged = other.merged(line, &|it| it == "old");
         let back = parse(&merged).unwrap().beads.remove(0);
         assert_eq!((back.title.as_str(), back.priority, back.after[0].0.as_str()), ("Uno", 0, "bd-2"));
-        assert_eq!(back.after.len(), 1, "one that the board took away is gone: {merged}");
+        assert_eq!(back.after.len(), 1, "the dependency that the task no longer has is removed: {merged}");
         assert_eq!(back.description, other.description);
     }
 
     #[test]
-    fn a_long_title_is_cut_and_kept_whole_in_the_text() {
+    fn long_title_is_cut_and_kept_whole_in_the_description() {
         let title = "word ".repeat(80);
         let (short, text) = titled(&title, "rest".into());
         assert_eq!(short.chars().count(), 300);

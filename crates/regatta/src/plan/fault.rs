@@ -1,17 +1,17 @@
-//! What is wrong with a file that was given to us: where, what, and how to mend it.
+//! A mistake in a file that a person wrote: its place, a message and the fix.
 
 use serde::Serialize;
 
 use crate::out::{Failed, usage};
 
-/// A text and what errors call it.
+/// A text and its name in error messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// One thing that is wrong. Lines and columns count from 1, columns in characters.
+/// One mistake. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Fault {
     pub(crate) line: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Fault {
     pub(crate) fix: String,
 }
 
-/// The most faults that are told at once.
+/// The largest number of mistakes that one error lists.
 const MOST: usize = 20;
 
 impl Source {
@@ -28,7 +28,7 @@ impl Source {
         Source { name: name.into(), text: text.into() }
     }
 
-    /// A fault at a place of the text.
+    /// Returns a mistake at an offset of the text.
     pub(crate) fn fault(&self, at: usize, what: impl Into<String>, fix: impl Into<String>) -> Fault {
         let mut at = at.min(self.text.len());
         while !self.text.is_char_boundary(at) {
@@ -40,12 +40,12 @@ impl Source {
         Fault { line, column, what: what.into(), fix: fix.into() }
     }
 
-    /// A fault as one line: `plan.toml:3:9: what; fix`.
+    /// Formats a mistake as one line: `plan.toml:3:9: what; fix`.
     pub(crate) fn told(&self, it: &Fault) -> String {
         format!("{}:{}:{}: {}; {}", self.name, it.line, it.column, it.what, it.fix)
     }
 
-    /// Refuses the file: exit code 2, every place named.
+    /// Returns the error with exit code 2 that lists the mistakes.
     pub(crate) fn refuse(&self, faults: &[Fault]) -> Failed {
         let mut lines: Vec<String> = faults.iter().take(MOST).map(|it| self.told(it)).collect();
         if faults.len() > MOST {

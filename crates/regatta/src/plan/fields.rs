@@ -1,5 +1,7 @@
-//! Reading one field after the other from a located tree: every mistake is noted with its place and its fix, and
-//! reading goes on, so that a person sees all of them at once.
+//! Reads one field after the other from a tree with positions.
+//!
+//! The reader notes every mistake with its position and its fix, and goes on, so that a person sees
+//! all mistakes of a file at once.
 
 use regatta_core::ids::AgentName;
 use regatta_core::pattern::PathPattern;
@@ -9,7 +11,7 @@ use regatta_core::task::{ContentCheck, Expects, IssueType, Validation};
 use super::fault::{Fault, Source};
 use super::tree::{Entry, Node, Value};
 
-/// The issue types, as they are written.
+/// The issue types and their names.
 pub(crate) const TYPES: [(&str, IssueType); 6] = [
     ("feature", IssueType::Feature),
     ("bug", IssueType::Bug),
@@ -19,42 +21,42 @@ pub(crate) const TYPES: [(&str, IssueType); 6] = [
     ("ci", IssueType::Ci),
 ];
 
-/// How hard a model may be asked to think: the words of the providers we know.
+/// How hard a model may be asked to think, in the terms of the known providers.
 pub(crate) const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// What a validation contract consists of.
+/// The fields of a validation.
 pub(crate) const CHECKS: [&str; 4] = ["tests", "lint", "files_exist", "content_check"];
 
 const LONGEST_SUBJECT: usize = 300;
 const LONGEST_DESCRIPTION: usize = 256 * 1024;
 const MOST_FILES: usize = 1_000;
 
-/// Notes mistakes while a file is read.
+/// Collects mistakes while a file is read.
 pub(crate) struct Reader<'a> {
     pub(crate) source: &'a Source,
     pub(crate) faults: Vec<Fault>,
 }
 
-/// The fields of one table that nobody has read yet.
+/// The fields of one table that were not read yet.
 pub(crate) struct Fields {
     pub(crate) at: usize,
     entries: Vec<Entry>,
 }
 
 impl Fields {
-    /// Takes a field by any of its spellings.
+    /// Removes and returns a field that has any of the given names.
     pub(crate) fn take(&mut self, names: &[&str]) -> Option<Entry> {
         let at = names.iter().find_map(|name| self.entries.iter().position(|it| it.key == *name))?;
         Some(self.entries.remove(at))
     }
 
-    /// Whether a field is left that may be a mistyped `name`.
+    /// Returns whether an unread field may be a mistyped `name`.
     pub(crate) fn has_like(&self, name: &str, known: &[&str]) -> bool {
         self.entries.iter().any(|it| nearest(&it.key, known) == Some(name))
     }
 }
 
-/// What a plan, a wave or a bead says of the work itself.
+/// The fields about the work itself that plans, waves and beads share.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) issue_type: Option<IssueType>,
@@ -66,7 +68,7 @@ pub(crate) struct Work {
     pub(crate) agent: Option<AgentName>,
     pub(crate) provider: Option<String>,
     pub(crate) script: Option<serde_json::Value>,
-    /// The command that has the last word on passed work: its program and arguments.
+    /// A command that must succeed after work has passed its checks: program and arguments.
     pub(crate) ratchet: Option<Vec<String>>,
 }
 
@@ -75,7 +77,7 @@ impl<'a> Reader<'a> {
         Reader { source, faults: Vec::new() }
     }
 
-    /// Notes a mistake.
+    /// Adds a mistake.
     pub(crate) fn wrong(&mut self, at: usize, what: impl Into<String>, fix: impl Into<String>) {
         self.faults.push(self.source.fault(at, what, fix));
     }
@@ -88,7 +90,7 @@ impl<'a> Reader<'a> {
         );
     }
 
-    /// A table's fields.
+    /// Returns the fields of a table.
     pub(crate) fn table(&mut self, name: &str, node: Node, example: &str) -> Option<Fields> {
         match node.value {
             Value::Table(entries) => Some(Fields { at: node.at, entries }),
@@ -99,12 +101,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Says of every field that is left that it means nothing.
+    /// Reports every field that is left as unknown.
     pub(crate) fn unknown(&mut self, left: Fields, of: &str, known: &[&str]) {
         for it in left.entries {
             let shown: String = it.key.chars().take(40).collect();
             let fix = match nearest(&it.key, known) {
-                Some(word) if known.contains(&it.key.as_str()) => format!("it says the same as `{word}`: keep one"),
+                Some(word) if known.contains(&it.key.as_str()) => format!("it means the same as `{word}`; keep one of the two"),
                 Some(word) => format!("write `{word}`"),
                 None => format!("a {of} has {}", known.join(", ")),
             };
@@ -112,22 +114,22 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text that is not empty.
+    /// Returns a string that is not empty.
     pub(crate) fn text(&mut self, name: &str, node: Node) -> Option<String> {
         match node.value {
             Value::Text(it) if !it.trim().is_empty() => Some(it),
             Value::Text(_) => {
-                self.wrong(node.at, format!("`{name}` is empty"), format!("fill it in, or take `{name}` out"));
+                self.wrong(node.at, format!("`{name}` is empty"), format!("fill it in, or remove `{name}`"));
                 None
             }
             _ => {
-                self.wrong_type(name, &node, "a text", "\"…\"");
+                self.wrong_type(name, &node, "a string", "\"…\"");
                 None
             }
         }
     }
 
-    /// A text or a list of texts, each with its place.
+    /// Returns a string or a list of strings, each with its position.
     pub(crate) fn texts(&mut self, name: &str, node: Node) -> Vec<(String, usize)> {
         let at = node.at;
         match node.value {
@@ -137,7 +139,7 @@ impl<'a> Reader<'a> {
                 for item in items {
                     let at = item.at;
                     if !matches!(item.value, Value::Text(_)) {
-                        let what = format!("`{name}` has {} among its texts", item.kind());
+                        let what = format!("`{name}` has {} among its strings", item.kind());
                         self.wrong(at, what, format!("write {name} = [\"…\", \"…\"]"));
                     } else if let Some(it) = self.text(name, item) {
                         found.push((it, at));
@@ -146,13 +148,13 @@ impl<'a> Reader<'a> {
                 found
             }
             _ => {
-                self.wrong_type(name, &node, "a list of texts", "[\"…\"]");
+                self.wrong_type(name, &node, "a list of strings", "[\"…\"]");
                 vec![]
             }
         }
     }
 
-    /// One of a few words.
+    /// Returns the value that belongs to one of the known words.
     pub(crate) fn choice<T: Copy>(&mut self, name: &str, node: Node, known: &[(&str, T)]) -> Option<T> {
         let at = node.at;
         let word = self.text(name, node)?;
@@ -162,11 +164,11 @@ impl<'a> Reader<'a> {
         let words: Vec<&str> = known.iter().map(|it| it.0).collect();
         let guess = nearest(&word, &words).map_or(String::new(), |it| format!("write \"{it}\"; "));
         let shown: String = word.chars().take(40).collect();
-        self.wrong(at, format!("{shown:?} is no {name}"), format!("{guess}it is one of {}", words.join(", ")));
+        self.wrong(at, format!("{shown:?} is not a valid {name}"), format!("{guess}the values are {}", words.join(", ")));
         None
     }
 
-    /// One line that says what is to be done.
+    /// Returns a subject: one line that is not too long.
     pub(crate) fn subject(&mut self, name: &str, node: Node) -> Option<String> {
         let at = node.at;
         let it = self.text(name, node)?;
@@ -175,29 +177,29 @@ impl<'a> Reader<'a> {
             return None;
         }
         if it.chars().count() > LONGEST_SUBJECT {
-            let what = format!("`{name}` has {} characters; {LONGEST_SUBJECT} are the most", it.chars().count());
+            let what = format!("`{name}` has {} characters, more than {LONGEST_SUBJECT}", it.chars().count());
             self.wrong(at, what, "put the rest into `description`");
             return None;
         }
         Some(it.trim().to_owned())
     }
 
-    /// The details; they may be empty.
+    /// Returns a description, which may be empty.
     pub(crate) fn description(&mut self, node: Node) -> String {
         match node.value {
             Value::Text(it) if it.len() <= LONGEST_DESCRIPTION => it,
             Value::Text(_) => {
-                self.wrong(node.at, "`description` has more than 256 KiB", "put it into a file and name the file");
+                self.wrong(node.at, "`description` has more than 256 KiB", "put the text into a file and refer to the file");
                 String::new()
             }
             _ => {
-                self.wrong_type("description", &node, "a text", "\"…\"");
+                self.wrong_type("description", &node, "a string", "\"…\"");
                 String::new()
             }
         }
     }
 
-    /// The manifest.
+    /// Returns the patterns of a manifest, with braces expanded.
     pub(crate) fn files(&mut self, name: &str, node: Node) -> Vec<PathPattern> {
         let whole = node.at;
         let mut found = Vec::new();
@@ -208,13 +210,14 @@ impl<'a> Reader<'a> {
             }
         }
         if found.len() > MOST_FILES {
-            let what = format!("`{name}` has {} patterns; {MOST_FILES} are the most", found.len());
-            self.wrong(whole, what, "name folders: src/**");
+            let what = format!("`{name}` has {} patterns, more than {MOST_FILES}", found.len());
+            self.wrong(whole, what, "use folders, such as src/**");
         }
         found
     }
 
-    /// Paths that must be there afterwards: no patterns, but inside the repository just so.
+    /// Returns paths that must exist afterwards. They are not patterns, but they too must be inside
+    /// the repository.
     fn paths(&mut self, name: &str, node: Node) -> Vec<String> {
         let mut found = Vec::new();
         for (text, at) in self.texts(name, node) {
@@ -273,12 +276,12 @@ impl<'a> Reader<'a> {
         match node.value {
             Value::Whole(it @ 0..=9) => Some(it as u8),
             Value::Whole(it) => {
-                self.wrong(node.at, format!("{it} is no priority"), "write 0 (first) to 9 (last); 2 is usual");
+                self.wrong(node.at, format!("{it} is not a valid priority"), "write 0 (first) to 9 (last); the default is 2");
                 None
             }
             _ => {
                 let what = format!("`priority` must be a whole number, not {}", node.kind());
-                self.wrong(node.at, what, "write 0 (first) to 9 (last); 2 is usual");
+                self.wrong(node.at, what, "write 0 (first) to 9 (last); the default is 2");
                 None
             }
         }
@@ -292,13 +295,13 @@ impl<'a> Reader<'a> {
         for (nth, step) in (1..).zip(steps) {
             let alone = serde_json::Value::Array(vec![step.plain()]).to_string();
             if let Err(error) = regatta_agents::script::parse(&alone) {
-                // Read alone it is the first; what is meant is its place in the script.
+                // The step is parsed alone, so the error calls it step 1. Put in its real number.
                 let why = error.to_string().replacen("Step 1", &format!("step {nth}"), 1);
                 let why = why.trim_end_matches('.');
                 self.wrong(
                     step.at,
-                    format!("the script cannot be followed: {why}"),
-                    "see the steps: regatta schema plan",
+                    format!("invalid script: {why}"),
+                    "list the steps: regatta schema plan",
                 );
             }
         }
@@ -309,7 +312,7 @@ impl<'a> Reader<'a> {
         let example = "[\"program\", \"argument\"]";
         match &node.value {
             Value::List(items) if items.is_empty() => {
-                self.wrong(node.at, "`ratchet` names no program", format!("write ratchet = {example}, or take it out"));
+                self.wrong(node.at, "`ratchet` names no program", format!("write ratchet = {example}, or remove it"));
                 None
             }
             Value::List(_) => Some(self.commands("ratchet", node)),
@@ -320,7 +323,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Everything a table says of the work itself.
+    /// Reads all fields of a table that are about the work itself.
     pub(crate) fn work(&mut self, fields: &mut Fields) -> Work {
         let mut work = Work::default();
         if let Some(it) = fields.take(&["issue_type", "type"]) {
@@ -347,7 +350,7 @@ impl<'a> Reader<'a> {
             if let Some(name) = self.text("agent", it.node) {
                 match AgentName::new(&name) {
                     Ok(it) => work.agent = Some(it),
-                    Err(error) => self.wrong(at, error.to_string(), "see the names: regatta agent list"),
+                    Err(error) => self.wrong(at, error.to_string(), "list the agents: regatta agent list"),
                 }
             }
         }
@@ -364,13 +367,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How a path is mended.
+/// Returns advice for an invalid path, with a corrected path if one can be guessed.
 fn path_fix(text: &str) -> String {
     let inside = text.trim_start_matches('/').replace('\\', "/");
     let segments: Vec<&str> = inside.split('/').filter(|it| !matches!(*it, "" | "." | "..")).collect();
     let mended = segments.join("/");
     if mended != text && !mended.is_empty() && mended.len() < 80 && PathPattern::expand(&mended).is_ok() {
-        return format!("name it from the repository's top: {mended:?}");
+        return format!("write it relative to the repository's top: {mended:?}");
     }
-    "name files from the repository's top, as in \"src/a.rs\" or \"web/**\"".into()
+    "write paths relative to the repository's top, as in \"src/a.rs\" or \"web/**\"".into()
 }

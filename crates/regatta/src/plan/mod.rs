@@ -1,12 +1,15 @@
-//! Reading plans: `[[task]]` tables in TOML, or the same in JSON. A plan is read whole or not at all, and whatever is
-//! wrong with it is told with file, line, column and the fix.
+//! Reads plans: `[[task]]` tables in TOML, or the same structure in JSON.
+//!
+//! A plan is accepted completely or not at all. Each mistake is reported with file, line, column
+//! and the fix, and all mistakes of a file are reported together. This module only reads; the
+//! daemon creates the tasks.
 
-pub(crate) mod beads; // another tracker's issues
-pub(crate) mod fault; // what is wrong, where, and how to mend it
-pub(crate) mod fields; // reading field by field
-pub(crate) mod spec; // what a spec file says of its task
-pub(crate) mod tree; // TOML and JSON with places
-pub(crate) mod wave; // waves of quests
+pub(crate) mod beads; // issues of the tracker "beads"
+pub(crate) mod fault; // mistakes with their place and their fix
+pub(crate) mod fields; // reads the fields of a table
+pub(crate) mod spec; // reads type, files and checks from a spec file
+pub(crate) mod tree; // TOML and JSON as one tree with positions
+pub(crate) mod wave; // wave files of `ol hero hunt`
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -25,20 +28,20 @@ use fault::{Fault, Source};
 use fields::{Fields, Reader};
 use tree::{Node, Value};
 
-/// A plan that was read.
+/// A plan that was read without mistakes.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) title: String,
-    /// How its work becomes commits, if it says so.
+    /// How the work of the plan becomes commits, if the plan sets it.
     pub(crate) commits: Option<Commits>,
     pub(crate) tasks: Vec<PlannedTask>,
-    /// What each task is called in the plan.
+    /// The id of each task in the plan; the task's number if the plan gives no id.
     pub(crate) names: Vec<String>,
-    /// What would keep a task from starting, though the plan can be read.
+    /// Reasons why a task of this valid plan would not start.
     pub(crate) warnings: Vec<Fault>,
 }
 
-/// A plan, or everything that is wrong with it.
+/// The result of checking a plan: the number of tasks, or all mistakes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Checked {
     pub(crate) file: String,
@@ -47,7 +50,7 @@ pub(crate) struct Checked {
     pub(crate) warnings: Vec<Fault>,
 }
 
-/// The fields of a plan and of a task in it, as they are best written.
+/// The fields of a plan and of its tasks, in the order in which a person would write them.
 pub(crate) const PLAN_FIELDS: [&str; 3] = ["title", "commits", "task"];
 pub(crate) const TASK_FIELDS: [&str; 14] = [
     "id",
@@ -66,25 +69,25 @@ pub(crate) const TASK_FIELDS: [&str; 14] = [
     "ratchet",
 ];
 
-/// The largest plan: as much as the daemon takes in one request.
+/// The largest plan in bytes: the daemon accepts no larger request.
 const LARGEST: u64 = 4 * 1024 * 1024;
-/// The most tasks of one plan.
+/// The largest number of tasks in one plan.
 const MOST_TASKS: usize = 10_000;
 const LONGEST_ID: usize = 100;
 
-/// Reads a plan file, or refuses it with every place that is wrong.
+/// Reads a plan file, or returns an error that lists all mistakes.
 pub(crate) fn read(path: &Path) -> Result<Plan, Failed> {
     let (source, json) = load(path)?;
     understand(&source, json).map_err(|it| source.refuse(&it))
 }
 
-/// Reads a plan from its text; `name` is what errors call it.
+/// Reads a plan from its text. Errors refer to the text as `name`.
 pub(crate) fn parse(text: &str, json: bool, name: &str) -> Result<Plan, Failed> {
     let source = Source::new(name, text);
     understand(&source, json).map_err(|it| source.refuse(&it))
 }
 
-/// Reads a plan file and says all that is wrong with it.
+/// Reads a plan file and returns all its mistakes and warnings.
 pub(crate) fn check(path: &Path) -> Result<(Source, Checked), Failed> {
     let (source, json) = match load_text(path)? {
         Ok(it) => it,
@@ -101,7 +104,7 @@ pub(crate) fn check(path: &Path) -> Result<(Source, Checked), Failed> {
     Ok((source, Checked { file, tasks, problems, warnings }))
 }
 
-/// A file's text, and whether it is JSON.
+/// Reads a file, and returns its text and whether the text is JSON.
 pub(crate) fn load(path: &Path) -> Result<(Source, bool), Failed> {
     load_text(path)?.map_err(|(name, fault)| Source::new(name, "").refuse(&[fault]))
 }
@@ -112,7 +115,7 @@ fn load_text(path: &Path) -> Result<Loaded, Failed> {
     let standard_input = path == Path::new("-");
     let name = if standard_input { "standard input".to_owned() } else { path.display().to_string() };
     let unreadable =
-        |it: std::io::Error| usage(format!("the plan {name} cannot be read: {it}"), "name a plan file in TOML or JSON");
+        |it: std::io::Error| usage(format!("could not read the plan {name}: {it}"), "give the path of a plan file in TOML or JSON");
     let mut bytes = Vec::new();
     let read = if standard_input {
         std::io::stdin().take(LARGEST + 1).read_to_end(&mut bytes)
@@ -135,14 +138,15 @@ fn load_text(path: &Path) -> Result<Loaded, Failed> {
             return Ok(Err((name, fault)));
         }
     };
-    // An editor's mark at the beginning is no part of the text.
+    // Some editors write a byte order mark; it is not part of the text.
     let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
     let known = path.extension().is_some_and(|it| it == "json");
     let json = known || (path.extension().is_none_or(|it| it != "toml") && looks_like_json(&text));
     Ok(Ok((Source::new(name, text), json)))
 }
 
-/// Whether a text with no name is JSON: a list of tasks begins with `[{`, and TOML's `[[task]]` does not.
+/// Guesses whether a text without a file name is JSON: a list of tasks begins with `[{`, and TOML's
+/// `[[task]]` does not.
 fn looks_like_json(text: &str) -> bool {
     match text.trim_start().strip_prefix('[') {
         Some(rest) => rest.trim_start().starts_with(['{', ']']),
@@ -150,7 +154,7 @@ fn looks_like_json(text: &str) -> bool {
     }
 }
 
-/// A task as the plan has it, with the places that matter for what can only be judged together.
+/// A task as the plan has it, with the positions that checks across tasks need.
 struct Read {
     at: usize,
     id: Option<(String, usize)>,
@@ -158,7 +162,7 @@ struct Read {
     task: Option<TaskAddFlat>,
 }
 
-/// Makes sense of a plan, or says all that is wrong with it, in the order of the file.
+/// Parses a plan, or returns all mistakes in the order of the file.
 fn understand(source: &Source, json: bool) -> Result<Plan, Vec<Fault>> {
     let tree = if json { tree::json(source) } else { tree::toml(source) }.map_err(|it| vec![it])?;
     let mut reader = Reader::new(source);
@@ -184,14 +188,14 @@ fn understand(source: &Source, json: bool) -> Result<Plan, Vec<Fault>> {
     Ok(Plan { title: title.unwrap_or_else(stem), commits, tasks, names, warnings })
 }
 
-/// What a plan says beside its tasks.
+/// The fields of a plan beside its tasks.
 #[derive(Default)]
 struct Top {
     title: Option<String>,
     commits: Option<Commits>,
 }
 
-/// The plan's own fields, and its tasks.
+/// Reads the plan's own fields and returns the nodes of its tasks.
 fn top(reader: &mut Reader<'_>, tree: Node, json: bool) -> (Top, Vec<Node>) {
     let (title, list) = match tree.value {
         Value::List(_) => (Top::default(), Some(tree)),
@@ -223,15 +227,15 @@ fn top(reader: &mut Reader<'_>, tree: Node, json: bool) -> (Top, Vec<Node>) {
         } else {
             "write [[task]] and subject = \"…\""
         };
-        reader.wrong(0, "it has no [[task]]", fix);
+        reader.wrong(0, "the plan has no [[task]]", fix);
     }
     if nodes.len() > MOST_TASKS {
-        reader.wrong(nodes[MOST_TASKS].at, format!("a plan has at most {MOST_TASKS} tasks"), "split it");
+        reader.wrong(nodes[MOST_TASKS].at, format!("a plan has at most {MOST_TASKS} tasks"), "split it into several plans");
     }
     (title, nodes)
 }
 
-/// One task, but for its name and its place in the graph.
+/// Reads one task. [`order`] checks its id and its blockers, which need the other tasks.
 fn task(reader: &mut Reader<'_>, node: Node) -> Option<Read> {
     let mut fields: Fields = reader.table("task", node, "{ subject = \"…\" }")?;
     let at = fields.at;
@@ -239,17 +243,17 @@ fn task(reader: &mut Reader<'_>, node: Node) -> Option<Read> {
         let at = it.node.at;
         let id = reader.text("id", it.node)?;
         if id.chars().count() > LONGEST_ID || id.contains(['\n', '\r', '\0']) {
-            reader.wrong(at, "`id` is one line of at most 100 characters", "give it a short name");
+            reader.wrong(at, "`id` is one line of at most 100 characters", "give the task a short id");
             return None;
         }
         Some((id, at))
     });
     let subject = match fields.take(&["subject", "title"]) {
         Some(it) => reader.subject("subject", it.node),
-        None if fields.has_like("subject", &TASK_FIELDS) => None, // what is said of that field is enough
+        None if fields.has_like("subject", &TASK_FIELDS) => None, // the mistyped field is reported instead
         None => {
             let name = id.as_ref().map_or("this task".to_owned(), |it| format!("task {:?}", it.0));
-            reader.wrong(at, format!("missing field `subject` in {name}"), "say in one line what is to be done");
+            reader.wrong(at, format!("missing field `subject` in {name}"), "describe the work in one line");
             None
         }
     };
@@ -275,14 +279,15 @@ fn task(reader: &mut Reader<'_>, node: Node) -> Option<Read> {
     Some(Read { at, id, blocked_by, task })
 }
 
-/// Which tasks come after which, by place; notes names that are there twice, blockers that are not, and cycles.
+/// Returns for each task the places of its blockers. Reports duplicate ids, unknown blockers and
+/// cycles.
 fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<usize>> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, name) in names.iter().enumerate() {
         let Some(first) = places.insert(name, place) else { continue };
         let at = read[place].id.as_ref().or(read[first].id.as_ref()).map_or(read[place].at, |it| it.1);
         let line = reader.source.fault(read[first].at, "", "").line;
-        reader.wrong(at, format!("two tasks are called {name:?}; the other is at line {line}"), "give each its own id");
+        reader.wrong(at, format!("two tasks are called {name:?}; the other is at line {line}"), "give each task its own id");
     }
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut after: Vec<Vec<usize>> = vec![vec![]; read.len()];
@@ -291,10 +296,10 @@ fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<us
         for (blocker, at) in &it.blocked_by {
             match places.get(blocker.as_str()) {
                 Some(on) if *on == place => {
-                    let fix = "take it out of blocked_by";
+                    let fix = "remove it from blocked_by";
                     reader.wrong(
                         *at,
-                        format!("task {blocker:?} waits for itself: they would wait for each other"),
+                        format!("task {blocker:?} is blocked by itself"),
                         fix,
                     );
                 }
@@ -305,7 +310,7 @@ fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<us
                 None => {
                     let fix = match nearest(blocker, &known) {
                         Some(near) => format!("write {near:?}, or add a task with that id"),
-                        None => "add a task with that id, or take it out".into(),
+                        None => "add a task with that id, or remove it".into(),
                     };
                     let shown: String = blocker.chars().take(60).collect();
                     let what = format!("task {:?} is blocked by {shown:?}, which is not in the plan", names[place]);
@@ -319,13 +324,13 @@ fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<us
     if let Err(cycle) = regatta_core::graph::layers(read.len(), &after, |_, _| false) {
         let named: Vec<&str> = cycle.iter().map(|it| names[*it].as_str()).collect();
         let at = cycle.windows(2).find_map(|it| where_said.get(&(it[0], it[1]))).copied().unwrap_or(0);
-        let what = format!("these tasks wait for each other for ever: {}", named.join(" → "));
-        reader.wrong(at, what, "take one of them out of a blocked_by");
+        let what = format!("these tasks wait for each other forever: {}", named.join(" → "));
+        reader.wrong(at, what, "remove one of them from a blocked_by");
     }
     after
 }
 
-/// A task that the plan may well have, but that is given to nobody as it stands.
+/// Returns a warning for a task that is valid but that no agent would be given as it stands.
 fn will_not_start(source: &Source, read: &Read) -> Option<Fault> {
     let task = read.task.as_ref()?;
     lacks_manifest(task.issue_type, task.expects, &task.files).then(|| {
@@ -334,7 +339,7 @@ fn will_not_start(source: &Source, read: &Read) -> Option<Fault> {
     })
 }
 
-/// Expands a manifest.
+/// Expands the braces in the patterns of a manifest.
 pub(crate) fn expand(files: &[String]) -> Result<Vec<PathPattern>, String> {
     let mut found = Vec::new();
     for file in files {

@@ -1,5 +1,8 @@
-//! What a spec file says of its task's type, files and checks. A spec is prose for whoever does the work; only its front
-//! matter and its plain sections are read, and what cannot be understood there is said and left out.
+//! Reads type, files and checks of a task from a spec file.
+//!
+//! A spec is prose for the agent or person who does the work. Only its front matter and its plain
+//! sections are read. A value there that cannot be understood is ignored and reported in
+//! [`Spec::left_out`].
 //!
 //! ```text
 //! ---
@@ -18,17 +21,17 @@ use regatta_core::task::{IssueType, Validation};
 
 use super::fields::TYPES;
 
-/// What was found.
+/// The values that were found in a spec.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spec {
     pub(crate) issue_type: Option<IssueType>,
     pub(crate) files: Vec<PathPattern>,
     pub(crate) validation: Validation,
-    /// What was there and could not be understood.
+    /// Messages about values that could not be understood.
     pub(crate) left_out: Vec<String>,
 }
 
-/// What the lines that follow are about.
+/// The subject of the lines that follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
     Nothing,
@@ -37,7 +40,7 @@ enum About {
     Tests,
     Lint,
     Exist,
-    /// A section of checks, each with its name: `tests: make test`.
+    /// A section of checks, each with its kind: `tests: make test`.
     Checks,
 }
 
@@ -84,7 +87,7 @@ pub(crate) fn read(text: &str) -> Spec {
     spec
 }
 
-/// A key of the front matter.
+/// Maps a key of the front matter to its subject.
 fn named(key: &str) -> About {
     match key.trim().to_lowercase().replace([' ', '-'], "_").as_str() {
         "type" | "issue_type" => About::Type,
@@ -96,7 +99,7 @@ fn named(key: &str) -> About {
     }
 }
 
-/// A heading of the prose.
+/// Maps a heading of the prose to its subject.
 fn section(heading: &str) -> About {
     match named(heading.trim().trim_end_matches(':')) {
         About::Nothing if heading.trim().eq_ignore_ascii_case("validation") => About::Checks,
@@ -105,7 +108,7 @@ fn section(heading: &str) -> About {
     }
 }
 
-/// What stands in backticks, if anything does; else all of it.
+/// Returns the text in backticks, or the whole text if it has none.
 fn bare(text: &str) -> &str {
     let text = text.trim().trim_matches(['"', '\'']);
     match text.split('`').nth(1) {
@@ -121,11 +124,11 @@ impl Spec {
                 Some((key, value)) if named(&key.replace('`', "")) != About::Nothing => {
                     self.note(named(&key.replace('`', "")), value);
                 }
-                // Prose about how to check is not a command; only what is marked as code is.
+                // A sentence about how to check is not a command; only text in backticks is.
                 _ if item.contains('`') => self.note(About::Tests, item),
                 _ => {}
             },
-            // `src/auth.rs`: the new middleware
+            // Such as: src/auth.rs: the new middleware
             About::Files if !item.contains('`') => {
                 self.note(about, item.split([' ', '\t']).next().unwrap_or_default().trim_end_matches([':', ',']));
             }
@@ -153,7 +156,7 @@ impl Spec {
             About::Nothing | About::Checks => {}
             About::Type => match TYPES.iter().find(|it| it.0 == value.to_lowercase()) {
                 Some(it) => self.issue_type = Some(it.1),
-                None => self.left_out.push(format!("{value:?} is no issue type")),
+                None => self.left_out.push(format!("{value:?} is not a valid issue type")),
             },
             About::Files => match PathPattern::expand(value) {
                 Ok(it) => self.files.extend(it),
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn front_matter_says_what_the_task_is() {
+    fn front_matter_sets_type_files_and_checks() {
         let spec = read(
             "---\nissue_type: feature\nfiles: [src/a.rs, 'src/b.rs']\nvalidation:\n  tests: cargo test a\n  files_exist:\n    - src/a.rs\n---\n# A\nfiles: prose\n",
         );
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_sections_do_too_and_prose_does_not() {
+    fn plain_sections_set_files_and_checks_but_prose_does_not() {
         let spec = read(
             "# Auth\n**Type:** Bug\n\n## Files\n- `src/a.rs`: the middleware\n- tests/a.rs the tests\n- ../../etc/passwd\n\n\
              ## Validation\n- tests: `make test`\n- files_exist: src/a.rs\n- look at it by hand\n- run `make lint`\n\n## Notes\n- src/c.rs\n",
@@ -197,7 +200,7 @@ mod tests {
         assert_eq!((spec.issue_type, files(&spec)), (Some(IssueType::Bug), vec!["src/a.rs", "tests/a.rs"]));
         assert_eq!(spec.validation.tests, ["make test", "make lint"]);
         assert_eq!(spec.validation.files_exist, ["src/a.rs"]);
-        assert_eq!(spec.left_out.len(), 1, "a path that leads outside is said: {spec:?}");
+        assert_eq!(spec.left_out.len(), 1, "a path outside of the repository is reported: {spec:?}");
         assert_eq!(read("## Tests\n```sh\nmake check\n```\n").validation.tests, ["make check"]);
         assert_eq!(read("no spec at all"), Spec::default());
     }

@@ -1,4 +1,4 @@
-//! Plans that are right, and every way in which one can be wrong.
+//! A valid plan, and every kind of mistake that a plan can have.
 
 use super::*;
 
@@ -28,12 +28,12 @@ fn a_plan_names_its_blockers_and_its_checks() {
     assert_eq!(plan.tasks[0].task.validation.tests, ["make test"]);
     assert_eq!(plan.tasks[0].task.validation.content_check.len(), 1);
     assert_eq!(plan.tasks[1].task.effort.as_deref(), Some("high"));
-    assert_eq!(plan.warnings.len(), 1, "the second names no files: {:?}", plan.warnings);
+    assert_eq!(plan.warnings.len(), 1, "the second task names no files: {:?}", plan.warnings);
     assert_eq!((plan.warnings[0].line, plan.warnings[0].column), (9, 9));
 }
 
 #[test]
-fn the_same_plan_in_toml_and_in_json() {
+fn toml_and_json_plans_are_read_alike() {
     let toml = parse("[[task]]\nid='a'\nsubject='x'\nfiles='f'\ntype='bug'\npriority=0", false, "p").unwrap();
     for json in [
         r#"[{"id":"a","subject":"x","files":["f"],"issue_type":"bug","priority":0}]"#,
@@ -44,27 +44,27 @@ fn the_same_plan_in_toml_and_in_json() {
     }
 }
 
-/// A line of the table: the plan, where the mistake is, what is said of it, and the fix.
+/// One row of the table: the plan, the position of the mistake, the message and the fix.
 type Bad = (&'static str, &'static str, &'static str, &'static str);
 
 const BAD_TOML: &[Bad] = &[
-    ("", "1:1", "it has no [[task]]", "write [[task]]"),
-    ("title = 'x'\n", "1:1", "it has no [[task]]", "write [[task]]"),
-    ("task = []\n", "1:1", "it has no [[task]]", "write [[task]]"),
+    ("", "1:1", "the plan has no [[task]]", "write [[task]]"),
+    ("title = 'x'\n", "1:1", "the plan has no [[task]]", "write [[task]]"),
+    ("task = []\n", "1:1", "the plan has no [[task]]", "write [[task]]"),
     ("not toml at all", "1:5", "this is not TOML", "name = \"value\""),
     ("[[task]\nsubject = 'x'", "1:8", "this is not TOML", "name = \"value\""),
     ("[[task]]\nsubject = 'x", "2:13", "this is not TOML", "name = \"value\""),
     ("[[task]]\nsubject = 'x'\nsubject = 'y'", "3:1", "duplicate key", "name = \"value\""),
     ("[task]\nsubject = 'x'", "1:1", "`task` must be a list of tasks, not a table", "[[task]]"),
-    ("task = 'x'", "1:8", "`task` must be a list of tasks, not a text", "[[task]]"),
+    ("task = 'x'", "1:8", "`task` must be a list of tasks, not a string", "[[task]]"),
     ("colour = 'red'\n[[task]]\nsubject = 'x'", "1:1", "unknown field `colour` in a plan", "title, commits, task"),
-    ("[[task]]\n", "1:1", "missing field `subject`", "say in one line"),
-    ("[[task]]\nid = 'a'", "1:1", "missing field `subject` in task \"a\"", "say in one line"),
+    ("[[task]]\n", "1:1", "missing field `subject`", "in one line"),
+    ("[[task]]\nid = 'a'", "1:1", "missing field `subject` in task \"a\"", "in one line"),
     ("[[task]]\nsubjct = 'x'", "2:1", "unknown field `subjct`", "write `subject`"),
     ("[[task]]\nsubject = 'x'\ncolour = 'red'", "3:1", "unknown field `colour`", "a task has id, subject"),
     ("[[task]]\nsubject = 'x'\nblockedBy = ['a']", "3:1", "unknown field `blockedBy`", "write `blocked_by`"),
     ("[[task]]\nsubject = 'x'\ntitle = 'y'", "3:1", "unknown field `title`", "a task has"),
-    ("[[task]]\nsubject = 3", "2:11", "`subject` must be a text, not a number", "subject = \"…\""),
+    ("[[task]]\nsubject = 3", "2:11", "`subject` must be a string, not a number", "subject = \"…\""),
     ("[[task]]\nsubject = ' '", "2:11", "`subject` is empty", "fill it in"),
     ("[[task]]\nsubject = \"a\\nb\"", "2:11", "more than one line", "into `description`"),
     ("[[task]]\nsubject = 'x'\ndescription = ['y']", "3:15", "`description` must be", "description = \"…\""),
@@ -89,19 +89,19 @@ const BAD_TOML: &[Bad] = &[
         "blocked by \"logn\", which is not in the plan",
         "write \"login\"",
     ),
-    ("[[task]]\nid = 'a'\nsubject = 'x'\nblocked_by = ['a']", "4:15", "waits for itself", "out of blocked_by"),
+    ("[[task]]\nid = 'a'\nsubject = 'x'\nblocked_by = ['a']", "4:15", "is blocked by itself", "from blocked_by"),
     (
         "[[task]]\nid = 'a'\nsubject = 'x'\nblocked_by = ['b']\n[[task]]\nid = 'b'\nsubject = 'y'\nblocked_by = ['a']",
         "4:15",
-        "wait for each other for ever: a → b → a",
-        "take one of them out",
+        "wait for each other forever: a → b → a",
+        "remove one of them",
     ),
     (
         "[[task]]\nid = 'a'\nsubject = 'x'\nblocked_by = ['c']\n[[task]]\nid = 'b'\nsubject = 'y'\nblocked_by = ['a']\n\
          [[task]]\nid = 'c'\nsubject = 'z'\nblocked_by = ['b']",
         "4:15",
-        "for ever: a → c → b → a",
-        "take one of them out",
+        "forever: a → c → b → a",
+        "remove one of them",
     ),
     ("[[task]]\nsubject = 'x'\nblocked_by = [1]", "3:15", "`blocked_by` has a number", "[\"…\", \"…\"]"),
     ("[[task]]\nsubject = 'x'\nblocked_by = true", "3:14", "`blocked_by` must be", "[\"…\"]"),
@@ -113,22 +113,22 @@ const BAD_TOML: &[Bad] = &[
     ("[[task]]\nsubject = 'x'\nfiles = ['src\\a.rs']", "3:10", "backslash", "top: \"src/a.rs\""),
     ("[[task]]\nsubject = 'x'\nfiles = ['']", "3:10", "`files` is empty", "fill it in"),
     ("[[task]]\nsubject = 'x'\nfiles = 3", "3:9", "`files` must be", "files = [\"…\"]"),
-    ("[[task]]\nsubject = 'x'\nissue_type = 'epic'", "3:14", "\"epic\" is no issue_type", "feature, bug, task"),
-    ("[[task]]\nsubject = 'x'\nissue_type = 'Bug'", "3:14", "\"Bug\" is no issue_type", "write \"bug\""),
+    ("[[task]]\nsubject = 'x'\nissue_type = 'epic'", "3:14", "\"epic\" is not a valid issue_type", "feature, bug, task"),
+    ("[[task]]\nsubject = 'x'\nissue_type = 'Bug'", "3:14", "\"Bug\" is not a valid issue_type", "write \"bug\""),
     ("[[task]]\nsubject = 'x'\nissue_type = 1", "3:14", "`issue_type` must be", "issue_type = \"…\""),
-    ("[[task]]\nsubject = 'x'\npriority = 10", "3:12", "10 is no priority", "0 (first) to 9 (last)"),
-    ("[[task]]\nsubject = 'x'\npriority = -1", "3:12", "-1 is no priority", "0 (first) to 9 (last)"),
+    ("[[task]]\nsubject = 'x'\npriority = 10", "3:12", "10 is not a valid priority", "0 (first) to 9 (last)"),
+    ("[[task]]\nsubject = 'x'\npriority = -1", "3:12", "-1 is not a valid priority", "0 (first) to 9 (last)"),
     ("[[task]]\nsubject = 'x'\npriority = 'high'", "3:12", "`priority` must be", "0 (first) to 9 (last)"),
     ("[[task]]\nsubject = 'x'\npriority = 1.5", "3:12", "`priority` must be", "0 (first) to 9 (last)"),
-    ("[[task]]\nsubject = 'x'\neffort = 'hihg'", "3:10", "\"hihg\" is no effort", "write \"high\""),
+    ("[[task]]\nsubject = 'x'\neffort = 'hihg'", "3:10", "\"hihg\" is not a valid effort", "write \"high\""),
     ("[[task]]\nsubject = 'x'\neffort = 3", "3:10", "`effort` must be", "effort = \"…\""),
-    ("[[task]]\nsubject = 'x'\nexpects = 'money'", "3:11", "\"money\" is no expects", "changes, report"),
+    ("[[task]]\nsubject = 'x'\nexpects = 'money'", "3:11", "\"money\" is not a valid expects", "changes, report"),
     ("[[task]]\nsubject = 'x'\nagent = 'a b'", "3:9", "a b", "regatta agent list"),
-    ("[[task]]\nsubject = 'x'\nprovider = ''", "3:12", "`provider` is empty", "take `provider` out"),
+    ("[[task]]\nsubject = 'x'\nprovider = ''", "3:12", "`provider` is empty", "remove `provider`"),
     ("[[task]]\nsubject = 'x'\nvalidation = 'make'", "3:14", "`validation` must be", "{ tests = "),
     ("[[task]]\nsubject = 'x'\nvalidation = { test = 'x' }", "3:16", "unknown field `test`", "write `tests`"),
     ("[[task]]\nsubject = 'x'\nvalidation = { tests = 1 }", "3:24", "`tests` must be", "tests = [\"…\"]"),
-    ("[[task]]\nsubject = 'x'\nvalidation = { tests = '' }", "3:24", "`tests` is empty", "take `tests` out"),
+    ("[[task]]\nsubject = 'x'\nvalidation = { tests = '' }", "3:24", "`tests` is empty", "remove `tests`"),
     ("[[task]]\nsubject = 'x'\nvalidation = { files_exist = ['/a'] }", "3:31", "absolute", "top: \"a\""),
     (
         "[[task]]\nsubject = 'x'\nvalidation = { content_check = { file = 'a' } }",
@@ -143,7 +143,7 @@ const BAD_TOML: &[Bad] = &[
         "top: \"a\"",
     ),
     ("[[task]]\nsubject = 'x'\nratchet = 'ol x'", "3:11", "`ratchet` must be", "ratchet = [\"program\""),
-    ("[[task]]\nsubject = 'x'\nratchet = []", "3:11", "`ratchet` names no program", "take it out"),
+    ("[[task]]\nsubject = 'x'\nratchet = []", "3:11", "`ratchet` names no program", "remove it"),
     ("[[task]]\nsubject = 'x'\nscript = 'x'", "3:10", "`script` must be", "write script = [{"),
     (
         "[[task]]\nsubject = 'x'\nscript = [{ fly = 'high' }]",
@@ -164,8 +164,8 @@ const BAD_JSON: &[Bad] = &[
     ("{", "1:1", "this is not JSON", "missing comma"),
     ("[{\"subject\": \"x\"\n \"id\": \"a\"}]", "2:2", "this is not JSON", "missing comma"),
     ("null", "1:1", "`plan` must be", "{ \"task\""),
-    ("[]", "1:1", "it has no [[task]]", "{ \"task\""),
-    ("{}", "1:1", "it has no [[task]]", "{ \"task\""),
+    ("[]", "1:1", "the plan has no [[task]]", "{ \"task\""),
+    ("{}", "1:1", "the plan has no [[task]]", "{ \"task\""),
     ("{\"task\": {}}", "1:10", "`task` must be", "[{ \"subject\""),
     ("[3]", "1:2", "`task` must be a table, not a number", "subject"),
     ("[{\"subject\": 1}]", "1:14", "`subject` must be", "subject = \"…\""),
@@ -187,9 +187,10 @@ fn faults(text: &str, json: bool) -> Vec<String> {
     found.iter().map(|it| source.told(it)).collect()
 }
 
-/// At least 40 ways to be wrong, each told with its place, what it is, and the fix; exactly once.
+/// Covers at least 40 kinds of mistakes. Each is reported exactly once, with its position, a
+/// message and the fix.
 #[test]
-fn every_mistake_is_told_with_its_place_and_its_fix() {
+fn every_mistake_is_reported_with_its_place_and_its_fix() {
     assert!(BAD_TOML.len() + BAD_JSON.len() >= 40);
     let mut untold = Vec::new();
     for (bad, json) in [(BAD_TOML, false), (BAD_JSON, true)] {
@@ -200,28 +201,28 @@ fn every_mistake_is_told_with_its_place_and_its_fix() {
                 && told[0].contains(what)
                 && told[0].split_once("; ").is_some_and(|it| it.1.contains(fix));
             if !good {
-                untold.push(format!("{text}\n  expected {place} {what} {fix}\n  told {told:#?}"));
+                untold.push(format!("{text}\n  expected {place} {what} {fix}\n  found {told:#?}"));
             }
         }
     }
     assert!(untold.is_empty(), "{}", untold.join("\n\n"));
 }
 
-/// All mistakes come at once, in the order of the file, and there is an end to them.
+/// All mistakes are reported at once, in the order of the file, and the list has a limit.
 #[test]
-fn several_mistakes_are_told_together() {
+fn several_mistakes_are_reported_together() {
     let told =
         faults("[[task]]\nsubject = 'x'\npriority = 11\nfiles = ['/a']\n[[task]]\nid = 'b'\nblocked_by = ['c']", false);
     let places: Vec<&str> = told.iter().map(|it| &it[..5]).collect();
     assert_eq!(places, ["p:3:1", "p:4:1", "p:5:1", "p:7:1"], "{told:#?}");
     let many = "[[task]]\n".repeat(30);
-    let Err(Failed::Problem(it)) = parse(&many, false, "p") else { panic!("refused") };
+    let Err(Failed::Problem(it)) = parse(&many, false, "p") else { panic!("the plan was accepted") };
     assert!(it.message.ends_with("and 10 more"), "{}", it.message);
     assert_eq!(it.hint, "fix these 30 places and try again; nothing was created");
 }
 
 #[test]
-fn a_file_that_is_no_text_or_too_large_is_refused_with_its_place() {
+fn binary_or_too_large_file_is_refused_with_the_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p.toml");
     std::fs::write(&path, b"[[task]]\nsubject = '\xff'").unwrap();
@@ -232,6 +233,6 @@ fn a_file_that_is_no_text_or_too_large_is_refused_with_its_place() {
     assert!(found.problems[0].what.contains("more than 4 MiB"), "{found:?}");
     assert!(load(&path).is_err());
     std::fs::write(&path, "\u{feff}[[task]]\nsubject = 'x'").unwrap();
-    assert_eq!(check(&path).unwrap().1.tasks, 1, "an editor's mark is no mistake");
-    assert!(check(dir.path()).is_err(), "a directory is no plan");
+    assert_eq!(check(&path).unwrap().1.tasks, 1, "a byte order mark is allowed");
+    assert!(check(dir.path()).is_err(), "a directory is not a plan");
 }

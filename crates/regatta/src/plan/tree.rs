@@ -1,9 +1,11 @@
-//! TOML and JSON as one tree whose every key and value knows where it stands, so that a mistake of meaning (a task
-//! that waits for nothing, a path that leads outside) can be shown as exactly as a mistake of spelling.
+//! TOML and JSON as one tree in which every key and value has its position.
+//!
+//! With positions, a mistake of meaning (an unknown blocker, a path outside of the repository) is
+//! shown as exactly as a syntax error. The tree knows nothing about plans.
 
 use super::fault::{Fault, Source};
 
-/// A value, where it begins and where it ends.
+/// A value and the offsets of its beginning and its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) at: usize,
@@ -16,7 +18,7 @@ pub(crate) enum Value {
     Null,
     Bool(bool),
     Whole(i64),
-    /// A fraction, or a number too large for the other.
+    /// A fraction, or a number that does not fit into [`Value::Whole`].
     Number(f64),
     Text(String),
     List(Vec<Node>),
@@ -32,20 +34,20 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// What kind of value it is, in words.
+    /// Returns the kind of the value for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "null",
             Value::Bool(_) => "true or false",
             Value::Whole(_) => "a number",
             Value::Number(_) => "a fraction",
-            Value::Text(_) => "a text",
+            Value::Text(_) => "a string",
             Value::List(_) => "a list",
             Value::Table(_) => "a table",
         }
     }
 
-    /// Moves everything by so much: the tree of a line becomes a part of its file's.
+    /// Moves all positions by `by`, so that the tree of one line becomes part of its file's tree.
     pub(crate) fn shift(&mut self, by: usize) {
         self.at += by;
         self.end += by;
@@ -59,7 +61,7 @@ impl Node {
         }
     }
 
-    /// The same without places.
+    /// Returns the value without positions.
     pub(crate) fn plain(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
@@ -74,7 +76,7 @@ impl Node {
     }
 }
 
-/// Reads TOML.
+/// Parses TOML.
 pub(crate) fn toml(source: &Source) -> Result<Node, Fault> {
     use toml::Spanned;
     use toml::de::{DeTable, DeValue};
@@ -112,7 +114,7 @@ pub(crate) fn toml(source: &Source) -> Result<Node, Fault> {
     }
 }
 
-/// Reads JSON. That it is JSON is serde's to say; where everything stands is found after.
+/// Parses JSON. serde_json checks the syntax; afterwards [`Walk`] finds the positions.
 pub(crate) fn json(source: &Source) -> Result<Node, Fault> {
     if let Err(error) = serde_json::from_str::<serde_json::Value>(&source.text) {
         let words = error.to_string();
@@ -121,7 +123,7 @@ pub(crate) fn json(source: &Source) -> Result<Node, Fault> {
             line: error.line().max(1),
             column: error.column().max(1),
             what: format!("this is not JSON: {what}"),
-            fix: "look for a missing comma, quote or bracket just before".into(),
+            fix: "look for a missing comma, quote or bracket just before it".into(),
         });
     }
     let mut walk = Walk { source, at: 0, twice: None };
@@ -129,11 +131,11 @@ pub(crate) fn json(source: &Source) -> Result<Node, Fault> {
     walk.twice.map_or(Ok(node), Err)
 }
 
-/// Walks through a text that is known to be JSON.
+/// Walks through a text that is known to be valid JSON.
 struct Walk<'a> {
     source: &'a Source,
     at: usize,
-    /// A key that stands twice in one object: one of the two would be lost.
+    /// A key that appears twice in one object, which would lose one of the two values.
     twice: Option<Fault>,
 }
 
@@ -146,7 +148,7 @@ impl Walk<'_> {
         self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t', '\r', '\n']).len();
     }
 
-    /// Takes a sign if it comes next.
+    /// Skips a character if it comes next, and returns whether it did.
     fn takes(&mut self, sign: char) -> bool {
         self.skip();
         let found = self.rest().starts_with(sign);

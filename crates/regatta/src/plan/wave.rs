@@ -1,4 +1,8 @@
-//! Waves of quests, as `ol hero hunt` writes them: what can be done now, what is blocked, what is done.
+//! Reads wave files, as `ol hero hunt` writes them.
+//!
+//! A wave file lists entries that can be worked on now (`wave`), entries that are blocked
+//! (`blocked`) and completed ones (`completed`). Only the entries of `wave` become tasks. The
+//! commands in `words/` create the tasks.
 
 use std::path::Path;
 
@@ -12,28 +16,29 @@ use super::fields::{Fields, Reader, Work};
 use super::tree::{self, Node, Value};
 use super::{Plan, load, spec};
 
-/// What is run when a bead's work has passed, unless another command is named.
+/// The command that runs when the work of an entry has passed its checks, unless another command is
+/// given.
 pub(crate) const RATCHET: &str = "ol hero ratchet {id} --quest {quest}";
 
-/// How completion flows back.
+/// How the completion of a task is reported back to the other program.
 pub(crate) struct Backflow {
-    /// The program and its arguments, with `{id}` and `{quest}`.
+    /// The program and its arguments. `{id}` and `{quest}` are placeholders.
     pub(crate) command: Vec<String>,
     pub(crate) quest: Option<String>,
 }
 
-/// A wave that was read.
+/// A wave file that was read without mistakes.
 #[derive(Debug)]
 pub(crate) struct Wave {
     pub(crate) plan: Plan,
-    /// What comes in a later wave, and what it waits for.
+    /// Entries that belong to a later wave, with their blockers.
     pub(crate) later: Vec<Later>,
     pub(crate) completed: usize,
-    /// What was found odd on the way.
+    /// Remarks about entries, such as a spec that could not be read.
     pub(crate) notes: Vec<String>,
 }
 
-/// An entry that is blocked.
+/// A blocked entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Later {
     pub(crate) id: String,
@@ -41,7 +46,7 @@ pub(crate) struct Later {
     pub(crate) blocked_by: Vec<String>,
 }
 
-/// An entry of the wave, before its spec was read.
+/// An entry, before its spec is read.
 struct Found {
     id: String,
     at: usize,
@@ -53,7 +58,7 @@ struct Found {
 }
 
 impl Backflow {
-    /// The command for one bead. A command that does not say where the id goes gets it at its end.
+    /// Returns the command for one entry. The id is appended if the command has no `{id}`.
     fn of(&self, id: &str) -> Vec<String> {
         let quest = match &self.quest {
             Some(it) => it.as_str(),
@@ -68,7 +73,7 @@ impl Backflow {
     }
 }
 
-/// Reads a wave file. Specs are read below `top`, the repository's own directory.
+/// Reads a wave file. `top` is the root of the repository; paths of specs are relative to it.
 pub(crate) fn read(path: &Path, top: &Path, backflow: &Backflow) -> Result<Wave, Failed> {
     let (source, _) = load(path)?;
     understand(&source, top, backflow).map_err(|it| source.refuse(&it))
@@ -98,19 +103,19 @@ fn understand(source: &Source, top: &Path, backflow: &Backflow) -> Result<Wave, 
     let mut seen = std::collections::BTreeSet::new();
     for it in found.iter().chain(&later).chain(&done) {
         if !seen.insert(it.id.as_str()) {
-            reader.wrong(it.at, format!("{:?} is there twice", it.id), "keep it once, where it belongs");
+            reader.wrong(it.at, format!("{:?} appears twice", it.id), "keep one of the two entries");
         }
     }
-    // Lower comes first; what the file says first comes first among equals.
+    // A lower priority value comes first. Entries of equal priority keep the order of the file.
     found.sort_by_key(|it| it.order);
     let after = order(&mut reader, &found, &later, &done);
     if found.is_empty() && reader.faults.is_empty() {
         let what = match (later.len(), done.len()) {
             (0, 0) => "there is no entry in `wave`",
-            (0, _) => "there is no entry in `wave`; all is completed",
-            _ => "there is no entry in `wave`; all that is left is blocked",
+            (0, _) => "there is no entry in `wave`; all entries are completed",
+            _ => "there is no entry in `wave`; all remaining entries are blocked",
         };
-        reader.wrong(0, what, "hunt again: ol hero hunt");
+        reader.wrong(0, what, "create the next wave: ol hero hunt");
     }
     if !reader.faults.is_empty() {
         reader.faults.sort_by_key(|it| (it.line, it.column));
@@ -139,7 +144,7 @@ fn understand(source: &Source, top: &Path, backflow: &Backflow) -> Result<Wave, 
     })
 }
 
-/// The quest or quests that ids belong to.
+/// Returns the quest, or the quests, that the ids belong to.
 fn quest_of(ids: &[String]) -> String {
     let mut quests: Vec<&str> = ids.iter().map(|it| it.rsplit_once('.').map_or(it.as_str(), |it| it.0)).collect();
     quests.sort_unstable();
@@ -147,7 +152,7 @@ fn quest_of(ids: &[String]) -> String {
     quests.join(" ")
 }
 
-/// One entry. Fields that we do not know are the other program's own.
+/// Reads one entry. Unknown fields are ignored, because they belong to the other program.
 fn entry(reader: &mut Reader<'_>, node: Node) -> Option<Found> {
     let example = "{ \"id\": \"ol-527.1\", \"title\": \"…\" }";
     let mut fields: Fields = reader.table("entry", node, example)?;
@@ -166,7 +171,7 @@ fn entry(reader: &mut Reader<'_>, node: Node) -> Option<Found> {
         match PathPattern::new(&path) {
             Ok(_) => Some(path),
             Err(error) => {
-                reader.wrong(at, error.to_string(), "name the spec from the repository's top");
+                reader.wrong(at, error.to_string(), "write the path relative to the root of the repository");
                 None
             }
         }
@@ -176,7 +181,7 @@ fn entry(reader: &mut Reader<'_>, node: Node) -> Option<Found> {
         Some(Node { value: Value::Whole(it @ 0..), .. }) => it,
         Some(other) => {
             let what = format!("`priority` must be a whole number, not {}", other.kind());
-            reader.wrong(other.at, what, "write 0 for what comes first");
+            reader.wrong(other.at, what, "write 0 for the highest priority");
             0
         }
         None => i64::from(regatta_core::task::default_priority()),
@@ -185,12 +190,15 @@ fn entry(reader: &mut Reader<'_>, node: Node) -> Option<Found> {
     let work = reader.work(&mut fields);
     let (id, title) = (id?, title?);
     if id.chars().count() + title.chars().count() > 290 {
-        reader.wrong(at, "its id and title have more than 290 characters", "shorten the title");
+        reader.wrong(at, "its id and title together have more than 290 characters", "shorten the title");
     }
     Some(Found { id, at, title, spec_path, order, blocked_by, work })
 }
 
-/// Which entries of the wave come after which. What is completed holds nobody up; what is blocked cannot be waited for.
+/// Returns for each entry of the wave the places of its blockers.
+///
+/// A completed blocker is ignored. A blocker that is itself blocked is a mistake, because it gets
+/// no task in this wave.
 fn order(reader: &mut Reader<'_>, found: &[Found], later: &[Found], done: &[Found]) -> Vec<Vec<usize>> {
     let place = |list: &[Found], id: &str| list.iter().position(|it| it.id == id);
     let mut after: Vec<Vec<usize>> = Vec::new();
@@ -199,23 +207,23 @@ fn order(reader: &mut Reader<'_>, found: &[Found], later: &[Found], done: &[Foun
         for (blocker, at) in &it.blocked_by {
             match place(found, blocker) {
                 Some(_) if *blocker == it.id => {
-                    reader.wrong(*at, format!("{blocker:?} waits for itself"), "take it out of blocked_by");
+                    reader.wrong(*at, format!("{blocker:?} is blocked by itself"), "remove it from blocked_by");
                 }
                 Some(other) => on.push(other),
                 None if place(done, blocker).is_some() => {}
                 None if place(later, blocker).is_some() => {
-                    let what = format!("{:?} waits for {blocker:?}, which is itself blocked", it.id);
+                    let what = format!("{:?} is blocked by {blocker:?}, which is itself blocked", it.id);
                     reader.wrong(*at, what, "move it to `blocked`");
                 }
                 None => {
-                    let what = format!("{:?} waits for {blocker:?}, which is not in the file", it.id);
-                    reader.wrong(*at, what, "add it to `wave`, `blocked` or `completed`, or take it out");
+                    let what = format!("{:?} is blocked by {blocker:?}, which is not in the file", it.id);
+                    reader.wrong(*at, what, "add it to `wave`, `blocked` or `completed`, or remove it from blocked_by");
                 }
             }
         }
         after.push(on);
     }
-    // The whole graph, so that a cycle among what is blocked is told as well.
+    // Check the whole graph, so that a cycle among the blocked entries is reported too.
     let all: Vec<&Found> = found.iter().chain(later).collect();
     let edges: Vec<Vec<usize>> = all
         .iter()
@@ -226,13 +234,13 @@ fn order(reader: &mut Reader<'_>, found: &[Found], later: &[Found], done: &[Foun
         .collect();
     if let Err(cycle) = regatta_core::graph::layers(all.len(), &edges, |_, _| false) {
         let named: Vec<&str> = cycle.iter().map(|it| all[*it].id.as_str()).collect();
-        let what = format!("these wait for each other for ever: {}", named.join(" → "));
-        reader.wrong(all[cycle[0]].at, what, "take one of them out of a blocked_by");
+        let what = format!("these entries wait for each other forever: {}", named.join(" → "));
+        reader.wrong(all[cycle[0]].at, what, "remove one of them from a blocked_by");
     }
     after
 }
 
-/// The task of an entry: what the entry says counts, and what it leaves open its spec may say.
+/// Returns the task of an entry. The entry's own fields take precedence over those of its spec.
 fn task(it: Found, top: &Path, backflow: &Backflow, notes: &mut Vec<String>) -> TaskAddFlat {
     let mut description = format!("Bead {}\n", it.id);
     let mut spec = spec::Spec::default();
@@ -240,9 +248,9 @@ fn task(it: Found, top: &Path, backflow: &Backflow, notes: &mut Vec<String>) -> 
         description += &format!("Spec: {path}\n");
         match std::fs::read_to_string(top.join(path)) {
             Ok(text) => spec = spec::read(&text),
-            Err(error) => notes.push(format!("{}: its spec {path} cannot be read: {error}", it.id)),
+            Err(error) => notes.push(format!("{}: could not read its spec {path}: {error}", it.id)),
         }
-        notes.extend(spec.left_out.iter().map(|what| format!("{}: in its spec {path} {what}; left out", it.id)));
+        notes.extend(spec.left_out.iter().map(|what| format!("{}: ignored part of its spec {path}: {what}", it.id)));
     }
     description += &format!("Priority: {}\n", it.order);
     if let Some(path) = &it.spec_path {
@@ -270,7 +278,7 @@ fn task(it: Found, top: &Path, backflow: &Backflow, notes: &mut Vec<String>) -> 
 mod tests {
     use super::*;
 
-    /// The example of the seed, shortened.
+    /// A wave file with all three lists.
     const WAVE: &str = r#"{
         "wave": [
             {"id": "ol-527.2", "title": "Fix rate limiting", "spec_path": "specs/2.md", "priority": 2, "seen": 3},
@@ -290,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wave_becomes_tasks_by_priority_with_their_ratchet() {
+    fn wave_becomes_tasks_by_priority_with_their_ratchet() {
         let top = tempfile::tempdir().unwrap();
         std::fs::create_dir(top.path().join("specs")).unwrap();
         std::fs::write(
@@ -303,43 +311,43 @@ mod tests {
         let subjects: Vec<&str> = tasks.iter().map(|it| it.subject.as_str()).collect();
         assert_eq!(subjects, ["[ol-527.1] Add auth middleware", "[ol-527.2] Fix rate limiting"]);
         assert!(tasks[0].description.contains("Spec: specs/1.md\n"), "{}", tasks[0].description);
-        // The entry's own word counts; the spec says the rest.
+        // The entry's own fields win; the spec fills in the rest.
         assert_eq!(tasks[0].issue_type, regatta_core::task::IssueType::Bug);
         assert_eq!(tasks[0].files[0].as_str(), "src/auth.rs");
         assert_eq!(tasks[0].validation.tests, ["make test"]);
         assert_eq!(tasks[0].ratchet.as_ref().unwrap().join(" "), "ol hero ratchet ol-527.1 --quest ol-527");
         assert_eq!((tasks[1].files.len(), tasks[1].priority), (0, 2));
-        assert!(wave.notes[0].contains("specs/2.md cannot be read"), "{:?}", wave.notes);
+        assert!(wave.notes[0].contains("could not read its spec specs/2.md"), "{:?}", wave.notes);
         assert_eq!((wave.later[0].id.as_str(), wave.completed), ("ol-527.3", 1));
         assert_eq!(wave.plan.title, "wave of ol-527");
     }
 
     #[test]
-    fn the_backflow_command_takes_the_id_where_it_says_or_at_its_end() {
+    fn backflow_command_gets_the_id_at_the_placeholder_or_at_its_end() {
         assert_eq!(backflow("ol x", None).of("q-1.2").join(" "), "ol x q-1.2 --quest q-1");
         assert_eq!(backflow("sh r.sh {quest} {id}", Some("Q")).of("q.1").join(" "), "sh r.sh Q q.1");
         assert_eq!(backflow(RATCHET, None).of("plain").join(" "), "ol hero ratchet plain --quest plain");
     }
 
     #[test]
-    fn bad_waves_are_refused_with_their_place() {
+    fn invalid_waves_are_refused_with_the_place_of_the_mistake() {
         let top = Path::new("/nowhere");
         for (text, told) in [
             ("[]", "w.json:1:1: `wave file` must be a table, not a list"),
             ("{", "w.json:1:1: this is not JSON"),
-            ("{}", "w.json:1:1: there is no entry in `wave`; hunt again"),
-            (r#"{"wave":[],"completed":[{"id":"a","title":"b"}]}"#, "all is completed"),
+            ("{}", "w.json:1:1: there is no entry in `wave`; create the next wave"),
+            (r#"{"wave":[],"completed":[{"id":"a","title":"b"}]}"#, "all entries are completed"),
             (r#"{"wave":{}}"#, "w.json:1:9: `wave` must be a list, not a table"),
             (r#"{"wave":[{"title":"b"}]}"#, "w.json:1:10: missing field `id`"),
             (r#"{"wave":[{"id":"a"}]}"#, "w.json:1:10: missing field `title`"),
             (
                 r#"{"wave":[{"id":"a","title":"b","priority":"x"}]}"#,
-                "w.json:1:43: `priority` must be a whole number, not a text",
+                "w.json:1:43: `priority` must be a whole number, not a string",
             ),
             (r#"{"wave":[{"id":"a","title":"b","spec_path":"/etc/passwd"}]}"#, "absolute"),
             (r#"{"wave":[{"id":"a","title":"b","files":["../x"]}]}"#, ".. segment"),
-            (r#"{"wave":[{"id":"a","title":"b","issue_type":"epic"}]}"#, "\"epic\" is no issue_type"),
-            (r#"{"wave":[{"id":"a","title":"b"},{"id":"a","title":"c"}]}"#, "w.json:1:33: \"a\" is there twice"),
+            (r#"{"wave":[{"id":"a","title":"b","issue_type":"epic"}]}"#, "\"epic\" is not a valid issue_type"),
+            (r#"{"wave":[{"id":"a","title":"b"},{"id":"a","title":"c"}]}"#, "w.json:1:33: \"a\" appears twice"),
             (r#"{"wave":[{"id":"a","title":"b","blocked_by":["z"]}]}"#, "which is not in the file"),
             (
                 r#"{"wave":[{"id":"a","title":"b","blocked_by":["c"]}],"blocked":[{"id":"c","title":"d"}]}"#,
@@ -347,7 +355,7 @@ mod tests {
             ),
             (
                 r#"{"wave":[{"id":"a","title":"b"}],"blocked":[{"id":"c","title":"d","blocked_by":["e"]},{"id":"e","title":"f","blocked_by":["c"]}]}"#,
-                "for ever: c → e → c",
+                "forever: c → e → c",
             ),
         ] {
             let found = parse(text, top).expect_err(text);

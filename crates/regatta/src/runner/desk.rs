@@ -1,5 +1,8 @@
-//! The desk of one program that is attended here for a daemon elsewhere: what it says goes there, what is wanted of it
-//! comes from there.
+//! Supervises one program on this machine for a daemon elsewhere.
+//!
+//! What the program reports is sent to the daemon. The daemon's instructions for the program arrive
+//! as calls (see [`super`]) and are stored here, where the supervising code in regatta-engine reads
+//! them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +19,12 @@ use regatta_engine::there::Words;
 use super::line::Broken;
 use super::{AGAIN, Runner, lock};
 
-/// How long what changes all the time may wait to be told.
+/// How long frequent reports, such as usage, may wait before they are sent.
 const PACE: Duration = Duration::from_secs(1);
-/// How much of what only adorns is told at once.
+/// How many reports are collected before they are sent at the latest.
 const MOST: usize = 200;
 
-/// What is wanted of a program, and whether it is still attended.
+/// The daemon's current instructions for a program, and whether the program is still supervised.
 pub(super) struct Wired {
     wishes: Mutex<Wishes>,
     silence_ms: AtomicU64,
@@ -30,7 +33,8 @@ pub(super) struct Wired {
 }
 
 impl Wired {
-    /// Until the daemon has said what it wants, nothing is said to the program.
+    /// Returns the state before the first instructions. Until they arrive, nothing is sent to the
+    /// program.
     pub(super) fn new() -> Wired {
         Wired {
             wishes: Mutex::new(Wishes { hold: true, ..Wishes::default() }),
@@ -40,17 +44,17 @@ impl Wired {
         }
     }
 
-    /// Whether its caller is the first to attend with it.
+    /// Marks the program as supervised. Returns whether the caller is the first to do so.
     pub(super) fn begin(&self) -> bool {
         !self.begun.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether somebody attends with it.
+    /// Returns whether the program is supervised with this value.
     pub(super) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// One for whoever attends next, with what was wanted last; this one lets go.
+    /// Ends this supervision, and returns a new value with the same instructions for the next one.
     pub(super) fn succeed(&self) -> Wired {
         self.let_go();
         Wired {
@@ -66,7 +70,7 @@ impl Wired {
         self.silence_ms.store(silence_ms, Ordering::SeqCst);
     }
 
-    /// Attends it no longer; its program goes on.
+    /// Ends the supervision; the program keeps running.
     pub(super) fn let_go(&self) {
         self.goes_on.store(false, Ordering::SeqCst);
     }
@@ -76,7 +80,7 @@ impl Wired {
     }
 }
 
-/// The desk itself.
+/// Sends the program's reports to the daemon, and collects those that may wait.
 pub(super) struct FarDesk<'a> {
     runner: &'a Runner,
     id: AttemptId,
@@ -95,7 +99,7 @@ impl<'a> FarDesk<'a> {
         FarDesk { runner, id, wired, workspace, kept: Mutex::new((Vec::new(), Instant::now())) }
     }
 
-    /// Tells what is still kept.
+    /// Sends the collected reports.
     pub(super) fn flush(&self) {
         let heard = std::mem::take(&mut lock(&self.kept).0);
         if !heard.is_empty() {
@@ -104,7 +108,8 @@ impl<'a> FarDesk<'a> {
         lock(&self.kept).1 = Instant::now();
     }
 
-    /// Tells the daemon, until it has heard. Nothing is lost when it cannot: the next to attend is told all of it again.
+    /// Sends reports until the daemon has received them. If that fails nothing is lost, because the
+    /// next supervision reports everything again from the journal.
     fn send(&self, words: Words) {
         let Ok(words) = serde_json::to_value(&words) else { return self.wired.let_go() };
         while self.wired.goes_on() {
@@ -115,7 +120,7 @@ impl<'a> FarDesk<'a> {
                 Ok(false) => return self.wired.let_go(),
                 Err(Broken::Refused(_)) if session != self.runner.session() => {}
                 Err(Broken::Refused(problem)) => {
-                    tracing::debug!(attempt = %self.id, "what it says is not heard: {}", problem.message);
+                    tracing::debug!(attempt = %self.id, "the daemon refused a report of the program: {}", problem.message);
                     return self.wired.let_go();
                 }
                 Err(Broken::Away(_)) => std::thread::sleep(AGAIN),
@@ -123,7 +128,8 @@ impl<'a> FarDesk<'a> {
         }
     }
 
-    /// Paths as the workspace sees them: the daemon does not know where that is.
+    /// Returns a path relative to the workspace, because the daemon does not know where the
+    /// workspace is.
     fn inside(&self, path: &str) -> String {
         let plain = policy::plain_path(path.strip_prefix("file://").unwrap_or(path));
         match std::path::Path::new(&plain).strip_prefix(&self.workspace) {
@@ -142,7 +148,7 @@ impl Desk for FarDesk<'_> {
         }
         let waits = !said.changes_state() || matches!(said, Said::Usage { .. } | Said::Context { .. });
         let mut kept = lock(&self.kept);
-        // Of what only grows the last counts.
+        // Usage only grows, so only the last report of a session matters.
         if let (Some((_, Said::Usage { session: before, .. })), Said::Usage { session, .. }) = (kept.0.last(), &said)
             && before == session
         {

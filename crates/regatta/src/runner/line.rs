@@ -1,4 +1,5 @@
-//! Speaking to the daemon: one call after another on a connection of its own, none of them lost in silence.
+//! The runner's connection to the daemon. Each call uses a connection of its own and returns its
+//! outcome.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,15 +13,16 @@ use serde::de::DeserializeOwned;
 use crate::client::Client;
 use crate::out::Failed;
 
-/// Longer than the daemon holds anybody.
+/// The timeout of a call: longer than the daemon keeps a call waiting.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-/// Why a call gave nothing.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The daemon said no.
+    /// The daemon refused the call.
     Refused(Problem),
-    /// It could not be reached, or its answer was lost: whether the call arrived is not known.
+    /// The daemon was unreachable, or its answer was lost. It is unknown whether the call took
+    /// effect.
     Away(String),
 }
 
@@ -33,7 +35,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// How the daemon is reached.
+/// The address and credentials of the daemon.
 pub(crate) struct Line {
     server: String,
     token: String,
@@ -49,7 +51,7 @@ impl Line {
         &self.server
     }
 
-    /// A project's repository there.
+    /// Returns the daemon's repository of a project.
     pub(crate) fn repository(&self, project: &str) -> Remote {
         Remote { url: format!("{}/git/{project}", self.server), token: self.token.clone(), ca: self.ca.clone() }
     }
@@ -63,14 +65,14 @@ impl Line {
         if !(200..300).contains(&status) {
             let problem: Result<Problem, _> = serde_json::from_slice(&body);
             return Err(match problem {
-                // It stops, or cannot keep anything just now: that passes.
+                // The daemon is stopping or cannot store anything now. That is temporary.
                 Ok(problem) if problem.status >= 500 || problem.status == 429 => Broken::Away(problem.message),
                 Ok(problem) => Broken::Refused(problem),
                 Err(_) => Broken::Away(format!("the daemon answered {status}")),
             });
         }
         let answer: Answer<T> = serde_json::from_slice(&body)
-            .map_err(|it| Broken::Away(format!("the daemon's answer cannot be read: {it}")))?;
+            .map_err(|it| Broken::Away(format!("could not read the daemon's answer: {it}")))?;
         Ok(answer.data)
     }
 }

@@ -1,13 +1,14 @@
-//! A runner: this machine works for a daemon elsewhere. It does what the daemon's own runner does, with the same code;
-//! only what it is asked, and what comes of it, goes over the wire.
+//! A runner: this machine executes attempts for a daemon elsewhere.
 //!
-//! It registers and is heard of every few seconds. What it is asked are calls that it may be asked again; it answers
-//! each until the answer has arrived. When it hears nothing of the daemon for too long it ends its programs, since by
-//! then somebody else may be given their tasks.
+//! A runner uses the same code as the runner inside the daemon; only requests and results go over
+//! the network. It registers with the daemon and sends a beat every few seconds. The daemon may
+//! repeat a request, so the runner starts each request once, and repeats its answer until the
+//! daemon has received it. After too long a time without contact the runner stops its programs,
+//! because by then the daemon may give their tasks to another runner.
 
-mod desk; // one program that is attended
-mod line; // speaking to the daemon
-mod work; // doing what is asked
+mod desk; // supervision of one program
+mod line; // calls to the daemon
+mod work; // execution of the daemon's requests
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -32,16 +33,16 @@ use crate::wire;
 use desk::Wired;
 use line::{Broken, Line};
 
-/// How long a program that is stopped may take to end by itself, unless less is left.
+/// How long a program may take to end by itself when it is stopped, unless less time is left.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often it is looked whether what runs has finished, once it is to end.
+/// How often to check during a shutdown whether the running attempts have finished.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often what ended long ago is cleared up.
+/// How often old data is removed.
 const CLEAR: Duration = Duration::from_secs(3_600);
-/// How long it is waited before the daemon is tried again.
+/// How long to wait before the daemon is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What was asked for.
+/// The settings of a runner, from the command line.
 pub(crate) struct Settings {
     pub(crate) server: String,
     pub(crate) token: String,
@@ -50,11 +51,11 @@ pub(crate) struct Settings {
     pub(crate) max_tasks: u32,
     pub(crate) agents: Vec<AgentName>,
     pub(crate) labels: Vec<String>,
-    /// How long what runs may go on once it is told to end.
+    /// How long running attempts may take to finish at a shutdown.
     pub(crate) shutdown: Duration,
 }
 
-/// This runner.
+/// The state of this runner.
 struct Runner {
     settings: Settings,
     data_dir: PathBuf,
@@ -66,15 +67,15 @@ struct Runner {
     session: AtomicU64,
     /// When the daemon last answered.
     contact: Mutex<Instant>,
-    /// Calls that are being done.
+    /// Requests that are being executed.
     doing: Mutex<HashSet<u64>>,
-    /// Programs that are attended, and what is wanted of them.
+    /// Supervised programs, with the daemon's instructions for each.
     attended: Mutex<HashMap<AttemptId, Arc<Wired>>>,
-    /// Only one attends a program at a time.
+    /// Locks that let only one thread supervise a program at a time.
     turns: Mutex<HashMap<AttemptId, Arc<Mutex<()>>>>,
-    /// What is worked on here, as it was told last.
+    /// The attempts on this machine, as the daemon last described them.
     orders: Mutex<HashMap<AttemptId, Order>>,
-    /// When it was last noted for the programs, too.
+    /// When the contact file was last written.
     noted: Mutex<Option<Instant>>,
     ends: AtomicBool,
 }
@@ -83,7 +84,7 @@ fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Works for the daemon until told to end.
+/// Works for the daemon until a signal arrives.
 pub(crate) fn run(out: &Out, data_dir: &Path, settings: Settings) -> Said {
     let place = daemon::Place::new(data_dir);
     place.make()?;
@@ -111,14 +112,15 @@ pub(crate) fn run(out: &Out, data_dir: &Path, settings: Settings) -> Said {
     let (name, server) = (runner.settings.name.clone(), runner.settings.server.clone());
     let signals = Signals::listen()?;
     runner.register(&signals)?;
-    out.note(&format!("{name} works for {server}; Ctrl-C lets it finish what it has"));
+    out.note(&format!("the runner {name} works for {server}; Ctrl-C lets running attempts finish first"));
     let beats = runner.clone();
     std::thread::spawn(move || beats.beat());
     let calls = runner.clone();
     std::thread::spawn(move || calls.take_calls());
     let dir = data_dir.to_owned();
     std::thread::spawn(move || {
-        // What a daemon may still ask for was asked within the first hour.
+        // The daemon asks how old commands ended within its first hour, so their records stay in
+        // the first round.
         for nth in 0.. {
             if let Some(today_unix_ms) = wire::retention_date(&dir) {
                 wire::clear_up(&dir, nth > 0, today_unix_ms);
@@ -130,7 +132,7 @@ pub(crate) fn run(out: &Out, data_dir: &Path, settings: Settings) -> Said {
     runner.drain(out, &signals)
 }
 
-/// One runner per data directory.
+/// Locks the data directory, so that it has only one runner.
 fn hold(place: &daemon::Place) -> Result<std::fs::File, Failed> {
     let path = place.dir.join("runner.lock");
     let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -139,14 +141,15 @@ fn hold(place: &daemon::Place) -> Result<std::fs::File, Failed> {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(failed(
             "in_use",
-            format!("another runner works with the data directory {}", place.dir.display()),
-            "stop that one, or set REGATTA_DATA_DIR to another directory",
+            format!("another runner already uses the data directory {}", place.dir.display()),
+            "stop the other runner, or set REGATTA_DATA_DIR to another directory",
         )),
         Err(error) => Err(place.broken(&error.into())),
     }
 }
 
-/// What tells this installation from another of the same name: made once.
+/// Returns the random identity that distinguishes this installation from another one of the same
+/// name. Creates it at the first start.
 fn identity(place: &daemon::Place) -> Result<String, Failed> {
     let path = place.dir.join("runner.id");
     if let Ok(known) = std::fs::read_to_string(&path)
@@ -181,7 +184,8 @@ impl Runner {
         }
     }
 
-    /// Makes itself known, as often as it takes; ends whatever runs here and is not its own any more.
+    /// Registers with the daemon, and retries until that succeeds. Stops the programs of attempts
+    /// that the daemon has given to another runner.
     fn register(&self, signals: &Signals) -> Result<(), Failed> {
         let call = Call::RunnerRegister(Register {
             name: self.name(),
@@ -199,7 +203,7 @@ impl Runner {
                 Err(Broken::Refused(problem)) => return Err(problem.into()),
                 Err(Broken::Away(why)) => {
                     if !said {
-                        tracing::warn!("{} cannot be reached, and is tried again: {why}", self.settings.server);
+                        tracing::warn!("could not reach {}, trying again: {why}", self.settings.server);
                         said = true;
                     }
                     if signals.came(AGAIN) {
@@ -212,20 +216,21 @@ impl Runner {
         self.session.store(welcome.session, Ordering::SeqCst);
         for id in self.running_here() {
             if !welcome.attempts.contains(&id) {
-                tracing::warn!(attempt = %id, "it was given on meanwhile, and is ended here");
+                tracing::warn!(attempt = %id, "the attempt no longer belongs to this runner, so its program is stopped");
                 self.end_program(id, GRACE);
             }
         }
         Ok(())
     }
 
-    /// The attempts whose programs run on this machine.
+    /// Returns the attempts whose programs run on this machine.
     fn running_here(&self) -> Vec<AttemptId> {
         let known = wire::attempts_here(&self.data_dir);
         known.into_iter().filter(|it| matches!(self.agents.state(*it), Ok(ProcessState::Running(_)))).collect()
     }
 
-    /// Returns the attempts whose programs are attended, and those whose setup commands, checks or ratchets run.
+    /// Returns the attempts with a supervised program, or with running setup commands, checks or
+    /// ratchets.
     fn at_work(&self) -> Vec<AttemptId> {
         let attended = lock(&self.attended);
         let begun = attended.iter().filter(|(_, wired)| wired.has_begun()).map(|(attempt, _)| *attempt);
@@ -235,14 +240,14 @@ impl Runner {
         found
     }
 
-    /// Ends the program of an attempt, and the commands that run for it.
+    /// Stops the program of an attempt, and the commands that run for it.
     fn end_program(&self, id: AttemptId, grace: Duration) {
         if let Err(error) = self.here.stop(id, grace) {
-            tracing::error!(attempt = %id, "could not stop it: {error}");
+            tracing::error!(attempt = %id, "could not stop the attempt: {error}");
         }
     }
 
-    /// Lets itself be heard; ends its programs when it hears nothing for too long.
+    /// Sends beats to the daemon forever. Stops all programs after too long a time without contact.
     fn beat(&self) {
         let mut fenced = false;
         let fence = Duration::from_millis(FENCE_MS);
@@ -254,9 +259,9 @@ impl Runner {
             }
             let silent = lock(&self.contact).elapsed();
             if silent >= fence && !fenced {
-                tracing::error!("nothing was heard of the daemon for {} s: what runs here is ended", silent.as_secs());
+                tracing::error!("no contact with the daemon for {} s, so the programs on this machine are stopped", silent.as_secs());
                 let running = self.at_work();
-                // Together: there is not much time.
+                // In parallel, because little time is left.
                 std::thread::scope(|scope| {
                     for id in running {
                         scope.spawn(move || self.end_program(id, Duration::from_secs(5)));
@@ -264,13 +269,13 @@ impl Runner {
                 });
                 fenced = true;
             }
-            // Sooner while nothing is heard, so that the fence is not missed.
+            // Try more often without contact, so that the deadline is not missed.
             let pause = if silent > Duration::from_millis(BEAT_MS) { 1_000 } else { BEAT_MS };
             std::thread::sleep(Duration::from_millis(pause));
         }
     }
 
-    /// Takes what it is asked, and has each done in a thread of its own.
+    /// Fetches requests of the daemon forever, and executes each in a thread of its own.
     fn take_calls(self: &Arc<Self>) {
         let mut after = 0;
         loop {
@@ -283,18 +288,19 @@ impl Runner {
                         self.take(call);
                     }
                 }
-                // Given up, or another process has its name: it comes again, unless it is about to go.
+                // The daemon has given this runner up, or another process has registered its name.
+                // Register again, unless this runner is shutting down.
                 Err(Broken::Refused(problem)) if problem.code == "stale_runner" && !self.ends() => {
                     match self.register(&Signals::none()) {
                         Ok(()) => after = 0,
                         Err(error) => {
-                            tracing::error!("it could not come back: {}", error.words());
+                            tracing::error!("could not register again: {}", error.words());
                             std::thread::sleep(AGAIN * 10);
                         }
                     }
                 }
                 Err(Broken::Refused(problem)) => {
-                    tracing::error!("it is asked nothing: {}", problem.message);
+                    tracing::error!("the daemon refused to send requests: {}", problem.message);
                     std::thread::sleep(AGAIN * 10);
                 }
                 Err(Broken::Away(_)) => std::thread::sleep(AGAIN),
@@ -302,14 +308,14 @@ impl Runner {
         }
     }
 
-    /// Keeps what is wanted of a program, also before anybody attends it.
+    /// Stores the instructions for a program, also before the program is supervised.
     fn wish(&self, attempt: AttemptId, wishes: Wishes, silence_ms: u64) {
         let mut attended = lock(&self.attended);
         attended.entry(attempt).or_insert_with(|| Arc::new(Wired::new())).wish(wishes, silence_ms);
     }
 
     fn take(self: &Arc<Self>, call: there::Call) {
-        // A wish only replaces the one before: in the order they come.
+        // New instructions replace the previous ones, so they are applied here, in their order.
         if let there::Ask::Wish { attempt, wishes, silence_ms } = call.ask {
             self.wish(attempt, wishes, silence_ms);
             self.agents.nudge(attempt);
@@ -318,7 +324,7 @@ impl Runner {
             return;
         }
         if !lock(&self.doing).insert(call.id) {
-            return; // asked again while it is being done
+            return; // the daemon repeated a request that is being executed
         }
         let it = self.clone();
         std::thread::spawn(move || {
@@ -328,7 +334,7 @@ impl Runner {
         });
     }
 
-    /// Answers until the answer has arrived, or nobody wants it any more.
+    /// Sends an answer until the daemon has received it, or does not want it any more.
     fn answer(&self, call: u64, answer: there::CallAnswer) {
         let (gave, error, fault) = match answer {
             Ok(gave) => (gave, None, None),
@@ -341,20 +347,23 @@ impl Runner {
             match self.line.call::<String>(&Call::RunnerAnswer(ask)) {
                 Ok(_) => return self.in_contact(),
                 Err(Broken::Refused(problem)) if problem.code == "stale_runner" && session != self.session() => {}
-                Err(Broken::Refused(problem)) => return tracing::debug!("an answer came late: {}", problem.message),
+                Err(Broken::Refused(problem)) => return tracing::debug!("the daemon no longer wanted an answer: {}", problem.message),
                 Err(Broken::Away(_)) => std::thread::sleep(AGAIN),
             }
         }
     }
 
-    /// Takes nothing new, lets what runs finish for a while, then ends it and keeps what it left.
+    /// Shuts down: takes no new work, lets running attempts finish for a while, then stops them and
+    /// keeps their work.
     fn drain(&self, out: &Out, signals: &Signals) -> Said {
         let deadline = Instant::now() + self.settings.shutdown;
         self.ends.store(true, Ordering::SeqCst);
-        // It stays until the daemon wants no more of what it has: the work of a program that has ended is judged here.
+        // Stay until the daemon needs nothing more, because the work of an ended program is checked
+        // on this machine.
         let (mut said, mut known) = (false, false);
         loop {
-            // That it drains is said once; after that it only lives, and hears what is left.
+            // Announce the shutdown once. Afterwards a beat keeps contact and returns the remaining
+            // attempts.
             let ask = match known {
                 false => Call::RunnerDrain(input::RunnerName { name: self.name() }),
                 true => Call::RunnerBeat(input::RunnerSession { runner: self.name(), session: self.session() }),
@@ -365,12 +374,12 @@ impl Runner {
                     left.len()
                 }
                 Err(error) => {
-                    tracing::warn!("whether something is still to be done cannot be asked: {error}");
+                    tracing::warn!("could not ask the daemon for the remaining attempts: {error}");
                     self.at_work().len()
                 }
             };
             if left > 0 && !said {
-                out.note(&format!("ending: {left} at work have {} s to finish", self.settings.shutdown.as_secs()));
+                out.note(&format!("shutting down: {left} running attempts have {} s to finish", self.settings.shutdown.as_secs()));
                 said = true;
             }
             if left == 0 || Instant::now() >= deadline || signals.came(LOOK) {
@@ -388,24 +397,24 @@ impl Runner {
         });
         for id in &cut {
             if let Err(error) = self.keep(*id) {
-                tracing::error!(attempt = %id, "what it left is only here: {error}");
+                tracing::error!(attempt = %id, "could not hand over the work of a stopped attempt, so it exists only on this machine: {error}");
             }
         }
         let gone = Call::RunnerLeave(input::RunnerSession { runner: self.name(), session: self.session() });
         let gone: Result<String, _> = self.line.call(&gone);
         match gone {
-            Ok(_) if cut.is_empty() => out.note("ended: nothing was left unfinished"),
+            Ok(_) if cut.is_empty() => out.note("stopped: no work was left unfinished"),
             Ok(_) => out.note(&format!(
-                "ended: {} stopped before they were done, their work is kept and their tasks wait again",
+                "stopped: {} attempts were stopped before they finished; their work is kept and their tasks are ready again",
                 cut.len()
             )),
-            Err(error) => out.note(&format!("ended; the daemon finds out by itself, it cannot be told: {error}")),
+            Err(error) => out.note(&format!("stopped, but could not notify the daemon, which will notice by itself: {error}")),
         }
         Ok(())
     }
 }
 
-/// SIGTERM and SIGINT, counted.
+/// Receives SIGTERM and SIGINT.
 struct Signals(Option<std::sync::mpsc::Receiver<()>>);
 
 impl Signals {
@@ -413,7 +422,7 @@ impl Signals {
         use tokio::signal::unix::{SignalKind, signal};
         let (sender, receiver) = std::sync::mpsc::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|it| failed("io", it.to_string(), "close something and try again"))?;
+        let runtime = runtime.map_err(|it| failed("io", it.to_string(), "close other programs and try again"))?;
         let (ready, listens) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             runtime.block_on(async {
@@ -430,7 +439,7 @@ impl Signals {
                 }
             });
         });
-        listens.recv().map_err(|_| failed("io", "signals cannot be listened to", "see regatta doctor"))?;
+        listens.recv().map_err(|_| failed("io", "could not install the signal handlers", "see what is wrong: regatta doctor"))?;
         Ok(Signals(Some(receiver)))
     }
 
@@ -438,14 +447,14 @@ impl Signals {
         Signals(None)
     }
 
-    /// Waits for one.
+    /// Waits for a signal.
     fn wait(&self) {
         if let Some(signals) = &self.0 {
             let _ended = signals.recv();
         }
     }
 
-    /// Whether one comes within this time.
+    /// Returns whether a signal arrives within this time.
     fn came(&self, within: Duration) -> bool {
         match &self.0 {
             Some(signals) => signals.recv_timeout(within).is_ok(),

@@ -1,5 +1,8 @@
-//! Doing what the daemon asks: each call is one of the site's own, with the project fetched before and what was
-//! captured handed over behind it.
+//! Executes the daemon's requests on this machine.
+//!
+//! Each request is one call of the local site, the same code that the daemon uses for its own
+//! machine. In addition, the project is fetched from the daemon before work begins, and captures
+//! are pushed to the daemon afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +21,9 @@ use super::line::Broken;
 use super::{AGAIN, Runner, lock};
 use crate::wire;
 
-/// How often new records of a journal are brought to the daemon.
+/// How often new journal records are sent to the daemon.
 const COPIES: Duration = Duration::from_millis(500);
-/// How many at once.
+/// How many records are sent at once.
 const RECORDS: usize = 500;
 
 impl Runner {
@@ -32,7 +35,7 @@ impl Runner {
             Ask::State { attempt } => give(self.here.state(attempt).map_err(|it| it.to_string())),
             Ask::Start { launch } => give(self.here.start(&self.at_home(*launch)).map_err(|it| it.to_string())),
             Ask::Attend { attempt } => give(self.attend(attempt)),
-            Ask::Wish { .. } => Ok(serde_json::Value::Null), // taken as it comes
+            Ask::Wish { .. } => Ok(serde_json::Value::Null), // handled in the order of arrival by `take`
             Ask::Stop { attempt, grace_ms } => {
                 give(self.here.stop(attempt, Duration::from_millis(grace_ms)).map_err(|it| it.to_string()))
             }
@@ -57,7 +60,7 @@ impl Runner {
         self.here.ready(order, ports)
     }
 
-    /// A launch as it must be on this machine: its homes, its way to the daemon, and what is hidden here.
+    /// Adapts a launch to this machine: home directories, the daemon's address, and hidden paths.
     fn at_home(&self, mut launch: Launch) -> Launch {
         let homes = wire::attempt_env();
         launch.env.retain(|it| !wire::HOMES.contains(&it.0.as_str()) && it.0 != "REGATTA_SERVER");
@@ -71,12 +74,12 @@ impl Runner {
         launch
     }
 
-    /// Attends a program to its end. Whoever attended it for a daemon that is gone lets go first.
+    /// Supervises a program until it ends. A supervision for an earlier daemon ends first.
     fn attend(&self, id: AttemptId) -> Result<Option<Verdict>, String> {
         let wired = {
             let mut attended = lock(&self.attended);
             let known = attended.remove(&id).unwrap_or_else(|| Arc::new(Wired::new()));
-            // A wish may have come first; who attends it already lets go.
+            // Instructions may have arrived first. A supervision that runs already ends.
             let fresh = if known.begin() { known } else { Arc::new(known.succeed()) };
             attended.insert(id, fresh.clone());
             fresh
@@ -90,9 +93,9 @@ impl Runner {
             let (stop, stops) = std::sync::mpsc::channel::<()>();
             let copier = scope.spawn(move || {
                 while stops.recv_timeout(COPIES) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                    // What could not be brought now is brought the next time.
+                    // Records that could not be sent now are sent in the next round.
                     if let Err(error) = self.copy(id) {
-                        tracing::debug!(attempt = %id, "its journal is not brought along just now: {error}");
+                        tracing::debug!(attempt = %id, "could not send the journal to the daemon, trying again later: {error}");
                     }
                 }
             });
@@ -102,7 +105,7 @@ impl Runner {
             let _joined = copier.join();
             ended
         });
-        // A daemon that goes on with it has the whole journal first.
+        // A daemon that continues this attempt must have the complete journal first.
         while let Err(error) = self.copy(id) {
             match error {
                 Broken::Away(_) if wired.goes_on() => std::thread::sleep(AGAIN),
@@ -117,7 +120,7 @@ impl Runner {
         ended.map_err(|it| it.to_string())
     }
 
-    /// Brings the daemon the records that it has not got.
+    /// Sends the daemon the journal records that it does not have yet.
     fn copy(&self, id: AttemptId) -> Result<(), Broken> {
         let here = |it: regatta_engine::ports::agents::AgentError| Broken::Away(it.what);
         let bring = |heading, records| {
@@ -152,11 +155,11 @@ impl Runner {
         self.git.hand_over(&repo, &to, order.attempt.workspace()).map_err(|it| format!("{it} {}", it.hint))
     }
 
-    /// Everything goes to the daemon's vault before anything goes from here.
+    /// Removes a workspace, after everything in it was pushed to the daemon's vault.
     fn clear(&self, order: &Order, authorship: &Authorship) -> Result<(), String> {
         let (repo, of) = (self.here.repo(&order.project), order.attempt.workspace());
         if !repo.path.exists() {
-            return Ok(()); // nothing was ever made of it here
+            return Ok(()); // the attempt never had a workspace on this machine
         }
         if !self.git.unkept(&repo, of).map_err(|it| it.to_string())?.is_empty() {
             self.git.capture(&repo, of, authorship).map_err(|it| it.to_string())?;
@@ -170,7 +173,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Keeps what an attempt left that was ended here.
+    /// Captures and hands over the work of an attempt that was stopped on this machine.
     pub(super) fn keep(&self, id: AttemptId) -> Result<(), String> {
         let Some(order) = lock(&self.orders).get(&id).cloned() else { return Ok(()) };
         let attempt = &order.attempt;

@@ -1,26 +1,27 @@
-//! A task's change in the terminal: line by line or side by side, with what somebody means to say of it. Text of others
-//! is made harmless here.
+//! A task's diff in the terminal, line by line or side by side, and the comments on it.
+//!
+//! Text from patches is made safe to draw here.
 
 use regatta_core::ids::TaskId;
 use regatta_core::shell::quoted;
 
 use super::pane::cut;
 
-/// How many lines of a change are shown.
+/// The largest number of lines of a diff that are shown.
 const MOST_PATCH: usize = 20_000;
 
-/// How a person wants to see a change.
+/// How a person wants to see a diff.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct How {
-    /// Before and after side by side.
+    /// Show old and new lines side by side.
     pub(super) split: bool,
-    /// Lines that differ in their spaces alone are the same.
+    /// Ignore differences in white space.
     pub(super) bare: bool,
-    /// Only what changed since it was last sent back.
+    /// Show only the changes since the work was last sent back.
     pub(super) since_review: bool,
 }
 
-/// What a line of a change is.
+/// The kind of a line of a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Head,
@@ -30,23 +31,23 @@ pub(super) enum Kind {
     Come,
 }
 
-/// One line of a change, and where it is: the new line, or the old one where it is gone.
+/// One line of a diff. `line` is its number in the new file, or in the old file for a removed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) kind: Kind,
     pub(super) text: String,
-    /// Which of the files.
+    /// The index of the file.
     file: usize,
     line: Option<usize>,
 }
 
-/// What is in one line of the window.
+/// The content of one line of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown<'a> {
     One(usize, &'a Row),
-    /// What went and what came, side by side.
+    /// A removed and an added line, side by side.
     Two(Option<(usize, &'a Row)>, Option<(usize, &'a Row)>),
-    /// What somebody means to say of the line above.
+    /// A draft comment on the line above.
     Draft(&'a str),
 }
 
@@ -60,7 +61,7 @@ impl Shown<'_> {
     }
 }
 
-/// Something to be said of one line when the work is sent back.
+/// A comment on one line, sent when the work is sent back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comment {
     pub(super) path: String,
@@ -68,16 +69,16 @@ pub(super) struct Comment {
     pub(super) text: String,
 }
 
-/// What is to be said when a task's work is sent back: drafts until then.
+/// The draft comments on a task's work, until the work is sent back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Drafts {
-    /// Of the whole.
+    /// The comment on the whole work.
     pub(super) words: String,
     pub(super) comments: Vec<Comment>,
 }
 
 impl Drafts {
-    /// Says something of a line, or of the whole; no words take it back.
+    /// Sets the comment on a line, or on the whole work. An empty text deletes the comment.
     pub(super) fn say(&mut self, place: Option<(String, usize)>, text: &str) {
         let text = text.trim();
         let Some((path, line)) = place else {
@@ -109,14 +110,14 @@ impl Drafts {
         self.many() == 0
     }
 
-    /// What is sent: the words, then a line for each comment.
+    /// Returns the text to send: the comment on the whole, then one line per comment.
     pub(super) fn text(&self) -> String {
         let words = Some(self.words.clone()).filter(|it| !it.is_empty());
         let comments = self.comments.iter().map(|it| format!("{}:{}: {}", it.path, it.line, it.text));
         words.into_iter().chain(comments).collect::<Vec<_>>().join("\n")
     }
 
-    /// The same from a shell.
+    /// Returns the command that sends the same comments.
     pub(super) fn cli(&self, task: TaskId) -> String {
         let words = Some(&self.words).filter(|it| !it.is_empty()).map(|it| format!(" -m {}", quoted(it)));
         let comment = |it: &Comment| format!(" --comment {}", quoted(&format!("{}:{}:{}", it.path, it.line, it.text)));
@@ -125,14 +126,14 @@ impl Drafts {
     }
 }
 
-/// What a task's work changes.
+/// The diff of a task's work.
 #[derive(Debug, Default)]
 pub(super) struct Diff {
     pub(super) task: Option<TaskId>,
     pub(super) rows: Vec<Row>,
-    /// Each file's path, and where it begins.
+    /// The path of each file, with the index of its first row.
     pub(super) files: Vec<(String, usize)>,
-    /// The line where the reader is.
+    /// The index of the row where the reader is.
     pub(super) at: usize,
     pub(super) problem: Option<String>,
 }
@@ -176,7 +177,7 @@ impl Diff {
         diff
     }
 
-    /// Lines that differ in their spaces alone stand as they are now.
+    /// Turns pairs of removed and added lines that differ only in white space into unchanged lines.
     fn without_spaces(&mut self) {
         let bare = |it: &Row| it.text.chars().skip(1).filter(|it| !it.is_whitespace()).collect::<String>();
         let mut dropped = vec![false; self.rows.len()];
@@ -211,7 +212,7 @@ impl Diff {
         self.at = self.at.saturating_add_signed(by).min(self.rows.len().saturating_sub(1));
     }
 
-    /// The next file, or the one before.
+    /// Moves to the next file, or with a negative number to the previous one.
     pub(super) fn file(&mut self, by: isize) {
         let mut starts = self.files.iter().map(|it| it.1);
         let found = match by {
@@ -221,8 +222,8 @@ impl Diff {
         self.at = found.unwrap_or(self.at);
     }
 
-    /// The line that a comment is about: where the reader is, else the first from there on that changed, else the first
-    /// that did; nothing where no line changed.
+    /// Returns the line that a comment refers to: the reader's line, else the next changed line,
+    /// else the first changed line. Returns `None` if no line changed.
     pub(super) fn place(&self) -> Option<(String, usize)> {
         let here = self.rows.get(self.at).filter(|it| it.line.is_some());
         let changed = |it: &&Row| matches!(it.kind, Kind::Come | Kind::Gone);
@@ -231,19 +232,19 @@ impl Diff {
         Some((self.files.get(row.file)?.0.clone(), row.line?))
     }
 
-    /// Where a comment is shown: under its line, and of a line that was replaced the new one is meant.
+    /// Returns the row below which a comment is shown. For a replaced line that is the new line.
     fn row_of(&self, it: &Comment) -> Option<usize> {
         let here = |row: &Row| row.line == Some(it.line) && self.files.get(row.file).is_some_and(|f| f.0 == it.path);
         let new = self.rows.iter().position(|row| row.kind != Kind::Gone && here(row));
         new.or_else(|| self.rows.iter().position(here))
     }
 
-    /// The lines in view: the one where the reader is, what is around it, and what is to be said of them.
+    /// Returns the visible lines around the reader's position, with their draft comments.
     pub(super) fn view<'a>(&'a self, drafts: Option<&'a Drafts>, split: bool, height: usize) -> Vec<Shown<'a>> {
         let said: Vec<(usize, &str)> = drafts.map_or_else(Vec::new, |it| {
             it.comments.iter().filter_map(|it| Some((self.row_of(it)?, it.text.as_str()))).collect()
         });
-        // A screen and a half on each side is more than is seen, and little of a long change.
+        // This range is larger than the window on each side, but small compared with a long diff.
         let from = self.at.saturating_sub(2 * height);
         let to = (self.at + 3 * height).min(self.rows.len());
         let mut lines = Vec::new();
@@ -284,12 +285,12 @@ impl Diff {
     }
 }
 
-/// How many lines of one kind follow each other.
+/// Returns how many consecutive rows have the given kind.
 fn run(rows: &[Row], from: usize, kind: Kind) -> usize {
     rows.iter().skip(from).take_while(|it| it.kind == kind).count()
 }
 
-/// What went and what came in its place, block by block.
+/// Returns the ranges of removed lines with the added lines that replace them.
 fn blocks(rows: &[Row]) -> Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> {
     let (mut all, mut at) = (Vec::new(), 0);
     while at < rows.len() {
@@ -303,7 +304,7 @@ fn blocks(rows: &[Row]) -> Vec<(std::ops::Range<usize>, std::ops::Range<usize>)>
     all
 }
 
-/// The old and the new line at which a hunk begins: `@@ -12,3 +14,5 @@`.
+/// Parses the old and the new line number of a hunk header: `@@ -12,3 +14,5 @@`.
 fn begins(line: &str) -> Option<(usize, usize)> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let number = |it: &str| it.split([',', ' ']).next()?.parse().ok();
@@ -332,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_walked_line_by_line_and_file_by_file() {
+    fn a_diff_is_navigated_by_line_and_by_file() {
         let mut it = diff(How::default());
         assert_eq!(it.files, [("x".to_owned(), 0), ("y".to_owned(), 9)]);
         it.file(1);
         assert_eq!(it.at, 9);
         it.file(1);
-        assert_eq!(it.at, 9, "there is no next one");
+        assert_eq!(it.at, 9, "there is no next file");
         it.file(-1);
         assert_eq!(it.at, 0);
         it.scroll(-5);
@@ -347,16 +348,16 @@ mod tests {
         assert_eq!(it.at, 14);
         assert_eq!(texts(&it.view(None, false, 3)), ["@@ -1,2 +0,0 @@", "---gone", "-  two"], "the end is in view");
         it.at = 6;
-        assert_eq!(texts(&it.view(None, false, 3)), ["-old", "+new", "+more"], "and what is around the reader");
+        assert_eq!(texts(&it.view(None, false, 3)), ["-old", "+new", "+more"], "the lines around the reader are in view");
         assert_eq!(texts(&it.view(None, true, 3)), [" same", "-old|+new", "|+more"], "side by side");
         let long = Diff::of(TaskId(9), &"+x\n".repeat(MOST_PATCH + 7), How::default());
         assert!(long.rows.last().is_some_and(|it| it.text.contains("7 more lines")));
         assert_eq!(Diff::default().view(None, true, 5), []);
     }
 
-    /// A comment is about the line where the reader is, as the page counts it; on a head it is the first that changed.
+    /// A comment refers to the reader's line. On a header it refers to the next changed line.
     #[test]
-    fn a_comment_is_about_a_line() {
+    fn a_comment_refers_to_a_line() {
         let mut it = diff(How::default());
         let at = |it: &mut Diff, row: usize| {
             it.at = row;
@@ -374,7 +375,7 @@ mod tests {
         drafts.say(Some(("x".into(), 10)), " it's slow ");
         drafts.say(None, "nearly");
         it.at = 6;
-        assert_eq!(texts(&it.view(Some(&drafts), false, 3)), ["-old", "+new", "# it's slow"], "the new line is meant");
+        assert_eq!(texts(&it.view(Some(&drafts), false, 3)), ["-old", "+new", "# it's slow"], "the comment is below the new line");
         assert_eq!(drafts.text(), "nearly\nx:10: it's slow\ny:2: why?");
         let cli = r"regatta revise T9 -m nearly --comment 'x:10:it'\''s slow' --comment 'y:2:why?'";
         assert_eq!(drafts.cli(TaskId(9)), cli);
@@ -382,17 +383,17 @@ mod tests {
         drafts.say(Some(("y".into(), 2)), " ");
         drafts.say(Some(("x".into(), 10)), "");
         drafts.say(None, "");
-        assert!(drafts.is_empty(), "no words take it back: {drafts:?}");
+        assert!(drafts.is_empty(), "an empty text deletes a comment: {drafts:?}");
     }
 
     #[test]
-    fn spaces_alone_are_no_change_where_nobody_wants_to_see_them() {
+    fn white_space_changes_can_be_hidden() {
         let patch = "diff --git a/x b/x\n@@ -1,3 +1,3 @@\n-a\n-b = 1\n-c\n+  a\n+b=1\n+d\ndiff --git a/y b/y\n@@ -1 +1 @@\n-e\n+f\n";
         let mut it = Diff::of(TaskId(9), patch, How { bare: true, ..How::default() });
         let shown: Vec<&str> = it.rows.iter().map(|it| it.text.as_str()).collect();
         let wanted = ["diff --git a/x b/x", "@@ -1,3 +1,3 @@", "-c", "   a", " b=1", "+d"];
         assert_eq!(shown[..6], wanted);
         it.file(1);
-        assert_eq!(it.rows[it.at].text, "diff --git a/y b/y", "files are found where they are now");
+        assert_eq!(it.rows[it.at].text, "diff --git a/y b/y", "the positions of files were adjusted");
     }
 }

@@ -1,4 +1,4 @@
-//! How the model looks: pure functions from it to a screen of any size.
+//! Draws the model on a screen of any size. All functions are pure.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -14,7 +14,7 @@ use super::texts;
 use crate::out::{cut, inert, padded, span, width as columns, wrapped};
 use crate::words::hour;
 
-/// From which width on a task's log and diff stand side by side, and lanes show their last hour.
+/// The width from which a task's log and diff are shown side by side.
 const WIDE: u16 = 110;
 
 pub(super) fn draw(model: &Model, frame: &mut Frame<'_>) {
@@ -39,7 +39,7 @@ pub(super) fn draw(model: &Model, frame: &mut Frame<'_>) {
     }
 }
 
-/// Writes everything in ASCII, for a terminal that has no other signs.
+/// Replaces all other symbols by ASCII, for a terminal without Unicode.
 fn fold(buffer: &mut ratatui::buffer::Buffer) {
     for cell in &mut buffer.content {
         let sign = match cell.symbol() {
@@ -54,12 +54,13 @@ fn fold(buffer: &mut ratatui::buffer::Buffer) {
     }
 }
 
-/// A text of somebody else's, in one line.
+/// Returns the first line of a text, safe to draw.
 fn one(text: &str) -> String {
     inert(text.lines().next().unwrap_or_default())
 }
 
-/// A line in so many columns: its ends stay, and what is between them gives way, with a mark.
+/// Returns a line of the given width. Both ends are complete; the text between them is cut with an
+/// ellipsis.
 fn squeezed<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -> Line<'a> {
     let taken: usize = left.iter().map(Span::width).sum();
     let right = if right.is_empty() { String::new() } else { format!(" {right}") };
@@ -68,7 +69,7 @@ fn squeezed<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -
     Line::from(left)
 }
 
-/// How many of a list are out of sight, for its title.
+/// Returns the number of hidden rows, for the title of a list.
 fn unseen(many: usize, room: usize) -> String {
     if many > room { format!("· {} more: j k ", many - room) } else { String::new() }
 }
@@ -92,7 +93,7 @@ fn style(model: &Model, at: At) -> Style {
     }
 }
 
-/// A state is a glyph and a word; the colour only says it again.
+/// Returns the glyph of a state. Glyph and word are enough to tell states apart without colours.
 fn glyph(model: &Model, at: At) -> &'static str {
     let (sign, plain) = match at {
         At::Failed => ("✕", "x"),
@@ -143,18 +144,19 @@ const ASCII: ratatui::symbols::border::Set<'static> = ratatui::symbols::border::
     horizontal_bottom: "-",
 };
 
-/// The first of so many rows that are shown, so that the chosen one is among them.
+/// Returns the index of the first visible row, so that the selected row is visible.
 fn first(chosen: Option<usize>, room: usize, many: usize) -> usize {
     let at = chosen.unwrap_or(0);
     if at < room { 0 } else { (at + 1 - room).min(many.saturating_sub(room)) }
 }
 
-/// Whether what is shown is so, and from when it is if not. Never stale data under a green light.
+/// Returns the text about the connection, and whether the data is current. Old data is always
+/// marked with its time.
 pub(super) fn link_text(model: &Model) -> (String, bool) {
     let from = model.data_wall.map_or_else(|| "none yet".to_owned(), |it| format!("from {}", hour(it)));
     match &model.link {
         Link::Opening => ("connecting".into(), false),
-        Link::Live if model.paused.is_some() => (format!("updates held, data {from}"), false),
+        Link::Live if model.paused.is_some() => (format!("updates paused, data {from}"), false),
         Link::Live => ("live".into(), true),
         Link::Away(_) => (format!("reconnecting, data {from}"), false),
     }
@@ -202,15 +204,15 @@ fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
             }
             let slots = format!("  slots {}/{}", head.running, head.slots);
             let taken: usize = sentence.iter().map(Span::width).sum();
-            // Half a figure is a wrong one.
+            // Leave the number out rather than cut it, because a part of a number is wrong.
             if taken + slots.len() <= usize::from(two.width) {
                 sentence.push(Span::raw(slots));
             }
         }
         None => {
             let text = match &model.link {
-                Link::Away(why) => format!("the daemon is away: {} · start it: regatta up", one(why)),
-                _ => "reading what everybody is doing".into(),
+                Link::Away(why) => format!("no connection to the daemon: {} · start it: regatta up", one(why)),
+                _ => "loading".into(),
             };
             sentence.push(Span::raw(text));
         }
@@ -218,7 +220,8 @@ fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(Line::from(sentence)), two);
 }
 
-/// The names of the pages that fit, among them always the one that is open; a mark where others are left out.
+/// Returns the names of the pages that fit, always with the open page, and an ellipsis if names are
+/// left out.
 fn page_names(page: Page, room: usize) -> Vec<(&'static str, bool)> {
     let all = || PAGES.into_iter().map(|(_, it, name)| (name, it == page));
     if all().map(|it| it.0.len() + 1).sum::<usize>() <= room {
@@ -255,18 +258,18 @@ fn bottom(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         }
         (None, _) => {
             let keys = match model.page {
-                Page::Now => "j k choose  1-9 answer  r reply  Tab next  Enter open  g go  ? help  q leave",
+                Page::Now => "j k select  1-9 answer  r reply  Tab next  Enter open  g go  ? help  q quit",
                 Page::Task(id) if model.asked_by(id).is_some() => {
-                    "1-9 answer  r reply  z later  T take over  l log  d diff  Esc back  ? help"
+                    "1-9 answer  r reply  z snooze  T take over  l log  d diff  Esc back  ? help"
                 }
                 Page::Task(id) => match model.drafts.get(&id).map_or(0, Drafts::many) {
                     0 => "L land  R revise  X drop  T take over  l log  d diff  c comment  ? help",
                     _ => "R sends your drafts  c comment  j k line  n p file  L land  Esc back  ? help",
                 },
                 Page::Files | Page::Team | Page::Conversations | Page::Events | Page::Setup => {
-                    "j k move  g go  . hold updates  ? help  q leave"
+                    "j k move  g go  . pause updates  ? help  q quit"
                 }
-                _ => "j k move  Enter open  / filter  g go  . hold updates  ? help  q leave",
+                _ => "j k move  Enter open  / filter  g go  . pause updates  ? help  q quit",
             };
             (keys.to_owned(), Style::default().add_modifier(Modifier::DIM))
         }
@@ -314,14 +317,14 @@ fn inbox(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         }
         lines.extend(card(model, it, (group.items.len(), usize::from(inner.width)), chosen));
     }
-    // The chosen card is in view, with its answers.
+    // Scroll so that the selected card and its answers are visible.
     let room = usize::from(inner.height);
     let from = chosen_at.min(lines.len().saturating_sub(room));
     let shown: Vec<Line<'_>> = lines.into_iter().skip(from).take(room).collect();
     frame.render_widget(Paragraph::new(shown), inner);
 }
 
-/// Short texts in as many lines as they need, none of them torn.
+/// Joins short texts into as few lines as possible without breaking a text.
 fn together(texts: impl Iterator<Item = String>, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for text in texts {
@@ -333,7 +336,7 @@ fn together(texts: impl Iterator<Item = String>, room: usize) -> Vec<String> {
     lines
 }
 
-/// How many lines a question may take in its card.
+/// The largest number of lines that a question takes in its card.
 const QUESTION_LINES: usize = 4;
 
 fn card<'a>(model: &Model, it: &ItemView, (many, room): (usize, usize), chosen: bool) -> Vec<Line<'a>> {
@@ -342,7 +345,7 @@ fn card<'a>(model: &Model, it: &ItemView, (many, room): (usize, usize), chosen: 
     let agent = it.item.agent.as_ref().map(ToString::to_string).unwrap_or_default();
     let times = if many > 1 { format!(" × {many}") } else { String::new() };
     let late = if it.item.escalated { " waits long" } else { "" };
-    // An item that is a task is named once.
+    // An item whose id is the task's id shows it once.
     let task = it.item.task.map(|it| it.to_string()).filter(|task| *task != it.item.id).unwrap_or_default();
     let names = format!("{} {task}", it.item.kind);
     let head = Span::raw(format!("{mark}{}{times}{late} {} ", one(&it.item.id), one(names.trim_end())));
@@ -364,7 +367,7 @@ fn card<'a>(model: &Model, it: &ItemView, (many, room): (usize, usize), chosen: 
     lines
 }
 
-/// What may be said to an item, by digit.
+/// Returns the possible answers to an item, each with its digit.
 fn answers(it: &ItemView) -> impl Iterator<Item = String> {
     it.actions.iter().take(9).enumerate().map(|(nth, action)| format!("{} {}", nth + 1, one(&action.label)))
 }
@@ -405,7 +408,7 @@ fn lanes(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-/// The last hour of a lane, or as much of it as there is, a sign for each part of it.
+/// Draws the last hour of a lane, or less if the data is younger, with one symbol per time slot.
 fn over_time<'a>(model: &Model, bars: &[Bar], width: usize) -> Vec<Span<'a>> {
     let now = model.wall();
     let oldest = model.bars.values().flat_map(|it| &it.bars).map(|it| it.from).min().unwrap_or(now);
@@ -421,7 +424,7 @@ fn over_time<'a>(model: &Model, bars: &[Bar], width: usize) -> Vec<Span<'a>> {
     let cell = |nth: usize| {
         let (from, to) = (begin + span * nth as u64 / width as u64, begin + span * (nth as u64 + 1) / width as u64);
         let inside = bars.iter().filter(|it| it.from < to && it.to.unwrap_or(now.max(to)) > from);
-        // Of what happened in one cell the most urgent is shown.
+        // Show the most urgent state of each time slot.
         match inside.map(|it| it.at).min() {
             Some(at) => Span::styled(sign(at), style(model, at)),
             None => Span::raw(" "),
@@ -434,7 +437,7 @@ fn tasks(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     let rows = model.shown_rows();
     let filter = if model.filter.is_empty() { String::new() } else { format!("· /{} ", one(&model.filter)) };
     let focused = whole || model.focus == Focus::Tasks;
-    // The daemon sends the open tasks and the latest that ended.
+    // The daemon sends open tasks and only the latest ended ones.
     let all = model.head.as_ref().map_or(0, |head| head.tasks as usize).max(model.rows.len());
     let of = if rows.len() == all { String::new() } else { format!(" of {all}") };
     let inner = Block::bordered().inner(area);
@@ -446,9 +449,9 @@ fn tasks(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
             (false, _) => "",
             (true, true) => "no task yet: regatta run, regatta add, or regatta demo",
             (true, false) if all > model.rows.len() => {
-                "none of the tasks listed here has these words: Esc shows them; older tasks: regatta task list --all"
+                "no listed task matches the filter: Esc clears it; older tasks: regatta task list --all"
             }
-            (true, false) => "no task has these words: Esc shows all",
+            (true, false) => "no task matches the filter: Esc clears it",
         };
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
@@ -519,13 +522,13 @@ fn queue(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
         }
     }
     let room = usize::from(inner.height);
-    let title = format!(" Landing queue · {waiting} in line {}", unseen(lines.len(), room));
+    let title = format!(" Landing queue · {waiting} queued {}", unseen(lines.len(), room));
     frame.render_widget(block(model, title, focused), area);
     let from = if focused { model.scroll.min(lines.len().saturating_sub(room)) } else { 0 };
     frame.render_widget(Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()), inner);
 }
 
-/// A page of lines, scrolled.
+/// Draws a page that is a list of lines.
 fn text(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let inner = Block::bordered().inner(area);
     let (title, lines) = texts::page(model, usize::from(inner.width));
@@ -536,7 +539,7 @@ fn text(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inner);
 }
 
-/// The same as `regatta cost` says, by everything it can be summed up by.
+/// Draws the tables of `regatta cost`.
 fn cost(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let frame_of = block(model, " Spent today ".into(), true);
     let inner = frame_of.inner(area);
@@ -580,7 +583,7 @@ fn about(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
     let agent = task.agent.as_ref().or(task.assignee.as_ref()).map_or_else(|| "-".into(), ToString::to_string);
-    // Whoever waits for an answer works at nothing.
+    // An agent that waits for an answer is not working.
     let word = if it.task.asks.is_some() { self::word(At::Needs) } else { &it.task.word };
     let mut lines = vec![Line::from(vec![
         Span::styled(format!("{} {} ", glyph(model, it.at), one(word)), style(model, it.at)),
@@ -628,7 +631,7 @@ fn log(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         frame.render_widget(Paragraph::new(one(problem)).wrap(Wrap { trim: false }), inner);
         return;
     }
-    let empty = if model.log.attempt.is_some() { "nothing said yet" } else { "no attempt yet" };
+    let empty = if model.log.attempt.is_some() { "no output yet" } else { "no attempt yet" };
     let lines: Vec<Line<'_>> = match model.log.lines.is_empty() {
         true => vec![Line::raw(empty)],
         false => {
@@ -653,7 +656,7 @@ fn diff(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         return;
     }
     if model.diff.task.is_none() {
-        frame.render_widget(Paragraph::new("d reads what it changes"), inner);
+        frame.render_widget(Paragraph::new("press d to load the diff"), inner);
         return;
     }
     let (width, height) = (usize::from(inner.width), usize::from(inner.height));
@@ -669,7 +672,7 @@ fn draft<'a>(model: &Model, text: &str, width: usize) -> Line<'a> {
     Line::styled(cut(&format!("   You: {text} (draft, goes with Revise)"), width), style(model, At::Review))
 }
 
-/// One line of a change, with a mark where the reader is.
+/// Draws one line of a diff, with a mark at the reader's position.
 fn changed<'a>(model: &Model, it: &Shown<'_>, width: usize) -> Line<'a> {
     let colour = |kind: Kind| match kind {
         _ if !model.colour => Style::default(),
@@ -710,25 +713,25 @@ fn lying_over(model: &Model, over: &Over, frame: &mut Frame<'_>) {
             let form = action.form.as_ref().map(|it| format!("the fields of this form, as JSON: {it}"));
             let mut lines = vec![Line::raw(one(&action.label))];
             lines.extend(form.map(|it| Line::raw(one(&it))));
-            lines.extend([Line::raw(format!("> {}_", one(text))), Line::raw("Enter sends it, Esc leaves it")]);
+            lines.extend([Line::raw(format!("> {}_", one(text))), Line::raw("Enter sends, Esc cancels")]);
             (" In your own words ", lines)
         }
         Over::Sure { action, group } => {
             let many = if group.len() > 1 { format!(" ({} times)", group.len()) } else { String::new() };
-            let what = Line::raw(format!("{}{many}? It cannot be taken back.", one(&action.label)));
+            let what = Line::raw(format!("{}{many}? This cannot be undone.", one(&action.label)));
             let cli = Line::raw(format!("same from a shell: {}", one(&action.cli)));
-            (" Sure? ", vec![what, cli, Line::raw("y does it, n or Esc leaves it")])
+            (" Sure? ", vec![what, cli, Line::raw("y confirms, n or Esc cancels")])
         }
         Over::Comment { place, text } => {
             let about = place.as_ref().map_or("the whole change".into(), |(path, line)| format!("{path} line {line}"));
             let lines = vec![
                 Line::raw(one(&about)),
                 Line::raw(format!("> {}_", one(text))),
-                Line::raw("Enter keeps it as a draft, R sends it; no words take it back"),
+                Line::raw("Enter saves a draft, R sends it; an empty comment deletes the draft"),
             ];
             (" What should be different here? ", lines)
         }
-        Over::Filter { .. } => (" Only tasks with these words ", vec![Line::raw(format!("/{}_", one(&model.filter)))]),
+        Over::Filter { .. } => (" Filter tasks by text ", vec![Line::raw(format!("/{}_", one(&model.filter)))]),
     };
     let screen = frame.area();
     let width = screen.width.saturating_sub(4).min(72);

@@ -1,5 +1,7 @@
-//! The keyboard, with the page's own keys. Nothing is decided by a key that was meant for something else: Escape only
-//! closes, Enter only opens or sends words that were typed, and what cannot be taken back is asked about once.
+//! The keyboard, with the keys of the web page.
+//!
+//! No key decides by accident: Escape only closes, Enter only opens or sends a text that was typed,
+//! and an action that cannot be undone asks for confirmation.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use regatta_api::page::Action;
@@ -11,31 +13,31 @@ use super::model::{Focus, Model, Over, PAGES, Page, Side, Wish};
 use super::pane::Log;
 use super::texts;
 
-/// What each key does, for the help and the bar below.
+/// The keys with their descriptions, for the help.
 pub(super) const HELP: [(&str, &str); 20] = [
-    ("j k", "move in the list, the diff, or scroll the log"),
-    ("Tab", "the next list or pane"),
-    ("1-9", "choose an answer of the chosen request or the open task"),
-    ("r", "reply to it in your own words"),
-    ("z", "put it off for an hour"),
-    ("Enter", "open the chosen task"),
+    ("j k", "move in the list or the diff, or scroll the log"),
+    ("Tab", "go to the next list or pane"),
+    ("1-9", "answer the selected request, or that of the open task"),
+    ("r", "reply to the request in your own words"),
+    ("z", "snooze the request for an hour"),
+    ("Enter", "open the selected task"),
     ("g n t q f c", "go to Now, Tasks, Queue, Files, Cost"),
     ("g a m v e s", "go to Agents, Team, Conversations, Events, Setup"),
     ("L R X", "on a task: land, revise or tell, drop or cancel"),
-    ("T", "on a task: how to take over"),
-    ("l d", "on a task: its log, its diff"),
+    ("T", "on a task: show how to take over"),
+    ("l d", "on a task: show its log, its diff"),
     ("n p", "on a task: next and previous file of the diff"),
-    ("c", "on a task: comment on the line; it goes with Revise"),
-    ("u s i", "on a task: split, without spaces, since your last review"),
-    ("f w", "on a task: follow the log, raw log"),
-    ("/", "show only tasks that have these words"),
-    (".", "hold updates; again lets them in"),
-    ("Esc", "close what lies over, go back; it never decides"),
-    ("?", "this help"),
-    ("q Ctrl-C", "leave; the agents go on"),
+    ("c", "on a task: comment on the line; Revise sends it"),
+    ("u s i", "on a task: side by side, ignore spaces, since review"),
+    ("f w", "on a task: follow the log, show the raw log"),
+    ("/", "filter tasks by text"),
+    (".", "pause updates; press again to continue"),
+    ("Esc", "close a dialog or go back; never answers anything"),
+    ("?", "show this help"),
+    ("q Ctrl-C", "quit; the agents keep working"),
 ];
 
-/// Takes one key.
+/// Handles a key press and returns the work that it requests.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Wish> {
     if key.kind == KeyEventKind::Release {
         return vec![];
@@ -184,7 +186,7 @@ fn on_lists(model: &mut Model, code: KeyCode) -> Vec<Wish> {
             let (first, all) = match model.chosen_group() {
                 None if model.groups().is_empty() => return vec![],
                 None => {
-                    model.toast = Some((false, "choose one first: j and k move".into()));
+                    model.toast = Some((false, "select a request first with j and k".into()));
                     return vec![];
                 }
                 Some(group) => {
@@ -225,7 +227,8 @@ fn on_lists(model: &mut Model, code: KeyCode) -> Vec<Wish> {
 
 fn on_task(model: &mut Model, id: TaskId, code: KeyCode) -> Vec<Wish> {
     let KeyCode::Char(key) = code else { return vec![] };
-    // What its agent asks is answered here as on Now; the answers are in view.
+    // The request of the task's agent is visible here too, and is answered with the same keys as on
+    // Now.
     if let Some(asked) = model.asked_by(id) {
         let answer = match key {
             '1'..='9' => asked.actions.get(key as usize - '1' as usize),
@@ -252,7 +255,7 @@ fn on_task(model: &mut Model, id: TaskId, code: KeyCode) -> Vec<Wish> {
         'i' => {
             let reviewed = model.task.as_ref().is_some_and(|it| it.task.task.reviewed.is_some());
             if !reviewed && !model.how.since_review {
-                model.toast = Some((false, format!("{id} was never sent back: this is the whole change")));
+                model.toast = Some((false, format!("{id} was never sent back, so this is the whole change")));
                 return vec![];
             }
             model.how.since_review = !model.how.since_review;
@@ -280,22 +283,22 @@ fn on_task(model: &mut Model, id: TaskId, code: KeyCode) -> Vec<Wish> {
             (model.log.follow, model.log.up) = (true, 0);
         }
         'T' => {
-            model.toast = Some((true, format!("work in its workspace yourself: regatta takeover {id}")));
+            model.toast = Some((true, format!("to work on {id} yourself: regatta takeover {id}")));
         }
         'L' | 'R' | 'X' => {
-            let word = model.task.as_ref().map_or("not read yet".to_owned(), |it| it.task.word.clone());
-            model.toast = Some((false, format!("{id} is {word}: that cannot be done now")));
+            let word = model.task.as_ref().map_or("not loaded yet".to_owned(), |it| it.task.word.clone());
+            model.toast = Some((false, format!("{id} is {word}, so that is not possible now")));
         }
         _ => {}
     }
     vec![]
 }
 
-/// Begins a comment where the reader is; a change that was not read yet is read first.
+/// Opens a comment at the reader's position. Loads the diff first if needed.
 fn remark(model: &mut Model, id: TaskId) -> Vec<Wish> {
     model.side = Side::Diff;
     if model.diff.task != Some(id) {
-        model.toast = Some((true, "reading what it changes: j and k go to a line, c comments on it".into()));
+        model.toast = Some((true, "loading the diff; select a line with j and k, then press c".into()));
         return vec![Wish::Diff];
     }
     let place = model.diff.place();
@@ -304,7 +307,8 @@ fn remark(model: &mut Model, id: TaskId) -> Vec<Wish> {
     vec![]
 }
 
-/// Revise with what was collected, in place of Revise with words that are asked for.
+/// Returns Revise with the draft comments, so that it does not ask for a text. Other actions are
+/// returned unchanged.
 pub(super) fn with_drafts(model: &Model, id: TaskId, action: Action) -> Action {
     let Some(drafts) = model.drafts.get(&id).filter(|it| action.verb == "revise" && !it.is_empty()) else {
         return action;
@@ -314,7 +318,7 @@ pub(super) fn with_drafts(model: &Model, id: TaskId, action: Action) -> Action {
     action
 }
 
-/// Begins an action: at once, or when its words are there, or when the person is sure.
+/// Starts an action: asks for its text or for confirmation first if the action needs that.
 fn start(model: &mut Model, action: Action, group: Vec<Action>) -> Vec<Wish> {
     let group = if group.is_empty() { vec![action.clone()] } else { group };
     if action.words.is_some() {

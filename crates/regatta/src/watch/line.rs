@@ -1,4 +1,5 @@
-//! The line to the daemon: the live stream on a thread of its own, found again when it breaks, and never started.
+//! Reads the daemon's live stream in a thread of its own. Reconnects when the stream breaks, but
+//! never starts a daemon.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,12 +10,13 @@ use crate::out::Failed;
 
 use super::News;
 
-/// How long nothing at all may come before the line counts as broken: the daemon says every five seconds that it lives.
+/// The longest silence before the connection counts as broken. The daemon sends a sign of life
+/// every five seconds.
 const SILENCE: Duration = Duration::from_secs(12);
-/// How long until it is tried again.
+/// How long to wait before reconnecting.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What the screen wants to look at; the thread looks at it between two messages.
+/// The topics that the screen needs. The thread checks them between two messages.
 #[derive(Clone, Default)]
 pub(super) struct Wanted(Arc<Mutex<String>>);
 
@@ -28,14 +30,14 @@ impl Wanted {
     }
 }
 
-/// Reads the stream for ever; whoever hears it may be gone, and then it ends.
+/// Reads the stream and forwards its messages until the receiver is gone.
 pub(super) fn listen(client: &Client, wanted: &Wanted, to: &Sender<News>) {
     loop {
         let why = match stream(client, wanted, to) {
             Ok(End::Gone) => return,
             Ok(End::Other) => continue,
-            Ok(End::Closed) => "it ended the stream".to_owned(),
-            Ok(End::Silent) => "it says nothing any more".to_owned(),
+            Ok(End::Closed) => "the daemon closed the connection".to_owned(),
+            Ok(End::Silent) => "the daemon does not respond".to_owned(),
             Err(failed) => failed.words(),
         };
         if to.send(News::Lost(why)).is_err() {
@@ -46,9 +48,9 @@ pub(super) fn listen(client: &Client, wanted: &Wanted, to: &Sender<News>) {
 }
 
 enum End {
-    /// Nobody listens any more.
+    /// The receiver is gone.
     Gone,
-    /// Something else is wanted.
+    /// The screen needs other topics.
     Other,
     Closed,
     Silent,

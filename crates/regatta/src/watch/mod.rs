@@ -1,15 +1,16 @@
-//! `watch`: the whole picture in a terminal, live, and the inbox answered by key.
+//! `regatta watch`: the live state of the fleet in a terminal, with the inbox answered by key.
 //!
-//! [`model`] is what is known and where the person is, [`keys`] what a key does to it, [`draw`] how it looks: all pure.
-//! Here is the rest: the terminal, the daemon's [`line`], and who carries out what the keys want. Where nobody watches,
-//! it is one line for each thing that happens.
+//! [`model`] holds the data and the position of the person, [`keys`] handles a key press, and
+//! [`draw`] draws the screen. All three are pure. This module does the rest: it owns the terminal,
+//! reads the daemon's stream through [`line`], and executes the requests of the keys. Without a
+//! terminal, `watch` prints one line per event instead.
 
-mod change; // a task's change, and what is said of it
-mod draw; // how it looks
-mod keys; // what a key does
+mod change; // a task's diff and the comments on it
+mod draw; // drawing
+mod keys; // the keyboard
 mod line; // the daemon's stream
-mod model; // what is known
-mod pane; // a log
+mod model; // the data on the screen
+mod pane; // a program's log
 #[cfg(test)]
 mod tests;
 mod texts; // pages that are lists of lines
@@ -33,18 +34,19 @@ use crate::words::App;
 use change::{Diff, How};
 use model::{Model, Page, Wish};
 
-/// How often the screen is drawn at most, and how often at least: ages grow.
+/// The shortest time between two drawings of the screen. [`TICK`] is the longest time, because ages
+/// on the screen grow.
 const FRAME: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(500);
-/// How often a log in view is read on.
+/// How often new records of a visible log are read.
 const READ_ON: Duration = Duration::from_millis(700);
 /// How many records of a log are read at once.
 const PIECE: usize = 200;
 
-/// What reaches the screen.
+/// A message to the thread of the screen.
 enum News {
     Key(KeyEvent),
-    /// The window has another size.
+    /// The window was resized.
     Resized,
     Heard {
         event: String,
@@ -54,16 +56,16 @@ enum News {
     Lost(String),
     Log(AttemptId, Result<Vec<LineView>, String>),
     Diff(TaskId, How, Result<String, String>),
-    /// Up to which revision, and what happened until then.
+    /// The events that were read, with the revision of the last one.
     Events(Result<(u64, Vec<EventView>), String>),
     Setup(Box<Result<texts::Found, String>>),
-    /// How an action went.
+    /// The result of actions.
     Done(Vec<Action>, Result<String, String>),
-    /// A signal says to leave.
+    /// A signal asks the program to end, with this exit code.
     End(u8),
 }
 
-/// What is carried out beside the screen.
+/// Work that another thread does for the screen.
 enum Errand {
     Do(Vec<Action>),
     Log(AttemptId, u64),
@@ -85,12 +87,12 @@ pub(crate) fn watch(app: &App) -> Said {
     let errands = run_errands(app, &news)?;
     listen_for_signals(&news)?;
     {
-        // A connection of its own: its thread is in the stream all the time.
+        // The stream needs a connection of its own, because its thread never leaves it.
         let (client, wanted, news) = (app.client()?, wanted.clone(), news.clone());
         std::thread::spawn(move || line::listen(&client, &wanted, &news));
     }
-    // From here on the terminal is ours; it is given back however this ends, a panic included.
-    let broken = |it: std::io::Error| failed("io", format!("the terminal cannot be used: {it}"), "try another one");
+    // The terminal is restored at every end, even after a panic.
+    let broken = |it: std::io::Error| failed("io", format!("could not set up the terminal: {it}"), "try another terminal");
     let mut terminal = ratatui::try_init().map_err(broken)?;
     let keys = news.clone();
     std::thread::spawn(move || read_keys(&keys));
@@ -99,14 +101,14 @@ pub(crate) fn watch(app: &App) -> Said {
     let restored = ratatui::try_restore().map_err(broken);
     let code = ended.map_err(broken)?;
     restored?;
-    // What was to be said and was not is not lost with the screen.
+    // Print unsent comments, so that they are not lost.
     for (task, drafts) in &model.drafts {
-        app.out.note(&format!("not sent: {}", drafts.cli(*task)));
+        app.out.note(&format!("the comments on {task} were not sent; send them: {}", drafts.cli(*task)));
     }
     if code == 0 { Ok(()) } else { Err(Failed::Code(code)) }
 }
 
-/// Where nobody watches: one line for each thing that happens, from now on.
+/// Prints a line for each event from now on, when there is no terminal.
 fn lines(app: &App, client: &Client) -> Said {
     let out = &app.out;
     let now: Got<Value> = client.call(&Call::AgentList(input::Nothing {}))?;
@@ -135,12 +137,12 @@ fn read_keys(to: &Sender<News>) {
             return;
         }
     }
-    // Without keys nobody could leave: the terminal is gone.
+    // The terminal is gone, so nobody can press a key to quit.
     let _nobody = to.send(News::End(1));
 }
 
 fn listen_for_signals(to: &Sender<News>) -> Result<(), Failed> {
-    let broken = |it: std::io::Error| failed("io", format!("signals cannot be heard: {it}"), "try again");
+    let broken = |it: std::io::Error| failed("io", format!("could not install the signal handlers: {it}"), "try again");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
     let (mut ends, mut hung, mut breaks) = {
         let _inside = runtime.enter();
@@ -161,7 +163,7 @@ fn listen_for_signals(to: &Sender<News>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A thread that carries errands out one after the other, so that the screen waits for none of them.
+/// Starts a thread that does slow work in order, so that the screen never waits.
 fn run_errands(app: &App, to: &Sender<News>) -> Result<Sender<Errand>, Failed> {
     let (client, to, (errands, todo)) = (app.client()?, to.clone(), channel());
     std::thread::spawn(move || {
@@ -190,16 +192,16 @@ fn run_errands(app: &App, to: &Sender<News>) -> Result<Sender<Errand>, Failed> {
     Ok(errands)
 }
 
-/// Asks the daemon that is there. One that was stopped is not started again: somebody meant it.
+/// Performs a call without starting a daemon, because a person may have stopped it on purpose.
 fn ask<T: serde::de::DeserializeOwned>(client: &Client, call: &Call) -> Result<T, String> {
     match client.call_while_up(call) {
         Ok(Some(got)) => Ok(got.data),
-        Ok(None) => Err("the daemon is away; start it: regatta up".into()),
+        Ok(None) => Err("the daemon is not running; start it: regatta up".into()),
         Err(failed) => Err(failed.words()),
     }
 }
 
-/// What happened after a revision, and up to which.
+/// Returns the events after a revision, with the revision of the last one.
 fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), String> {
     let mut events = Vec::new();
     let read = client.events(after, false, |seen| {
@@ -212,7 +214,7 @@ fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), Str
     Ok((events.last().map_or(after, |it| it.revision), events))
 }
 
-/// How the daemon's machine is set up.
+/// Reads how the daemon's machine is set up.
 fn look_around(client: &Client) -> Result<texts::Found, String> {
     let doctor: DoctorView = ask(client, &Call::Doctor(input::Nothing {}))?;
     let bridges: Vec<BridgeView> = ask(client, &Call::BridgeList(input::Nothing {}))?;
@@ -221,7 +223,8 @@ fn look_around(client: &Client) -> Result<texts::Found, String> {
     Ok(texts::Found { doctor, lists })
 }
 
-/// Answers all that ask the same. Whoever was answered meanwhile is left as it is, and said.
+/// Performs the same action for several items. Items that were answered in the meantime stay as
+/// they are and are reported.
 fn carry_out(client: &Client, actions: &[Action]) -> Result<String, String> {
     let mut done = 0;
     let mut problem = None;
@@ -237,9 +240,9 @@ fn carry_out(client: &Client, actions: &[Action]) -> Result<String, String> {
     let first = actions.first().map(|it| it.cli.as_str()).unwrap_or_default();
     match (problem, actions.len()) {
         (None, 1) => Ok(format!("done · same from a shell: {first}")),
-        (None, many) => Ok(format!("{many} answered at once · same from a shell: {first}")),
+        (None, many) => Ok(format!("answered {many} requests at once · same from a shell: {first}")),
         (Some(why), 1) => Err(why),
-        (Some(why), many) => Err(format!("{done} of {many} answered; {why}")),
+        (Some(why), many) => Err(format!("answered {done} of {many} requests; {why}")),
     }
 }
 
@@ -256,7 +259,7 @@ impl Screen {
             model.now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
             terminal.draw(|frame| draw::draw(model, frame))?;
             let drawn = Instant::now();
-            // Everything that comes within a frame's time is drawn at once.
+            // Handle everything that arrives within the time of one frame before drawing.
             let mut patience = TICK;
             loop {
                 let news = match self.heard.recv_timeout(patience) {
@@ -288,7 +291,7 @@ impl Screen {
         }
     }
 
-    /// Reads a task's log on; whether there was one to read.
+    /// Requests the next records of the task's log. Returns false if there is no log.
     fn read_log(&self, model: &mut Model) -> bool {
         let last = model.task.as_ref().and_then(|it| it.log);
         if last.is_some() && last != model.log.attempt {
@@ -301,12 +304,12 @@ impl Screen {
         }
     }
 
-    /// Reads on what happened.
+    /// Requests the next events.
     fn read_events(&self, model: &Model) -> bool {
         self.errands.send(Errand::Events(model.events.from(model.seq))).is_ok()
     }
 
-    /// Takes in what came; a code when it is time to leave.
+    /// Handles a message. Returns an exit code when the program is to end.
     fn take(&self, model: &mut Model, news: News) -> Option<u8> {
         match news {
             News::Key(key) => {
@@ -359,7 +362,8 @@ impl Screen {
     }
 }
 
-/// Takes a message of the stream in. One that cannot be read is of another version, and is said so.
+/// Applies a message of the stream to the model. A message that cannot be parsed comes from a
+/// daemon of another version.
 fn hear(model: &mut Model, event: &str, data: &str) {
     if event == "reset" {
         let topics = serde_json::from_str::<Value>(data).ok();
@@ -369,6 +373,6 @@ fn hear(model: &mut Model, event: &str, data: &str) {
     }
     match serde_json::from_str(data) {
         Ok(frame) => model.take(frame),
-        Err(_) => model.toast = Some((false, "the daemon is of another version: regatta up --restart".into())),
+        Err(_) => model.toast = Some((false, "the daemon has another version; restart it: regatta up --restart".into())),
     }
 }

@@ -1,4 +1,4 @@
-//! What the screen shows: the entities of the live stream, and where the person is. Nothing here draws or waits.
+//! The data that the screen shows, and the position of the person. Nothing here draws or blocks.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::change::{Diff, Drafts, How};
 use super::pane::Log;
 use super::texts::{Events, Setup};
 
-/// What a person looks at.
+/// A page of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
     Now,
@@ -32,7 +32,7 @@ pub(super) enum Page {
     Task(TaskId),
 }
 
-/// The pages, the key behind `g` that goes to each, and its name: the web page's own.
+/// The pages with their names and the keys that open them after `g`, as on the web page.
 pub(super) const PAGES: [(char, Page, &str); 10] = [
     ('n', Page::Now, "Now"),
     ('t', Page::Tasks, "Tasks"),
@@ -47,7 +47,7 @@ pub(super) const PAGES: [(char, Page, &str); 10] = [
 ];
 
 impl Page {
-    /// The topic that this page alone needs.
+    /// Returns the topic of the live stream that only this page needs.
     fn topic(self) -> Option<String> {
         match self {
             Page::Cost => Some("cost".into()),
@@ -60,7 +60,7 @@ impl Page {
     }
 }
 
-/// Which list of a page the keys speak to.
+/// The list of a page that receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Focus {
     Inbox,
@@ -69,66 +69,66 @@ pub(super) enum Focus {
     Queue,
 }
 
-/// Which pane of a task the keys speak to.
+/// The pane of a task's page that receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Log,
     Diff,
 }
 
-/// Whether what is shown is so.
+/// The state of the connection, which tells whether the data is current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// Nothing came yet.
+    /// No data has arrived yet.
     Opening,
     Live,
-    /// The daemon is away, or does not answer; why, in words.
+    /// There is no connection to the daemon, for this reason.
     Away(String),
 }
 
-/// What lies over the page.
+/// A dialog on top of the page.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Over {
     Help,
-    /// Words for an action.
+    /// Asks for a text that goes with an action.
     Words {
         action: Box<Action>,
         group: Vec<Action>,
         text: String,
     },
-    /// A comment on a line of the change, or on the whole: a draft until the work is sent back.
+    /// A comment on a line of the diff, or on the whole. It is a draft until the work is sent back.
     Comment {
         place: Option<(String, usize)>,
         text: String,
     },
-    /// An action that cannot be taken back.
+    /// Asks to confirm an action that cannot be undone.
     Sure {
         action: Box<Action>,
         group: Vec<Action>,
     },
-    /// A part of a name that rows must have.
+    /// Asks for the text by which tasks are filtered.
     Filter {
         before: String,
     },
 }
 
-/// What the keys want done outside.
+/// Work that a key press requests from the thread of the screen.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wish {
     Quit,
-    /// Carry out an action, or the same one for many that ask the same.
+    /// Perform an action, or the same action for several equal requests.
     Do(Vec<Action>),
-    /// Look at other topics.
+    /// Subscribe to other topics.
     Topics,
-    /// Read a task's log or its change.
+    /// Read a task's log or its diff.
     Log,
     Diff,
-    /// Read what happened, or how the daemon's machine is set up.
+    /// Read events, or how the daemon's machine is set up.
     Events,
     Setup,
 }
 
-/// A part of a frame.
+/// An entity in a frame: topic, key and value.
 #[derive(Debug, Deserialize)]
 struct Part {
     t: String,
@@ -136,7 +136,7 @@ struct Part {
     v: Value,
 }
 
-/// What came over the stream at once.
+/// Entities that arrived together over the stream.
 #[derive(Debug, Deserialize)]
 pub(super) struct Frame {
     seq: u64,
@@ -151,9 +151,9 @@ pub(super) struct Model {
     pub(super) focus: Focus,
     pub(super) side: Side,
     pub(super) link: Link,
-    /// The daemon's date when it last said something of what is shown.
+    /// The daemon's date of the data on the screen.
     pub(super) data_wall: Option<u64>,
-    /// This machine's date, for ages.
+    /// This machine's date, from which ages are computed.
     pub(super) now_wall: u64,
     pub(super) seq: u64,
     pub(super) head: Option<HeadView>,
@@ -161,7 +161,7 @@ pub(super) struct Model {
     pub(super) lanes: BTreeMap<String, LaneView>,
     pub(super) bars: BTreeMap<String, BarsView>,
     pub(super) trains: BTreeMap<String, TrainView>,
-    /// The project whose repository the person is in.
+    /// The project whose repository contains the current directory.
     pub(super) own_project: Option<ProjectName>,
     pub(super) rows: BTreeMap<String, RowView>,
     pub(super) cost: Option<CostView>,
@@ -171,29 +171,29 @@ pub(super) struct Model {
     pub(super) events: Events,
     pub(super) setup: Setup,
     pub(super) task: Option<TaskPage>,
-    /// The chosen card of the inbox, by what it asks.
+    /// The group key of the selected inbox card.
     pub(super) chosen: Option<String>,
-    /// The chosen task.
+    /// The selected task.
     pub(super) row: Option<TaskId>,
-    /// How far the list in focus is scrolled, where nothing is chosen in it.
+    /// The scroll position of the focused list, if it has no selection.
     pub(super) scroll: usize,
     pub(super) filter: String,
     pub(super) over: Option<Over>,
     pub(super) toast: Option<(bool, String)>,
-    /// `g` was pressed: the next key names a page.
+    /// Whether `g` was pressed, so that the next key selects a page.
     pub(super) going: bool,
-    /// Updates wait until the person wants them.
+    /// Frames that wait while the person has paused updates.
     pub(super) paused: Option<Vec<Frame>>,
     pub(super) log: Log,
     pub(super) diff: Diff,
     pub(super) how: How,
-    /// What is to be said of each task's work when it is sent back.
+    /// Draft comments on each task's work.
     pub(super) drafts: BTreeMap<TaskId, Drafts>,
     pub(super) unicode: bool,
     pub(super) colour: bool,
 }
 
-/// How many frames wait while updates are paused; what is newer replaces what is older, so the last are enough.
+/// The largest number of frames that wait during a pause. When it is reached, the pause ends.
 const MOST_PAUSED: usize = 500;
 
 /// Items that ask the same, longest waiting first.
@@ -243,19 +243,19 @@ impl Model {
         }
     }
 
-    /// The topics that the page needs, each from what was seen of it; what was never seen comes whole.
+    /// Returns the topics that the current page needs.
     pub(super) fn topics(&self) -> String {
         let own = self.page.topic().map_or(String::new(), |it| format!(",{it}"));
         format!("head,inbox,lanes,bars,queue,tasks{own}")
     }
 
-    /// Takes a frame in, or keeps it for later.
+    /// Applies a frame, or keeps it while updates are paused.
     pub(super) fn take(&mut self, frame: Frame) {
         self.link = Link::Live;
         match &mut self.paused {
             Some(waiting) => {
                 if waiting.len() >= MOST_PAUSED {
-                    // Too much for a pause: it ends, rather than the memory.
+                    // End the pause instead of using more and more memory.
                     self.unpause();
                     self.apply(frame);
                 } else {
@@ -272,7 +272,7 @@ impl Model {
         }
     }
 
-    /// Forgets a topic: all of it comes anew.
+    /// Clears a topic before the daemon sends it again.
     pub(super) fn reset(&mut self, topic: &str) {
         match topic {
             "inbox" => self.items.clear(),
@@ -311,7 +311,7 @@ impl Model {
         }
     }
 
-    /// Actions were carried out: drafts that went with one are drafts no more.
+    /// Removes drafts that were sent with successful actions.
     pub(super) fn sent(&mut self, actions: &[Action]) {
         for it in actions.iter().filter(|it| it.verb == "revise") {
             let id = it.input.get("id").and_then(Value::as_str).and_then(|it| it.parse().ok());
@@ -324,12 +324,12 @@ impl Model {
         }
     }
 
-    /// The daemon is away: what is shown stays, and says from when it is.
+    /// Records that the connection was lost. The data stays, and the screen shows its time.
     pub(super) fn lost(&mut self, why: String) {
         self.link = Link::Away(why);
     }
 
-    /// What needs the person, grouped by what is asked.
+    /// Returns the inbox, grouped by request.
     pub(super) fn groups(&self) -> Vec<Group<'_>> {
         let mut items: Vec<&ItemView> = self.items.values().collect();
         items.sort_by_key(|it| (it.item.since_wall, it.item.id.clone()));
@@ -343,7 +343,7 @@ impl Model {
         groups
     }
 
-    /// The group that the digits speak to: the chosen one, or the only one.
+    /// Returns the group that digits answer: the selected one, or the only one.
     pub(super) fn chosen_group(&self) -> Option<Group<'_>> {
         let mut groups = self.groups();
         match &self.chosen {
@@ -353,13 +353,13 @@ impl Model {
         }
     }
 
-    /// What a task's agent asks, if it waits for an answer.
+    /// Returns the open request of a task's agent, if there is one.
     pub(super) fn asked_by(&self, task: TaskId) -> Option<&ItemView> {
         let asks = |it: &&ItemView| it.item.task == Some(task) && it.item.ask.is_some();
         self.items.values().filter(asks).min_by_key(|it| (it.item.since_wall, it.item.id.clone()))
     }
 
-    /// The rows that pass the filter: most urgent first, then by number.
+    /// Returns the tasks that pass the filter, most urgent first, then by number.
     pub(super) fn shown_rows(&self) -> Vec<&RowView> {
         let wanted = self.filter.to_lowercase();
         let passes = |it: &&RowView| {
@@ -370,14 +370,14 @@ impl Model {
                     .any(|part| part.to_lowercase().contains(&wanted))
         };
         let mut rows: Vec<&RowView> = self.rows.values().filter(passes).collect();
-        // A failed task that was dropped or tried again needs nobody.
+        // A failed task that is no longer in the inbox is not urgent.
         let asks = |row: &RowView| self.items.values().any(|item| item.item.task == Some(row.id));
         let urgency = |row: &RowView| if row.at == At::Failed && !asks(row) { At::Landed } else { row.at };
         rows.sort_by_key(|row| (urgency(row), row.id));
         rows
     }
 
-    /// The landing queues: the person's own project first, then those in which something waits.
+    /// Returns the landing queues: the person's own project first, then queues that are not empty.
     pub(super) fn shown_trains(&self) -> Vec<&TrainView> {
         let mut trains: Vec<&TrainView> = self.trains.values().collect();
         let is_own = |train: &TrainView| Some(&train.queue.project) == self.own_project.as_ref();
@@ -385,14 +385,14 @@ impl Model {
         trains
     }
 
-    /// The lanes, most urgent first.
+    /// Returns the lanes, most urgent first.
     pub(super) fn shown_lanes(&self) -> Vec<&LaneView> {
         let mut lanes: Vec<&LaneView> = self.lanes.values().collect();
         lanes.sort_by(|a, b| a.at.cmp(&b.at).then_with(|| natural(a.agent.as_str(), b.agent.as_str())));
         lanes
     }
 
-    /// The daemon's date now, as well as this machine can tell.
+    /// Returns the current date, as far as this machine knows it.
     pub(super) fn wall(&self) -> u64 {
         self.now_wall
     }

@@ -1,4 +1,4 @@
-//! What a task's program said. Text of others is made harmless here.
+//! The log of an attempt's program. Text from programs is made safe to draw here.
 
 use regatta_api::view::LineView;
 use regatta_core::ids::AttemptId;
@@ -6,22 +6,23 @@ use regatta_core::session::{Said, ShownCalls, ToolStatus, Want};
 
 use crate::out::{inert, wrapped};
 
-/// How many lines of a log are kept, and how long one may be.
+/// The largest number of log lines that are kept. [`LONGEST`] is the largest number of characters
+/// per line.
 const MOST_LINES: usize = 5_000;
 const LONGEST: usize = 1_000;
 
-/// What an attempt's program said, as far as it was read.
+/// The part of a program's log that was read so far.
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) attempt: Option<AttemptId>,
     pub(super) lines: Vec<String>,
-    /// The place in the journal to read on from.
+    /// The number of the next journal record to read.
     pub(super) next: u64,
-    /// The end is in view, and stays so.
+    /// Whether the view follows the end of the log.
     pub(super) follow: bool,
-    /// How many lines from the end, while not following.
+    /// The number of lines below the view, if it does not follow.
     pub(super) up: usize,
-    /// Each line as the program wrote it.
+    /// Whether lines are shown as the program wrote them.
     pub(super) raw: bool,
     pub(super) problem: Option<String>,
     pub(super) calls: ShownCalls,
@@ -39,12 +40,12 @@ impl Log {
         Log { attempt: Some(attempt), ..Log::default() }
     }
 
-    /// The same log from its beginning, as the program wrote it or as it is meant.
+    /// Returns the same log from its beginning, switched between raw and readable.
     pub(super) fn other_way(&self) -> Log {
         Log { attempt: self.attempt, raw: !self.raw, ..Log::default() }
     }
 
-    /// Takes in the next piece of the journal.
+    /// Appends records of the journal.
     pub(super) fn take(&mut self, piece: &[LineView]) {
         for it in piece {
             self.next = self.next.max(it.n + 1);
@@ -63,7 +64,7 @@ impl Log {
 
     fn said(&mut self, it: &LineView) -> Vec<String> {
         if it.said.is_empty() {
-            // What a program printed and no driver made sense of is for people.
+            // Output that no driver understood is shown, because it is meant for people.
             return if matches!(it.stream.as_str(), "err" | "mark") { vec![it.line.clone()] } else { vec![] };
         }
         let mut lines = Vec::new();
@@ -78,19 +79,19 @@ impl Log {
         lines
     }
 
-    /// Scrolls up (negative) or down; at the end it follows again.
+    /// Scrolls up (negative) or down. Following resumes at the end.
     pub(super) fn scroll(&mut self, by: isize) {
         self.up = self.up.saturating_add_signed(-by).min(self.lines.len().saturating_sub(1));
         self.follow = self.up == 0;
     }
 
-    /// The lines in view.
+    /// Returns the visible lines.
     pub(super) fn view(&self, height: usize) -> &[String] {
         let end = self.lines.len() - self.up.min(self.lines.len());
         &self.lines[end.saturating_sub(height)..end]
     }
 
-    /// The rows of a window: what is said is read to its end, so a long line takes several, and the last is in view.
+    /// Returns the rows of a window. Long lines are wrapped, and the last line is always visible.
     pub(super) fn rows(&self, width: usize, height: usize) -> Vec<String> {
         let rows = self.view(height).iter().flat_map(|it| wrapped(it, width, usize::MAX));
         let rows: Vec<String> = rows.collect();
@@ -99,7 +100,7 @@ impl Log {
     }
 }
 
-/// One line of any length, harmless, and short enough to draw.
+/// Returns one line, made safe and shortened for drawing.
 pub(super) fn cut(line: &str) -> String {
     let short: String = line.chars().take(LONGEST).collect();
     let left = line.chars().skip(LONGEST).count();
@@ -126,10 +127,10 @@ fn one(said: &Said) -> Option<String> {
             format!("{sign} {}", what.lines().next().unwrap_or_default())
         }
         Said::Asked(ask) => match &ask.want {
-            Want::Permission { tool, .. } => format!("? may it {}", tool.describe()),
+            Want::Permission { tool, .. } => format!("? permission: {}", tool.describe()),
             Want::Question { text, .. } => format!("? {text}"),
         },
-        Said::Limited { detail, .. } => format!("! the provider's limit: {detail}"),
+        Said::Limited { detail, .. } => format!("! provider limit reached: {detail}"),
         Said::TurnEnded { detail, .. } if !detail.is_empty() => format!("· {detail}"),
         _ => return None,
     })
@@ -145,7 +146,8 @@ mod tests {
         LineView { n, at_wall: 0, stream: "out".into(), line: text.into(), said }
     }
 
-    /// S12, in a terminal: whatever a program says, no control, no direction and no endless line reaches the screen.
+    /// S12: program output never brings control characters, direction changes or endless lines to
+    /// the terminal.
     #[test]
     fn a_hostile_log_is_inert_s12() {
         let mut log = Log::of(AttemptId(1));
@@ -158,15 +160,15 @@ mod tests {
             assert!(text.chars().count() <= LONGEST + 40, "{}", text.chars().count());
         }
         assert!(log.lines[1].ends_with("more characters"));
-        // A flood is kept within bounds.
+        // A flood of lines is limited.
         let many = "line\n".repeat(20_000);
         log.take(&[line(4, &many)]);
         assert_eq!(log.lines.len(), MOST_LINES);
     }
 
-    /// A command that prints many lines is one line when it begins and one when it ends.
+    /// A command with many updates takes one line at its start and one at its end.
     #[test]
-    fn updates_of_a_call_that_runs_are_shown_once() {
+    fn updates_of_a_running_call_are_shown_once() {
         let mut log = Log::of(AttemptId(1));
         let update = |n: u64, status: ToolStatus| {
             let tool = Tool { id: "t1".into(), title: "cargo test".into(), status, ..Tool::default() };
@@ -177,7 +179,7 @@ mod tests {
         assert_eq!(log.lines, ["▸ cargo test", "✓ cargo test"]);
     }
 
-    /// Whoever scrolled up stays where they were while more comes, and the end follows again.
+    /// The view stays in place after scrolling up, and follows again at the end.
     #[test]
     fn a_log_follows_until_somebody_scrolls_up() {
         let mut log = Log::of(AttemptId(1));
@@ -187,14 +189,14 @@ mod tests {
         log.scroll(-10);
         let before = log.view(2).to_vec();
         log.take(&[line(50, "line 50"), line(51, "line 51")]);
-        assert_eq!(log.view(2), before, "what was read stays in view");
+        assert_eq!(log.view(2), before, "the view stays in place");
         log.scroll(100);
         assert!(log.follow);
         assert_eq!(log.view(1), ["line 51"]);
         assert_eq!(Log::default().view(5), [] as [String; 0]);
     }
 
-    /// A long line is read to its end, and the end of the log is what is in view.
+    /// A long line is wrapped, and the end of the log is visible.
     #[test]
     fn a_long_line_takes_several_rows() {
         let mut log = Log::of(AttemptId(1));
@@ -204,9 +206,9 @@ mod tests {
         assert_eq!(log.rows(80, 9), ["first", "one two three four"]);
     }
 
-    /// Raw is what the program wrote, also where no driver made sense of it; it is read from its beginning.
+    /// The raw log shows every line as the program wrote it, from the beginning.
     #[test]
-    fn a_raw_log_is_what_was_written() {
+    fn a_raw_log_shows_lines_as_written() {
         let mut log = Log::of(AttemptId(1));
         let json = LineView { line: "{\"type\":\"message\"}".into(), ..line(1, "hello") };
         let mute = LineView { said: vec![], ..line(2, "{\"type\":\"ping\"}") };

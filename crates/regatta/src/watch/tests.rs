@@ -1,4 +1,4 @@
-//! The screen at three sizes, what the keys do, and what is shown when the daemon is away; without a terminal.
+//! Tests of the screen without a terminal: three sizes, the keys, and a lost connection.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -11,7 +11,7 @@ use super::{draw, hear, keys};
 
 const NOW: u64 = 1_760_000_000_000;
 
-/// What a screen of that size shows, line by line.
+/// Returns the content of a screen of the given size.
 fn shown(model: &Model, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw::draw(model, frame)).unwrap();
@@ -21,7 +21,7 @@ fn shown(model: &Model, width: u16, height: u16) -> String {
         while x < width {
             let sign = buffer[(x, y)].symbol();
             text.push_str(sign);
-            // What takes two columns has the next cell, too.
+            // A character of two columns also occupies the next cell.
             x += u16::try_from(crate::out::width(sign).max(1)).unwrap();
         }
         text.trim_end().to_owned() + "\n"
@@ -130,15 +130,15 @@ fn fleet() -> Model {
     );
     hear(&mut model, "reset", r#"{"topics":["head","inbox","lanes","bars","tasks","queue"]}"#);
     hear(&mut model, "", &text);
-    assert_eq!(model.trains.len(), 1, "the sample is as the daemon sends it");
+    assert_eq!(model.trains.len(), 1, "the sample has the daemon's format");
     assert_eq!((model.items.len(), model.lanes.len(), model.rows.len(), model.bars.len()), (2, 3, 4, 1));
     model
 }
 
-/// At 80×24, 120×40 and 200×60 all of it is there: the sentence, the inbox, the lanes, the tasks, the queue, the keys.
-/// The screen of 120×40 is the picture in the documentation; `UPDATE_GOLDEN=1` writes it anew.
+/// At 80×24, 120×40 and 200×60 everything is visible: summary, inbox, lanes, tasks, queue and keys.
+/// The screen of 120×40 is part of the documentation; `UPDATE_GOLDEN=1` writes it again.
 #[test]
-fn the_whole_picture_at_three_sizes() {
+fn everything_is_visible_at_three_sizes() {
     let mut model = fleet();
     press(&mut model, "j");
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
@@ -158,7 +158,7 @@ fn the_whole_picture_at_three_sizes() {
             "T24",
             "login endpoint",
             "needs T23 and T24",
-            "Landing queue · 1 in line",
+            "Landing queue · 1 queued",
             " 1 T22  testing",
             "? help",
         ];
@@ -176,9 +176,9 @@ fn the_whole_picture_at_three_sizes() {
     assert!(known == picture, "the picture changed: UPDATE_GOLDEN=1 cargo test -p regatta watch\n{picture}");
 }
 
-/// Today against its cap, as `regatta cost` says it; the topic is asked for only there.
+/// The cost page shows the text of `regatta cost`. Only this page subscribes to the topic.
 #[test]
-fn the_cost_page_says_what_the_command_says() {
+fn the_cost_page_shows_the_text_of_the_command() {
     let mut model = fleet();
     assert!(!model.topics().contains("cost"));
     press(&mut model, "gc");
@@ -206,7 +206,7 @@ fn the_cost_page_says_what_the_command_says() {
     assert!(shown(&model, 100, 8).contains("agent "), "{}", shown(&model, 100, 8));
 }
 
-/// The queue of the project that the person is in comes first, then those in which something waits.
+/// The queue of the person's own project comes first, then queues that are not empty.
 #[test]
 fn the_own_project_s_queue_comes_first() {
     let mut model = fleet();
@@ -226,7 +226,8 @@ fn the_own_project_s_queue_comes_first() {
     assert_eq!(order(&model), ["zebra", "shop", "aardvark"]);
 }
 
-/// A failure that somebody dealt with is not urgent, and the title counts the tasks that are not listed.
+/// A failure that a person has handled is not urgent, and the title also counts tasks that are not
+/// listed.
 #[test]
 fn a_dropped_failure_is_last_and_the_title_counts_all_tasks() {
     let mut model = fleet();
@@ -245,12 +246,12 @@ fn a_dropped_failure_is_last_and_the_title_counts_all_tasks() {
     hear(&mut model, "", &frame(8_842, &[("head", "head", whole)]));
     assert!(shown(&model, 120, 40).contains(" 6 of 601 tasks "), "{}", shown(&model, 120, 40));
     model.filter = "nowhere".into();
-    assert!(shown(&model, 120, 40).contains("none of the tasks listed here has these words"), "older ones may have");
+    assert!(shown(&model, 120, 40).contains("no listed task matches the filter"), "older tasks may match");
 }
 
-/// Who rides in one train stands together, and a train that failed is parted.
+/// Landings of one batch are drawn as a group, and a failed batch is marked.
 #[test]
-fn trains_are_coupled() {
+fn landings_of_a_batch_are_drawn_together() {
     let mut it = train();
     let car = |nth: usize, state: &str| {
         let mut car = train()["queue"][0].clone();
@@ -277,7 +278,8 @@ fn trains_are_coupled() {
     assert!(screen.contains("/ 1 T1") && screen.contains("x 4 T4") && screen.is_ascii(), "{screen}");
 }
 
-/// The keys of the web page, as its own sources have them: first the pages behind `g`, then all that its help names.
+/// Returns the keys of the web page from its sources: the pages after `g`, and all keys of its
+/// help.
 fn keys_of_the_page() -> (Vec<(char, String)>, Vec<String>) {
     let read =
         |file: &str| std::fs::read_to_string(format!("{}/../../web/src/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
@@ -294,8 +296,8 @@ fn keys_of_the_page() -> (Vec<(char, String)>, Vec<String>) {
     (pages, keys.collect())
 }
 
-/// The terminal has every key that the web page has, and goes to the same places. Only its palette is not here: a
-/// terminal has a shell for that.
+/// The terminal has every key of the web page except its command palette, because a terminal has a
+/// shell for that.
 #[test]
 fn the_terminal_has_the_page_s_keys() {
     let (pages, wanted) = keys_of_the_page();
@@ -303,13 +305,13 @@ fn the_terminal_has_the_page_s_keys() {
     assert!(wanted.len() > 25, "{wanted:?}");
     let known: Vec<&str> = keys::HELP.iter().flat_map(|it| it.0.split(' ')).collect();
     for key in wanted.iter().map(|it| it.replace('–', "-")).filter(|it| it != "Ctrl-K") {
-        assert!(known.contains(&key.as_str()), "{key} of the page is no key here: {known:?}");
+        assert!(known.contains(&key.as_str()), "the key {key} of the web page is missing: {known:?}");
     }
     let mut model = fleet();
     press(&mut model, "?");
     let screen = shown(&model, 80, 24);
     for (keys, words) in keys::HELP {
-        assert!(screen.contains(&format!("{keys:<12} {words}")), "the help is whole at 80x24: {words}: {screen}");
+        assert!(screen.contains(&format!("{keys:<12} {words}")), "the help must fit at 80x24: {words}: {screen}");
     }
     for (key, page, name) in PAGES {
         let mut model = fleet();
@@ -327,9 +329,9 @@ fn the_terminal_has_the_page_s_keys() {
     }
 }
 
-/// Files as a tree with who holds what until when; where two meet stands out.
+/// Files are a tree with their holders. A file that two tasks need stands out.
 #[test]
-fn files_are_a_tree_with_who_holds_what() {
+fn files_are_a_tree_with_their_holders() {
     let mut model = fleet();
     assert_eq!(press(&mut model, "gf"), [Wish::Topics]);
     assert!(model.topics().ends_with(",files"), "{}", model.topics());
@@ -361,12 +363,13 @@ fn files_are_a_tree_with_who_holds_what() {
     assert!(small.lines().all(|it| crate::out::width(it) <= 80) && small.contains("src/api/login.rs"), "{small}");
 }
 
-/// What happened, newest first, read on from where it was read to; and how the machine is set up.
+/// Events are shown newest first and are read incrementally. Events and setup are read when their
+/// page is opened.
 #[test]
-fn events_and_setup_are_read_when_they_are_looked_at() {
+fn events_and_setup_are_read_when_their_page_is_opened() {
     let mut model = fleet();
     assert_eq!(press(&mut model, "ge"), [Wish::Topics, Wish::Events]);
-    assert_eq!(model.events.from(model.seq), 8_440, "what is old is not read");
+    assert_eq!(model.events.from(model.seq), 8_440, "old events are not read");
     let event = |revision: u64, kind: &str| -> regatta_api::view::EventView {
         let event = json!({ "revision": revision, "time": "2026-11-16T14:02:03Z", "kind": kind, "subject": "T24", "by": "claude-2", "data": { "text": "a\u{1b}[2Jb" } });
         serde_json::from_value(event).unwrap()
@@ -382,38 +385,38 @@ fn events_and_setup_are_read_when_they_are_looked_at() {
     assert!(shown(&model, 80, 24).contains("the daemon is away"));
 
     assert_eq!(press(&mut model, "gs"), [Wish::Topics, Wish::Setup]);
-    assert!(shown(&model, 80, 24).contains("looking"));
+    assert!(shown(&model, 80, 24).contains("checking the setup"));
     let checks = json!([{ "id": "git", "level": "ok", "text": "git 2.47" }, { "id": "disk", "level": "bad", "text": "full", "fix": "make room" }]);
     let provider = json!({ "preset": "claude", "provider": "anthropic", "program": "/bin/claude", "version": "2.3", "signed_in": "yes", "fix": null });
     let doctor = serde_json::from_value(json!({ "checks": checks, "providers": [provider] })).unwrap();
     model.setup.found = Some(super::texts::Found { doctor, lists: vec![("Policy", "no rules\n".into())] });
     let screen = shown(&model, 80, 24);
     let at = |text: &str| screen.find(text).unwrap_or_else(|| panic!("{text}: {screen}"));
-    assert!(at("✕ mend  disk  full · make room") < at("✓ well  git"), "worst first: {screen}");
-    assert!(at("1 of 1 known programs are here") < at("claude  anthropic  2.3") && at("no rules") > 0);
+    assert!(at("✕ error  disk  full · make room") < at("✓ ok  git"), "worst first: {screen}");
+    assert!(at("1 of 1 known programs are installed") < at("claude  anthropic  2.3") && at("no rules") > 0);
 }
 
-/// Comments are drafts under their lines until Revise sends them, as on the page; what was not sent is not lost.
+/// Comments are drafts below their lines until Revise sends them, as on the web page.
 #[test]
 fn comments_are_drafts_until_revise_sends_them() {
     let mut model = fleet();
     let id = "T24".parse().unwrap();
     model.page = Page::Task(id);
-    assert_eq!(press(&mut model, "c"), [Wish::Diff], "the change is read first");
+    assert_eq!(press(&mut model, "c"), [Wish::Diff], "the diff is loaded first");
     let patch = "diff --git a/x.rs b/x.rs\n--- a/x.rs\n+++ b/x.rs\n@@ -41,2 +41,2 @@\n same\n-old\n+new\n";
     model.diff = super::Diff::of(id, patch, model.how);
     press(&mut model, "jjjjjj");
     assert!(shown(&model, 80, 24).contains(">+new"), "the line is marked: {}", shown(&model, 80, 24));
     press(&mut model, "c");
     assert!(shown(&model, 80, 24).contains("x.rs line 42"), "{}", shown(&model, 80, 24));
-    assert_eq!(press(&mut model, "q?\u{8}, why\n"), [], "letters are words here, and nothing is sent");
+    assert_eq!(press(&mut model, "q?\u{8}, why\n"), [], "letters are text here, and nothing is sent");
     let screen = shown(&model, 80, 24);
     assert!(screen.contains("You: q, why (draft, goes with Revise)") && screen.contains("1 draft"), "{screen}");
     assert!(screen.lines().last().unwrap().ends_with("? help"), "{screen}");
     press(&mut model, "u");
     assert!(shown(&model, 80, 24).contains("-old") && shown(&model, 80, 24).contains("│+new"), "side by side");
     press(&mut model, "u");
-    // Without a draft Revise asks for words; with one it goes.
+    // Without a draft Revise asks for a text; with a draft it is sent at once.
     let mut revise: regatta_api::page::Action =
         serde_json::from_value(action("Revise…", "revise", "regatta revise T24 …")).unwrap();
     (revise.input, revise.words, revise.key) = (json!({ "id": "T24", "text": "" }), Some("/text".into()), Some('R'));
@@ -422,10 +425,10 @@ fn comments_are_drafts_until_revise_sends_them() {
     assert_eq!(sent.cli, "regatta revise T24 --comment 'x.rs:42:q, why'");
     assert_eq!(keys::with_drafts(&model, "T22".parse().unwrap(), revise.clone()), revise);
     model.sent(std::slice::from_ref(&revise));
-    assert_eq!(model.drafts.len(), 1, "that was another one");
+    assert_eq!(model.drafts.len(), 1, "the other action had no draft");
     model.sent(&[sent]);
     assert!(model.drafts.is_empty());
-    // Escape leaves a draft as it was.
+    // Escape discards the comment that is being typed.
     press(&mut model, "cabc\u{1b}");
     assert!(model.drafts.is_empty());
     assert_eq!(press(&mut model, "i"), []);
@@ -434,9 +437,9 @@ fn comments_are_drafts_until_revise_sends_them() {
     assert_eq!((press(&mut model, "w"), model.side), (vec![Wish::Log], Side::Log));
 }
 
-/// However small the window is, nothing breaks; and without a fleet it says what to do.
+/// Every window size can be drawn, and an empty fleet shows what to do.
 #[test]
-fn any_window_and_an_empty_fleet() {
+fn every_window_size_and_an_empty_fleet_can_be_drawn() {
     let mut model = fleet();
     let task = Page::Task("T24".parse().unwrap());
     for page in PAGES.into_iter().map(|it| it.1).chain([task]) {
@@ -454,64 +457,66 @@ fn any_window_and_an_empty_fleet() {
     assert!(screen.is_ascii(), "an ASCII terminal gets ASCII: {screen}");
 }
 
-/// Never stale data under a green light: when the daemon is away the screen says so, and from when its data are.
+/// Old data is never shown as current: without a connection the screen shows that, and the time of
+/// the data.
 #[test]
-fn a_lost_line_is_said_with_the_age_of_the_data() {
+fn a_lost_connection_is_shown_with_the_time_of_the_data() {
     let mut model = Model::new(true, true);
     assert!(shown(&model, 80, 24).contains("connecting"));
     model.lost("the daemon cannot be reached".into());
     let screen = shown(&model, 80, 24);
     assert!(screen.contains("reconnecting, data none yet") && screen.contains("regatta up"), "{screen}");
     let mut model = fleet();
-    model.lost("it ended the stream".into());
+    model.lost("the daemon closed the connection".into());
     let screen = shown(&model, 80, 24);
     let from = format!("reconnecting, data from {}", crate::words::hour(NOW));
     assert!(screen.contains(&from), "{screen}");
     assert!(!screen.contains("live"), "{screen}");
-    assert!(screen.contains("T24"), "what was known stays: {screen}");
+    assert!(screen.contains("T24"), "the known data stays: {screen}");
     hear(&mut model, "", &frame(8_841, &[]));
     assert!(shown(&model, 80, 24).contains("● live"));
-    // Held updates are no live data either.
+    // During a pause the data is not current either.
     press(&mut model, ".");
     hear(&mut model, "", &frame(8_842, &[("tasks", "task/T24", Value::Null)]));
     let screen = shown(&model, 80, 24);
-    assert!(screen.contains("updates held, data from") && screen.contains("login endpoint"), "{screen}");
+    assert!(screen.contains("updates paused, data from") && screen.contains("login endpoint"), "{screen}");
     press(&mut model, ".");
-    assert!(!shown(&model, 80, 24).contains("login endpoint"), "what came meanwhile counts");
+    assert!(!shown(&model, 80, 24).contains("login endpoint"), "updates of the pause are applied");
 }
 
-/// Digits answer the chosen request, as on the page; with several and none chosen they do nothing.
+/// Digits answer the selected request. If there are several and none is selected, digits do
+/// nothing.
 #[test]
-fn digits_answer_the_chosen_request_and_no_other_key_decides() {
+fn digits_answer_the_selected_request_and_no_other_key_decides() {
     let mut model = fleet();
-    assert_eq!(press(&mut model, "1"), [], "nothing is chosen");
-    assert!(shown(&model, 80, 24).contains("choose one first"));
-    assert_eq!(press(&mut model, "\n\u{1b} yYxX"), [], "and no other key decides");
+    assert_eq!(press(&mut model, "1"), [], "nothing is selected");
+    assert!(shown(&model, 80, 24).contains("select a request first"));
+    assert_eq!(press(&mut model, "\n\u{1b} yYxX"), [], "no other key decides");
     press(&mut model, "jj");
     let wishes = press(&mut model, "2");
     let [Wish::Do(actions)] = &wishes[..] else { panic!("{wishes:?}") };
     assert_eq!(actions.len(), 1);
     assert_eq!((actions[0].verb.as_str(), &actions[0].input["id"]), ("inbox.answer", &json!("Q8")));
     assert_eq!(actions[0].input["answer"]["say"], "deny");
-    assert_eq!(press(&mut model, "9"), [], "there is no ninth");
-    // What cannot be taken back is asked about once.
+    assert_eq!(press(&mut model, "9"), [], "there is no ninth answer");
+    // An action that cannot be undone asks for confirmation.
     assert_eq!(press(&mut model, "3"), []);
-    assert!(shown(&model, 80, 24).contains("Always allow? It cannot be taken back"));
+    assert!(shown(&model, 80, 24).contains("Always allow? This cannot be undone"));
     assert_eq!(press(&mut model, "\u{1b}"), [], "Escape never decides");
     press(&mut model, "3");
     assert!(matches!(&press(&mut model, "y")[..], [Wish::Do(it)] if it[0].label == "Always allow"));
-    // In one's own words.
+    // A reply in one's own words.
     press(&mut model, "r");
     assert!(shown(&model, 80, 24).contains("In your own words"));
-    assert_eq!(press(&mut model, "\n"), [], "no words are no answer");
+    assert_eq!(press(&mut model, "\n"), [], "an empty text is not sent");
     let wishes = press(&mut model, "no!\u{8}, use q\n");
     let [Wish::Do(actions)] = &wishes[..] else { panic!("{wishes:?}") };
-    assert_eq!(actions[0].input["answer"]["text"], "no, use q", "letters are words here, not keys");
+    assert_eq!(actions[0].input["answer"]["text"], "no, use q", "letters are text here, not keys");
 }
 
-/// Requests that ask the same are one card, answered at once.
+/// Equal requests share one card and are answered together.
 #[test]
-fn what_asks_the_same_is_answered_at_once() {
+fn equal_requests_are_answered_together() {
     let mut model = Model::new(true, true);
     model.now_wall = NOW;
     let many: Vec<(String, Value)> = (1..=26)
@@ -522,16 +527,16 @@ fn what_asks_the_same_is_answered_at_once() {
     let screen = shown(&model, 80, 24);
     assert!(screen.contains("× 26") && screen.matches("cargo test").count() == 1, "{screen}");
     let wishes = press(&mut model, "1");
-    assert!(matches!(&wishes[..], [Wish::Do(it)] if it.len() == 26), "the only card is chosen");
+    assert!(matches!(&wishes[..], [Wish::Do(it)] if it.len() == 26), "the only card is selected");
 }
 
 #[test]
-fn pages_lists_and_panes_are_walked_by_key() {
+fn pages_lists_and_panes_are_navigated_by_key() {
     let mut model = fleet();
     assert_eq!(press(&mut model, "gt"), [Wish::Topics]);
     assert_eq!((model.page, model.focus), (Page::Tasks, Focus::Tasks));
     press(&mut model, "jj");
-    assert_eq!(model.row.map(|it| it.to_string()).as_deref(), Some("T25"), "most urgent first: T23 needs, T25 waits");
+    assert_eq!(model.row.map(|it| it.to_string()).as_deref(), Some("T25"), "most urgent first: T23 needs a person, T25 waits");
     press(&mut model, "/endpoint\n");
     let screen = shown(&model, 80, 24);
     assert!(screen.contains("1 of 4 tasks") && screen.contains("T24") && !screen.contains("T25"), "{screen}");
@@ -553,18 +558,18 @@ fn pages_lists_and_panes_are_walked_by_key() {
     assert_eq!(press(&mut model, "L"), [], "it cannot land yet");
     assert!(model.toast.as_ref().is_some_and(|it| !it.0));
     press(&mut model, "?");
-    assert!(shown(&model, 80, 24).contains("it never decides"));
+    assert!(shown(&model, 80, 24).contains("never answers anything"));
     press(&mut model, "\u{1b}");
     assert_eq!((press(&mut model, "\u{1b}"), model.page), (vec![Wish::Topics], Page::Now));
     assert_eq!(press(&mut model, "q"), [Wish::Quit]);
     let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     model.over = Some(Over::Help);
-    assert_eq!(keys::press(&mut model, stop), [Wish::Quit], "Ctrl-C leaves from everywhere");
+    assert_eq!(keys::press(&mut model, stop), [Wish::Quit], "Ctrl-C quits everywhere");
 }
 
-/// Lanes: the most urgent first, then by name as people count.
+/// Lanes are sorted by urgency, then by name with numbers in numeric order.
 #[test]
-fn lanes_are_in_the_order_in_which_people_count() {
+fn lanes_sort_by_urgency_and_natural_order() {
     let mut model = Model::new(true, true);
     let names = [("agent-10", "working"), ("agent-9", "working"), ("agent-2", "working"), ("agent-11", "needs")];
     for (name, at) in names {
@@ -574,9 +579,10 @@ fn lanes_are_in_the_order_in_which_people_count() {
     assert_eq!(shown, ["agent-11", "agent-2", "agent-9", "agent-10"]);
 }
 
-/// What does not fit is cut with a mark, and what is a figure is whole or not there; wide characters move no frame.
+/// Cut text has an ellipsis, numbers are complete or left out, and wide characters do not shift
+/// frames.
 #[test]
-fn nothing_is_cut_without_a_mark() {
+fn cut_text_always_has_an_ellipsis() {
     let mut model = Model::new(true, true);
     model.now_wall = NOW;
     let long = "Say the usage in one line, or with an example that shows what it prints in each of the languages?";
@@ -597,29 +603,29 @@ fn nothing_is_cut_without_a_mark() {
         let screen = shown(&model, width, height);
         for (nth, line) in screen.lines().enumerate().skip(2).take(usize::from(height) - 3) {
             assert_eq!(crate::out::width(line), usize::from(width), "line {nth} of {width}x{height}:\n{screen}");
-            assert!(line.ends_with(['│', '┐', '┘']), "a frame moved in line {nth}:\n{screen}");
+            assert!(line.ends_with(['│', '┐', '┘']), "a frame is shifted in line {nth}:\n{screen}");
         }
         let whole: String = screen
             .lines()
             .filter_map(|it| it.strip_prefix('│')?.split('│').next())
             .map(|it| it.trim().to_owned() + " ")
             .collect();
-        assert!(whole.contains(long), "the chosen question is read to its end:\n{screen}");
+        assert!(whole.contains(long), "the selected question is complete:\n{screen}");
         let lane = screen.lines().find(|it| it.contains("▶ a10")).unwrap();
-        assert!(lane.ends_with(" 30s│") || lane.contains("languages? 30s"), "its age is whole: {lane}");
+        assert!(lane.ends_with(" 30s│") || lane.contains("languages? 30s"), "its age is complete: {lane}");
         assert!(width > 80 || lane.contains('…'), "{lane}");
         let task = screen.lines().find(|it| it.contains(" T2 ")).unwrap();
-        assert!(task.contains('…') && task.contains(" 2m $0.31"), "age and cost are whole: {task}");
+        assert!(task.contains('…') && task.contains(" 2m $0.31"), "age and cost are complete: {task}");
         assert!(
             screen.contains("30 agents · ") && screen.contains(" more: j k"),
-            "what is out of sight is counted:\n{screen}"
+            "hidden rows are counted:\n{screen}"
         );
     }
-    assert!(!shown(&model, 44, 24).contains("slots"), "a figure that does not fit is left out");
+    assert!(!shown(&model, 44, 24).contains("slots"), "a number that does not fit is left out");
     assert!(shown(&model, 80, 24).contains("slots 3/8"));
 }
 
-/// On a task's own page its agent's question is shown and answered, too; nothing else is decided there by a digit.
+/// The request of a task's agent is also shown and answered on the task's page.
 #[test]
 fn a_question_is_answered_on_its_task_s_page() {
     let mut model = fleet();
@@ -628,7 +634,7 @@ fn a_question_is_answered_on_its_task_s_page() {
     hear(&mut model, "", &frame(8_841, &[("inbox", "item/Q9", asked)]));
     assert!(model.asked_by("T24".parse().unwrap()).is_some(), "{:?}", model.items.keys());
     model.page = Page::Task("T22".parse().unwrap());
-    assert_eq!(press(&mut model, "1"), [], "that one asks nothing");
+    assert_eq!(press(&mut model, "1"), [], "T22 has no request");
     model.page = Page::Task("T24".parse().unwrap());
     let wishes = press(&mut model, "2");
     let [Wish::Do(actions)] = &wishes[..] else { panic!("{wishes:?}") };
@@ -637,7 +643,7 @@ fn a_question_is_answered_on_its_task_s_page() {
     assert!(matches!(model.over, Some(Over::Words { .. })));
 }
 
-/// S12: whatever an agent calls itself or says, the screen shows characters and obeys nothing.
+/// S12: text from agents is shown as characters and never controls the terminal.
 #[test]
 fn hostile_text_is_shown_inert_s12() {
     let bad = format!("\u{1b}[2J\u{1b}]52;c;AAAA\u{7}\u{202e}evil\u{9b}H{}", "x".repeat(1_000_000));
@@ -655,7 +661,7 @@ fn hostile_text_is_shown_inert_s12() {
     for page in [Page::Now, Page::Tasks, Page::Agents] {
         model.page = page;
         let screen = shown(&model, 120, 40);
-        // Where something was to be obeyed there is a space: nothing is swallowed, and nothing is joined.
+        // Control characters become spaces, so that words are not joined.
         assert!(screen.contains("[2J ]52;c;AAAA  evil H"), "{screen}");
         let odd = |it: char| {
             (it.is_control() && it != '\n') || matches!(it, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
@@ -663,7 +669,7 @@ fn hostile_text_is_shown_inert_s12() {
         assert!(!screen.chars().any(odd), "{screen:?}");
         assert_eq!(screen.lines().count(), 40);
     }
-    // A message that is none is said, not obeyed.
+    // An invalid message is reported.
     hear(&mut model, "", "{\"seq\":");
     assert!(model.toast.as_ref().is_some_and(|it| it.1.contains("another version")));
     assert_eq!(model.link, Link::Live);

@@ -1,5 +1,5 @@
-//! The pages that are lists of lines: files, teams, conversations, events, setup. As the words of the command line say
-//! it, where there is one that does.
+//! The pages that are lists of lines: files, teams, conversations, events and setup. They use the
+//! text of the corresponding command where there is one.
 
 use ratatui::style::{Color, Modifier, Style};
 use regatta_api::page::{CheckLine, DoctorView, FilesView, Level};
@@ -11,23 +11,23 @@ use super::model::{Model, Page};
 use crate::out::{fit, inert};
 use crate::words::{self, hour, plain_events};
 
-/// How many events are kept.
+/// The largest number of events that are kept.
 const MOST_EVENTS: usize = 1_000;
-/// How many events before the last are read when the page is opened.
+/// How many past events are read when the page is opened.
 const EVENTS_BEFORE: u64 = 400;
 
-/// What happened, as far as it was read.
+/// The events that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// Newest first.
     lines: Vec<String>,
-    /// The revision to read on from.
+    /// The last revision that was read.
     pub(super) after: Option<u64>,
     problem: Option<String>,
 }
 
 impl Events {
-    /// Where reading begins, if it has not.
+    /// Returns the revision after which to read.
     pub(super) fn from(&self, seq: u64) -> u64 {
         self.after.unwrap_or(seq.saturating_sub(EVENTS_BEFORE))
     }
@@ -38,7 +38,7 @@ impl Events {
             Err(why) => return self.problem = Some(why),
         };
         if self.after.is_some_and(|it| after < it) {
-            return; // an answer to a question that was asked before
+            return; // the answer to an earlier request
         }
         (self.after, self.problem) = (Some(after), None);
         let new: Vec<String> = events.iter().rev().filter_map(plain_events).map(|it| inert(it.trim_end())).collect();
@@ -47,22 +47,22 @@ impl Events {
     }
 }
 
-/// How the daemon's machine is set up, when somebody asked.
+/// The setup of the daemon's machine, once it was read.
 #[derive(Debug, Default)]
 pub(super) struct Setup {
     pub(super) found: Option<Found>,
     pub(super) problem: Option<String>,
 }
 
-/// What was found: the doctor's checks, and the rules, bridges and standing rules in words.
+/// The checks of `regatta doctor`, and lists of bridges and rules.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) doctor: DoctorView,
-    /// A title and its lines each.
+    /// Titles with the lines of each list.
     pub(super) lists: Vec<(&'static str, String)>,
 }
 
-/// The title of a page of lines, and what is on it; how it looks comes with each line.
+/// Returns the title of a page and its styled lines.
 pub(super) fn page(model: &Model, width: usize) -> (String, Vec<(String, Style)>) {
     let (title, lines) = match model.page {
         Page::Files => files(model, width),
@@ -81,7 +81,7 @@ pub(super) fn page(model: &Model, width: usize) -> (String, Vec<(String, Style)>
             let problem = model.events.problem.iter().map(|it| bad(model, it));
             let lines = model.events.lines.iter().map(|it| (it.clone(), Style::default()));
             let lines: Vec<_> = problem.chain(lines).collect();
-            let none = if model.events.after.is_some() { "nothing has happened yet" } else { "reading" };
+            let none = if model.events.after.is_some() { "nothing has happened yet" } else { "loading" };
             ("Events, newest first".into(), or_none(lines, none))
         }
         Page::Setup => ("Setup".into(), setup(model, width)),
@@ -108,17 +108,17 @@ fn or_none(lines: Lines, none: &str) -> Lines {
     if lines.is_empty() { vec![(none.to_owned(), Style::default())] } else { lines }
 }
 
-/// Texts whose first line is a head.
+/// Returns the lines of several texts, each with its first line in bold.
 fn blocks(texts: &[String], model: &Model, none: &str) -> Lines {
     let lines = texts.iter().flat_map(|text| {
         text.lines().enumerate().map(|(nth, it)| (it.to_owned(), if nth == 0 { bold() } else { Style::default() }))
     });
-    or_none(lines.collect(), if model.head.is_some() { none } else { "reading" })
+    or_none(lines.collect(), if model.head.is_some() { none } else { "loading" })
 }
 
 fn files(model: &Model, width: usize) -> (String, Lines) {
     let all = model.files.values().flat_map(|it| files_of(model, it, width));
-    (format!("Files of {} project{}", model.files.len(), plural(model.files.len())), or_none(all.collect(), "reading"))
+    (format!("Files of {} project{}", model.files.len(), plural(model.files.len())), or_none(all.collect(), "loading"))
 }
 
 fn files_of(model: &Model, it: &FilesView, width: usize) -> Lines {
@@ -134,7 +134,7 @@ fn files_of(model: &Model, it: &FilesView, width: usize) -> Lines {
         rows.extend(folder.own.iter().map(|it| (of_spot(model, it, folder.depth), !it.clash.is_empty())));
     }
     if rows.is_empty() {
-        lines.push(("nobody holds or waits for anything, and nothing landed today".into(), Style::default()));
+        lines.push(("no file is claimed or wanted, and nothing landed today".into(), Style::default()));
     }
     let cells: Vec<Vec<String>> = rows.iter().map(|it| it.0.clone()).collect();
     let text = fit(&cells, Some(width));
@@ -149,7 +149,7 @@ fn cross(model: &Model) -> &'static str {
     if model.unicode { "✕" } else { "x" }
 }
 
-/// A folder or a file in a line: its name, who meets there and how hot it is, and who holds it until when.
+/// Returns the cells of a folder: name, conflicting tasks, changes today, holders.
 fn of_folder(model: &Model, it: &Folder) -> Vec<String> {
     let name = if it.path.is_empty() { "top of the repository".into() } else { format!("{}/", it.path) };
     let holds = |it: &Share| who(&it.holder, it.task, it.until_wall, &it.until);
@@ -197,7 +197,7 @@ fn who(holder: &str, task: Option<TaskId>, until_wall: Option<u64>, until: &str)
 fn setup(model: &Model, width: usize) -> Lines {
     let mut lines: Lines = model.setup.problem.iter().map(|it| bad(model, it)).collect();
     let Some(found) = &model.setup.found else {
-        return or_none(lines, "looking");
+        return or_none(lines, "checking the setup");
     };
     let doctor = &found.doctor;
     let rank = |it: &CheckLine| match it.level {
@@ -208,11 +208,11 @@ fn setup(model: &Model, width: usize) -> Lines {
     let mut checks: Vec<&CheckLine> = doctor.checks.iter().collect();
     checks.sort_by_key(|it| rank(it));
     let sign = |it: &CheckLine| match (it.level, model.unicode) {
-        (Level::Ok, true) => "✓ well",
-        (Level::Ok, false) => "+ well",
-        (Level::Warn, _) => "! look",
-        (Level::Bad, true) => "✕ mend",
-        (Level::Bad, false) => "x mend",
+        (Level::Ok, true) => "✓ ok",
+        (Level::Ok, false) => "+ ok",
+        (Level::Warn, _) => "! warning",
+        (Level::Bad, true) => "✕ error",
+        (Level::Bad, false) => "x error",
     };
     let check = |it: &&CheckLine| {
         let fix = if it.fix.is_empty() { String::new() } else { format!(" · {}", it.fix) };
@@ -230,7 +230,7 @@ fn setup(model: &Model, width: usize) -> Lines {
             vec![it.preset.clone(), it.provider.clone(), version, it.signed_in.clone(), next]
         })
         .collect();
-    let count = format!("Providers: {} of {} known programs are here", here.len(), doctor.providers.len());
+    let count = format!("Providers: {} of {} known programs are installed", here.len(), doctor.providers.len());
     lines.push((count, bold()));
     lines.extend(rows(&here, width));
     for (title, text) in &found.lists {

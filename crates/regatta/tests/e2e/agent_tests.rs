@@ -60,7 +60,7 @@ fn p12_a_killed_agent_test_ends_its_program() {
     assert!(!left(&world).is_empty(), "the killed command cannot have cleaned up");
     assert!(until(LONG, || !program.runs()), "the program outlives its test");
     let ran = world.run(&["doctor"]);
-    assert!(ran.out.contains("removed what 1 interrupted agent tests left"), "{ran:?}");
+    assert!(ran.out.contains("removed the directories of 1 interrupted agent tests"), "{ran:?}");
     assert_eq!(left(&world), [] as [PathBuf; 0]);
 }
 

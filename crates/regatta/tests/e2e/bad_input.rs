@@ -104,9 +104,9 @@ fn a_bad_plan_creates_nothing() {
         ("[[task]]\n", "missing field `subject`"),
         ("[[task]]\nsubject = \"x\"\ncolour = \"red\"\n", "unknown field `colour`"),
         ("[[task]]\nsubject = \"x\"\nblocked_by = [\"y\"]\n", "not in the plan"),
-        ("[[task]]\nsubject = \"x\"\nid = \"x\"\nblocked_by = [\"x\"]\n", "wait for each other"),
+        ("[[task]]\nsubject = \"x\"\nid = \"x\"\nblocked_by = [\"x\"]\n", "is blocked by itself"),
         ("[[task]]\nsubject = \"x\"\nfiles = [\"/abs\"]\n", "absolute"),
-        ("[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n", ":3:11: the script cannot be followed"),
+        ("[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n", ":3:11: invalid script"),
         ("[[task]]\nsubject = \"x\"\npriority = \"high\"\n", "priority"),
         ("not toml at all", ":1:5: this is not TOML"),
     ] {

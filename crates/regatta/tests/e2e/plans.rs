@@ -19,7 +19,7 @@ fn plan_check_reports_every_fault_with_its_place_and_creates_nothing() {
     let ran = world.run(&["plan", "check", &path]);
     assert_eq!((ran.code, ran.err.as_str()), (2, ""), "{ran:?}");
     for line in [
-        format!("error: {path}:4:15: these tasks wait for each other for ever: a → b → a; take one"),
+        format!("error: {path}:4:15: these tasks wait for each other forever: a → b → a; remove one"),
         format!("error: {path}:5:10: "),
         format!("error: {path}:9:1: unknown field `subjct` in a task; write `subject`"),
     ] {
@@ -194,7 +194,7 @@ fn beads_issues_can_be_imported_exported_and_imported_again() {
     };
     assert_eq!(alias("bd-2")["blocked_by"], json!([alias("bd-1")["id"]]));
     assert_eq!((&alias("bd-1")["issue_type"], &alias("bd-1")["priority"]), (&json!("feature"), &json!(1)));
-    assert_eq!(alias("bd-3")["paused"], "in beads: ben is at it");
+    assert_eq!(alias("bd-3")["paused"], "in beads: ben is working on it");
     assert_eq!(alias("bd-5")["blocked_by"], json!([]), "a closed issue blocks nothing");
     // An import without changes does nothing.
     let history = world.events().len();

@@ -191,7 +191,7 @@ fn files_left_out_of_the_work_are_printed_and_in_the_next_prompt() {
     assert_eq!(ran.code, 3, "the task waits for a review: {ran:?}");
     let said = format!("{}{}", ran.out, ran.err);
     assert!(
-        said.contains("secret/b.txt") && said.contains("left out of its work, and kept: regatta diff A1"),
+        said.contains("secret/b.txt") && said.contains("left out of its work but kept: regatta diff A1"),
         "{said}"
     );
     world.ok(&["revise", "T1", "say more"]);

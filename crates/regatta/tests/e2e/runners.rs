@@ -142,7 +142,7 @@ fn work_at_a_runner_lands_and_leaves_nothing_there() {
     assert!(until(LONG, cleared), "{:?}", workspaces(&runner.data));
     assert!(!world.data.join("workspaces/shop/A1").exists());
     let ran = runner.end();
-    assert_eq!((ran.code, ran.err.contains("nothing was left unfinished")), (0, true), "{ran:?}");
+    assert_eq!((ran.code, ran.err.contains("no work was left unfinished")), (0, true), "{ran:?}");
     assert_eq!(state(&world, "box").as_deref(), Some("offline"));
 }
 
@@ -191,7 +191,7 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     assert!(until(LONG, || landed(&world, &["Write a.md", "Write b.md", "Write c.md"])));
     let mut runner = runner;
     let ran = finish(runner.child.take().unwrap(), LONG).unwrap();
-    assert!(ran.err.contains("3 at work") && ran.err.contains("nothing was left unfinished"), "{ran:?}");
+    assert!(ran.err.contains("3 running attempts") && ran.err.contains("no work was left unfinished"), "{ran:?}");
 
     // With a timeout of zero the attempts are stopped.
     std::fs::remove_file(&gate).unwrap();
@@ -202,7 +202,7 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     assert!(until(LONG, all));
     let data = runner.data.clone();
     let ran = runner.end();
-    assert!(ran.err.contains("3 stopped before they were done"), "{ran:?}");
+    assert!(ran.err.contains("3 attempts were stopped before they finished"), "{ran:?}");
     assert_eq!(crate::world::processes_of(&data), Vec::<u32>::new(), "P3");
     for it in ["A4", "A5", "A6"] {
         let ended = world.json(&["show", it])["ended"].clone();
@@ -296,7 +296,7 @@ fn a_runner_that_cannot_connect_reports_why() {
     let mut first = String::new();
     let mut err = std::io::BufReader::new(child.stderr.take().unwrap());
     std::io::BufRead::read_line(&mut err, &mut first).unwrap();
-    assert!(first.contains("is tried again"), "{first}");
+    assert!(first.contains("trying again"), "{first}");
     terminate(child.id());
     assert!(until(Duration::from_secs(20), || child.try_wait().unwrap().is_some()));
 }
@@ -331,7 +331,7 @@ fn a_runner_works_over_tls() {
     let mut first = String::new();
     let mut err = std::io::BufReader::new(stranger.stderr.take().unwrap());
     std::io::BufRead::read_line(&mut err, &mut first).unwrap();
-    assert!(first.contains("certificate") && first.contains("tried again"), "{first}");
+    assert!(first.contains("certificate") && first.contains("trying again"), "{first}");
     assert_eq!(state(&world, "box"), None);
     kill(stranger.id());
     stranger.wait().unwrap();

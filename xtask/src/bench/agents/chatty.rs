@@ -1,4 +1,4 @@
-//! Many scripted agents that print a lot at once, under one real daemon that has other things to do.
+//! Many scripted agents that print a lot at once, under one real daemon that also has other work.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use crate::args::Args;
 use crate::bench::start::binary;
 use crate::report::{Report, Times, ms, thousands};
 
-/// What each prints.
+/// The number of bytes that each agent prints.
 const BYTES: u64 = 1_000_000;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
@@ -23,7 +23,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let place = Place::new(args, &binary)?;
     let daemon = place.up()?;
     place.add_agents(agents, None)?;
-    // All wait for one file, so that all print at once; afterwards they stay until the end of the measurement.
+    // All agents wait for one file, so that all print at once. Afterwards they stay until the end
+    // of the measurement.
     let gate = place.root.join("go");
     let wait = format!("while [ ! -e {} ]; do sleep 0.2; done", gate.display());
     let script = format!(
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             Ok(())
         })();
         done.store(true, SeqCst);
-        let busy = claims.join().ok().context("the caller broke down")??;
+        let busy = claims.join().ok().context("the caller panicked")??;
         watched?;
         Ok((busy, resident, private))
     })?;
@@ -104,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.end()
 }
 
-/// Acquires and releases claims, one after the other.
+/// Acquires and releases claims in a loop.
 fn claims(place: &Place, most: usize, done: &AtomicBool) -> anyhow::Result<Times> {
     let mut line = UnixStream::connect(place.root.join("daemon.sock"))?;
     let mut times = Times::default();

@@ -1,15 +1,15 @@
-//! The supervision of agents: stops, floods, restarts, and what a start costs.
+//! The supervision of agents: stops, floods, restarts, and the cost of a start.
 
-pub(crate) mod chatty; // many at once that print a lot, under one daemon
-pub(crate) mod next_start; // from a landing to the process that waited for it
+pub(crate) mod chatty; // many agents that print a lot at once
+pub(crate) mod next_start; // from a landing to the start of its dependant
 pub(crate) mod overhead; // from a start to the first byte
 pub(crate) mod queue; // the landing queue as a whole
-pub(crate) mod reattach; // daemons that are killed, and agents that go on
-pub(crate) mod stops; // trees that do not want to end
-pub(crate) mod team; // twelve at once against one by one
-pub(crate) mod thousand; // many tasks, and what they leave behind
+pub(crate) mod reattach; // killed daemons, and agents that keep running
+pub(crate) mod stops; // process trees that resist a stop
+pub(crate) mod team; // a launch of twelve members at once and one by one
+pub(crate) mod thousand; // leftovers of many tasks
 
-pub(crate) mod place; // a repository, a data directory and a daemon on it
+pub(crate) mod place; // a repository, a data directory and a daemon
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::{AgentName, AttemptId};
 use regatta_engine::ports::agents::Launch;
 
-/// A launch of a shell script. `token` finds whatever it starts.
+/// Returns a launch of a shell script. `token` marks all processes that it starts.
 fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> anyhow::Result<Launch> {
     Ok(Launch {
         attempt,
@@ -37,7 +37,7 @@ fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> any
     })
 }
 
-/// The living processes that have this word in their environment or on their command line.
+/// Returns the live processes with this word in their environment or command line.
 fn carrying(token: &str) -> Vec<u32> {
     let has =
         |file: String| std::fs::read(file).is_ok_and(|it| it.windows(token.len()).any(|it| it == token.as_bytes()));
@@ -49,7 +49,7 @@ fn carrying(token: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The memory that a process shares with nobody, in kB.
+/// Returns the memory in kB that a process does not share.
 fn private_kb(pid: u32) -> anyhow::Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let number = |line: &str| line.split_ascii_whitespace().nth(1).and_then(|it| it.parse::<u64>().ok());

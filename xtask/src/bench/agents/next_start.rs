@@ -1,7 +1,9 @@
-//! From "its blocker landed" to "the next attempt's process runs": what a chain of tasks costs between its links.
+//! The time from "its blocker has landed" to "the process of the next attempt runs", in a chain of
+//! tasks.
 //!
-//! Each task waits for the one before. The program's first act is to note the time. What the checkout itself takes is
-//! measured on the same repository, with the same pool, and taken off.
+//! Each task is blocked by the previous one. The program first writes the time to a file. The time
+//! of the checkout is measured separately on the same repository with the same pool, and
+//! subtracted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +20,7 @@ use crate::args::Args;
 use crate::bench::start::binary;
 use crate::report::{Report, Times, ms};
 
-/// The longest that one link of the chain may take before the measurement is given up.
+/// The longest time for one task of the chain before the measurement is aborted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
@@ -51,12 +53,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     for nth in 2..=runs {
         let began: u64 = std::fs::read_to_string(notes.join(format!("T{nth}")))?.trim().parse()?;
         let before = landed.get(&format!("T{}", nth - 1)).context("the blocker landed")?;
-        // The first ones fill the pool.
+        // The first tasks fill the pool.
         if nth > 3 {
             whole.add(Duration::from_nanos(began.saturating_sub(before * 1_000_000)));
         }
     }
-    // The same checkout by itself, with nothing else going on.
+    // Measure the same checkout alone.
     let repo = Repo {
         project: ProjectName::new("alone")?,
         path: place.root.join("shop"),

@@ -1,5 +1,5 @@
-//! What a start costs: from the engine's call to the program's first byte in the journal, less what the program
-//! takes by itself.
+//! The overhead of a start: the time from the engine's call to the program's first byte in the
+//! journal, minus the time that the program needs by itself.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.say(format!("  the program by itself: {} to its first byte (median of {runs})", ms(alone.at(0.5))));
     let workspace = scratch.path().join("workspace");
     std::fs::create_dir_all(&workspace)?;
-    // With a control group, without, and shut in as an agent usually is.
+    // With a control group, without one, and in a sandbox as agents usually are.
     for (cgroups, confine) in [(true, Level::Off), (false, Level::Off), (true, Level::Workspace)] {
         let data = format!("data-{cgroups}-{}", confine == Level::Off);
         let adapter = AgentsAdapter::new(scratch.path().join(data), binary.clone());

@@ -1,4 +1,4 @@
-//! A repository, a data directory, and the real program on them.
+//! A repository and a data directory, with the real program.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,20 +20,20 @@ use tempfile::TempDir;
 use crate::args::Args;
 use crate::bench::start::Daemon;
 
-/// The most tasks that one agent may have at once.
+/// The largest number of concurrent tasks of one agent.
 const MOST: u64 = 20;
 
 pub(crate) struct Place {
     pub(crate) root: PathBuf,
     binary: PathBuf,
     agents: AgentsAdapter,
-    /// Its daemon is nobody's child any more.
+    /// Whether the daemon is no longer our child process.
     detached: AtomicBool,
     _scratch: TempDir,
 }
 
 impl Place {
-    /// A repository with one commit, and nothing running.
+    /// Creates a repository with one commit. Nothing runs yet.
     pub(crate) fn new(args: &Args, binary: &Path) -> anyhow::Result<Place> {
         let scratch = args.scratch()?;
         let root = scratch.path().canonicalize()?;
@@ -64,18 +64,18 @@ impl Place {
         command
     }
 
-    /// Starts the daemon; its data directory is the root.
+    /// Starts the daemon, with the root as its data directory.
     pub(crate) fn up(&self) -> anyhow::Result<Daemon> {
         Daemon::start(&self.binary, &self.root)
     }
 
-    /// Replaces the daemon by another, as an upgrade does.
+    /// Replaces the daemon by a new one, as an upgrade does.
     pub(crate) fn restart(&self) -> anyhow::Result<()> {
         self.detached.store(true, Ordering::Relaxed);
         self.ask(&["up", "--restart"]).map(drop)
     }
 
-    /// Carries out a command; its answer.
+    /// Runs a command and returns its answer.
     pub(crate) fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
         let done = self.command(&self.binary).args(words).arg("--json").output()?;
         ensure!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
@@ -83,7 +83,8 @@ impl Place {
         Ok(answer["data"].clone())
     }
 
-    /// Registers as many agents as it takes for so many tasks at once; without a script they are the built-in one.
+    /// Registers enough agents for this many concurrent tasks. Without a script they are scripted
+    /// agents.
     pub(crate) fn add_agents(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
         self.ask(&["init", "--yes", "--validate", "true"])?;
         self.ask(&["config", "set", "max_attempts", &tasks.to_string()])?;
@@ -98,13 +99,13 @@ impl Place {
             } else {
                 ["scripted", "--description", "-"]
             });
-            words.extend(["--confine", "off"]); // the sandbox has a measurement of its own
+            words.extend(["--confine", "off"]); // the sandbox is measured separately
             self.ask(&words)?;
         }
         Ok(())
     }
 
-    /// Starts a mission of so many tasks that have nothing to do with each other.
+    /// Starts a mission with this many independent tasks.
     pub(crate) fn run_plan(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
         let mut plan = String::new();
         for nth in 1..=tasks {
@@ -122,7 +123,7 @@ impl Place {
         Ok(())
     }
 
-    /// Starts a mission of this plan.
+    /// Starts a mission from a plan.
     pub(crate) fn start_plan(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
         let file = self.root.join("plan.toml");
         std::fs::write(&file, plan)?;
@@ -130,7 +131,7 @@ impl Place {
         Ok(())
     }
 
-    /// Starts a mission of this plan whose tasks may touch the same files at once.
+    /// Starts a mission from a plan whose tasks may change the same files concurrently.
     pub(crate) fn start_isolated(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
         let file = self.root.join("plan.toml");
         std::fs::write(&file, plan)?;
@@ -139,21 +140,21 @@ impl Place {
         Ok(())
     }
 
-    /// Git in the user's repository; what it printed.
+    /// Runs git in the user's repository and returns its output.
     pub(crate) fn git(&self, words: &[&str]) -> anyhow::Result<String> {
         let done = self.command("git").args(words).output()?;
         ensure!(done.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&done.stderr));
         Ok(String::from_utf8_lossy(&done.stdout).trim_end().to_owned())
     }
 
-    /// Every event there is.
+    /// Returns all events.
     pub(crate) fn events(&self) -> anyhow::Result<Vec<Value>> {
         let done = self.command(&self.binary).args(["events", "--json"]).output()?;
         let lines = String::from_utf8_lossy(&done.stdout).into_owned();
         lines.lines().map(|it| Ok(serde_json::from_str(it)?)).collect()
     }
 
-    /// Waits until the status is as said.
+    /// Waits until the status satisfies the condition.
     pub(crate) fn until(&self, holds: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(600);
         loop {
@@ -161,12 +162,12 @@ impl Place {
             if holds(&status) {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "it took too long: {status}");
+            ensure!(Instant::now() < deadline, "timeout while waiting for the status: {status}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Waits until so many tasks have landed; a task that fails ends the measurement.
+    /// Waits until this many tasks have landed. A failed task ends the measurement.
     pub(crate) fn until_landed(&self, tasks: u64, patience: Duration) -> anyhow::Result<()> {
         let mut child =
             self.command(&self.binary).args(["events", "--follow", "--json"]).stdout(Stdio::piped()).spawn()?;
@@ -199,12 +200,12 @@ impl Place {
         outcome
     }
 
-    /// What the daemon kept, once it is down.
+    /// Returns the daemon's data, after the daemon has stopped.
     pub(crate) fn store(&self) -> anyhow::Result<SqliteStore> {
         Ok(SqliteStore::open(&self.root.join("regatta.db"))?)
     }
 
-    /// How many attempts the daemon says are running.
+    /// Returns how many attempts run according to the daemon.
     pub(crate) fn running(&self) -> anyhow::Result<u64> {
         let agents = self.ask(&["agent", "list"])?;
         let agents = agents.as_array().context("a list of agents")?;
@@ -216,13 +217,13 @@ impl Place {
         self.root.join("attempts").join(attempt.to_string())
     }
 
-    /// The attempts that were ever started.
+    /// Returns all attempts that were ever started.
     pub(crate) fn attempts(&self) -> Vec<AttemptId> {
         let entries = std::fs::read_dir(self.root.join("attempts")).into_iter().flatten().flatten();
         entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// The shims that run.
+    /// Returns the running shims.
     pub(crate) fn shims(&self) -> anyhow::Result<BTreeSet<u64>> {
         let mut found = BTreeSet::new();
         for attempt in self.attempts() {
@@ -235,14 +236,14 @@ impl Place {
         Ok(found)
     }
 
-    /// What an attempt printed on its standard output.
+    /// Returns the standard output of an attempt.
     pub(crate) fn lines(&self, attempt: AttemptId) -> anyhow::Result<Vec<String>> {
         let records = self.agents.journal(attempt, 1, usize::MAX)?;
         ensure!((1..).zip(&records).all(|(n, it)| it.n == n), "the journal of {attempt} has a gap");
         Ok(records.into_iter().filter(|it| it.stream == Stream::Out).map(|it| it.line).collect())
     }
 
-    /// The last of what an attempt printed.
+    /// Returns the end of an attempt's output.
     pub(crate) fn tail(&self, attempt: AttemptId) -> anyhow::Result<String> {
         Ok(regatta_engine::ports::agents::Agents::tail(&self.agents, attempt, 200)?)
     }
@@ -254,7 +255,7 @@ impl Place {
         daemon.gone()
     }
 
-    /// One call over the daemon's socket, as a program would make it.
+    /// Performs one call over the daemon's socket, as a program would.
     pub(crate) fn call(&self, line: &mut UnixStream, verb: &str, key: &str, body: &Value) -> anyhow::Result<Value> {
         let body = body.to_string();
         let token = std::fs::read_to_string(self.root.join("token")).unwrap_or_default();
@@ -269,7 +270,7 @@ impl Place {
         let (end, length) = loop {
             let mut piece = [0; 4096];
             let read = line.read(&mut piece)?;
-            ensure!(read > 0, "the daemon hung up");
+            ensure!(read > 0, "the daemon closed the connection");
             answer.extend_from_slice(&piece[..read]);
             if let Some(end) = answer.windows(4).position(|it| it == b"\r\n\r\n") {
                 let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
@@ -280,7 +281,7 @@ impl Place {
         while answer.len() < end + length {
             let mut piece = [0; 4096];
             let read = line.read(&mut piece)?;
-            ensure!(read > 0, "the daemon hung up");
+            ensure!(read > 0, "the daemon closed the connection");
             answer.extend_from_slice(&piece[..read]);
         }
         let head = String::from_utf8_lossy(&answer[..end]).into_owned();
@@ -291,7 +292,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A measurement that broke off must leave no daemon behind; after `down` there is none, and nothing happens.
+        // An aborted measurement must not leave a daemon behind. If the daemon is down already,
+        // this does nothing.
         if self.detached.load(Ordering::Relaxed) {
             drop(self.command(&self.binary).args(["down", "--timeout", "30s"]).output());
         }

@@ -1,5 +1,5 @@
-//! The landing queue as a whole, through the real program and real git: is every tip green, is everything there once, how
-//! long is the hand-over, and what does speculation gain.
+//! The landing queue with the real program and real git: whether every trunk commit is green and
+//! every change is there once, the time between landings, and the gain from speculation.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -13,18 +13,20 @@ use crate::bench::landing::git;
 use crate::bench::start::binary;
 use crate::report::{Report, median};
 
-/// Of so many branches, two change the same line, each as the others of its kind. They are far apart, since three times is
-/// as often as one of them is sent back.
+/// Of this many branches, two change the same line. Such branches are far apart, because a branch
+/// is sent back at most three times.
 const TEXTUAL: u64 = 40;
-/// Before so many branches wait, none lands: they were all begun on the same trunk, so what is to collide does.
+/// The queue is held until this many branches wait. They then have the same base, so that the
+/// planned conflicts happen.
 const HELD: u64 = 20;
-/// One in so many fails its first validation on the trunk, and only that.
+/// One in this many branches fails its first validation on the trunk, and only that one.
 const FLAKY: u64 = 25;
-/// Of so many branches, two pass alone and fail together.
+/// Of this many branches, two pass alone and fail together.
 const SEMANTIC: u64 = 20;
 
-/// Every branch leaves a file of its own; some change a shared line, or bring half of a pair that needs a third file.
-/// Sent back, it keeps both sides of a line, or brings what the pair needs.
+/// The agents' script. Every branch adds a file of its own. Some branches change a shared line, or
+/// add half of a pair that needs a third file. When a branch is sent back, the script keeps both
+/// sides of the line, or adds the third file.
 fn script() -> String {
     format!(
         "n=${{REGATTA_TASK#T}}\n[ -e f$n ] || echo $REGATTA_TASK > f$n\n\
@@ -39,17 +41,17 @@ fn script() -> String {
     )
 }
 
-/// Whether a branch changes the line that others of its kind change.
+/// Returns whether a branch changes a shared line.
 fn is_textual(nth: u64) -> bool {
     matches!(nth % TEXTUAL, 3 | 4)
 }
 
-/// Whether a branch is half of a pair.
+/// Returns whether a branch is half of a pair.
 fn is_semantic(nth: u64) -> bool {
     matches!(nth % SEMANTIC, 7 | 8)
 }
 
-/// The files of a branch.
+/// Returns the files of a branch.
 fn manifest(nth: u64) -> String {
     let mut files = vec![format!("\"f{nth}\"")];
     if is_textual(nth) {
@@ -63,7 +65,8 @@ fn manifest(nth: u64) -> String {
     files.join(", ")
 }
 
-/// Fails where half of a pair met the other without what both need; in the queue, also once for each flaky branch.
+/// The check. It fails if both halves of a pair meet without the third file, and in the queue once
+/// for each flaky branch.
 fn check(flakes: &str, queue_only: &str) -> String {
     format!(
         "for it in half*; do [ -e $it ] || continue; n=${{it#half}}\n\
@@ -85,7 +88,7 @@ fn plan(tasks: u64, from: u64, files: impl Fn(u64) -> String) -> anyhow::Result<
     Ok(plan)
 }
 
-/// Sets the project up with a check and a `[landing]` section.
+/// Sets up the project with a check and a `[landing]` section.
 fn set_up(place: &Place, script: &str, check: &str, landing: &str) -> anyhow::Result<()> {
     let shop = place.root.join("shop");
     place.add_agents(8, Some(script))?;
@@ -95,8 +98,9 @@ fn set_up(place: &Place, script: &str, check: &str, landing: &str) -> anyhow::Re
     let text = std::fs::read_to_string(&file)?.replace("\"true\"", "\"sh ./test.sh\"");
     ensure!(text.contains("test.sh"), "the check is not in regatta.toml: {text}");
     let kept: String = text.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
-    // Flakes are remembered outside the tree that is checked, where a check that is shut in could not write.
-    ensure!(kept.contains("[run]\n"), "regatta.toml does not say how to run: {kept}");
+    // Flaky failures are remembered outside of the checked tree, where a sandboxed check could not
+    // write.
+    ensure!(kept.contains("[run]\n"), "regatta.toml has no [run] section: {kept}");
     let kept = kept.replace("[run]\n", "[run]\nsandbox = \"off\"\n");
     std::fs::write(&file, format!("{kept}[landing]\n{landing}"))?;
     place.ask(&["init", "--yes"])?;
@@ -115,7 +119,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.end()
 }
 
-/// Lands the same fifty branches in every mode of the queue, and with the loop that a person would write.
+/// Lands the same fifty branches in every mode of the queue, and with a simple loop.
 fn throughput(args: &Args, report: &mut Report, validation: u64) -> anyhow::Result<()> {
     let plain = plain_loop(args, validation)?.as_secs_f64();
     let serial = pace(args, "mode = \"serial\"", validation)?.as_secs_f64();
@@ -127,7 +131,8 @@ fn throughput(args: &Args, report: &mut Report, validation: u64) -> anyhow::Resu
         report.say(format!("    {name:<12} {seconds:>7.1} s   {:>6.1} landings a minute", 60.0 * landed / seconds));
     }
     report.value("throughput", json!({ "plain_s": plain, "serial_s": serial, "every_s": every, "tip_s": tip }));
-    // Two slots validate at most two trees at once, so with every tree validated twice the speed is the limit.
+    // Two slots validate at most two trees at once, so when every tree is validated twice, that
+    // limits the speed.
     report.target(
         serial / every >= 1.5,
         format!("verify = every is {:.1} times as fast as serial (1.5)", serial / every),
@@ -136,16 +141,17 @@ fn throughput(args: &Args, report: &mut Report, validation: u64) -> anyhow::Resu
     Ok(())
 }
 
-/// How many branches [`pace`] and [`plain_loop`] land, and how many of them fail the check.
+/// The number of branches that [`pace`] and [`plain_loop`] land. [`BAD`] of them fail the check.
 const PACED: u64 = 50;
 const BAD: u64 = 3;
 
-/// Whether a branch of [`pace`] and [`plain_loop`] fails the check.
+/// Returns whether a branch of [`pace`] and [`plain_loop`] fails the check.
 fn is_bad(nth: u64) -> bool {
     nth % 20 == 7
 }
 
-/// How long the usual loop takes for the same branches: rebase, check, fast-forward; a branch that fails is left behind.
+/// Returns the time of a simple loop for the same branches: rebase, check, fast-forward. Failing
+/// branches are skipped.
 fn plain_loop(args: &Args, validation: u64) -> anyhow::Result<Duration> {
     let scratch = args.scratch()?;
     let main = scratch.path().join("plain");
@@ -183,7 +189,8 @@ fn plain_loop(args: &Args, validation: u64) -> anyhow::Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// Many branches with conflicts of both kinds and flakes; then every tip is validated again.
+/// Lands many branches with conflicts of both kinds and flaky checks, and then validates every
+/// trunk commit again.
 fn correct(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()> {
     let place = Place::new(args, &binary(args)?)?;
     let flakes = place.root.join("flakes");
@@ -233,7 +240,7 @@ fn correct(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()
         took.as_secs_f64()
     ));
     report.say(format!(
-        "  {} left the queue for a textual conflict and {} for a semantic one, {} stood aside, {} batches were red, {} by a flake",
+        "  {} left the queue for a textual conflict and {} for a semantic one, {} were deferred, {} batches were red, {} by a flake",
         seen.textual, seen.semantic, seen.deferred, seen.red, seen.flaky
     ));
     report.value(
@@ -241,30 +248,30 @@ fn correct(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()
         json!({ "textual": seen.textual, "semantic": seen.semantic, "deferred": seen.deferred, "red": seen.red,
                 "flakes": flaky, "flaky_batches": seen.flaky, "blamed_for_flakes": seen.blamed }),
     );
-    // What is promised must have happened: a run in which nothing went wrong shows nothing.
-    report.demand(seen.textual > 0, format!("{} textual conflicts were mended", seen.textual));
-    report.demand(seen.semantic > 0, format!("{} semantic conflicts were mended", seen.semantic));
+    // A run without conflicts would prove nothing, so they are required.
+    report.demand(seen.textual > 0, format!("{} textual conflicts were resolved", seen.textual));
+    report.demand(seen.semantic > 0, format!("{} semantic conflicts were resolved", seen.semantic));
     report.demand(flaky == wanted && wanted > 0, format!("{flaky} checks failed once for no reason, of {wanted}"));
     report.demand(seen.blamed == 0, format!("{} branches were sent back for such a check", seen.blamed));
     report.value("landings", json!({ "landed": landings, "red": red, "wrong": wrong, "seconds": took.as_secs_f64() }));
     report.demand(red == 0, format!("{red} of {} tips are red when they are validated again", commits.lines().count()));
     report.demand(merges == 0, format!("{merges} merge commits: the trunk is a line"));
-    report.demand(wrong == 0, format!("{wrong} changes are missing or there twice"));
+    report.demand(wrong == 0, format!("{wrong} changes are missing or appear twice"));
     Ok(())
 }
 
-/// What went wrong on the way, as the events tell it.
+/// Problems during the run, counted from the events.
 #[derive(Default)]
 struct Seen {
-    /// Sent back because it conflicts with the trunk.
+    /// Landings sent back because of a conflict with the trunk.
     textual: usize,
-    /// Sent back because it fails together with what landed.
+    /// Landings sent back because they fail together with landed work.
     semantic: usize,
-    /// Waited because it conflicts with one before it.
+    /// Landings deferred because of a conflict with an earlier landing.
     deferred: usize,
     red: usize,
     flaky: usize,
-    /// Sent back for a check that failed once.
+    /// Landings sent back because of a flaky check.
     blamed: usize,
 }
 
@@ -289,7 +296,8 @@ impl Seen {
     }
 }
 
-/// Two missions with ten branches each: from one landing to the next, when the next had been waiting.
+/// Runs two missions with ten branches each. Returns the times between landings when the next
+/// landing was waiting.
 fn hand_over(args: &Args, report: &mut Report) -> anyhow::Result<()> {
     let place = Place::new(args, &binary(args)?)?;
     let daemon = place.up()?;
@@ -320,7 +328,7 @@ fn hand_over(args: &Args, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The millisecond of the day in `2026-11-15T19:34:09.868Z`.
+/// Returns the millisecond of the day of a date such as `2026-11-15T19:34:09.868Z`.
 fn of_day(time: &str) -> Option<u64> {
     let mut parts = time.split_once('T')?.1.trim_end_matches('Z').split([':', '.']).map(|it| it.parse::<u64>().ok());
     let mut next = || parts.next().flatten();

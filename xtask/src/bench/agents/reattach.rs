@@ -1,7 +1,8 @@
-//! Kills the process that attends many agents, again and again: nothing of them may be lost.
+//! Kills the process that supervises many agents, again and again. No agent and no output may be
+//! lost.
 //!
-//! First with a bare attendant (this program, started anew as `bench attendant`), whose every record is checked; then
-//! with the real daemon.
+//! The first part uses a bare supervisor (this program, started again as `bench attendant`) and
+//! checks every record. The second part uses the real daemon.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -24,14 +25,14 @@ use crate::args::Args;
 use crate::bench::start::binary;
 use crate::report::{Report, Times, ms};
 
-/// It counts aloud, and notes in a file how far it surely has said it.
+/// The program prints numbered lines, and writes to a file how far it has printed.
 const COUNTS: &str = "i=0; while :; do i=$((i+1)); echo \"line $i\"; echo $i >> count; sleep 0.02; done";
 
-/// How many lines of the journal are not as they were said, and how many are. To be asked when it has ended: until
-/// then a line may be on its way.
+/// Returns how many lines of the journal are missing or wrong, and how many are right. Call it only
+/// after the program has ended, because until then a line may be in transit.
 fn compare(count: &Path, out: &[String]) -> anyhow::Result<(u64, u64)> {
     let noted = std::fs::read_to_string(count)?;
-    let said: u64 = noted.lines().last().context("it said nothing")?.parse()?;
+    let said: u64 = noted.lines().last().context("the program printed nothing")?.parse()?;
     let whole = (1..).zip(out).take_while(|(n, it)| **it == format!("line {n}")).count() as u64;
     Ok((said.saturating_sub(whole) + (out.len() as u64 - whole), whole))
 }
@@ -87,7 +88,7 @@ fn bare(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: usi
     Ok(())
 }
 
-/// Starts a process that attends all; how long until it is where each of them is.
+/// Starts a process that supervises all agents. Returns the time until it has read all journals.
 fn attendant(data: &Path, binary: &Path, agents: u64) -> anyhow::Result<(Child, Duration)> {
     let began = Instant::now();
     let mut child = Command::new(std::env::current_exe()?)
@@ -100,11 +101,11 @@ fn attendant(data: &Path, binary: &Path, agents: u64) -> anyhow::Result<(Child, 
         .spawn()?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("its output is piped")?).read_line(&mut line)?;
-    ensure!(line == "attached\n", "the attendant said {line:?}");
+    ensure!(line == "attached\n", "the attendant printed {line:?}");
     Ok((child, began.elapsed()))
 }
 
-/// A desk that only wants to know when its attendant has read everything.
+/// A receiver that only records when its supervisor has read the whole journal.
 struct Watch {
     looks: AtomicUsize,
     all: Arc<AtomicUsize>,
@@ -117,7 +118,8 @@ impl Desk for Watch {
         Wishes::default()
     }
     fn goes_on(&self) -> bool {
-        // Asked before it begins, and then when it has read what was there, said what it could and waited for more.
+        // Called once before reading begins, and again after the existing journal was read and
+        // reported.
         if self.looks.fetch_add(1, SeqCst) == 1 {
             self.all.fetch_add(1, SeqCst);
         }
@@ -125,7 +127,7 @@ impl Desk for Watch {
     }
 }
 
-/// Is that process: attends until it is killed.
+/// Runs as the supervisor process until it is killed.
 pub(crate) fn attend(args: &Args) -> anyhow::Result<bool> {
     let data = PathBuf::from(args.text("dir").context("--dir names the data directory")?);
     let adapter = AgentsAdapter::new(data, binary(args)?);
@@ -147,17 +149,17 @@ pub(crate) fn attend(args: &Args) -> anyhow::Result<bool> {
     }
 }
 
-/// How a daemon is replaced by the next.
+/// The way in which a daemon is replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// By `kill -9`.
+    /// With `kill -9`.
     Kill,
-    /// By `regatta up --restart`.
+    /// With `regatta up --restart`.
     Restart,
 }
 
-/// The same with the real daemon: agents of a mission that count, daemons that are killed or replaced, and a final
-/// `down`.
+/// Does the same with the real daemon: agents of a mission that print numbered lines, daemons that
+/// are killed or replaced, and a final `down`.
 fn daemon(
     args: &Args,
     report: &mut Report,
@@ -188,7 +190,7 @@ fn daemon(
                 began
             }
         };
-        // A runner that has joined its attempts again answers for them.
+        // The API answers for attempts only after the runner has resumed them.
         let running = place.running()?;
         times.add(began.elapsed());
         ensure!(running == agents, "{running} attempts run after a restart");

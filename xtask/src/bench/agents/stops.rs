@@ -1,4 +1,4 @@
-//! Stops of trees that do not want to end, at every level of containment that this machine has.
+//! Stops of process trees that resist, at every level of containment that this machine supports.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -19,13 +19,13 @@ use crate::report::{Report, Times, ms};
 
 const GRACE: Duration = Duration::from_millis(50);
 
-/// P4 allows the grace and this.
+/// P4 allows the grace period and this time.
 const ALLOWED: Duration = Duration::from_secs(5);
 
-/// How many trees are alive at once.
+/// The number of concurrent trees.
 const AT_ONCE: usize = 6;
 
-/// Trees; each makes the file `up` when it is as hostile as it will be.
+/// The trees. Each creates the file `up` when it is ready to be stopped.
 const TREES: [(&str, &str); 8] = [
     ("ignores SIGTERM", "trap '' TERM; touch up; while :; do sleep 1000; done"),
     ("double fork", "( ( trap '' TERM; touch up; while :; do sleep 1000; done ) & ) ; sleep 1000"),
@@ -48,13 +48,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let binary = binary(args)?;
     let mut report = Report::new("stops", args);
     report.say(format!(
-        "  {runs} stops a level, {} kinds of trees, {AT_ONCE} at once, grace {}",
+        "  {runs} stops per level, {} kinds of trees, {AT_ONCE} at once, grace {}",
         TREES.len(),
         ms(GRACE)
     ));
     report.say("  level           stops   survivors   errors   stop p50   p99   slowest");
     let mut seen = Vec::new();
-    // A control group; none, but shut in with a process namespace of its own; neither.
+    // A control group; a sandbox with a process namespace but no control group; neither.
     for (cgroups, confine) in [(true, Level::Off), (false, Level::Workspace), (false, Level::Off)] {
         let scratch = args.scratch()?;
         let adapter = AgentsAdapter::new(scratch.path().join("data"), binary.clone());
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.end()
 }
 
-/// What holds a launch of this adapter together.
+/// Returns the containment that this adapter uses for a launch.
 fn level(adapter: &AgentsAdapter, dir: &Path, confine: Level) -> anyhow::Result<&'static str> {
     let attempt = AttemptId(1_000_000);
     let workspace = dir.join("w");
@@ -98,14 +98,14 @@ fn level(adapter: &AgentsAdapter, dir: &Path, confine: Level) -> anyhow::Result<
     let level = loop {
         match adapter.containment(attempt)? {
             Some(level) => break level,
-            None => ensure!(Instant::now() < deadline, "it does not start"),
+            None => ensure!(Instant::now() < deadline, "the launch does not start"),
         }
     };
     adapter.stop(attempt, GRACE)?;
     Ok(level)
 }
 
-/// The same launch at this level of confinement.
+/// Returns the same launch with this level of confinement.
 fn shut_in(mut launch: Launch, confine: Level) -> Launch {
     launch.profile.confine = Some(confine);
     launch
@@ -145,7 +145,7 @@ fn stop_all(
     Ok((times, survivors.into_inner(), errors.into_inner().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// Starts a tree, stops it; how long that took, and how many of its processes are left.
+/// Starts and stops a tree. Returns the duration of the stop and the number of surviving processes.
 fn stop_one(adapter: &AgentsAdapter, dir: &Path, confine: Level, nth: usize) -> anyhow::Result<(Duration, usize)> {
     let (attempt, script) = (AttemptId(nth as u64 + 1), TREES[nth % TREES.len()].1);
     let token = format!("stops-{}-{nth}.", dir.file_name().unwrap_or_default().to_string_lossy());
@@ -157,16 +157,16 @@ fn stop_one(adapter: &AgentsAdapter, dir: &Path, confine: Level, nth: usize) -> 
         if let ProcessState::Exited(exit) = adapter.state(attempt)?
             && !workspace.join("up").exists()
         {
-            bail!("its tree did not come up: {exit:?}, {}", adapter.tail(attempt, 400)?.trim());
+            bail!("the tree did not start: {exit:?}, {}", adapter.tail(attempt, 400)?.trim());
         }
-        ensure!(Instant::now() < deadline, "its tree does not come up");
+        ensure!(Instant::now() < deadline, "the tree does not start");
         std::thread::sleep(Duration::from_millis(2));
     }
     let began = Instant::now();
     adapter.stop(attempt, GRACE)?;
     let took = began.elapsed();
     let left = carrying(&token);
-    // What got away is counted, and must not stay.
+    // Survivors are counted, and then killed.
     for pid in &left {
         let _gone = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
     }

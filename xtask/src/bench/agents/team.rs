@@ -1,7 +1,8 @@
-//! A team of twelve against the same twelve one by one: how long until all are alive.
+//! A team of twelve launched at once, compared with twelve launches one by one: the time until all
+//! are alive.
 //!
-//! Every member takes as long to answer as a real model does, by its script. If a launch is bounded by its slowest member
-//! and not by the sum, twelve cost little more than one.
+//! Every member answers after the same time as a real model, by its script. If a launch takes as
+//! long as its slowest member and not the sum, twelve members take little longer than one.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,13 @@ use crate::args::Args;
 use crate::bench::start::binary;
 use crate::report::{Report, ms};
 
-/// What twelve at once must gain over one by one.
+/// The required ratio of twelve one by one to twelve at once.
 const RATIO: f64 = 4.0;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (agents, rounds): (usize, usize) = (args.number("agents", 12)?, args.number("rounds", 3)?);
     let answer_ms: u64 = args.number("answer-ms", 1_000)?;
-    ensure!(agents > 1, "a team has more than one");
+    ensure!(agents > 1, "a team needs more than one member");
     let binary = binary(args)?;
     let place = Place::new(args, &binary)?;
     let mut report = Report::new("team", args);
@@ -29,7 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let member = |name: &str, provider: &str| {
         format!("name = \"{name}\"\nprovider = \"{provider}\"\nbackend = \"scripted\"\nscript = '{script}'\n")
     };
-    // Half of them on the primary lane, half on lanes of their own, which begin when the lead has answered.
+    // Half of the members are on the primary lane. The others have lanes of their own, which start
+    // when the lead has answered.
     let others = |nth: usize| member(&format!("m{nth}"), if nth.is_multiple_of(2) { "opencode" } else { "codex" });
     let whole: String = (1..agents).map(|nth| format!("[[member]]\n{}", others(nth))).collect();
     let make = |name: &str, text: String| -> anyhow::Result<()> {
@@ -75,6 +77,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         "team",
         json!({ "agents": agents, "together_ms": together.as_secs_f64() * 1e3, "alone_ms": alone.as_secs_f64() * 1e3, "ratio": ratio }),
     );
-    report.target(ratio >= RATIO, "all alive at least four times sooner than one by one");
+    report.target(ratio >= RATIO, "all members are alive at least four times sooner than one by one");
     report.end()
 }

@@ -1,4 +1,4 @@
-//! A thousand tasks through the real program, and a look at what they left behind: nothing.
+//! A thousand tasks with the real program. Afterwards nothing may be left behind.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     place.start_plan(&plan, 8, "bench-0")?;
     place.until_landed(tasks, Duration::from_secs(2 * tasks.max(60)))?;
     report.say(format!("  {} tasks landed in {:.1} s", thousands(tasks), began.elapsed().as_secs_f64()));
-    // Workspaces are cleared up by the way; once nothing is left to do, nothing may be left.
+    // Workspaces are removed in the background; when no work is left, all must be gone.
     let deadline = Instant::now() + Duration::from_secs(120);
     while (entries(&place.root.join("workspaces/shop")) > 0 || !place.shims()?.is_empty()) && Instant::now() < deadline
     {
@@ -44,7 +44,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let kept = place.store()?.load()?;
     let processes = carrying(&place.root.to_string_lossy()).len();
     report.say(format!("  daemon: {resident} MB resident at the end; {warm} workspaces kept warm"));
-    // Kept on purpose, for thirty days, and small: how each attempt was started and ended, and what it said.
+    // These are kept deliberately for thirty days and are small: launch, exit and journal of each
+    // attempt.
     report.say(format!(
         "  kept for a while: {attempts} directories of attempts, {commands} of commands; {staging} slots"
     ));

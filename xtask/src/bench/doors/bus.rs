@@ -1,5 +1,5 @@
-//! The bus under load: finding things among a million messages, fifty agents that talk at once, and how soon one that
-//! waits hears.
+//! The bus under load: searches among a million messages, fifty agents that post at once, and the
+//! delay until a waiting agent receives a message.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,9 +21,10 @@ use crate::args::Args;
 use crate::dice::Dice;
 use crate::report::{Report, Times, ms, thousands};
 
-/// How many messages are stored in one transaction while the store is filled.
+/// The number of messages per transaction while the store is filled.
 const AT_ONCE: usize = 2_000;
-/// How many words the messages are made of; the first are in many of them, the last in few.
+/// The number of words from which messages are built. The first words are frequent, the last ones
+/// rare.
 const WORDS: usize = 30_000;
 const CHANNELS: usize = 200;
 const SENDERS: usize = 50;
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.end()
 }
 
-/// A word by its number: the most frequent are short.
+/// Returns a word by its number. The most frequent words are short.
 fn word(nth: usize) -> String {
     let (mut nth, mut word) = (nth + 1, String::from("w"));
     while nth > 0 {
@@ -49,14 +50,15 @@ fn word(nth: usize) -> String {
     word
 }
 
-/// A number below `many`, small ones much more often than large ones, as with the words of a language.
+/// Returns a number below `many`. Small numbers are much more frequent, as are the frequent words
+/// of a language.
 fn skewed(dice: &mut Dice, many: usize) -> usize {
     let unit = (dice.next() >> 11) as f64 / (1_u64 << 53) as f64;
     let found = (many as f64).powf(unit) - 1.0;
     (found as usize).min(many - 1)
 }
 
-/// Fills a store with messages, by the rules and in order; nothing but the message's own rows is left out.
+/// Fills a store with valid messages in order, and writes only the rows of messages.
 fn fill(store: &mut SqliteStore, messages: usize) -> anyhow::Result<()> {
     let (mut board, mut dice) = (Board::default(), Dice::new(7));
     let mut done = 0;
@@ -71,7 +73,7 @@ fn fill(store: &mut SqliteStore, messages: usize) -> anyhow::Result<()> {
             let post = Post { channel, text: text.join(" "), labels, reply_to };
             let by = Actor::Agent(AgentName::new(&format!("agent-{}", dice.below(SENDERS)))?);
             let command = Command::PostWith { post, extra: Extra::default() };
-            // One a second.
+            // One message per second.
             let now = Now { at: number * 1_000, wall: 1_700_000_000_000 + number * 1_000 };
             let commit = decide_owned(&board, Request { by, key: None, command }, now)
                 .map_err(|it| anyhow::anyhow!(it.message()))?;
@@ -128,7 +130,7 @@ fn search(report: &mut Report, args: &Args, messages: usize, samples: usize) -> 
 
 type Make = Box<dyn Fn(&mut Dice) -> MessageFilter>;
 
-/// What is asked, as people and agents ask it.
+/// Returns the searches that people and agents do.
 fn kinds(messages: usize) -> Vec<(&'static str, Make)> {
     let text = |text: String| MessageFilter { text: Query::new(&text), limit: 50, ..MessageFilter::default() };
     let channel = |dice: &mut Dice| ChannelName::new(&format!("channel-{}", dice.below(CHANNELS))).ok();
@@ -185,7 +187,7 @@ fn kinds(messages: usize) -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// The index finds what reading every text finds.
+/// Checks that the index finds the same messages as a scan of all texts.
 fn the_same_as_by_hand(report: &mut Report, history: &Arc<dyn History>, newest: usize) -> anyhow::Result<()> {
     let all = history.messages(&MessageFilter { limit: newest, ..MessageFilter::default() })?;
     let Some(first) = all.first().map(|it| it.id.0) else { return Ok(()) };
@@ -197,7 +199,7 @@ fn the_same_as_by_hand(report: &mut Report, history: &Arc<dyn History>, newest: 
         let found = history.messages(&MessageFilter { text, after, limit: usize::MAX, ..MessageFilter::default() })?;
         wrong += usize::from(found.iter().map(|it| it.id.0).collect::<Vec<_>>() != by_hand);
     }
-    report.demand(wrong == 0, format!("what is found is what reading the last {} gives", thousands(newest as u64)));
+    report.demand(wrong == 0, format!("searches find the same as a scan of the last {} messages", thousands(newest as u64)));
     Ok(())
 }
 
@@ -221,7 +223,7 @@ fn talk(report: &mut Report, args: &Args, agents: usize, each: usize) -> anyhow:
                 })
             })
             .collect();
-        // One reads along by its cursor, as they talk.
+        // One agent reads with its cursor while the others post.
         let mut line = server.line()?;
         let patience = Instant::now() + Duration::from_secs(600);
         while heard.len() < expected {
@@ -229,7 +231,7 @@ fn talk(report: &mut Report, args: &Args, agents: usize, each: usize) -> anyhow:
             let got = line.ask("msg.read", &json!({ "agent": "listener", "channel": "lake" }))?;
             heard.extend(got.as_array().cloned().unwrap_or_default());
         }
-        talking.into_iter().try_for_each(|it| it.join().map_err(|_| anyhow::anyhow!("a caller broke down"))?)
+        talking.into_iter().try_for_each(|it| it.join().map_err(|_| anyhow::anyhow!("a caller panicked"))?)
     })?;
     let took = began.elapsed();
     let mut by_sender: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -243,8 +245,8 @@ fn talk(report: &mut Report, args: &Args, agents: usize, each: usize) -> anyhow:
         thousands((expected as f64 / took.as_secs_f64()) as u64)
     ));
     let in_order = by_sender.values().all(|it| it.iter().copied().eq(0..each as u64));
-    report.demand(heard.len() == expected && by_sender.len() == agents, "none lost, none twice");
-    report.demand(in_order, "each sender's in their order");
+    report.demand(heard.len() == expected && by_sender.len() == agents, "no message is lost or duplicated");
+    report.demand(in_order, "messages of each sender are in order");
     let inbox = server.line()?.ask("msg.inbox", &json!({ "agent": "listener" }))?;
     let left: u64 = inbox.as_array().into_iter().flatten().filter_map(|it| it["unread"].as_u64()).sum();
     report.demand(left == 0, "the reader's cursor is at the end");
@@ -255,7 +257,7 @@ fn wake(report: &mut Report, args: &Args, samples: usize) -> anyhow::Result<()> 
     let mut times = woken(args.scratch()?.path(), samples)?;
     let (p50, p99) = (times.at(0.5), times.at(0.99));
     report.say(format!(
-        "msg.wait, from asking msg.send to the waiter's answer, {samples} times: p50 {}, p99 {}",
+        "msg.wait, from the call of msg.send to the waiter's answer, {samples} times: p50 {}, p99 {}",
         ms(p50),
         ms(p99)
     ));
@@ -264,7 +266,7 @@ fn wake(report: &mut Report, args: &Args, samples: usize) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// One waits, another posts; both clocks are one.
+/// One agent waits and another one posts; both times come from the same clock.
 fn woken(dir: &Path, samples: usize) -> anyhow::Result<Times> {
     let server = Server::start(dir)?;
     let (mut sender, mut waiter, mut times) = (server.line()?, server.line()?, Times::default());
@@ -272,7 +274,8 @@ fn woken(dir: &Path, samples: usize) -> anyhow::Result<Times> {
     for nth in 0..samples {
         let wait = json!({ "channel": "lake", "label": "go", "after": last, "timeout_ms": 60_000 });
         waiter.send("/api/v1/msg.wait", "", wait.to_string().as_bytes())?;
-        // It waits by then; should it not, it finds the message at once, and the sample is none.
+        // By now the agent should wait. If it does not, it finds the message at once, and the
+        // sample is wrong.
         std::thread::sleep(Duration::from_millis(3));
         let asked = Instant::now();
         sender.ask("msg.send", &json!({ "channel": "lake", "text": format!("{nth}"), "labels": ["go"] }))?;

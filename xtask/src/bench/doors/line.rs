@@ -1,4 +1,4 @@
-//! One connection to a server, kept open: a request, its answer, the next request.
+//! A connection to a server that stays open for several requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn open(address: SocketAddr, token: &str) -> anyhow::Result<Line> {
-        let stream = TcpStream::connect(address).context("the server is not there")?;
+        let stream = TcpStream::connect(address).context("could not connect to the server")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;
         let head = format!("host: {address}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n");
@@ -29,14 +29,14 @@ impl Line {
         Ok(self.reader.get_mut().write_all(&message)?)
     }
 
-    /// The next answer: its status and its body.
+    /// Reads the next answer: its status and its body.
     pub(crate) fn answer(&mut self) -> anyhow::Result<(u16, Vec<u8>)> {
         let (mut status, mut length) = (0, 0);
         let mut text = String::new();
         loop {
             text.clear();
             if self.reader.read_line(&mut text)? == 0 {
-                bail!("the server hung up");
+                bail!("the server closed the connection");
             }
             let line = text.trim_end().to_ascii_lowercase();
             if let Some(rest) = line.strip_prefix("http/1.1 ") {
@@ -52,7 +52,7 @@ impl Line {
         Ok((status, body))
     }
 
-    /// One request and its answer.
+    /// Sends a request and reads its answer.
     pub(crate) fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<Value> {
         self.send(path, "", body)?;
         let (status, body) = self.answer()?;
@@ -62,7 +62,7 @@ impl Line {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Reads a page.
+    /// Reads a page with GET.
     pub(crate) fn get(&mut self, path: &str) -> anyhow::Result<String> {
         let message = format!("GET {path} HTTP/1.1\r\n{}\r\n", self.head);
         self.reader.get_mut().write_all(message.as_bytes())?;
@@ -73,7 +73,7 @@ impl Line {
         Ok(String::from_utf8(body)?)
     }
 
-    /// Calls a verb; gives its data.
+    /// Calls a verb and returns the data of its answer.
     pub(crate) fn ask(&mut self, verb: &str, input: &Value) -> anyhow::Result<Value> {
         let mut answer = self.post(&format!("/api/v1/{verb}"), &serde_json::to_vec(input)?)?;
         Ok(answer["data"].take())

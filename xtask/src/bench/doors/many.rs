@@ -1,7 +1,8 @@
-//! Many callers on one thread: what drives the load must cost as little as it can, and the same on both sides.
+//! Many callers on one thread. The load generator must cost as little as possible, and the same for
+//! both sides.
 //!
-//! Each caller has a connection that is kept open. A request is one write, an answer mostly one read; of an answer only
-//! what the next request needs is looked at, and nothing is parsed.
+//! Each caller has a connection that stays open. A request is one write, and an answer is usually
+//! one read. Answers are not parsed; only the values for the next request are extracted.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,14 +14,14 @@ use tokio::net::TcpStream;
 use super::TOKEN;
 use crate::report::Times;
 
-/// One side, as a caller sees it.
+/// The server that a caller talks to.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Regatta(SocketAddr),
     Usual(SocketAddr),
 }
 
-/// What is asked for: so many callers take and finish so many tasks each, at once or when each is due.
+/// The load: the number of callers and tasks per caller, without pauses or on a schedule.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
     pub(super) callers: usize,
@@ -37,13 +38,13 @@ struct Caller {
 
 impl Caller {
     async fn open(at: SocketAddr) -> anyhow::Result<Caller> {
-        let stream = TcpStream::connect(at).await.context("the server is not there")?;
+        let stream = TcpStream::connect(at).await.context("could not connect to the server")?;
         stream.set_nodelay(true)?;
         let head = format!("host: {at}\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n");
         Ok(Caller { stream, head, text: Vec::new(), answer: Vec::with_capacity(8 * 1024) })
     }
 
-    /// One request; its answer's body.
+    /// Sends a request and returns the body of its answer.
     async fn ask(&mut self, path: &str, body: &str) -> anyhow::Result<&str> {
         use std::io::Write as _;
         self.text.clear();
@@ -51,7 +52,7 @@ impl Caller {
         self.stream.write_all(&self.text).await?;
         self.answer.clear();
         loop {
-            ensure!(self.stream.read_buf(&mut self.answer).await? > 0, "the server hung up");
+            ensure!(self.stream.read_buf(&mut self.answer).await? > 0, "the server closed the connection");
             let Some((head, start)) = head_of(&self.answer) else { continue };
             let length = head.split("content-length: ").nth(1).and_then(|it| it.split("\r\n").next());
             let length: usize = length.context("an answer without a length")?.parse()?;
@@ -73,9 +74,9 @@ fn head_of(answer: &[u8]) -> Option<(&str, usize)> {
     Some((std::str::from_utf8(&answer[..end]).ok()?, end + 4))
 }
 
-/// What stands behind a name in an answer, as it stands there; the first of that name.
+/// Returns the text of the first field with this name in an answer.
 fn behind<'a>(answer: &'a str, name: &str) -> anyhow::Result<&'a str> {
-    let rest = answer.split_once(&format!("\"{name}\":")).context("it was given no task")?.1;
+    let rest = answer.split_once(&format!("\"{name}\":")).context("the answer has no task")?.1;
     Ok(&rest[..rest.find([',', '}']).unwrap_or(rest.len())])
 }
 
@@ -86,9 +87,9 @@ impl Side {
         }
     }
 
-    /// Takes a task; gives what finishes it.
+    /// Polls a task. Returns the request that finishes it.
     async fn poll(self, caller: &mut Caller, agent: &str) -> anyhow::Result<String> {
-        // The usual server has no workspaces, so none is asked for.
+        // The usual server has no workspaces, so none is requested.
         let input = format!("{{\"agent\":\"{agent}\",\"workspace\":false}}");
         match self {
             Side::Regatta(_) => {
@@ -99,7 +100,7 @@ impl Side {
             }
             Side::Usual(_) => {
                 let granted = caller.ask("/poll", &input).await?;
-                ensure!(granted.starts_with('{'), "it was given no task");
+                ensure!(granted.starts_with('{'), "the answer has no task");
                 Ok(granted.to_owned())
             }
         }
@@ -129,8 +130,8 @@ impl Side {
         .map(|_| ())
     }
 
-    /// Every caller takes and finishes its tasks; gives the times of the polls, and how long the callers were on a
-    /// processor.
+    /// Makes every caller poll and finish its tasks. Returns the times of the polls, and the
+    /// processor time of the callers.
     pub(super) fn run(self, load: Load) -> anyhow::Result<(Times, Duration)> {
         let began = Instant::now();
         let (times, spent) = drive(load.callers, |nth| async move {
@@ -144,7 +145,7 @@ impl Side {
                 if let Some(due) = due {
                     tokio::time::sleep_until(due.into()).await;
                 }
-                // From the moment it was due, however late this thread came to it.
+                // Measured from the moment when the poll was due, even if this thread is late.
                 let from = due.unwrap_or_else(Instant::now);
                 let granted = self.poll(&mut caller, &agent).await?;
                 times.add(from.elapsed());
@@ -158,7 +159,8 @@ impl Side {
     }
 }
 
-/// Lets callers work side by side on a thread of their own; gives what came of each, and its time on a processor.
+/// Runs callers concurrently on a thread of their own. Returns their results and the thread's
+/// processor time.
 fn drive<T, F, W>(count: usize, work: W) -> anyhow::Result<(Vec<T>, Duration)>
 where
     T: Send + 'static,
@@ -180,7 +182,7 @@ where
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("callers".into()).spawn_scoped(scope, drive)?;
-        thread.join().map_err(|_| anyhow::anyhow!("the callers broke down"))?
+        thread.join().map_err(|_| anyhow::anyhow!("the callers panicked"))?
     })
 }
 
@@ -189,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_next_request_needs_is_found_in_an_answer() {
+    fn values_for_the_next_request_are_extracted() {
         let answer = r#"{"revision":7,"data":{"attempt":"A1","token":42,"bearer":"x","task":{"id":"T3","files":[]}}}"#;
         assert_eq!(behind(answer, "attempt").unwrap(), "\"A1\"");
         assert_eq!(behind(answer, "token").unwrap(), "42");

@@ -1,15 +1,15 @@
-//! The doors under load: real HTTP on loopback, the real server, the real store; git and agents are fakes, so that what
-//! is measured is the way from a caller to the store and back.
+//! The HTTP API under load: real HTTP on loopback, the real server and the real store. Git and
+//! agents are fakes, so that the way from a caller to the store and back is measured.
 
-pub(crate) mod bus; // a million messages, and many who talk
-pub(crate) mod polls; // polls per second and their latency, against a server of the usual kind
-pub(crate) mod readers; // what a thousand readers of events cost the writer
-pub(crate) mod runners; // five hundred runners and fifty thousand tasks
-pub(crate) mod wake; // from a task that is added to the runner that waits for it
+pub(crate) mod bus; // the message bus
+pub(crate) mod polls; // polls per second and their latency
+pub(crate) mod readers; // the cost of a thousand readers of events
+pub(crate) mod runners; // many runners and tasks
+pub(crate) mod wake; // the delay from a new task to a waiting runner
 
-pub(crate) mod line; // one connection, kept open
+pub(crate) mod line; // a connection that stays open
 mod many; // many callers on one thread
-mod usual; // a server of the usual kind
+mod usual; // the baseline: a server of the usual kind
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use tokio::sync::oneshot;
 use crate::world::{self, Counts, Kind, PLACE};
 use line::Line;
 
-/// The daemon's own token: whoever shows it is not held back.
+/// The daemon's own token, which has no rate limit.
 const TOKEN: &str = "0123456789012345678901234567890123456789012345678901234567890123";
 
-/// A server on loopback, with its engine.
+/// A server on loopback with its engine.
 struct Server {
     engine: Engine,
     counts: Arc<Counts>,
@@ -38,10 +38,10 @@ struct Server {
 }
 
 impl Server {
-    /// Serves an engine on a new store in `dir`, with one project.
+    /// Starts a server with an engine on a new store in `dir`, with one project.
     fn start(dir: &Path) -> anyhow::Result<Server> {
         let (engine, counts) = world::engine(Kind::Sqlite, dir)?;
-        // As many threads as the daemon has.
+        // The same number of threads as in the daemon.
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("doors").enable_all().build()?;
         let tcp = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
@@ -91,12 +91,12 @@ impl Server {
     }
 }
 
-/// A task that nothing has to be done for.
+/// Returns a task without work.
 fn report(nth: usize) -> Value {
     json!({ "project": "lake", "subject": format!("Task {nth}"), "issue_type": "chore", "expects": "report" })
 }
 
-/// Adds tasks over many connections, as commands that wait together are kept together.
+/// Adds tasks over many connections, so that the writer can group the commands.
 fn add_tasks(address: SocketAddr, count: usize) -> anyhow::Result<()> {
     let callers = 32.min(count.max(1));
     std::thread::scope(|scope| {
@@ -111,11 +111,11 @@ fn add_tasks(address: SocketAddr, count: usize) -> anyhow::Result<()> {
                 })
             })
             .collect();
-        adding.into_iter().try_for_each(|it| it.join().map_err(|_| anyhow::anyhow!("a caller broke down"))?)
+        adding.into_iter().try_for_each(|it| it.join().map_err(|_| anyhow::anyhow!("a caller panicked"))?)
     })
 }
 
-/// Finishes what was granted.
+/// Finishes a granted task.
 fn finish(line: &mut Line, granted: &Value) -> anyhow::Result<()> {
     let input = json!({
         "task": granted["task"]["id"], "attempt": granted["attempt"], "token": granted["token"], "output": "done",
@@ -123,7 +123,7 @@ fn finish(line: &mut Line, granted: &Value) -> anyhow::Result<()> {
     line.ask("task.finish", &input).map(|_| ())
 }
 
-/// The thread of this process that has this name; there must be one.
+/// Returns the thread of this process with this name.
 fn thread_called(name: &str) -> anyhow::Result<PathBuf> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
@@ -132,10 +132,10 @@ fn thread_called(name: &str) -> anyhow::Result<PathBuf> {
             return Ok(task);
         }
     }
-    anyhow::bail!("there is no thread called {name}")
+    anyhow::bail!("no thread has the name {name}")
 }
 
-/// How long a thread was on a processor, in nanoseconds.
+/// Returns the processor time of a thread in nanoseconds.
 fn on_cpu(thread: &Path) -> anyhow::Result<u64> {
     let stat = std::fs::read_to_string(thread.join("schedstat"))?;
     stat.split(' ').next().and_then(|it| it.parse().ok()).context("schedstat says nothing")
@@ -151,11 +151,11 @@ impl Drop for Server {
     }
 }
 
-/// Waits until all that was finished has been judged.
+/// Waits until all finished work was checked.
 fn settle(server: &Server) -> anyhow::Result<()> {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while !server.engine.board().attempts.is_empty() {
-        ensure!(std::time::Instant::now() < patience, "attempts are left over");
+        ensure!(std::time::Instant::now() < patience, "attempts are still open");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     Ok(())

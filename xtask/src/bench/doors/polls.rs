@@ -1,12 +1,15 @@
-//! Polls per second and the latency of a poll under many callers, against a server of the usual kind, in one run.
+//! Polls per second and the latency of a poll with many callers, compared with a server of the
+//! usual kind, in one run.
 //!
-//! Each caller takes a task and finishes it, again and again; tasks were added before. A side is done when its last
-//! caller is. The latency that counts is the one that those callers see; what both sides need under a load that neither
-//! is strained by, half of what the usual server managed, is printed beside it: there a poll's time counts from the
-//! moment it was due, and it is mostly one sync of the disk on both sides.
+//! Each caller polls a task and finishes it, again and again; the tasks were added before. A side
+//! is done when its last caller is done. The latency of these polls is what counts. The latency
+//! under a load that strains neither side, half of the usual server's throughput, is printed too:
+//! there a poll's time counts from the moment when it was due, and on both sides it is mostly one
+//! sync of the disk.
 //!
-//! Callers and servers share this machine's processors, so it is also said what each took of them: on a machine with few,
-//! and with a disk that syncs as fast as it computes, a ratio of throughputs cannot become larger than what is left.
+//! Callers and servers share the processors of this machine, so the processor time of both is
+//! printed. On a machine with few processors, and with a disk that syncs fast, the ratio of
+//! throughputs is limited by the time that the callers need.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,19 +23,19 @@ use super::{Server, settle};
 use crate::args::Args;
 use crate::report::{Report, Times, ms, thousands};
 
-/// What the threads of this process took of the processors, by name.
+/// The processor time of the threads of this process, by name.
 #[derive(Clone, Debug, Default)]
 struct Spent(BTreeMap<String, u64>);
 
 impl Spent {
-    /// Up to now, in nanoseconds. A thread that has ended is in nobody's account, so short ones go by what is left.
+    /// Returns the times up to now, in nanoseconds. Threads that have ended are not included.
     fn now() -> anyhow::Result<Spent> {
         let mut spent = Spent::default();
         for task in std::fs::read_dir("/proc/self/task")? {
             let task = task?.path();
             let (comm, stat) =
                 (std::fs::read_to_string(task.join("comm")), std::fs::read_to_string(task.join("schedstat")));
-            let (Ok(comm), Ok(stat)) = (comm, stat) else { continue }; // it ended just now
+            let (Ok(comm), Ok(stat)) = (comm, stat) else { continue }; // the thread has just ended
             let took: u64 = stat.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0);
             *spent.0.entry(comm.trim().to_owned()).or_default() += took;
         }
@@ -47,30 +50,31 @@ impl Spent {
         Spent(self.0.iter().map(more).collect())
     }
 
-    /// Microseconds for each of so many.
+    /// Returns the microseconds for each of `count` operations.
     fn of(&self, name: &str, count: usize) -> f64 {
         self.0.get(name).copied().unwrap_or(0) as f64 / 1_000.0 / count.max(1) as f64
     }
 }
 
-/// The whole process's time on processors, threads that have ended included.
+/// Returns the processor time of the whole process, including ended threads.
 fn whole() -> anyhow::Result<u64> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Ok(u64::try_from(time.tv_sec)? * 1_000_000_000 + u64::try_from(time.tv_nsec)?)
 }
 
-/// What a side did under one load.
+/// The results of a side under one load.
 struct Run {
     times: Times,
     took: Duration,
-    /// Microseconds of processors for each poll with its finish: the server's and the callers'.
+    /// The processor time in microseconds for a poll with its finish, of the server and of the
+    /// callers.
     server: f64,
     callers: f64,
     writer: f64,
 }
 
 impl Run {
-    /// Regatta is done when all that was finished has been judged, too.
+    /// Runs Regatta's side. It is done only when all finished work was checked.
     fn of(side: Side, load: Load, judged_by: Option<&Server>) -> anyhow::Result<Run> {
         let (before, began) = (Spent::now()?, Instant::now());
         let (times, callers) = side.run(load)?;
@@ -90,7 +94,7 @@ impl Run {
 
     fn cost(&self) -> String {
         format!(
-            "{:.0} µs of processors a poll with its finish, and the callers {:.0} µs; {:.2} processors busy",
+            "{:.0} µs processor time per poll with its finish, and {:.0} µs of the callers; {:.2} processors busy",
             self.server,
             self.callers,
             (self.server + self.callers) * self.rate() / 1e6
@@ -117,7 +121,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     server.add_agents(callers, 20)?;
     let usual = Usual::start(&two)?;
     let (ours, theirs) = (Side::Regatta(server.address), Side::Usual(usual.address));
-    // Regatta is done so soon that it does more, to be trusted.
+    // Regatta needs little time, so it does more polls for a reliable measurement.
     let more = 5;
     theirs.add(callers * steps * 2)?;
     ours.add(callers * steps * (more + 1))?;
@@ -142,7 +146,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         events as f64 / commits.max(1) as f64,
         inside as f64 / 1e6 / commits.max(1) as f64
     ));
-    report.say(format!("  usual: {}; one commit a call", usual_run.cost()));
+    report.say(format!("  usual: {}; one commit per call", usual_run.cost()));
     let (ours_p99, usual_p99) = (our_run.times.at(0.99), usual_run.times.at(0.99));
     report.say(format!("  p99 of such a poll: Regatta {}, usual {}", ms(ours_p99), ms(usual_p99)));
     let every = Duration::from_secs_f64(callers as f64 / (usual_rate / 2.0).max(1.0));
@@ -168,7 +172,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.end().context("the report")
 }
 
-/// What one durable write costs here, whoever asks for it: the middle of many.
+/// Returns the median time of one durable write on this disk.
 fn sync_of(dir: &std::path::Path) -> anyhow::Result<Duration> {
     use std::os::unix::fs::FileExt as _;
     let (file, mut times) = (std::fs::File::create(dir.join("probe"))?, Times::default());

@@ -1,8 +1,10 @@
-//! What readers of events cost the writer's thread: the same commits with nobody and with a thousand reading along.
+//! The cost of event readers for the writer's thread: the same commits without readers and with a
+//! thousand readers.
 //!
-//! Two servers get the same messages in turn, and one of them is looked at. The readers are at neither, at that one, or at
-//! the other. What readers at the other server cost the first one's writer is the price of sharing processors and their
-//! caches with a thousand connections, whoever serves them; what they cost beyond that is the fan-out's own.
+//! Two servers get the same messages in turn, and one of them is measured. The readers are
+//! connected to neither server, to the measured one, or to the other. The cost of readers at the
+//! other server is the price of sharing processors and caches with a thousand connections. The
+//! additional cost of readers at the measured server is the cost of the fan-out itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +17,7 @@ use super::{Server, TOKEN, on_cpu, thread_called};
 use crate::args::Args;
 use crate::report::{Report, median, thousands};
 
-/// Where the readers are.
+/// The server to which the readers are connected.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Nowhere,
@@ -47,14 +49,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (more, shared) = (read / alone - 1.0, beside / alone - 1.0);
     report.value("more", more);
     report.value("more_for_readers_elsewhere", shared);
-    report.say(format!("readers at another server cost this writer {:.1} % more: what sharing costs", shared * 100.0));
+    report.say(format!("readers at another server cost this writer {:.1} % more: the cost of sharing processors", shared * 100.0));
     report.say(format!("readers here, compared with those: {:.1} % more", (read / beside - 1.0) * 100.0));
     report.target(more < 0.10, format!("less than 10 % more for {}: {:.1} %", thousands(readers as u64), more * 100.0));
     report.demand(behind == 0, format!("every reader saw every event: {behind} are missing"));
     report.end()
 }
 
-/// The writer's time on a processor for each commit of the server that is looked at.
+/// Returns the processor time of the measured server's writer per commit.
 fn per_commit(args: &Args, (at, readers): (At, usize), steps: usize, behind: &mut u64) -> anyhow::Result<f64> {
     let scratch = args.scratch()?;
     let (one, two) = (scratch.path().join("one"), scratch.path().join("two"));
@@ -85,7 +87,8 @@ fn per_commit(args: &Args, (at, readers): (At, usize), steps: usize, behind: &mu
                 if cut.is_empty() {
                     ready.fetch_add(1, Relaxed);
                 }
-                // A frame may be cut anywhere: the last few bytes are looked at again with the next chunk.
+                // The marker may be split between two chunks, so the last bytes are searched again
+                // with the next chunk.
                 cut.extend_from_slice(&chunk[..count]);
                 let mark = b"event: message.posted";
                 let found = cut.windows(mark.len()).filter(|it| it == mark).count();
@@ -117,7 +120,7 @@ fn per_commit(args: &Args, (at, readers): (At, usize), steps: usize, behind: &mu
 fn wait(holds: impl Fn() -> bool) -> anyhow::Result<()> {
     let patience = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        anyhow::ensure!(Instant::now() < patience, "it took too long");
+        anyhow::ensure!(Instant::now() < patience, "timeout while waiting for the readers");
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())

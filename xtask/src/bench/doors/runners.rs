@@ -1,6 +1,6 @@
-//! Many runners, each on a connection of its own, take and finish many tasks that nothing has to be done for. What
-//! happened is judged from the log of events alone, read again from the store: no task is granted twice or lost, and no
-//! agent ever has more at once than it may (J1, J2, J4 at every revision).
+//! Many runners, each with a connection of its own, poll and finish many tasks without work.
+//! Afterwards only the event log, read again from the store, is checked: no task is granted twice
+//! or lost, and no agent ever exceeds its limit (J1, J2, J4 at every revision).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -26,7 +26,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     server.add_agents(runners, SLOTS)?;
     let (done, began) = (AtomicUsize::new(0), Instant::now());
     std::thread::scope(|scope| -> anyhow::Result<()> {
-        // Half of the runners' polls meet a task, the other half wait for one: they are added meanwhile.
+        // Tasks are added during the run, so half of the polls find a task and the others wait for
+        // one.
         let adding = scope.spawn(|| add_tasks(server.address, tasks));
         let (done, address) = (&done, server.address);
         let working: Vec<_> = (0..runners)
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                         if granted.is_object() {
                             held.push(granted);
                         }
-                        // With both slots taken it finishes one; with nothing new, whatever it has.
+                        // Finish a task when both slots are in use, and sometimes earlier; near the end finish all.
                         if held.len() == SLOTS as usize || !held.is_empty() && nth % 3 == 0 {
                             finish(&mut line, &held.remove(0))?;
                             done.fetch_add(1, Relaxed);
@@ -57,9 +58,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             })
             .collect::<Result<_, _>>()?;
         for it in working {
-            it.join().map_err(|_| anyhow::anyhow!("a runner broke down"))??;
+            it.join().map_err(|_| anyhow::anyhow!("a runner panicked"))??;
         }
-        adding.join().map_err(|_| anyhow::anyhow!("the adder broke down"))?
+        adding.join().map_err(|_| anyhow::anyhow!("the thread that adds tasks panicked"))?
     })?;
     let took = began.elapsed();
     report.say(format!(
@@ -85,7 +86,7 @@ struct Seen {
     ended: usize,
 }
 
-/// Goes through the log, event by event.
+/// Checks the log, event by event.
 fn judge(server: &Server, slots: u32) -> anyhow::Result<Seen> {
     let history = server.engine.history().clone();
     let (mut after, mut seen) = (0, Seen::default());

@@ -1,6 +1,8 @@
-//! A server of the usual kind: axum, a pool of SQLite connections, `BEGIN IMMEDIATE` and a busy timeout, WAL and FULL.
-//! Written as well as that can be: prepared statements, indexes for both questions of a poll, one transaction per request, work on
-//! threads that may block.
+//! The baseline: a server of the usual kind with axum, a pool of SQLite connections, `BEGIN
+//! IMMEDIATE`, a busy timeout, WAL and FULL.
+//!
+//! It is written as well as this design allows: prepared statements, indexes for both queries of a
+//! poll, one transaction per request, and work on threads that may block.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,7 +24,7 @@ CREATE INDEX ready ON tasks (status, priority, id);
 CREATE TABLE attempts (id INTEGER PRIMARY KEY, task INTEGER NOT NULL, agent TEXT NOT NULL, ended INTEGER NOT NULL) STRICT;
 CREATE INDEX running ON attempts (agent) WHERE ended = 0;
 CREATE TABLE events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, task INTEGER NOT NULL, agent TEXT) STRICT;";
-/// Connections in the pool, and how long one waits for the lock.
+/// The number of connections in the pool. [`PATIENCE`] is the longest wait for the lock.
 pub(super) const POOL: usize = 8;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,4 +1,4 @@
-//! From a task that is added to the runner that waits for it, and what a runner that waits costs.
+//! The delay from a new task to a waiting runner, and the memory of a waiting runner.
 
 use std::time::{Duration, Instant};
 
@@ -25,13 +25,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     ));
     report.target(p99 <= Duration::from_millis(20), format!("p99 under 20 ms: {}", ms(p99)));
     let each = memory(args, waiting)?;
-    report.say(format!("{waiting} runners that wait take {each} bytes each in the daemon"));
+    report.say(format!("{waiting} waiting runners take {each} bytes each in the daemon"));
     report.value("bytes_each", each);
     report.target(each <= 64 * 1024, format!("under 64 KiB for each: {:.1}", each as f64 / 1024.0));
     report.end()
 }
 
-/// One waits, another adds; both clocks are one.
+/// One runner waits and another client adds a task; both times come from the same clock.
 fn woken(dir: &std::path::Path, samples: usize) -> anyhow::Result<Times> {
     let server = Server::start(dir)?;
     server.add_agents(1, 1)?;
@@ -42,7 +42,7 @@ fn woken(dir: &std::path::Path, samples: usize) -> anyhow::Result<Times> {
             "",
             json!({ "agent": "agent-0", "wait_ms": 60_000 }).to_string().as_bytes(),
         )?;
-        // The poll has been decided, and waits.
+        // The poll was received and waits.
         let before = Instant::now();
         while !waits(&mut adder)? && before.elapsed() < Duration::from_secs(5) {}
         adder.ask("task.add", &task(nth))?;
@@ -60,7 +60,7 @@ fn waits(line: &mut Line) -> anyhow::Result<bool> {
     line.get("/metrics").map(|it| it.lines().any(|it| it == "regatta_pollers 1"))
 }
 
-/// What the real daemon grows by while so many wait.
+/// Returns the additional memory of the real daemon with this many waiting runners.
 fn memory(args: &Args, waiting: usize) -> anyhow::Result<u64> {
     let scratch = args.scratch()?;
     let daemon = Daemon::start(&binary(args)?, scratch.path())?;
@@ -81,12 +81,12 @@ fn memory(args: &Args, waiting: usize) -> anyhow::Result<u64> {
         let all = format!("regatta_pollers {}", lines.len());
         let patience = Instant::now() + Duration::from_secs(60);
         while !first.get("/metrics")?.lines().any(|it| it == all) {
-            anyhow::ensure!(Instant::now() < patience, "not all of them wait");
+            anyhow::ensure!(Instant::now() < patience, "not all runners wait");
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(daemon.resident_kb()? * 1024)
     };
-    // What the first few cost is the server's own.
+    // The memory of the first runners includes that of the server itself.
     let before = more(50)?;
     let after = more(waiting)?;
     daemon.kill()?;

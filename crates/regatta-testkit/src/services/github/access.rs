@@ -1,4 +1,4 @@
-//! Who calls: an app by its signed token, or an installation by the token it was given.
+//! Authentication: an app by its signed token, or an installation by an access token.
 
 use std::time::Instant;
 
@@ -9,12 +9,12 @@ use super::super::sign;
 use super::keys::KEYS;
 use super::world::{App, World as GitHubWorld};
 
-/// Whose request it is.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// The app itself, by its number here.
+    /// The app itself, by its index.
     App(usize),
-    /// An installation of it.
+    /// An installation of the app.
     Installation { app: usize, installation: u64 },
 }
 
@@ -26,7 +26,7 @@ impl Caller {
     }
 }
 
-/// The private key of the app with this number, as GitHub hands it out.
+/// Returns the private key of the app with this index, in GitHub's format.
 pub(crate) fn private_key(number: usize) -> String {
     let key = KEYS.get(number).expect("there are keys for three apps");
     let mut pem = String::from("-----BEGIN RSA PRIVATE KEY-----\n");
@@ -37,7 +37,7 @@ pub(crate) fn private_key(number: usize) -> String {
     pem + "-----END RSA PRIVATE KEY-----\n"
 }
 
-/// Base64 of either alphabet, padded or not.
+/// Decodes base64 of either alphabet, with or without padding.
 fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let (mut held, mut bits) = (0u32, 0);
@@ -62,7 +62,7 @@ fn decode(text: &str) -> Option<Vec<u8>> {
 
 fn signed_by(number: usize, message: &str, signature: &[u8]) -> bool {
     let der = decode(KEYS[number]).expect("our own keys are base64");
-    let pair = RsaKeyPair::from_der(&der).expect("our own keys are keys");
+    let pair = RsaKeyPair::from_der(&der).expect("our own keys are valid");
     let key = UnparsedPublicKey::new(&signature::RSA_PKCS1_2048_8192_SHA256, pair.public_key());
     key.verify(message.as_bytes(), signature).is_ok()
 }
@@ -71,7 +71,7 @@ fn claims(part: &str) -> Option<Value> {
     serde_json::from_slice(&decode(part)?).ok()
 }
 
-/// Who is behind this token, or what GitHub says to it.
+/// Returns the caller that a token belongs to, or GitHub's error.
 pub(crate) fn caller(world: &GitHubWorld, token: &str) -> Result<Caller, String> {
     if let Some(issued) = world.tokens.iter().find(|it| it.token == token) {
         if issued.expires <= Instant::now() {
@@ -111,7 +111,7 @@ pub(crate) fn caller(world: &GitHubWorld, token: &str) -> Result<Caller, String>
     Ok(Caller::App(app))
 }
 
-/// Signs a token as an app does. For clients of this double that have no library for it.
+/// Signs a token as an app does, for clients without a library for that.
 pub(crate) fn app_token(app: &App, number: usize) -> String {
     let now = sign::now().as_secs();
     let encode = |value: &Value| encode(value.to_string().as_bytes());
@@ -120,17 +120,17 @@ pub(crate) fn app_token(app: &App, number: usize) -> String {
     sign_with(number, message)
 }
 
-/// Appends the signature of this app's key.
+/// Appends the signature with this app's key.
 pub(crate) fn sign_with(number: usize, message: String) -> String {
     let der = decode(KEYS[number]).expect("our own keys are base64");
-    let pair = RsaKeyPair::from_der(&der).expect("our own keys are keys");
+    let pair = RsaKeyPair::from_der(&der).expect("our own keys are valid");
     let mut signature = vec![0; pair.public().modulus_len()];
     let random = ring::rand::SystemRandom::new();
-    pair.sign(&signature::RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).expect("a good key signs");
+    pair.sign(&signature::RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).expect("signing with a valid key succeeds");
     format!("{message}.{}", encode(&signature))
 }
 
-/// Base64 for addresses, without padding.
+/// Encodes base64 for URLs, without padding.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_comes_back_as_it_was() {
+    fn base64_round_trips() {
         for text in ["", "a", "ab", "abc", "abcd", "\u{ff}\u{fe}~"] {
             assert_eq!(decode(&encode(text.as_bytes())).unwrap(), text.as_bytes());
         }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_knows_its_own_signature_only() {
+    fn a_key_verifies_only_its_own_signatures() {
         let signed = sign_with(0, "x.y".into());
         let signature = decode(signed.rsplit('.').next().unwrap()).unwrap();
         assert!(signed_by(0, "x.y", &signature));

@@ -1,4 +1,4 @@
-//! Check runs: made and changed only by the app they belong to.
+//! Check runs. Only the app that created a check run can change it.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, repo: &str, method: &str, rest: &[&str
             let wanted = |it: &&Check| it.head_sha == *sha && name.is_none_or(|name| it.name == name);
             let mut all: Vec<&Check> = place.checks.iter().filter(wanted).collect();
             if turn.asked.query("filter") != Some("all") {
-                // The latest of each name and app, unless all are asked for.
+                // Only the latest run per name and app, unless all are requested.
                 let newest =
                     |at: usize| !all[at + 1..].iter().any(|it| it.name == all[at].name && it.app == all[at].app);
                 all = (0..all.len()).filter(|at| newest(*at)).map(|at| all[at]).collect();
@@ -45,7 +45,7 @@ fn shown(turn: &Turn<'_>, repo: &str, id: u64) -> Result<Value, Slip> {
     Ok(show::check(turn.world, place, check))
 }
 
-/// Refuses what GitHub's description of these fields does not allow.
+/// Returns an error for fields that GitHub's API description does not allow.
 fn examine(input: &Value) -> Result<(), Slip> {
     let short = |value: &Value, most: usize| value.as_str().is_some_and(|it| it.chars().count() <= most);
     if !input["status"].is_null() && !STATUSES.iter().any(|it| input["status"] == *it) {

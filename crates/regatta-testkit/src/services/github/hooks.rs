@@ -1,4 +1,5 @@
-//! Webhooks: which app is told, how it is signed, and what became of it. Nothing is sent twice by itself.
+//! Webhooks: their receivers, signatures and results. A webhook is sent once, unless a redelivery
+//! is requested.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,11 +13,11 @@ use super::super::sign;
 use super::show;
 use super::world::{App, Delivery, World};
 
-/// A webhook is answered within this.
+/// The deadline for the answer to a webhook.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
 impl World {
-    /// Tells every app that is installed here and listens; `only` narrows it to one.
+    /// Notifies every installed app that listens, or only the app `only`.
     pub(crate) fn tell(
         &mut self,
         ledger: &mut Ledger,
@@ -71,7 +72,7 @@ fn letter(app: &App, url: &str, delivery: &Delivery) -> Letter {
     Letter { url: url.to_owned(), headers, body: Bytes::from(body) }
 }
 
-/// Sends what is to be sent, each once, until the double ends.
+/// Sends each pending webhook once, until the double ends.
 pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
     let Some(mut changes) = desk.upgrade().map(|it| it.changes()) else { return };
     loop {
@@ -84,7 +85,8 @@ pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
                     if app.webhook.is_none() {
                         continue;
                     }
-                    // They are sent in the order they were made: the unsent are the last.
+                    // Webhooks are sent in the order of their creation, so the unsent ones are the
+                    // last.
                     for it in app.deliveries.iter_mut().rev().take_while(|it| !it.sent) {
                         it.sent = true;
                         due.push((at, it.id));
@@ -111,14 +113,14 @@ async fn once(desk: Arc<Desk<World>>, at: usize, id: u64) {
             app.forged -= 1;
             signer.webhook_secret = "somebody else's".into();
         }
-        let delivery = app.deliveries.iter().rev().find(|it| it.id == id).expect("it is due");
+        let delivery = app.deliveries.iter().rev().find(|it| it.id == id).expect("the delivery is due");
         let url = app.webhook.as_deref().unwrap_or_default();
         (letter(&signer, url, delivery), ledger.scale.deadline(ANSWER))
     });
     let result = letter::send(letter, patience).await;
     desk.change(|world, ledger| {
         let app = &mut world.apps[at];
-        let delivery = app.deliveries.iter_mut().rev().find(|it| it.id == id).expect("it is due");
+        let delivery = app.deliveries.iter_mut().rev().find(|it| it.id == id).expect("the delivery is due");
         delivery.delivered_at = sign::now();
         (delivery.status_code, delivery.status) = match &result {
             Ok(receipt) if (200..300).contains(&receipt.status) => (Some(receipt.status), "OK".into()),
@@ -132,7 +134,7 @@ async fn once(desk: Arc<Desk<World>>, at: usize, id: u64) {
     });
 }
 
-/// Sends one again: the same GUID, a new id.
+/// Sends a webhook again with the same GUID and a new id.
 pub(crate) fn redeliver(app: &mut super::world::AppState, ledger: &mut Ledger, id: u64) -> bool {
     let Some(old) = app.deliveries.iter().find(|it| it.id == id).cloned() else { return false };
     let id = 9_000_000 + ledger.next();

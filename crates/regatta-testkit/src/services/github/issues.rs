@@ -1,4 +1,4 @@
-//! Issues, their comments, and reactions to both.
+//! Issues, their comments, and the reactions to both.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, repo: &str, method: &str, rest: &[&str
     }
 }
 
-/// Lists, adds or takes away reactions.
+/// Lists, adds or removes reactions.
 pub(crate) fn reactions(turn: &mut Turn<'_>, method: &str, rest: &[&str], of: &mut Comment) -> Done {
     let login = turn.login();
     match (method, rest) {
@@ -94,7 +94,7 @@ fn comment(turn: &mut Turn<'_>, repo: &str, method: &str, id: u64) -> Done {
     }
     let (login, slug) = (turn.login(), turn.slug());
     if found.user != login {
-        // An app with write access could; a bridge that does has lost its way.
+        // GitHub allows this for an app with write access, but a bridge that does it has a bug.
         turn.ledger.wrong(&slug, Wrong::Foreign, format!("{method} of comment {id} by {}", found.user));
         return Err(Slip {
             status: 403,
@@ -121,7 +121,7 @@ fn create(turn: &mut Turn<'_>, repo: &str) -> Done {
     Ok(Answer::with(201, show::issue(turn.world, place, &place.issues[&number])))
 }
 
-/// Changes what a PATCH of an issue or a pull request names.
+/// Applies the fields of a PATCH to an issue or a pull request.
 pub(crate) fn patch(turn: &mut Turn<'_>, repo: &str, number: u64) -> Result<(), Slip> {
     let (title, state) = (turn.input["title"].as_str(), turn.input["state"].as_str());
     let body = if turn.input["body"].is_null() { None } else { Some(turn.body(false)?) };
@@ -154,7 +154,7 @@ fn issue(turn: &mut Turn<'_>, repo: &str, method: &str, number: u64) -> Done {
 }
 
 impl super::world::World {
-    /// Opens an issue, or a pull request, and tells about it. Returns its number.
+    /// Opens an issue or a pull request, and sends the webhook. Returns its number.
     pub(crate) fn open(
         &mut self,
         ledger: &mut super::super::desk::Ledger,
@@ -176,7 +176,7 @@ impl super::world::World {
         number
     }
 
-    /// What a webhook about an issue or a pull request says of it, and the webhook's name.
+    /// Returns a webhook's name and content for an issue or a pull request.
     pub(crate) fn about(&self, repo: &str, number: u64) -> (&'static str, Value) {
         let place = self.repo(repo).expect("there is such a repository");
         let issue = &place.issues[&number];
@@ -192,7 +192,7 @@ impl super::world::World {
         json!({"issue": issue, "comment": show::comment(self, place, number, comment)})
     }
 
-    /// Adds a comment, and tells about it. Returns its id.
+    /// Adds a comment, and sends the webhook. Returns its id.
     pub(crate) fn say(
         &mut self,
         ledger: &mut super::super::desk::Ledger,
@@ -209,7 +209,7 @@ impl super::world::World {
         comment.id
     }
 
-    /// Changes a comment, and tells about it.
+    /// Changes a comment, and sends the webhook.
     pub(crate) fn resay(
         &mut self,
         ledger: &mut super::super::desk::Ledger,
@@ -229,7 +229,7 @@ impl super::world::World {
         self.tell(ledger, repo, ("issue_comment", "edited", user), payload, None);
     }
 
-    /// Takes a comment away, and tells about it.
+    /// Deletes a comment, and sends the webhook.
     pub(crate) fn unsay(
         &mut self,
         ledger: &mut super::super::desk::Ledger,
@@ -246,7 +246,7 @@ impl super::world::World {
     }
 }
 
-/// A new text of somebody's.
+/// Returns a new text of a user.
 pub(crate) fn fresh(ledger: &mut super::super::desk::Ledger, user: &str, app: Option<&str>, body: &str) -> Comment {
     let now = sign::now();
     Comment {

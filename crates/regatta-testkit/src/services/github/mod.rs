@@ -1,4 +1,5 @@
-//! GitHub: apps with keys and installations, issues, pull requests, reviews, checks, and signed webhooks.
+//! A double of GitHub: apps with keys and installations, issues, pull requests, reviews, checks and
+//! signed webhooks.
 //!
 //! ```text
 //! let github = GitHub::start().await;
@@ -6,7 +7,8 @@
 //! github.webhook("claude-bot", "http://127.0.0.1:…/webhooks/github");
 //! github.repo("acme/shop", &["claude-bot"]);                        // and installs these apps at `acme`
 //! github.person("ann", "acme/shop", "write");                       // admin, maintain, write, triage, read
-//! github.remote("acme/shop", &bare);                                // its branches are those of this repository
+//! github.remote("acme/shop", &bare);                                // the branches of a real
+//! repository
 //!
 //! let number = github.open_issue("ann", "acme/shop", "Login", "It fails.");
 //! let id = github.comment("ann", "acme/shop", number, "@claude-bot fix it");
@@ -16,19 +18,28 @@
 //! github.rerequest("ann", "acme/shop", check), github.request_action("ann", "acme/shop", check, "identifier")
 //!
 //! github.comments("acme/shop", number), github.review_comments(…), github.pulls(…), github.checks(…), github.issue(…)
-//! github.deliveries("claude-bot")                                   // webhooks and what was answered to them
-//! github.app_token("claude-bot")                                    // a good JWT, for a client without a library
+//! github.deliveries("claude-bot")                                   // webhooks and the answers to
+//! them
+//! github.app_token("claude-bot")                                    // a valid JWT, for a client
+//! without a library
 //! ```
 //!
-//! And everything that all doubles have (see [`super`]); an operation's name is GitHub's own: `issues/create-comment`,
-//! `checks/update`, `apps/create-installation-access-token`.
+//! The double also has everything in [`super`]. The name of an operation is GitHub's own:
+//! `issues/create-comment`, `checks/update`, `apps/create-installation-access-token`.
 //!
-//! What it holds clients to: the app's JWT (RS256, its own key, `iat` not in the future, `exp` within ten minutes);
-//! tokens of installations that live an hour and reach their own owner's repositories; a `User-Agent`; pages of 30;
-//! 65,536 characters in a body; the fields of a check run; own comments and checks only; a webhook's answer within
-//! 10 s ([`ANSWER`]), never sent again by itself, but on request with the same GUID; and the limits: 5,000 requests an
-//! hour, 900 points a minute, 100 at once, 80 that create content in a minute and 500 in an hour. Creating and editing
-//! comments, issues and pull requests is content; reactions and checks are points alone.
+//! Rules that the double checks:
+//!
+//! - the app's JWT: RS256 with the app's key, `iat` not in the future, `exp` within ten minutes;
+//! - tokens of installations, which live an hour and reach only repositories of their owner;
+//! - a `User-Agent`, pages of 30, 65,536 characters in a body, and the fields of a check run;
+//! - an app changes only its own comments and checks;
+//! - a webhook is answered within 10 s ([`ANSWER`]); it is sent again only on request, with the
+//!   same GUID;
+//! - 5,000 requests per hour, 900 points per minute, 100 requests at once, and 80 requests per
+//!   minute and 500 per hour that create content.
+//!
+//! Creating and editing comments, issues and pull requests counts as content. Reactions and checks
+//! count only as points.
 
 mod access;
 mod checks;
@@ -54,7 +65,7 @@ use super::desk::Desk;
 use super::sign;
 use world::{AppState, Repo};
 
-/// The double. It ends, with all its connections, when it is dropped.
+/// The double. Dropping it closes all its connections.
 pub struct GitHub {
     desk: Arc<Desk<World>>,
 }
@@ -74,7 +85,7 @@ impl Drop for GitHub {
 }
 
 impl GitHub {
-    /// Starts on a free port of loopback. The API is right below `base_url()`.
+    /// Starts the double on a free port of loopback. The API is directly below `base_url()`.
     pub async fn start() -> GitHub {
         let world = World { apps: vec![], repos: vec![], tokens: vec![] };
         let desk = Desk::open(world, routes::handle).await;
@@ -82,7 +93,7 @@ impl GitHub {
         GitHub { desk }
     }
 
-    /// Registers an app that listens to everything a bridge cares for. There are keys for three.
+    /// Registers an app that listens to all events that bridges use. There are keys for three apps.
     pub fn app(&self, slug: &str) -> App {
         self.change(|world, _| {
             let number = world.apps.len();
@@ -107,19 +118,19 @@ impl GitHub {
         })
     }
 
-    /// Where an app's webhooks go from now on. Those made before have not been sent.
+    /// Sets the URL for an app's webhooks, also for those that were not sent yet.
     pub fn webhook(&self, app: &str, url: &str) {
         let at = self.at(app);
         self.change(|world, _| world.apps[at].webhook = Some(url.to_owned()));
     }
 
-    /// Changes what an app listens to.
+    /// Sets the events that an app listens to.
     pub fn subscribe(&self, app: &str, events: &[&str]) {
         let (at, events) = (self.at(app), events.iter().map(|it| (*it).to_owned()).collect());
         self.change(|world, _| world.apps[at].events = events);
     }
 
-    /// Adds a repository, `owner/name`, and installs these apps at its owner.
+    /// Adds a repository `owner/name`, and installs these apps at its owner.
     pub fn repo(&self, full_name: &str, apps: &[&str]) {
         let at: Vec<usize> = apps.iter().map(|it| self.at(it)).collect();
         let (owner, name) = full_name.split_once('/').expect("a repository is owner/name");
@@ -160,8 +171,8 @@ impl GitHub {
         });
     }
 
-    /// Lets a bare repository on disk stand for a repository: its branches are what was really pushed there, and a pull
-    /// request from any other is refused, as GitHub does.
+    /// Uses the branches of a bare repository on disk for a repository. A pull request from a
+    /// branch that was not pushed there is refused, as by GitHub.
     pub fn remote(&self, repo: &str, path: &std::path::Path) {
         self.change(|world, _| {
             let repo = world.repo_mut(repo).expect("there is such a repository");
@@ -169,32 +180,33 @@ impl GitHub {
         });
     }
 
-    /// The installation of an app at an owner.
+    /// Returns the installation of an app at an owner.
     pub fn installation(&self, app: &str, owner: &str) -> u64 {
         let at = self.at(app);
         let found = self.view(|view| view.apps[at].installations.iter().find(|it| it.1 == owner).map(|it| it.0));
-        found.expect("the app is installed there")
+        found.expect("the app is installed at this owner")
     }
 
-    /// A signed token of the app, good for nine minutes.
+    /// Returns a signed token of the app that is valid for nine minutes.
     pub fn app_token(&self, app: &str) -> String {
         let at = self.at(app);
         self.view(|view| access::app_token(&view.apps[at].app, at))
     }
 
-    /// Any claims, signed with an app's key.
+    /// Signs any claims with an app's key.
     pub fn sign_claims(&self, app: &str, claims: &serde_json::Value) -> String {
         let part = |it: &serde_json::Value| access::encode(it.to_string().as_bytes());
         let message = format!("{}.{}", part(&json!({"alg": "RS256", "typ": "JWT"})), part(claims));
         access::sign_with(self.at(app), message)
     }
 
-    /// A person opens an issue. Returns its number.
+    /// Opens an issue for a person. Returns its number.
     pub fn open_issue(&self, person: &str, repo: &str, title: &str, body: &str) -> u64 {
         self.change(|world, ledger| world.open(ledger, repo, (person, None), (title, body), None))
     }
 
-    /// A person opens a pull request: title and body, head and base, and its diff. Returns its number.
+    /// Opens a pull request for a person, with title and body, head and base, and diff. Returns its
+    /// number.
     pub fn open_pull(
         &self,
         person: &str,
@@ -210,22 +222,22 @@ impl GitHub {
         })
     }
 
-    /// A person comments on an issue or a pull request. Returns the comment's id.
+    /// Adds a person's comment to an issue or a pull request. Returns the comment's id.
     pub fn comment(&self, person: &str, repo: &str, number: u64, body: &str) -> u64 {
         self.change(|world, ledger| world.say(ledger, repo, number, (person, None), body))
     }
 
-    /// A person changes a comment.
+    /// Changes a person's comment.
     pub fn edit_comment(&self, person: &str, repo: &str, id: u64, body: &str) {
         self.change(|world, ledger| world.resay(ledger, repo, id, person, body));
     }
 
-    /// A person deletes a comment.
+    /// Deletes a person's comment.
     pub fn delete_comment(&self, person: &str, repo: &str, number: u64, id: u64) {
         self.change(|world, ledger| world.unsay(ledger, repo, (number, id), person));
     }
 
-    /// A person comments on a line, or answers such a comment. Returns the comment's id.
+    /// Adds a person's comment on a line, or a reply to such a comment. Returns the comment's id.
     pub fn review_comment(
         &self,
         person: &str,
@@ -237,7 +249,7 @@ impl GitHub {
         self.change(|world, ledger| world.remark(ledger, repo, number, (person, None), (path, line, reply_to, body)))
     }
 
-    /// A person labels an issue or a pull request.
+    /// Adds a label to an issue or a pull request for a person.
     pub fn label(&self, person: &str, repo: &str, number: u64, label: &str) {
         self.change(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
@@ -248,7 +260,7 @@ impl GitHub {
         });
     }
 
-    /// A person assigns somebody to an issue or a pull request.
+    /// Assigns an issue or a pull request for a person.
     pub fn assign(&self, person: &str, repo: &str, number: u64, whom: &str) {
         self.change(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
@@ -259,7 +271,7 @@ impl GitHub {
         });
     }
 
-    /// A person reacts to a comment. GitHub tells nobody.
+    /// Adds a person's reaction to a comment. GitHub sends no webhook for reactions.
     pub fn react(&self, person: &str, repo: &str, comment: u64, content: &str) {
         self.change(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
@@ -268,12 +280,12 @@ impl GitHub {
         });
     }
 
-    /// A person asks for a check to be run again.
+    /// Requests a new run of a check for a person.
     pub fn rerequest(&self, person: &str, repo: &str, check: u64) {
         self.about_check(person, repo, check, ("rerequested", None));
     }
 
-    /// A person presses a button of a check.
+    /// Presses a button of a check for a person.
     pub fn request_action(&self, person: &str, repo: &str, check: u64, identifier: &str) {
         self.about_check(person, repo, check, ("requested_action", Some(identifier)));
     }
@@ -292,49 +304,49 @@ impl GitHub {
         });
     }
 
-    /// What was said on an issue or a pull request.
+    /// Returns the comments of an issue or a pull request.
     pub fn comments(&self, repo: &str, number: u64) -> Vec<Comment> {
         self.view(|view| view.comments(repo, number).to_vec())
     }
 
-    /// What was said on lines of a pull request.
+    /// Returns the comments on lines of a pull request.
     pub fn review_comments(&self, repo: &str, number: u64) -> Vec<ReviewComment> {
         self.view(|view| view.review_comments(repo, number).to_vec())
     }
 
-    /// An issue or a pull request.
+    /// Returns an issue or a pull request.
     pub fn issue(&self, repo: &str, number: u64) -> Option<Issue> {
         self.view(|view| view.issue(repo, number).cloned())
     }
 
-    /// Every pull request.
+    /// Returns all pull requests.
     pub fn pulls(&self, repo: &str) -> Vec<Issue> {
         self.view(|view| view.pulls(repo).cloned().collect())
     }
 
-    /// Every check run.
+    /// Returns all check runs.
     pub fn checks(&self, repo: &str) -> Vec<Check> {
         self.view(|view| view.checks(repo).to_vec())
     }
 
-    /// The webhooks of an app.
+    /// Returns the webhooks of an app.
     pub fn deliveries(&self, app: &str) -> Vec<Delivery> {
         self.view(|view| view.deliveries(app).to_vec())
     }
 
-    /// Forgets an app's webhooks, as the service does after three days.
+    /// Deletes an app's webhooks, as GitHub does after three days.
     pub fn forget_deliveries(&self, app: &str) {
         let at = self.at(app);
         self.change(|world, _| world.apps[at].deliveries.clear());
     }
 
-    /// Signs the next `n` webhooks of an app with another secret than its own.
+    /// Signs the next `n` webhooks of an app with a wrong secret.
     pub fn corrupt_signatures(&self, app: &str, n: u32) {
         let at = self.at(app);
         self.change(|world, _| world.apps[at].forged += n);
     }
 
-    /// Sends a webhook again as the service's own page would: the same GUID.
+    /// Sends a webhook again with the same GUID, as the page of the app on GitHub does.
     pub fn redeliver(&self, app: &str, delivery: u64) {
         let at = self.at(app);
         assert!(self.change(|world, ledger| hooks::redeliver(&mut world.apps[at], ledger, delivery)));

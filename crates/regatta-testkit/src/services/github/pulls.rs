@@ -1,4 +1,4 @@
-//! Pull requests, and what is said about their lines.
+//! Pull requests, and comments on their lines.
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ fn list(turn: &mut Turn<'_>, repo: &str) -> Done {
     let (head, base) = (turn.asked.query("head"), turn.asked.query("base"));
     let wanted = |it: &&super::world::Issue| {
         let Some(pull) = &it.pull else { return false };
-        // A filter by head is written `owner:branch`.
+        // A filter by head has the form `owner:branch`.
         (state == "all" || it.open == (state == "open"))
             && head.is_none_or(|head| head == format!("{}:{}", place.owner, pull.head))
             && base.is_none_or(|base| base == pull.base)
@@ -67,7 +67,7 @@ fn create(turn: &mut Turn<'_>, repo: &str) -> Done {
     let same = |it: &super::world::Pull| it.head == head && it.base == base;
     if place.issues.values().any(|it| it.open && it.pull.as_ref().is_some_and(same)) {
         let message = format!("A pull request already exists for {}:{head}.", place.owner);
-        // Who repeats a request whose answer was lost gets this: it is how things stand.
+        // Not a violation: a client that repeats a request after a lost answer gets this error too.
         return Err(Slip { wrong: None, ..invalid(Wrong::State, "head", &message) });
     }
     if place.remote.is_some() && (place.branch(&head).is_none() || place.branch(&base).is_none()) {
@@ -150,7 +150,7 @@ fn change(turn: &mut Turn<'_>, repo: &str, id: u64) -> Done {
 }
 
 impl World {
-    /// Says something about a line, and tells about it. Returns the comment's id.
+    /// Adds a comment on a line, and sends the webhook. Returns its id.
     pub(crate) fn remark(
         &mut self,
         ledger: &mut Ledger,

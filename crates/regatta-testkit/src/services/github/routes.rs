@@ -1,4 +1,4 @@
-//! From a path to an operation: who may call it, how often, and its pages.
+//! Maps paths to operations, and checks credentials, rate limits and pages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,22 +15,23 @@ use super::{checks, hooks, issues, pulls, show};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-/// Secondary limits, for one app: requests that create content, points (a read is 1, a write 5), requests at once.
+/// Secondary limits for one app: requests that create content, points (a read counts 1, a write 5),
+/// concurrent requests.
 pub const CONTENT_PER_MINUTE: u32 = 80;
 pub const CONTENT_PER_HOUR: u32 = 500;
 pub const POINTS_PER_MINUTE: u32 = 900;
 pub const AT_ONCE: usize = 100;
 /// The primary limit of an installation.
 pub const REQUESTS_PER_HOUR: u32 = 5000;
-/// A token of an installation lives so long.
+/// The lifetime of an installation's token.
 pub const TOKEN: Duration = HOUR;
 
-/// Why an operation refuses.
+/// The reason why an operation fails.
 pub(crate) struct Slip {
     pub(crate) status: u16,
     pub(crate) message: String,
     pub(crate) errors: Value,
-    /// It breaks the contract, and is not merely how things stand.
+    /// Set if the request breaks the contract, and does not only fail because of the current state.
     pub(crate) wrong: Option<Wrong>,
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn invalid(wrong: Wrong, field: &str, what: &str) -> Slip {
 
 pub(crate) type Done = Result<Answer, Slip>;
 
-/// One request on its way through an operation.
+/// A request during its execution.
 pub(crate) struct Turn<'a> {
     pub(crate) world: &'a mut World,
     pub(crate) ledger: &'a mut Ledger,
@@ -63,7 +64,7 @@ impl Turn<'_> {
         self.world.apps[self.caller.app()].app.login()
     }
 
-    /// The repository, if this token reaches it.
+    /// Returns the repository, if this token can access it.
     pub(crate) fn repo(&mut self, name: &str) -> Result<&mut Repo, Slip> {
         let Caller::Installation { app, installation } = self.caller else {
             return Err(Slip { wrong: Some(Wrong::Auth), ..unauthorized("An installation's token is needed") });
@@ -79,7 +80,7 @@ impl Turn<'_> {
         Ok(repo)
     }
 
-    /// A field that must be text.
+    /// Returns a field that must be text.
     pub(crate) fn text(&self, field: &str) -> Result<String, Slip> {
         match self.input[field].as_str().filter(|it| !it.trim().is_empty()) {
             Some(text) => Ok(text.to_owned()),
@@ -87,7 +88,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A body of a comment or an issue.
+    /// Returns the body of a comment or an issue.
     pub(crate) fn body(&self, needed: bool) -> Result<String, Slip> {
         let body = if needed { self.text("body")? } else { self.input["body"].as_str().unwrap_or_default().to_owned() };
         if body.chars().count() > 65_536 {
@@ -96,7 +97,7 @@ impl Turn<'_> {
         Ok(body)
     }
 
-    /// A page of a list, with the links to its neighbours.
+    /// Returns a page of a list, with links to its neighbours.
     pub(crate) fn page(&self, all: Vec<Value>, wrap: Option<&str>) -> Answer {
         let number = |name: &str| self.asked.query(name).and_then(|it| it.parse::<usize>().ok());
         let size = number("per_page").unwrap_or(30).clamp(1, 100);
@@ -129,7 +130,7 @@ fn unauthorized(message: &str) -> Slip {
     Slip { status: 401, message: message.into(), errors: Value::Null, wrong: Some(Wrong::Auth) }
 }
 
-/// The operation's name in GitHub's own description of its API, and whether it makes content.
+/// Returns the operation's name in GitHub's API description, and whether it creates content.
 fn operation(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
     Some(match (method, path) {
         ("GET", ["app"]) => ("apps/get-authenticated", false),
@@ -180,10 +181,10 @@ fn operation(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
     })
 }
 
-/// Versions of the API that a client may name.
+/// The API versions that a client may request.
 const API_VERSIONS: [&str; 2] = ["2022-11-28", "2026-03-10"];
 
-/// Says why a request cannot be read, whatever it asks for.
+/// Returns the error for a request that cannot be parsed, whatever its operation.
 fn malformed(asked: &Asked) -> Option<String> {
     let version = asked.header("x-github-api-version").unwrap_or(API_VERSIONS[0]);
     if !API_VERSIONS.contains(&version) {
@@ -266,7 +267,7 @@ fn used(ledger: &Ledger, by: &str) -> u32 {
     ledger.limiter.used(&format!("requests of {by}"))
 }
 
-/// How many requests of an app are being answered at once.
+/// Counts the concurrent requests of an app.
 struct Together<'a>(&'a Desk<World>, usize);
 
 impl Together<'_> {
@@ -414,7 +415,7 @@ fn people(turn: &mut Turn<'_>, repo: &str, rest: &[&str]) -> Done {
     let repo = turn.repo(repo)?;
     let ["collaborators", login, "permission"] = rest else { return Ok(Answer::ok(show::repository(repo))) };
     let role = repo.people.get(*login).cloned().unwrap_or_else(|| "none".into());
-    // The old field knows four words; the role's name is exact.
+    // The old field has only four values; the role's name is exact.
     let permission = match role.as_str() {
         "maintain" => "write",
         "triage" => "read",

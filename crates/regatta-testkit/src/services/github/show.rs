@@ -1,4 +1,4 @@
-//! Things as GitHub's API and webhooks show them.
+//! Formats objects as GitHub's API and webhooks do.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::world::{App, AppState, Check, Comment, Delivery, Issue, Repo, ReviewC
 
 const SITE: &str = "https://github.com";
 
-/// A stable number for a login.
+/// Returns a stable number for a login.
 fn number_of(login: &str) -> u64 {
     u64::from_str_radix(&sign::token(login, 7), 16).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! Repositories with their issues, pull requests and checks; apps with their installations and deliveries.
+//! Repositories with issues, pull requests and checks, and apps with installations and deliveries.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,20 +9,21 @@ use serde_json::{Value, json};
 use super::super::desk;
 use super::super::limit::in_words;
 
-/// What an app needs to know of itself.
+/// The data that an app needs about itself.
 #[derive(Clone, Debug)]
 pub struct App {
     pub id: u64,
     pub client_id: String,
-    /// `claude-bot`: people write `@claude-bot`; its user is `claude-bot[bot]`.
+    /// The app's name, such as `claude-bot`. People write `@claude-bot`; the user is
+    /// `claude-bot[bot]`.
     pub slug: String,
-    /// PEM, as GitHub hands it out.
+    /// The private key as PEM, in GitHub's format.
     pub private_key: String,
     pub webhook_secret: String,
 }
 
 impl App {
-    /// The login under which it writes.
+    /// Returns the login of the app's user.
     pub fn login(&self) -> String {
         format!("{}[bot]", self.slug)
     }
@@ -32,11 +33,11 @@ pub(crate) struct AppState {
     pub(crate) app: App,
     pub(crate) webhook: Option<String>,
     pub(crate) events: Vec<String>,
-    /// Installation id and owner.
+    /// Installation ids with their owners.
     pub(crate) installations: Vec<(u64, String)>,
     pub(crate) deliveries: Vec<Delivery>,
     pub(crate) in_flight: usize,
-    /// So many webhooks are signed with a wrong secret.
+    /// The number of webhooks to sign with a wrong secret.
     pub(crate) forged: u32,
 }
 
@@ -45,24 +46,24 @@ pub(crate) struct Token {
     pub(crate) token: String,
     pub(crate) app: usize,
     pub(crate) installation: u64,
-    /// Only these repositories, if any are named.
+    /// The repositories that the token can access; all of the owner if empty.
     pub(crate) repositories: Vec<String>,
     pub(crate) expires: Instant,
 }
 
-/// A webhook, sent or to be sent.
+/// A webhook, sent or pending.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub id: u64,
-    /// The same for every redelivery.
+    /// The GUID, equal for every redelivery.
     pub guid: String,
     pub event: String,
     pub action: String,
     pub payload: Value,
     pub redelivery: bool,
-    /// Seconds since 1970.
+    /// The time since 1970.
     pub delivered_at: Duration,
-    /// What came back: nothing yet, or 0 for no answer.
+    /// The status: `None` before the answer, 0 if there was no answer.
     pub status_code: Option<u16>,
     pub status: String,
     pub(crate) installation: u64,
@@ -73,16 +74,16 @@ pub struct Delivery {
 #[derive(Clone, Debug)]
 pub struct Comment {
     pub id: u64,
-    /// Who wrote it: a login.
+    /// The login of the author.
     pub user: String,
-    /// The app that wrote it, by its slug.
+    /// The slug of the app that wrote the comment.
     pub app: Option<String>,
     pub body: String,
-    /// Content and login, in order: `+1`, `eyes`, `rocket`, …
+    /// Reactions with the user's login, in order: `+1`, `eyes`, `rocket`, …
     pub reactions: Vec<Reaction>,
     pub created: Duration,
     pub updated: Duration,
-    /// Every text it had, the present one last.
+    /// All versions of the text, the current one last.
     pub versions: Vec<String>,
 }
 
@@ -100,16 +101,16 @@ pub struct ReviewComment {
     pub comment: Comment,
     pub path: String,
     pub line: u64,
-    /// The first comment of its thread.
+    /// The id of the thread's first comment.
     pub in_reply_to: Option<u64>,
 }
 
-/// An issue, or the side of a pull request that is one.
+/// An issue, or the issue part of a pull request.
 #[derive(Clone, Debug)]
 pub struct Issue {
     pub number: u64,
     pub title: String,
-    /// What it says itself, with its reactions and versions.
+    /// The text of the issue, with its reactions and versions.
     pub text: Comment,
     pub open: bool,
     pub labels: Vec<String>,
@@ -118,7 +119,7 @@ pub struct Issue {
     pub pull: Option<Pull>,
 }
 
-/// What only a pull request has.
+/// The fields that only a pull request has.
 #[derive(Clone, Debug)]
 pub struct Pull {
     pub head: String,
@@ -138,9 +139,9 @@ pub struct Check {
     pub head_sha: String,
     pub status: String,
     pub conclusion: Option<String>,
-    /// Everything that was said about it, later fields over earlier ones.
+    /// All data that was sent for the check run. Later fields replace earlier ones.
     pub fields: Value,
-    /// Every status and conclusion it had, in order.
+    /// All values of status and conclusion, in order.
     pub versions: Vec<(String, Option<String>)>,
 }
 
@@ -148,12 +149,12 @@ pub(crate) struct Repo {
     pub(crate) id: u64,
     pub(crate) owner: String,
     pub(crate) name: String,
-    /// `admin`, `maintain`, `write`, `triage`, `read`, by login.
+    /// Roles by login: `admin`, `maintain`, `write`, `triage`, `read`.
     pub(crate) people: BTreeMap<String, String>,
     pub(crate) issues: BTreeMap<u64, Issue>,
     pub(crate) checks: Vec<Check>,
     pub(crate) branches: BTreeMap<String, String>,
-    /// A bare repository on disk whose branches are this one's.
+    /// A bare repository on disk that provides the branches.
     pub(crate) remote: Option<PathBuf>,
 }
 
@@ -162,7 +163,7 @@ impl Repo {
         format!("{}/{}", self.owner, self.name)
     }
 
-    /// The commit of a branch, as it is now.
+    /// Returns the current commit of a branch.
     pub(crate) fn branch(&self, name: &str) -> Option<String> {
         let Some(remote) = &self.remote else { return self.branches.get(name).cloned() };
         let full = format!("refs/heads/{name}");
@@ -174,7 +175,7 @@ impl Repo {
         })
     }
 
-    /// A comment with its issue's number.
+    /// Returns a comment with the number of its issue.
     pub(crate) fn comment_mut(&mut self, id: u64) -> Option<(u64, &mut Comment)> {
         let mut all = self.issues.values_mut().flat_map(|issue| {
             let number = issue.number;
@@ -189,7 +190,7 @@ impl Repo {
     }
 }
 
-/// GitHub, as far as bridges see it.
+/// The state of GitHub, as far as bridges see it.
 pub struct World {
     pub(crate) apps: Vec<AppState>,
     pub(crate) repos: Vec<Repo>,
@@ -216,33 +217,33 @@ impl World {
         self.repos.iter_mut().find(|it| it.full_name() == name)
     }
 
-    /// An issue or pull request of a repository.
+    /// Returns an issue or a pull request of a repository.
     pub fn issue(&self, repo: &str, number: u64) -> Option<&Issue> {
         self.repo(repo)?.issues.get(&number)
     }
 
-    /// What was said on an issue or pull request.
+    /// Returns the comments of an issue or a pull request.
     pub fn comments(&self, repo: &str, number: u64) -> &[Comment] {
         self.issue(repo, number).map(|it| it.comments.as_slice()).unwrap_or_default()
     }
 
-    /// What was said on lines of a pull request.
+    /// Returns the comments on lines of a pull request.
     pub fn review_comments(&self, repo: &str, number: u64) -> &[ReviewComment] {
         let pull = self.issue(repo, number).and_then(|it| it.pull.as_ref());
         pull.map(|it| it.comments.as_slice()).unwrap_or_default()
     }
 
-    /// Every pull request of a repository.
+    /// Returns all pull requests of a repository.
     pub fn pulls(&self, repo: &str) -> impl Iterator<Item = &Issue> {
         self.repo(repo).into_iter().flat_map(|it| it.issues.values()).filter(|it| it.pull.is_some())
     }
 
-    /// Every check run of a repository.
+    /// Returns all check runs of a repository.
     pub fn checks(&self, repo: &str) -> &[Check] {
         self.repo(repo).map(|it| it.checks.as_slice()).unwrap_or_default()
     }
 
-    /// The webhooks of an app, sent or not.
+    /// Returns the webhooks of an app, sent or pending.
     pub fn deliveries(&self, app: &str) -> &[Delivery] {
         self.apps.iter().find(|it| it.app.slug == app).map(|it| it.deliveries.as_slice()).unwrap_or_default()
     }

@@ -1,7 +1,8 @@
-//! As much GraphQL as clients of agents write: documents read strictly, and answers cut to what was asked.
+//! The part of GraphQL that clients of agents use. Documents are parsed strictly, and answers
+//! contain only the selected fields.
 //!
-//! There is no schema: an answer is a JSON object with its `__typename` and every field of its type, so that a field
-//! nobody has is one that the real service would refuse too.
+//! There is no schema. An answer is a JSON object with its `__typename` and all fields of its type,
+//! so a missing field is one that the real service would refuse too.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use serde_json::{Map, Value, json};
 /// A document with one operation.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// `query` or `mutation`.
+    /// The kind: `query` or `mutation`.
     pub(crate) kind: String,
-    /// Name, declared type, default.
+    /// Name, declared type and default of each variable.
     pub(crate) variables: Vec<(String, String, Option<Given>)>,
     pub(crate) fields: Vec<Selection>,
     fragments: BTreeMap<String, (String, Vec<Selection>)>,
@@ -25,7 +26,7 @@ pub(crate) enum Selection {
     Inline(Option<String>, Vec<Selection>),
 }
 
-/// A value as it is written in a document.
+/// A value in a document.
 #[derive(Clone, Debug)]
 pub(crate) enum Given {
     Variable(String),
@@ -127,7 +128,7 @@ impl Reader {
         }
     }
 
-    /// A type as it is written: `[String!]!`.
+    /// Reads a type such as `[String!]!`.
     fn kind(&mut self) -> Result<String, String> {
         let mut kind = if self.take('[') {
             let inner = self.kind()?;
@@ -215,7 +216,7 @@ impl Reader {
     }
 }
 
-/// Reads a document; of several operations, the one of this name.
+/// Parses a document. `wanted` selects one of several operations.
 pub(crate) fn read(text: &str, wanted: Option<&str>) -> Result<Document, String> {
     let mut reader = Reader { tokens: tokens(text)?, at: 0 };
     let mut fragments = BTreeMap::new();
@@ -262,7 +263,7 @@ pub(crate) fn read(text: &str, wanted: Option<&str>) -> Result<Document, String>
 }
 
 impl Document {
-    /// The variables with their defaults; a missing one that is needed is refused.
+    /// Returns the variables with their defaults. A missing required variable is an error.
     pub(crate) fn variables(&self, given: &Value) -> Result<Map<String, Value>, String> {
         let mut all = Map::new();
         for (name, kind, default) in &self.variables {
@@ -278,7 +279,7 @@ impl Document {
         Ok(all)
     }
 
-    /// A written value, with its variables put in.
+    /// Returns a value with its variables replaced.
     pub(crate) fn plain(&self, given: &Given, variables: &Map<String, Value>) -> Value {
         match given {
             Given::Variable(name) => variables.get(name).cloned().unwrap_or_default(),
@@ -290,13 +291,13 @@ impl Document {
         }
     }
 
-    /// The declared type of a variable that an argument is given by.
+    /// Returns the declared type of the variable that is passed as an argument.
     pub(crate) fn declared(&self, given: &Given) -> Option<&str> {
         let Given::Variable(name) = given else { return None };
         self.variables.iter().find(|it| it.0 == *name).map(|it| it.1.as_str())
     }
 
-    /// An answer, cut to what was asked of it.
+    /// Reduces an answer to the selected fields.
     pub(crate) fn cut(
         &self,
         value: &Value,
@@ -355,7 +356,8 @@ impl Document {
     }
 }
 
-/// A connection's page: `first` after a cursor, fifty by default, or the `last`.
+/// Returns a page of a connection: `first` nodes after a cursor, 50 by default, or the `last`
+/// nodes.
 pub(crate) fn page(value: &Value, arguments: &Map<String, Value>) -> Value {
     let is_connection = value["__typename"].as_str().is_some_and(|it| it.ends_with("Connection"));
     let Some(nodes) = value["nodes"].as_array().filter(|_| is_connection) else { return value.clone() };
@@ -388,12 +390,12 @@ mod tests {
 
     fn ask(text: &str, of: &Value) -> Result<Value, String> {
         let document = read(text, None)?;
-        let Selection::Field { inner, .. } = &document.fields[0] else { panic!("it begins with a field") };
+        let Selection::Field { inner, .. } = &document.fields[0] else { panic!("the document begins with a field") };
         document.cut(of, inner, &Map::new())
     }
 
     #[test]
-    fn an_answer_has_what_was_asked_and_nothing_else() {
+    fn an_answer_has_exactly_the_selected_fields() {
         let of = json!({"__typename": "A", "id": "1", "plan": [{"x": 1}], "b": {"__typename": "B", "c": null}});
         let text = "query q { a(id: \"1\") { ...F plan other: id b { ... on B { c } ... on C { d } } } } fragment F on A { id }";
         assert_eq!(ask(text, &of).unwrap(), json!({"id": "1", "plan": [{"x": 1}], "other": "1", "b": {"c": null}}));
@@ -410,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_needed_variable_is_needed() {
+    fn a_missing_required_variable_is_an_error() {
         let document = read("mutation m($a: String!, $b: Int = 3, $c: [X!]) { f(a: $a) { id } }", None).unwrap();
         assert!(document.variables(&json!({})).unwrap_err().contains("$a"));
         let all = document.variables(&json!({"a": "x"})).unwrap();
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_come_in_pages() {
+    fn connections_are_paged() {
         let nodes: Vec<Value> = (0..120).map(|it| json!({"__typename": "N", "id": it.to_string()})).collect();
         let all = json!({"__typename": "NConnection", "nodes": nodes});
         let first = page(&all, &Map::new());

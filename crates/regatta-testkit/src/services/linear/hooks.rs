@@ -1,4 +1,4 @@
-//! Webhooks with their retries, and the clocks that run on a session.
+//! Webhooks with their retries, and the deadlines of sessions.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use super::super::sign;
 use super::show;
 use super::world::{Activity, AppState, Delivery, World};
 
-/// A webhook is answered within this.
+/// The deadline for the answer to a webhook.
 pub const ANSWER: Duration = Duration::from_secs(5);
-/// An agent shows a first sign within this.
+/// The deadline for an agent's first activity in a session.
 pub const FIRST_SIGN: Duration = Duration::from_secs(10);
-/// A session without activity is stale after this.
+/// The time after which a session without activity is stale.
 pub const STALE: Duration = Duration::from_secs(30 * 60);
-/// When a webhook that failed is sent again.
+/// The delays after which a failed webhook is sent again.
 pub const RETRIES: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(3600), Duration::from_secs(6 * 3600)];
 
 impl World {
-    /// Tells an agent of its session: `created`, or `prompted` with what the person said.
+    /// Notifies an agent of its session: `created`, or `prompted` with the person's activity.
     pub(crate) fn tell(&mut self, ledger: &mut Ledger, session: &str, action: &str, prompted: Option<&Activity>) {
         let Some(of) = self.session(session).cloned() else { return };
         let organization = self.organization.clone();
@@ -80,7 +80,7 @@ fn letter(app: &AppState, delivery: &Delivery, fresh: bool) -> Letter {
     Letter { url: app.webhook.clone().unwrap_or_default(), headers, body: Bytes::from(body) }
 }
 
-/// Sends what is due, and watches over the sessions, until the double ends.
+/// Sends due webhooks and watches the deadlines of sessions, until the double ends.
 pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
     let Some(mut changes) = desk.upgrade().map(|it| it.changes()) else { return };
     loop {
@@ -131,7 +131,7 @@ pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
 async fn once(desk: Arc<Desk<World>>, at: usize, id: String) {
     let (letter, patience) = desk.view(|view| {
         let app = &view.apps[at];
-        let delivery = app.deliveries.iter().find(|it| it.id == id).expect("it is due");
+        let delivery = app.deliveries.iter().find(|it| it.id == id).expect("the delivery is due");
         let fresh = delivery.attempts == 0 || !view.old_timestamps;
         (letter(app, delivery, fresh), view.scale().deadline(ANSWER))
     });
@@ -139,7 +139,7 @@ async fn once(desk: Arc<Desk<World>>, at: usize, id: String) {
     desk.change(|world, ledger| {
         let scale = ledger.scale;
         let app = &mut world.apps[at];
-        let delivery = app.deliveries.iter_mut().find(|it| it.id == id).expect("it is due");
+        let delivery = app.deliveries.iter_mut().find(|it| it.id == id).expect("the delivery is due");
         let wait = usize::try_from(delivery.attempts).ok().and_then(|it| RETRIES.get(it)).copied();
         delivery.under_way = false;
         delivery.attempts += 1;
@@ -158,13 +158,14 @@ async fn once(desk: Arc<Desk<World>>, at: usize, id: String) {
 }
 
 impl World {
-    /// Whoever said nothing for ten seconds is unresponsive; whoever fell silent for half an hour is stale.
+    /// Marks sessions without activity as unresponsive after ten seconds, and as stale after half
+    /// an hour.
     fn clocks(&mut self, ledger: &mut Ledger, now: Instant) {
         for it in &mut self.sessions {
             if it.due.is_some_and(|it| it <= now) {
                 it.due = None;
                 it.unresponsive = true;
-                ledger.wrong(&it.app, Wrong::Late, format!("no first sign in session {}", it.id));
+                ledger.wrong(&it.app, Wrong::Late, format!("no first activity in session {}", it.id));
             }
             if it.stale.is_some_and(|it| it <= now) {
                 it.stale = None;
@@ -174,7 +175,7 @@ impl World {
         }
     }
 
-    /// A person says something in a session, and the agent is told.
+    /// Adds a person's prompt to a session, and notifies the agent.
     pub(crate) fn prompt(
         &mut self,
         ledger: &mut Ledger,

@@ -1,4 +1,5 @@
-//! Linear: agents in a workspace, their sessions and activities by GraphQL, and signed webhooks.
+//! A double of Linear: agents in a workspace, their sessions and activities over GraphQL, and
+//! signed webhooks.
 //!
 //! ```text
 //! let linear = Linear::start().await;
@@ -13,20 +14,26 @@
 //! linear.stop("ann", &session);                                        // prompted, with the signal `stop`
 //!
 //! linear.session(&session)        // Session: status, plan, external_urls, unresponsive, visible(), done()
-//! linear.activities(&session)     // everything, ephemeral ones too
+//! linear.activities(&session)     // all activities, also ephemeral ones
 //! linear.deliveries("claude"), linear.old_timestamps(true), linear.requests_per_hour(10)
 //! ```
 //!
-//! And everything that all doubles have (see [`super`]); an operation's name is its root field:
+//! The double also has everything in [`super`]. The name of an operation is its root field, such as
 //! `agentActivityCreate`. The endpoint is `base_url() + "/graphql"`.
 //!
-//! What it holds clients to: the app's token as `Bearer`; documents with fields that the types have; the forms of
-//! activities (an id is a UUID, and twice the same id is one activity); own sessions only; a webhook's answer within
-//! 5 s ([`ANSWER`]), else sent again after a minute, an hour and six ([`RETRIES`]) with the same `Linear-Delivery`;
-//! the first sign within 10 s of a `created` that was taken ([`FIRST_SIGN`]); a session that is being worked on shows
-//! something every 30 minutes ([`STALE`]). A retry has a fresh `webhookTimestamp`, as the official verifier would
-//! refuse an older one; `old_timestamps(true)` keeps the first. A refusal is HTTP 400 with the code `RATELIMITED` and
-//! the time of the reset in `x-ratelimit-requests-reset`, in milliseconds.
+//! Rules that the double checks:
+//!
+//! - the app's token as `Bearer`, and documents with fields that the types have;
+//! - the format of activities: an id is a UUID, and an id that is sent twice is one activity;
+//! - an agent uses only its own sessions;
+//! - a webhook is answered within 5 s ([`ANSWER`]); otherwise it is sent again after one minute,
+//!   one hour and six hours ([`RETRIES`]) with the same `Linear-Delivery`;
+//! - the first activity comes within 10 s of a `created` that was accepted ([`FIRST_SIGN`]);
+//! - a session in progress shows an activity every 30 minutes ([`STALE`]).
+//!
+//! A retry has a new `webhookTimestamp`, because the official verifier would refuse an older one;
+//! `old_timestamps(true)` keeps the first. A rate limit is HTTP 400 with the code `RATELIMITED`,
+//! and `x-ratelimit-requests-reset` has the time of the reset in milliseconds.
 
 mod graphql;
 mod hooks;
@@ -45,7 +52,7 @@ use super::desk::Desk;
 use super::sign;
 use world::{AppState, Comment, Issue};
 
-/// The double. It ends, with all its connections, when it is dropped.
+/// The double. Dropping it closes all its connections.
 pub struct Linear {
     desk: Arc<Desk<World>>,
 }
@@ -65,7 +72,7 @@ impl Drop for Linear {
 }
 
 impl Linear {
-    /// Starts on a free port of loopback.
+    /// Starts the double on a free port of loopback.
     pub async fn start() -> Linear {
         let world = World {
             organization: sign::uuid("organization"),
@@ -95,7 +102,7 @@ impl Linear {
         app
     }
 
-    /// Where an agent's webhooks go from now on. Those made before have not been sent.
+    /// Sets the URL for an agent's webhooks, also for those that were not sent yet.
     pub fn webhook(&self, app: &str, url: &str) {
         self.change(|world, _| {
             let app = world.apps.iter_mut().find(|it| it.app.name == app).expect("there is such an agent");
@@ -103,24 +110,24 @@ impl Linear {
         });
     }
 
-    /// How many requests an app may make in an hour.
+    /// Sets the number of requests per hour for an app.
     pub fn requests_per_hour(&self, most: u32) {
         self.change(|world, _| world.requests_per_hour = most);
     }
 
-    /// Whether a webhook that is sent again keeps its first time.
+    /// Sets whether a webhook that is sent again keeps its first timestamp.
     pub fn old_timestamps(&self, keep: bool) {
         self.change(|world, _| world.old_timestamps = keep);
     }
 
-    /// Adds a person. Returns the id.
+    /// Adds a person. Returns the person's id.
     pub fn person(&self, name: &str) -> String {
         let id = sign::uuid(&format!("person {name}"));
         self.change(|world, _| world.people.push((id.clone(), name.to_owned())));
         id
     }
 
-    /// Adds an issue. Returns the id.
+    /// Adds an issue. Returns the issue's id.
     pub fn issue(&self, identifier: &str, title: &str, description: &str) -> String {
         let id = sign::uuid(&format!("issue {identifier}"));
         let (identifier, title, description) = (identifier.to_owned(), title.to_owned(), description.to_owned());
@@ -129,7 +136,7 @@ impl Linear {
         id
     }
 
-    /// A person gives an issue to an agent. Returns the session's id.
+    /// Assigns an issue to an agent for a person. Returns the session's id.
     pub fn delegate(&self, person: &str, issue: &str, app: &str) -> String {
         self.change(|world, ledger| {
             let agent = world.apps.iter().find(|it| it.app.name == app).expect("there is such an agent");
@@ -145,7 +152,7 @@ impl Linear {
         })
     }
 
-    /// A person mentions an agent in a comment. Returns the session's id.
+    /// Mentions an agent in a person's comment. Returns the session's id.
     pub fn mention(&self, person: &str, issue: &str, app: &str, text: &str) -> String {
         self.change(|world, ledger| {
             let user = world.people.iter().find(|it| it.1 == person).expect("there is such a person").0.clone();
@@ -159,27 +166,27 @@ impl Linear {
         })
     }
 
-    /// A person says something in a session.
+    /// Adds a person's prompt to a session.
     pub fn prompt(&self, person: &str, session: &str, text: &str) {
         self.change(|world, ledger| world.prompt(ledger, session, person, text, None));
     }
 
-    /// A person presses stop.
+    /// Presses stop for a person.
     pub fn stop(&self, person: &str, session: &str) {
         self.change(|world, ledger| world.prompt(ledger, session, person, "Stop", Some("stop")));
     }
 
-    /// A session as it is now.
+    /// Returns the current state of a session.
     pub fn session(&self, id: &str) -> Session {
         self.view(|view| view.session(id).cloned()).expect("there is such a session")
     }
 
-    /// Everything that was done in a session.
+    /// Returns all activities of a session.
     pub fn activities(&self, session: &str) -> Vec<Activity> {
         self.view(|view| view.activities(session).to_vec())
     }
 
-    /// The webhooks of an agent.
+    /// Returns the webhooks of an agent.
     pub fn deliveries(&self, app: &str) -> Vec<Delivery> {
         self.view(|view| view.deliveries(app).to_vec())
     }

@@ -1,4 +1,4 @@
-//! The operations: queries and mutations by their root field.
+//! Executes queries and mutations, by their root field.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use super::hooks::STALE;
 use super::show;
 use super::world::{Activity, Session, World};
 
-/// Requests in an hour for one app, refilled at a constant rate.
+/// Requests per hour for one app, refilled at a constant rate.
 pub const REQUESTS_PER_HOUR: u32 = 5000;
 
-/// Why an operation refuses.
+/// The reason why an operation fails.
 struct Slip {
     status: u16,
     code: &'static str,
@@ -39,7 +39,7 @@ fn bad_document(message: String) -> Slip {
 
 type Done = Result<Value, Slip>;
 
-/// A root field's arguments and their types; one that ends in ! is needed.
+/// Returns the arguments of a root field with their types. A type that ends in `!` is required.
 fn arguments(kind: &str, field: &str) -> Option<&'static [(&'static str, &'static str)]> {
     Some(match (kind, field) {
         ("query", "viewer" | "organization") => &[],
@@ -60,7 +60,7 @@ fn arguments(kind: &str, field: &str) -> Option<&'static [(&'static str, &'stati
     })
 }
 
-/// The fields of the inputs.
+/// Returns the fields of an input.
 fn input_fields(field: &str) -> &'static [&'static str] {
     match field {
         "agentActivityCreate" => {
@@ -98,7 +98,8 @@ pub(crate) async fn handle(desk: Arc<Desk<World>>, asked: Asked) -> Reply {
                 let slip = Slip { status: 404, code: "NOT_FOUND", message, wrong: Some(Wrong::Unknown) };
                 return refuse(ledger, slip);
             }
-            // The server refuses what a browser could send from another site without asking.
+            // Linear's server refuses requests that a browser could send from another site without
+            // a preflight.
             _ if !asked.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) => {
                 let message = "This operation has been blocked as a potential Cross-Site Request Forgery (CSRF)".into();
                 let slip = Slip { status: 400, code: "BAD_REQUEST", message, wrong: Some(Wrong::Field) };
@@ -147,7 +148,7 @@ fn refuse(ledger: &mut Ledger, by: &str, name: &str, slip: Slip) -> Answer {
         "type": kind, "code": slip.code, "statusCode": slip.status, "userError": true,
         "userPresentableMessage": slip.message,
     });
-    // An operation that fails is answered 200 with errors; a document that cannot be run is not.
+    // An operation that fails is answered with 200 and errors. A document that cannot run is not.
     let status = if slip.code == "INPUT_ERROR" || slip.code == "FORBIDDEN" { 200 } else { slip.status };
     let body = json!({"errors": [{"message": slip.message, "path": [name], "extensions": extensions}], "data": null});
     Answer::error(status, slip.code, body)
@@ -165,7 +166,7 @@ impl Turn<'_> {
         let mut data = Map::new();
         for field in &document.fields {
             let Selection::Field { alias, name, arguments: given, inner } = field else {
-                return Err(bad_document("Fragments on the root are not read here.".into()));
+                return Err(bad_document("Fragments on the root are not supported.".into()));
             };
             let of = if document.kind == "query" { "Query" } else { "Mutation" };
             let known = arguments(&document.kind, name)
@@ -236,7 +237,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A session of this app's own.
+    /// Returns a session of this app.
     fn own(&self, id: &str) -> Result<Session, Slip> {
         let found = self.world.session(id).ok_or_else(|| missing("AgentSession"))?;
         if found.app != self.world.apps[self.at].app.name {
@@ -372,7 +373,7 @@ impl Turn<'_> {
     }
 }
 
-/// Refuses content that is not of its kind's form.
+/// Returns an error for content that does not have the format of its kind.
 fn examine(content: &Value, kind: &str) -> Result<(), Slip> {
     let (needed, allowed): (&[&str], &[&str]) = match kind {
         "thought" | "elicitation" | "response" | "error" => (&["body"], &["type", "body"]),
@@ -387,14 +388,14 @@ fn examine(content: &Value, kind: &str) -> Result<(), Slip> {
     }
     for field in content.as_object().into_iter().flatten().map(|it| it.0.as_str()) {
         if !allowed.contains(&field) {
-            return Err(invalid(Wrong::Field, format!("content.{field} is no field of a {kind}")));
+            return Err(invalid(Wrong::Field, format!("content.{field} is not a field of a {kind}")));
         }
     }
     Ok(())
 }
 
 impl World {
-    /// Begins a session. Whoever began it tells the agent.
+    /// Creates a session. The caller notifies the agent.
     pub(crate) fn start(
         &mut self,
         ledger: &mut Ledger,

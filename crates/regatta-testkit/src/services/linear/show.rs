@@ -1,4 +1,5 @@
-//! Things as Linear's API and webhooks show them. Every field of a type is there, if only as null.
+//! Formats objects as Linear's API and webhooks do. Every field of a type is present, if only as
+//! null.
 
 use serde_json::{Value, json};
 
@@ -108,7 +109,8 @@ pub(crate) fn session(world: &World, of: &Session) -> Value {
     })
 }
 
-/// A thing as webhooks have it: without type names and connections, and with ids beside what they name.
+/// Converts an object to the format of webhooks: without type names and connections, and with ids
+/// next to nested objects.
 pub(crate) fn for_webhook(mut value: Value, organization: &str) -> Value {
     fn strip(value: &mut Value) {
         match value {

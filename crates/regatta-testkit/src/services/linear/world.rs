@@ -1,4 +1,4 @@
-//! A workspace: issues, comments, agents, and the sessions people have with them.
+//! A workspace with issues, comments, agents, and sessions between people and agents.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::super::desk;
 use super::super::sign;
 
-/// What an agent's app needs to know of itself.
+/// The data that an agent's app needs about itself.
 #[derive(Clone, Debug)]
 pub struct App {
     pub name: String,
-    /// The agent's user: `LINEAR_AGENT_ID`.
+    /// The id of the agent's user: `LINEAR_AGENT_ID`.
     pub app_user_id: String,
     pub oauth_client_id: String,
-    /// Sent as `Bearer`.
+    /// The access token, sent as `Bearer`.
     pub access_token: String,
     pub webhook_secret: String,
 }
@@ -28,12 +28,12 @@ pub(crate) struct AppState {
 /// A webhook.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// The same at every attempt.
+    /// The delivery id, equal in every attempt.
     pub id: String,
     pub payload: Value,
-    /// How often it was sent.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What came back last: nothing yet, or 0 for no answer.
+    /// The last status: `None` before the first answer, 0 if there was no answer.
     pub status: Option<u16>,
     pub(crate) session: String,
     pub(crate) not_before: Option<Instant>,
@@ -41,13 +41,13 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Whether it was taken.
+    /// Returns whether the receiver accepted the webhook.
     pub fn taken(&self) -> bool {
         self.status.is_some_and(|it| (200..300).contains(&it))
     }
 }
 
-/// One step of a session.
+/// An activity of a session.
 #[derive(Clone, Debug)]
 pub struct Activity {
     pub id: String,
@@ -57,14 +57,14 @@ pub struct Activity {
     pub ephemeral: bool,
     pub signal: Option<String>,
     pub signal_metadata: Value,
-    /// The user's id: a person's or the agent's.
+    /// The id of the user: a person or the agent.
     pub user: String,
-    /// Since the double began.
+    /// The time since the start of the double.
     pub at: Duration,
 }
 
 impl Activity {
-    /// What it says, or does.
+    /// Returns the text of the activity, or the action.
     pub fn body(&self) -> &str {
         self.content["body"].as_str().or_else(|| self.content["action"].as_str()).unwrap_or_default()
     }
@@ -79,31 +79,31 @@ pub struct Session {
     pub issue: Option<String>,
     pub comment: Option<String>,
     pub creator: Option<String>,
-    /// Every activity, those too that have disappeared since.
+    /// All activities, also ephemeral ones that have disappeared.
     pub activities: Vec<Activity>,
     pub plan: Value,
-    /// Label and URL.
+    /// Labels and URLs.
     pub external_urls: Vec<(String, String)>,
     pub summary: Option<String>,
     /// `pending`, `active`, `awaitingInput`, `complete`, `error`, `stale`, `stopping`.
     pub status: String,
-    /// Nothing came from the agent within ten seconds.
+    /// Whether the agent sent nothing within ten seconds.
     pub unresponsive: bool,
-    /// When it began, since the double began.
+    /// When the session began, since the start of the double.
     pub made: Duration,
-    /// When it must have shown a first sign, and when it becomes stale.
+    /// The deadline for the first activity, and the time when the session becomes stale.
     pub(crate) due: Option<Instant>,
     pub(crate) stale: Option<Instant>,
 }
 
 impl Session {
-    /// What people see: without what was only of the moment.
+    /// Returns the activities that people see, without ephemeral ones.
     pub fn visible(&self) -> impl Iterator<Item = &Activity> {
         let last = self.activities.len();
         self.activities.iter().enumerate().filter(move |it| !it.1.ephemeral || it.0 + 1 == last).map(|it| it.1)
     }
 
-    /// What the agent did.
+    /// Returns the activities of the agent.
     pub fn done(&self) -> impl Iterator<Item = &Activity> {
         self.activities.iter().filter(|it| it.kind != "prompt")
     }
@@ -126,17 +126,17 @@ pub(crate) struct Comment {
     pub(crate) body: String,
 }
 
-/// Linear, as far as agents see it.
+/// The state of Linear, as far as agents see it.
 pub struct World {
     pub(crate) organization: String,
     pub(crate) apps: Vec<AppState>,
-    /// Id and name.
+    /// The ids and names of people.
     pub(crate) people: Vec<(String, String)>,
     pub(crate) issues: Vec<Issue>,
     pub(crate) comments: Vec<Comment>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) requests_per_hour: u32,
-    /// A retry is sent with the time of the first attempt.
+    /// Whether a retry has the timestamp of the first attempt.
     pub(crate) old_timestamps: bool,
 }
 
@@ -155,17 +155,17 @@ impl desk::World for World {
 }
 
 impl World {
-    /// A session.
+    /// Returns a session.
     pub fn session(&self, id: &str) -> Option<&Session> {
         self.sessions.iter().find(|it| it.id == id)
     }
 
-    /// Everything that was done in a session.
+    /// Returns all activities of a session.
     pub fn activities(&self, session: &str) -> &[Activity] {
         self.session(session).map(|it| it.activities.as_slice()).unwrap_or_default()
     }
 
-    /// The webhooks of an agent.
+    /// Returns the webhooks of an agent.
     pub fn deliveries(&self, app: &str) -> &[Delivery] {
         self.apps.iter().find(|it| it.app.name == app).map(|it| it.deliveries.as_slice()).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! Block Kit as far as bridges use it: what Slack refuses.
+//! Checks Block Kit as strictly as Slack does, as far as bridges use it.
 
 use serde_json::Value;
 
-/// What is wrong with these blocks, as Slack words it.
+/// Returns the errors of these blocks, in Slack's words.
 pub(crate) fn complaints(blocks: &Value) -> Vec<String> {
     let Some(blocks) = blocks.as_array() else { return vec!["[ERROR] blocks must be an array".into()] };
     let mut found = vec![];
@@ -108,7 +108,7 @@ fn element(of: &Value, wrong: &mut impl FnMut(&str)) {
     }
 }
 
-/// Slack counts UTF-16 units as little as bytes: characters.
+/// Returns the number of characters. Slack counts neither UTF-16 units nor bytes.
 pub(crate) fn length(text: &str) -> usize {
     text.chars().count()
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_read_as_strictly_as_slack_reads_them() {
+    fn blocks_are_checked_as_strictly_as_slack_checks_them() {
         let good = json!([
             {"type": "section", "text": {"type": "mrkdwn", "text": "May I?"}},
             {"type": "actions", "elements": [

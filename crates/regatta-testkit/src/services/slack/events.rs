@@ -1,4 +1,4 @@
-//! What apps are told: which events a thing makes, for whom, and in what frame.
+//! Events: which apps receive them, and in which frame.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,8 @@ use super::super::sign;
 use super::world::{AppState, Envelope, Message, State, Workspace};
 
 impl Workspace {
-    /// Tells every app that listens about a message: `message`, and `app_mention` too if it is named.
+    /// Sends a message event to every app that listens: `message`, and also `app_mention` if the
+    /// app is mentioned.
     pub(crate) fn tell_message(&mut self, ledger: &mut Ledger, channel: &str, mut event: Value, message: &Message) {
         let Some(place) = self.channel(channel).cloned() else { return };
         event["channel"] = json!(place.id);
@@ -21,7 +22,8 @@ impl Workspace {
             }
             let named = message.text.contains(&format!("<@{}>", app.app.bot_user));
             let own = message.user == app.app.bot_user;
-            // Both carry the same `ts`; an app that listens to both gets both, in no promised order.
+            // Both events have the same `ts`. An app that listens to both receives both, in no
+            // guaranteed order.
             if named && !own && place.kind != "im" && app.events.contains("app_mention") {
                 let mut mention = event.clone();
                 mention["type"] = json!("app_mention");
@@ -36,7 +38,7 @@ impl Workspace {
         }
     }
 
-    /// Tells about something that happened to a message: an edit, a deletion.
+    /// Sends an event about a change of a message: an edit or a deletion.
     pub(crate) fn tell_change(&mut self, ledger: &mut Ledger, channel: &str, mut event: Value) {
         let Some(place) = self.channel(channel).cloned() else { return };
         let stamp = self.stamp();
@@ -50,7 +52,7 @@ impl Workspace {
         self.tell_all(ledger, &place.id, topic, &event);
     }
 
-    /// Tells every app in this channel that listens to `topic`.
+    /// Sends an event to every app in this channel that listens to `topic`.
     pub(crate) fn tell_all(&mut self, ledger: &mut Ledger, channel: &str, topic: &str, event: &Value) {
         let Some(place) = self.channel(channel).cloned() else { return };
         for at in 0..self.apps.len() {
@@ -85,7 +87,7 @@ impl Workspace {
 }
 
 impl AppState {
-    /// What is still to be told, or to be acknowledged.
+    /// Returns the envelopes that still have to be sent or acknowledged.
     pub(crate) fn unsettled(&mut self) -> &mut [Envelope] {
         let over = |it: &Envelope| matches!(it.state, State::Done | State::GivenUp);
         self.settled += self.envelopes[self.settled..].iter().take_while(|it| over(it)).count();
@@ -116,13 +118,13 @@ impl AppState {
     }
 }
 
-/// The frame of a socket around an envelope.
+/// Returns the socket's frame around an envelope.
 pub(crate) fn frame(envelope: &Envelope) -> Value {
     let mut frame = json!({
         "envelope_id": envelope.envelope_id,
         "type": envelope.kind,
         "payload": envelope.payload,
-        // Only what answers a person at once may be answered in the acknowledgement.
+        // Only answers to a person's command may be part of the acknowledgement.
         "accepts_response_payload": envelope.kind == "slash_commands",
     });
     if envelope.kind == "events_api" {

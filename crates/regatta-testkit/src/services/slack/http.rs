@@ -1,4 +1,4 @@
-//! Events as signed requests, for apps that have a URL.
+//! Events as signed requests, for apps with a URL.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::socket::{ACKNOWLEDGE, RETRIES};
 use super::world::{Envelope, Mode, State, Workspace};
 
 impl Envelope {
-    /// Puts it back into the queue, for the next of its three retries.
+    /// Queues the envelope again for the next of its three retries.
     pub(crate) fn again(&mut self, reason: &'static str, now: Instant, scale: Scale) {
         let wait = usize::try_from(self.retries).ok().and_then(|it| RETRIES.get(it));
         self.reason = reason;
@@ -25,7 +25,7 @@ impl Envelope {
                 self.state = State::Waiting;
                 self.not_before = Some(now + scale.limit(*wait));
             }
-            // A click or a command is told once; the person sees that it failed.
+            // A click or a command is sent only once; the person sees that it failed.
             _ => self.state = State::GivenUp,
         }
     }
@@ -35,7 +35,7 @@ fn signature(secret: &str, stamp: &str, body: &str) -> String {
     sign::hmac_hex(secret, &[b"v0:", stamp.as_bytes(), b":", body.as_bytes()])
 }
 
-/// A request as Slack signs it.
+/// Returns a request with Slack's signature.
 pub(crate) fn signed(secret: &str, url: &str, form: bool, body: String) -> Letter {
     let stamp = sign::now().as_secs().to_string();
     let signature = signature(secret, &stamp, &body);
@@ -69,7 +69,7 @@ fn letter(secret: &str, url: &str, envelope: &Envelope) -> Letter {
     letter
 }
 
-/// Delivers what this app is to be told, each by a request of its own, until the double ends.
+/// Delivers the events of an app, each in a request of its own, until the double ends.
 pub(crate) async fn deliver(desk: Weak<Desk<Workspace>>, at: usize) {
     let Some(mut changes) = desk.upgrade().map(|it| it.changes()) else { return };
     loop {
@@ -140,7 +140,7 @@ async fn once(desk: Arc<Desk<Workspace>>, at: usize, which: usize) {
     });
 }
 
-/// The handshake of a new URL: whether the challenge came back.
+/// Performs the handshake of a new URL. Returns whether the challenge came back.
 pub(crate) async fn verify(desk: &Desk<Workspace>, at: usize, challenge: &str) -> bool {
     let (secret, url, patience) = desk.view(|view| {
         let app = &view.apps[at];
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_vector_of_slack_comes_out() {
+    fn signature_matches_slacks_documented_example() {
         let body = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
         let digest = signature("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body);
         assert_eq!(digest, "a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503");

@@ -1,4 +1,4 @@
-//! The Web API: who calls, how often, and what each method does.
+//! The Web API: credentials, rate limits and methods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,13 @@ use super::blocks::{self, length};
 use super::world::{Message, Workspace};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// `chat.postMessage` and the like: one each second into one channel, with short bursts of this many.
+/// The burst of `chat.postMessage` and similar methods in one channel. The rate is one message per
+/// second.
 pub const BURST: u32 = 3;
-/// And this many each minute over all channels: "several hundred".
+/// The limit of posts per minute in all channels. Slack documents "several hundred".
 pub const POSTS_PER_MINUTE: u32 = 300;
 
-/// The tier of a method: how many calls each minute, for one app in one workspace.
+/// Returns the tier of a method: the number of calls per minute for one app in one workspace.
 pub fn tier(method: &str) -> Option<u32> {
     Some(match method {
         "chat.startStream" | "chat.stopStream" | "reactions.remove" | "apps.connections.open" => 20,
@@ -31,10 +32,10 @@ pub fn tier(method: &str) -> Option<u32> {
     })
 }
 
-/// Why a method refuses.
+/// The reason why a method fails.
 struct Slip {
     error: &'static str,
-    /// It breaks the contract, and is not merely how things stand.
+    /// Set if the call breaks the contract, and does not only fail because of the current state.
     wrong: Option<(Wrong, String)>,
     more: Vec<String>,
 }
@@ -49,8 +50,8 @@ fn fault(error: &'static str, wrong: Wrong, what: impl Into<String>) -> Slip {
 
 type Done = Result<Value, Slip>;
 
-/// Methods that take a JSON body. Slack documents that for methods that write; a method that reads ignores the body and
-/// answers as if no argument had been sent.
+/// Methods that accept a JSON body. Slack documents that for methods that write. A method that
+/// reads ignores the body, and answers as if no argument had been sent.
 const TAKES_JSON: [&str; 9] = [
     "chat.postMessage",
     "chat.postEphemeral",
@@ -63,10 +64,11 @@ const TAKES_JSON: [&str; 9] = [
     "reactions.remove",
 ];
 
-/// The most messages of a page.
+/// The largest number of messages on a page.
 const MAX_PAGE: usize = 1000;
 
-/// The arguments: a JSON object where the method takes one, or a form whose structured fields are JSON in text.
+/// The arguments: a JSON object where the method accepts one, or a form whose structured fields are
+/// JSON text.
 struct Arguments(Map<String, Value>);
 
 impl Arguments {
@@ -78,7 +80,7 @@ impl Arguments {
         self.text(name).ok_or_else(|| fault(error, Wrong::Field, format!("{name} is missing")))
     }
 
-    /// A structured field, whichever way it was sent.
+    /// Returns a structured field from a JSON body or a form.
     fn structured(&self, name: &str, error: &'static str) -> Result<Value, Slip> {
         match self.0.get(name) {
             None => Ok(Value::Null),
@@ -190,7 +192,7 @@ fn arguments(asked: &Asked, method: &str) -> Result<Arguments, Slip> {
     if is_json(asked) && TAKES_JSON.contains(&method) {
         match serde_json::from_slice(&asked.body) {
             Ok(Value::Object(body)) => all.extend(body),
-            Ok(_) => return Err(fault("json_not_object", Wrong::Field, "the body is no object")),
+            Ok(_) => return Err(fault("json_not_object", Wrong::Field, "the body is not an object")),
             Err(error) => return Err(fault("invalid_json", Wrong::Field, error.to_string())),
         }
     } else if is_form {
@@ -206,10 +208,10 @@ fn authorized(world: &Workspace, method: &str, token: &str) -> Result<usize, Sli
         return Err(fault("not_authed", Wrong::Auth, "no token"));
     }
     let found = world.apps.iter().position(|it| it.app.bot_token == token || it.app.app_token == token);
-    let at = found.ok_or_else(|| fault("invalid_auth", Wrong::Auth, "nobody's token"))?;
+    let at = found.ok_or_else(|| fault("invalid_auth", Wrong::Auth, "the token is unknown"))?;
     let wants_app_token = method == "apps.connections.open";
     if wants_app_token != (world.apps[at].app.app_token == token) {
-        return Err(fault("not_allowed_token_type", Wrong::Auth, "the other kind of token is needed"));
+        return Err(fault("not_allowed_token_type", Wrong::Auth, "the method needs the other kind of token"));
     }
     Ok(at)
 }
@@ -226,7 +228,8 @@ fn rules(method: &str, by: &str, arguments: &Arguments) -> Vec<Rule> {
     rules
 }
 
-/// Makes the cursor of the page that begins there. As the real ones, it has characters that a form must escape.
+/// Returns the cursor of the page that begins at `place`. As in Slack, it has characters that a
+/// form must escape.
 fn cursor_at(place: usize) -> String {
     format!("bmV4dF90czo{place}==")
 }
@@ -258,7 +261,7 @@ impl Turn<'_> {
         }))
     }
 
-    /// The channel that is named, where the app must be a member.
+    /// Returns the channel argument. The app must be a member of the channel.
     fn channel(&self) -> Result<String, Slip> {
         let id = self.arguments.needed("channel", "invalid_arguments")?;
         let channel = self.world.channels.iter().find(|it| it.id == id).ok_or_else(|| slip("channel_not_found"))?;
@@ -268,13 +271,13 @@ impl Turn<'_> {
         Ok(channel.id.clone())
     }
 
-    /// Text and blocks, measured.
+    /// Returns text and blocks after checking their sizes.
     fn content(&self, most: usize) -> Result<(String, Value), Slip> {
         let text = self.arguments.text("text").unwrap_or_default();
         let markdown = self.arguments.text("markdown_text").unwrap_or_default();
         let blocks = self.arguments.structured("blocks", "invalid_blocks_format")?;
         if !markdown.is_empty() && (!text.is_empty() || !blocks.is_null()) {
-            return Err(fault("markdown_text_conflict", Wrong::Field, "markdown_text stands alone"));
+            return Err(fault("markdown_text_conflict", Wrong::Field, "markdown_text excludes text and blocks"));
         }
         if length(markdown) > 12_000 || length(text) > most {
             return Err(fault(
@@ -352,7 +355,7 @@ impl Turn<'_> {
         Ok(json!({"channel": channel, "ts": ts, "message": shown}))
     }
 
-    /// A message of this app's own.
+    /// Returns a message of this app.
     fn own(&mut self, channel: &str, error: &'static str) -> Result<&mut Message, Slip> {
         let ts = self.arguments.needed("ts", "message_not_found")?;
         let name = self.world.apps[self.at].app.name.clone();
@@ -375,7 +378,7 @@ impl Turn<'_> {
         let message = self.own(&channel, "cant_update_message")?;
         message.text.clone_from(&text);
         message.versions.push(text.clone());
-        // Without the field the old blocks stay; an empty list takes them away.
+        // Without the field the old blocks stay; an empty list removes them.
         if !blocks.is_null() {
             message.blocks = blocks;
         }
@@ -409,7 +412,7 @@ impl Turn<'_> {
         if name.is_empty()
             || !name.chars().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || "_-+'".contains(it))
         {
-            return Err(fault("invalid_name", Wrong::Field, format!("\"{name}\" is no name of an emoji")));
+            return Err(fault("invalid_name", Wrong::Field, format!("\"{name}\" is not the name of an emoji")));
         }
         let user = self.world.apps[self.at].app.bot_user.clone();
         self.world.reaction(self.ledger, &channel, &ts, (&name, &user), add).map_err(slip)?;
@@ -450,12 +453,12 @@ impl Turn<'_> {
         let numeric = |name: &str| self.arguments.0.get(name).and_then(Value::as_u64).and_then(|it| it.try_into().ok());
         let limit = number("limit").or_else(|| numeric("limit")).unwrap_or(MAX_PAGE);
         if !(1..=MAX_PAGE).contains(&limit) {
-            return Err(fault("invalid_limit", Wrong::Field, format!("a page of {limit}")));
+            return Err(fault("invalid_limit", Wrong::Field, format!("the limit {limit} is out of range")));
         }
         let from = match self.arguments.text("cursor") {
             None => 0,
             Some(cursor) => place_of(cursor)
-                .ok_or_else(|| fault("invalid_cursor", Wrong::Field, format!("{cursor:?} was never given")))?,
+                .ok_or_else(|| fault("invalid_cursor", Wrong::Field, format!("{cursor:?} is unknown")))?,
         };
         let oldest = self.arguments.text("oldest").unwrap_or("0").to_owned();
         let all: Vec<&Message> = visible.into_iter().filter(|it| it.ts > oldest || it.thread_ts.is_none()).collect();
@@ -476,7 +479,7 @@ impl Turn<'_> {
         }}))
     }
 
-    /// What a stream is given: `markdown_text`, or chunks of it.
+    /// Returns the text for a stream: `markdown_text`, or its chunks.
     fn streamed(&self) -> Result<String, Slip> {
         let mut text = self.arguments.text("markdown_text").unwrap_or_default().to_owned();
         let chunks = self.arguments.structured("chunks", "invalid_chunks")?;
@@ -533,7 +536,7 @@ impl Turn<'_> {
             return Err(slip("msg_too_long"));
         }
         message.text.push_str(&text);
-        // A stream has no versions: it only grows.
+        // A stream has no versions, because it only grows.
         message.versions = vec![message.text.clone()];
         (message.changed, message.streaming) = (now, Some(!stop));
         if stop && !blocks.is_null() {

@@ -1,4 +1,4 @@
-//! Slack: a workspace with several apps, by Socket Mode or by signed requests.
+//! A double of Slack: a workspace with several apps, with Socket Mode or signed requests.
 //!
 //! ```text
 //! let slack = Slack::start().await;
@@ -17,15 +17,25 @@
 //! slack.envelopes("claude")                                              // what was sent, retried, acknowledged
 //! ```
 //!
-//! And everything that all doubles have (see [`super`]); an operation's name is the method's: `chat.postMessage`.
+//! The double also has everything in [`super`]. The name of an operation is the method's name, such
+//! as `chat.postMessage`.
 //!
-//! What it holds clients to: forms for methods that read, which ignore a JSON body, and a form or JSON for methods that
-//! write; cursors as they were given; tokens of the right kind, in the header of a JSON request; the tiers ([`tier`]), one post each second into a channel
-//! with bursts of [`BURST`], all with `Retry-After`; 3 s for every acknowledgement ([`ACKNOWLEDGE`]); ten sockets;
-//! 4,000 characters in `chat.update`, 12,000 in `markdown_text`; Block Kit; metadata; own messages only. An
-//! unacknowledged event comes again with the same `event_id` and a new `envelope_id` (`retry_attempt`,
-//! `retry_reason`), at once on the next socket when the old one died, else at once, after one minute, after five. What nobody
-//! listens for waits for the next socket, however long: the real service gives up after a while.
+//! Rules that the double checks:
+//!
+//! - a method that reads takes a form and ignores a JSON body; a method that writes takes either;
+//! - cursors are sent back unchanged;
+//! - the token has the right kind, and is in the header of a JSON request;
+//! - the tiers ([`tier`]), and one post per second in a channel with bursts of [`BURST`], with
+//!   `Retry-After`;
+//! - every acknowledgement within 3 s ([`ACKNOWLEDGE`]), and at most ten sockets;
+//! - 4,000 characters in `chat.update`, 12,000 in `markdown_text`; the rules of Block Kit and
+//!   metadata;
+//! - an app changes only its own messages.
+//!
+//! An unacknowledged event is sent again with the same `event_id` and a new `envelope_id`
+//! (`retry_attempt`, `retry_reason`): at once on the next socket if the old one died, otherwise at
+//! once, after one minute and after five. An event that no app receives waits for the next socket
+//! without limit; the real service gives up after a while.
 
 mod blocks;
 mod events;
@@ -48,7 +58,7 @@ use super::desk::{Desk, Ledger};
 use super::sign;
 use world::{AppState, Channel};
 
-/// The double. It ends, with all its connections, when it is dropped.
+/// The double. Dropping it closes all its connections.
 pub struct Slack {
     desk: Arc<Desk<Workspace>>,
 }
@@ -68,17 +78,17 @@ impl Drop for Slack {
 }
 
 impl Slack {
-    /// Starts on a free port of loopback. The API is below `base_url() + "/api/"`.
+    /// Starts the double on a free port of loopback. The API is below `base_url() + "/api/"`.
     pub async fn start() -> Slack {
         Slack { desk: Desk::open(Workspace::new(), methods::handle).await }
     }
 
-    /// Installs an app that takes its events by Socket Mode: mentions, messages everywhere, reactions.
+    /// Installs an app that uses Socket Mode. It listens to mentions, all messages and reactions.
     pub fn app(&self, name: &str) -> App {
         self.install(name, Mode::Socket)
     }
 
-    /// Installs an app that takes its events at a URL.
+    /// Installs an app that receives its events at a URL.
     pub fn http_app(&self, name: &str, url: &str) -> App {
         let app = self.install(name, Mode::Http(url.to_owned()));
         let at = self.at(name);
@@ -114,20 +124,20 @@ impl Slack {
         app
     }
 
-    /// Changes what an app listens to: `app_mention`, `message.channels`, …
+    /// Sets the events that an app listens to: `app_mention`, `message.channels`, …
     pub fn subscribe(&self, app: &str, events: &[&str]) {
         let (at, events) = (self.at(app), events.iter().map(|it| (*it).to_owned()).collect());
         self.change(|world, _| world.apps[at].events = events);
     }
 
-    /// Adds a person. Returns the id.
+    /// Adds a person. Returns the person's id.
     pub fn person(&self, name: &str) -> String {
         let id = format!("U{}", sign::capitals(&format!("person {name}"), 10));
         self.change(|world, _| world.people.push((id.clone(), name.to_owned())));
         id
     }
 
-    /// Adds a channel with these members, people and apps by name. Returns the id.
+    /// Adds a channel with people and apps as members, by name. Returns the channel's id.
     pub fn channel(&self, name: &str, members: &[&str]) -> String {
         self.place("C", name, "channel", members)
     }
@@ -137,7 +147,7 @@ impl Slack {
         self.place("G", name, "group", members)
     }
 
-    /// Opens a conversation of two.
+    /// Opens a conversation between a person and an app.
     pub fn direct(&self, person: &str, app: &str) -> String {
         self.place("D", &format!("{person} and {app}"), "im", &[person, app])
     }
@@ -152,12 +162,12 @@ impl Slack {
         id
     }
 
-    /// The workspace's id.
+    /// Returns the workspace's id.
     pub fn team(&self) -> String {
         self.view(|view| view.team.clone())
     }
 
-    /// A person says something, in a thread if its root is given. Returns the message's `ts`.
+    /// Posts a message of a person, in a thread if its root is given. Returns the message's `ts`.
     pub fn say(&self, person: &str, channel: &str, text: &str, thread: Option<&str>) -> String {
         self.change(|world, ledger| {
             let (ts, text, now) = (world.stamp(), world.typed(text), ledger.elapsed());
@@ -182,7 +192,7 @@ impl Slack {
         })
     }
 
-    /// A person changes their message.
+    /// Changes a person's message.
     pub fn edit(&self, channel: &str, ts: &str, text: &str) {
         self.change(|world, ledger| {
             let (text, now) = (world.typed(text), ledger.elapsed());
@@ -197,7 +207,7 @@ impl Slack {
         });
     }
 
-    /// A message disappears, by a person's hand.
+    /// Deletes a message for a person.
     pub fn erase(&self, channel: &str, ts: &str) {
         self.change(|world, ledger| {
             let gone = world.message(channel, ts).expect("there is such a message").clone();
@@ -208,17 +218,17 @@ impl Slack {
         });
     }
 
-    /// A person reacts.
+    /// Adds a person's reaction.
     pub fn react(&self, person: &str, channel: &str, ts: &str, name: &str) {
         self.change(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
             world
                 .reaction(ledger, channel, ts, (name, &user), true)
-                .expect("the message is there, and not reacted to so");
+                .expect("the message exists and does not have this reaction yet");
         });
     }
 
-    /// A person clicks a button of a message: by its `action_id`, or its value.
+    /// Clicks a button for a person. The button is found by its `action_id` or its value.
     pub fn click(&self, person: &str, channel: &str, ts: &str, action: &str) {
         self.change(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
@@ -236,7 +246,7 @@ impl Slack {
             let shown = world.json(&message, true);
             let owner = message.app.clone().expect("only apps post buttons");
             let team = world.team.clone();
-            let app = world.apps.iter_mut().find(|it| it.app.name == owner).expect("it posted this");
+            let app = world.apps.iter_mut().find(|it| it.app.name == owner).expect("the app posted the message");
             let payload = json!({
                 "type": "block_actions",
                 "user": {"id": user, "username": person, "name": person, "team_id": team},
@@ -250,7 +260,7 @@ impl Slack {
         });
     }
 
-    /// A person gives a slash command to an app.
+    /// Sends a person's slash command to an app.
     pub fn command(&self, person: &str, channel: &str, app: &str, command: &str, text: &str) {
         let at = self.at(app);
         self.change(|world, ledger| {
@@ -266,40 +276,40 @@ impl Slack {
         });
     }
 
-    /// The visible messages of a channel.
+    /// Returns the visible messages of a channel.
     pub fn messages(&self, channel: &str) -> Vec<Message> {
         self.view(|view| view.messages(channel).to_vec())
     }
 
-    /// The replies to a message.
+    /// Returns the replies to a message.
     pub fn thread(&self, channel: &str, root: &str) -> Vec<Message> {
         self.view(|view| view.thread(channel, root).cloned().collect())
     }
 
-    /// Name of the emoji and user, in order.
+    /// Returns the reactions to a message: emoji and user, in order.
     pub fn reactions(&self, channel: &str, ts: &str) -> Vec<(String, String)> {
         self.view(|view| view.message(channel, ts).map(|it| it.reactions.clone()).unwrap_or_default())
     }
 
-    /// What an app was to be told, and how often it was.
+    /// Returns the envelopes for an app, with the number of their attempts.
     pub fn envelopes(&self, app: &str) -> Vec<Envelope> {
         self.view(|view| view.envelopes(app).to_vec())
     }
 
-    /// Tells every socket of an app to go: `warning` (ten seconds before the end), `refresh_requested` or
-    /// `link_disabled`.
+    /// Disconnects every socket of an app, for the reason `warning` (ten seconds before the end),
+    /// `refresh_requested` or `link_disabled`.
     pub fn disconnect(&self, app: &str, reason: &'static str) {
         let at = self.at(app);
         self.change(|world, _| world.apps[at].orders.values_mut().for_each(|it| it.push_back(reason)));
     }
 
-    /// An app's sockets fall silent without closing: no frames, no pings; or speak again.
+    /// Makes an app's sockets silent without closing them (no frames, no pings), or active again.
     pub fn mute(&self, app: &str, mute: bool) {
         let at = self.at(app);
         self.change(|world, _| world.apps[at].mute = mute);
     }
 
-    /// Sends `url_verification` to an app's URL; whether the challenge came back.
+    /// Sends `url_verification` to an app's URL. Returns whether the challenge came back.
     pub async fn verify_url(&self, app: &str) -> bool {
         http::verify(self, self.at(app), &sign::token(&format!("challenge {app}"), 40)).await
     }
@@ -311,7 +321,7 @@ impl Slack {
 }
 
 impl Workspace {
-    /// Adds or takes away a reaction, and tells about it.
+    /// Adds or removes a reaction, and sends the event.
     pub(crate) fn reaction(
         &mut self,
         ledger: &mut Ledger,

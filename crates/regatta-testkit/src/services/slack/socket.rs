@@ -1,4 +1,4 @@
-//! Socket Mode: a connection, its frames, and the acknowledgements it owes.
+//! Socket Mode: connections, their frames, and the acknowledgements that they wait for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,19 +19,20 @@ use super::super::sign;
 use super::events::frame;
 use super::world::{AppState, State, Workspace};
 
-/// An envelope is acknowledged within this.
+/// The deadline for the acknowledgement of an envelope.
 pub const ACKNOWLEDGE: Duration = Duration::from_secs(3);
-/// So many sockets for one app.
+/// The largest number of sockets for one app.
 pub const SOCKETS: usize = 10;
-/// How often the service pings, and how long before the end a warning comes.
+/// How often the service sends a ping. [`WARNING`] is the time between a warning and the end of a
+/// connection.
 const PING: Duration = Duration::from_secs(5);
 const WARNING: Duration = Duration::from_secs(10);
-/// When an unacknowledged event is sent again: at once, after a minute, after five.
+/// The delays after which an unacknowledged event is sent again.
 pub(crate) const RETRIES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(60), Duration::from_secs(300)];
 
 type Line = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// Answers the upgrade, and serves the socket from then on.
+/// Answers the upgrade, and then serves the socket.
 pub(crate) async fn open(desk: Arc<Desk<Workspace>>, asked: Asked) -> Reply {
     let ticket = asked.query("ticket").unwrap_or_default().to_owned();
     let key = asked.header("sec-websocket-key").map(|it| derive_accept_key(it.as_bytes()));
@@ -43,7 +44,7 @@ pub(crate) async fn open(desk: Arc<Desk<Workspace>>, asked: Asked) -> Reply {
         found
     });
     let (Some(at), Some(key), Some(upgrade)) = (found, key, asked.upgrade) else {
-        let refusal = Response::builder().status(404).body(Full::new(Bytes::new())).expect("it is valid");
+        let refusal = Response::builder().status(404).body(Full::new(Bytes::new())).expect("the response is valid");
         return Reply::Answer(refusal);
     };
     tokio::spawn(async move {
@@ -58,7 +59,7 @@ pub(crate) async fn open(desk: Arc<Desk<Workspace>>, asked: Asked) -> Reply {
         .header("upgrade", "websocket")
         .header("sec-websocket-accept", key)
         .body(Full::new(Bytes::new()))
-        .expect("it is valid");
+        .expect("the response is valid");
     Reply::Answer(response)
 }
 
@@ -112,7 +113,7 @@ async fn talk(desk: &Arc<Desk<Workspace>>, at: usize, connection: u64, line: &mu
                 if line.send(text(&frame)).await.is_err() {
                     return;
                 }
-                // After a warning everything goes on for a while.
+                // After a warning the connection works for a while.
                 leaving |= order != "warning";
                 let patience = if order == "warning" { WARNING } else { Duration::from_secs(1) };
                 let scaled = desk.view(|view| view.scale().deadline(patience));
@@ -153,7 +154,7 @@ async fn talk(desk: &Arc<Desk<Workspace>>, at: usize, connection: u64, line: &mu
                     desk.change(|world, ledger| world.apps[at].acknowledged(connection, &said, ledger));
                 }
                 Some(Ok(Frame::Close(_))) => {
-                    // The other side waits for the answer to its goodbye.
+                    // The client waits for the answer to its close frame.
                     let _ = line.flush().await;
                     return;
                 }
@@ -169,13 +170,13 @@ impl AppState {
         self.orders.get_mut(&connection).and_then(std::collections::VecDeque::pop_front)
     }
 
-    /// The next frame for this socket, which owes its acknowledgement from now on.
+    /// Returns the next frame for this socket. From now on the socket must acknowledge it.
     fn next(&mut self, connection: u64, now: Instant, ledger: &mut Ledger) -> Option<Value> {
         let ready =
             |it: &&mut super::world::Envelope| it.state == State::Waiting && it.not_before.is_none_or(|it| it <= now);
         let envelope = self.unsettled().iter_mut().find(ready)?;
         if envelope.retries > 0 {
-            // A second delivery has a number of its own: only the event in it is the same.
+            // A retry has a new envelope id; only the event in it is the same.
             let fresh = sign::uuid(&format!("envelope {}", ledger.next()));
             let old = std::mem::replace(&mut envelope.envelope_id, fresh);
             envelope.older_ids.push(old);
@@ -184,7 +185,7 @@ impl AppState {
         Some(frame(envelope))
     }
 
-    /// When this socket must be looked after again.
+    /// Returns when this socket has to be checked again.
     fn wake(&self, connection: u64, patience: Duration) -> Option<Instant> {
         let of = |it: &super::world::Envelope| match it.state {
             State::Sent { connection: of, at } if of == connection => Some(at + patience),
@@ -194,7 +195,7 @@ impl AppState {
         self.envelopes[self.settled..].iter().filter_map(of).min()
     }
 
-    /// What was not acknowledged in time is sent again, three times at most.
+    /// Sends unacknowledged envelopes again, at most three times.
     fn expire(&mut self, connection: u64, ledger: &mut Ledger) {
         let (now, scale) = (Instant::now(), ledger.scale);
         let name = self.app.name.clone();
@@ -212,11 +213,12 @@ impl AppState {
         let said: Value = serde_json::from_str(said).unwrap_or_default();
         let id = said["envelope_id"].as_str().unwrap_or_default();
         if self.envelopes.iter().any(|it| it.older_ids.iter().any(|it| it == id)) {
-            // It comes late, which has been written down; the event is on its way again.
+            // The late acknowledgement was recorded as a violation, and the event is being sent
+            // again.
             return;
         }
         let Some(it) = self.envelopes.iter_mut().rev().find(|it| it.envelope_id == id) else {
-            ledger.wrong(&name, Wrong::Unknown, format!("an acknowledgement of nothing: {said}"));
+            ledger.wrong(&name, Wrong::Unknown, format!("an acknowledgement without an envelope: {said}"));
             return;
         };
         match it.state {
@@ -230,7 +232,7 @@ impl AppState {
         it.acknowledged.get_or_insert(ledger.elapsed());
     }
 
-    /// A socket is gone: what it owed goes to the next one.
+    /// Handles the end of a socket. Its unacknowledged envelopes go to the next socket.
     fn hang_up(&mut self, connection: u64, ledger: &mut Ledger) {
         self.connections.retain(|it| *it != connection);
         self.orders.remove(&connection);
@@ -238,7 +240,7 @@ impl AppState {
         for it in self.unsettled() {
             if matches!(it.state, State::Sent { connection: of, .. } if of == connection) {
                 it.again("timeout", Instant::now(), scale);
-                // The next socket gets it at once.
+                // The next socket receives it at once.
                 it.not_before = None;
             }
         }

@@ -1,4 +1,4 @@
-//! A workspace: its people, its apps, its channels, and what was said in them.
+//! A workspace: people, apps, and channels with their messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,65 +9,65 @@ use super::super::desk::{Ledger, World};
 use super::super::limit::in_words;
 use super::super::sign;
 
-/// What an app needs to know of itself.
+/// The data that an app needs about itself.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// `claude`: what people write after the @.
+    /// The name that people write after the @, such as `claude`.
     pub name: String,
-    /// `A…`.
+    /// The app's id: `A…`.
     pub id: String,
-    /// `U…`: whom a mention names.
+    /// The id of the bot's user, as in mentions: `U…`.
     pub bot_user: String,
-    /// `B…`.
+    /// The bot's id: `B…`.
     pub bot_id: String,
-    /// `xoxb-…`.
+    /// The bot token: `xoxb-…`.
     pub bot_token: String,
-    /// `xapp-…`.
+    /// The app token: `xapp-…`.
     pub app_token: String,
     pub signing_secret: String,
 }
 
-/// How an app takes its events.
+/// The way in which an app receives its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     Socket,
-    /// Signed requests to this URL.
+    /// With signed requests to this URL.
     Http(String),
 }
 
-/// A message, as it stands now.
+/// The current state of a message.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub ts: String,
-    /// The root of its thread, if it is a reply.
+    /// The root of the thread, if the message is a reply.
     pub thread_ts: Option<String>,
-    /// Who wrote it: a person's or a bot's user id.
+    /// The user id of the author: a person or a bot.
     pub user: String,
     /// The app that posted it.
     pub app: Option<String>,
     pub text: String,
     pub blocks: Value,
     pub metadata: Value,
-    /// Only this person sees it.
+    /// The only person who sees the message, if it is ephemeral.
     pub only_for: Option<String>,
-    /// Name of the emoji and who reacted, in order.
+    /// Emoji with the user who reacted, in order.
     pub reactions: Vec<(String, String)>,
-    /// Whether it is being streamed now; nothing for a message that never was a stream.
+    /// Whether the message is being streamed; `None` if it never was a stream.
     pub streaming: Option<bool>,
-    /// When it came, and when it was last changed, since the double began.
+    /// When the message was posted and when it was last changed, since the start of the double.
     pub posted: Duration,
     pub changed: Duration,
-    /// Every text it had, the present one last.
+    /// All versions of the text, the current one last.
     pub versions: Vec<String>,
 }
 
 impl Message {
-    /// The root of the thread it is in or could begin.
+    /// Returns the root of the thread that the message belongs to or would begin.
     pub fn root(&self) -> &str {
         self.thread_ts.as_deref().unwrap_or(&self.ts)
     }
 
-    /// Every action that can be clicked: `action_id` and `value`.
+    /// Returns all actions that can be clicked: `action_id` and `value`.
     pub fn buttons(&self) -> Vec<(String, String)> {
         self.elements().map(|it| (text(it, "action_id"), text(it, "value"))).collect()
     }
@@ -86,35 +86,35 @@ fn text(of: &Value, field: &str) -> String {
     of[field].as_str().unwrap_or_default().to_owned()
 }
 
-/// A place where things are said.
+/// A channel or a conversation.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// `channel`, `group` or `im`.
+    /// The kind: `channel`, `group` or `im`.
     pub(crate) kind: &'static str,
     pub(crate) members: BTreeSet<String>,
     pub(crate) messages: Vec<Message>,
 }
 
-/// What an app is to be told, until it has acknowledged it.
+/// An event or interaction for an app, until the app has acknowledged it.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// `events_api`, `interactive` or `slash_commands`.
+    /// The kind: `events_api`, `interactive` or `slash_commands`.
     pub kind: &'static str,
-    /// The same at every attempt; nothing for what is no event.
+    /// The event's id, equal in every attempt; `None` for an interaction.
     pub event_id: Option<String>,
-    /// Of the last attempt.
+    /// The envelope id of the last attempt.
     pub envelope_id: String,
-    /// Of the attempts before.
+    /// The envelope ids of earlier attempts.
     pub(crate) older_ids: Vec<String>,
     pub payload: Value,
-    /// How often it was sent before.
+    /// The number of earlier attempts.
     pub retries: u32,
     pub(crate) reason: &'static str,
     pub(crate) state: State,
     pub(crate) not_before: Option<Instant>,
-    /// When it came to be, and when it was acknowledged, since the double began.
+    /// When the envelope was created and when it was acknowledged, since the start of the double.
     pub made: Duration,
     pub acknowledged: Option<Duration>,
 }
@@ -130,20 +130,21 @@ pub(crate) enum State {
 pub(crate) struct AppState {
     pub(crate) app: App,
     pub(crate) mode: Mode,
-    /// `app_mention`, `message.channels`, …
+    /// The subscribed events: `app_mention`, `message.channels`, …
     pub(crate) events: BTreeSet<String>,
     pub(crate) envelopes: Vec<Envelope>,
-    /// So many of them, from the first, are done with: thousands are not looked at again for each that comes.
+    /// The number of settled envelopes at the beginning of the list, so that thousands of them are
+    /// not checked again.
     pub(crate) settled: usize,
     pub(crate) connections: Vec<u64>,
     pub(crate) tickets: BTreeSet<String>,
-    /// What its sockets are to be told, by connection.
+    /// The pending orders for the app's sockets, by connection.
     pub(crate) orders: BTreeMap<u64, VecDeque<&'static str>>,
-    /// Its sockets fall silent without closing.
+    /// Whether the app's sockets are silent without being closed.
     pub(crate) mute: bool,
 }
 
-/// The workspace.
+/// The state of the workspace.
 pub struct Workspace {
     pub(crate) team: String,
     pub(crate) people: Vec<(String, String)>,
@@ -163,37 +164,37 @@ impl Workspace {
         Workspace { team: "T0REGATTA".into(), people: vec![], apps: vec![], channels: vec![], last: 0 }
     }
 
-    /// The visible messages of a channel, by its name or id.
+    /// Returns the visible messages of a channel, by its name or id.
     pub fn messages(&self, channel: &str) -> &[Message] {
         self.channel(channel).map(|it| it.messages.as_slice()).unwrap_or_default()
     }
 
-    /// The replies to this message, without it.
+    /// Returns the replies to this message.
     pub fn thread<'a>(&'a self, channel: &str, root: &'a str) -> impl Iterator<Item = &'a Message> {
         self.messages(channel).iter().filter(move |it| it.thread_ts.as_deref() == Some(root))
     }
 
-    /// One message.
+    /// Returns one message.
     pub fn message(&self, channel: &str, ts: &str) -> Option<&Message> {
         self.messages(channel).iter().rev().find(|it| it.ts == ts)
     }
 
-    /// What an app was sent, acknowledged or not.
+    /// Returns the envelopes for an app, acknowledged or not.
     pub fn envelopes(&self, app: &str) -> &[Envelope] {
         self.apps.iter().find(|it| it.app.name == app).map(|it| it.envelopes.as_slice()).unwrap_or_default()
     }
 
-    /// How much of what an app was sent it has acknowledged.
+    /// Returns how many envelopes an app has acknowledged.
     pub fn acknowledged(&self, app: &str) -> usize {
         self.envelopes(app).iter().filter(|it| it.acknowledged.is_some()).count()
     }
 
-    /// How many sockets of this app are open.
+    /// Returns the number of the app's open sockets.
     pub fn sockets(&self, app: &str) -> usize {
         self.apps.iter().find(|it| it.app.name == app).map_or(0, |it| it.connections.len())
     }
 
-    /// The id of a person, an app's bot or a channel.
+    /// Returns the id of a person, an app's bot or a channel.
     pub fn id(&self, name: &str) -> Option<&str> {
         let person = self.people.iter().find(|it| it.1 == name || it.0 == name).map(|it| it.0.as_str());
         let bot = || self.apps.iter().find(|it| it.app.name == name || it.app.bot_user == name);
@@ -214,18 +215,19 @@ impl Workspace {
         self.channel_mut(channel)?.messages.iter_mut().rev().find(|it| it.ts == ts)
     }
 
-    /// A timestamp that no other message has.
+    /// Returns a timestamp that no other message has.
     pub(crate) fn stamp(&mut self) -> String {
         self.last = (self.last + 1).max(sign::now().as_micros().try_into().unwrap_or(u64::MAX));
         format!("{}.{:06}", self.last / 1_000_000, self.last % 1_000_000)
     }
 
-    /// What a person typed, as Slack hands it on: escaped, with mentions by id.
+    /// Converts a person's text as Slack does: escaped, and with mentions by id.
     pub(crate) fn typed(&self, text: &str) -> String {
         let mut escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let mut names: Vec<(&str, &str)> = self.people.iter().map(|it| (it.1.as_str(), it.0.as_str())).collect();
         names.extend(self.apps.iter().map(|it| (it.app.name.as_str(), it.app.bot_user.as_str())));
-        // The longest first, so that `@claude-two` is not `@claude` with a tail.
+        // Replace the longest names first, so that `@claude-two` does not become `@claude` with a
+        // suffix.
         names.sort_by_key(|it| std::cmp::Reverse(it.0.len()));
         for (name, id) in names {
             escaped = escaped.replace(&format!("@{name}"), &format!("<@{id}>"));
@@ -233,7 +235,7 @@ impl Workspace {
         escaped
     }
 
-    /// Puts a message into a channel and tells the apps.
+    /// Adds a message to a channel and notifies the apps.
     pub(crate) fn put(&mut self, ledger: &mut Ledger, channel: &str, message: Message) {
         let event = self.json(&message, false);
         if let Some(channel) = self.channel_mut(channel) {
@@ -244,7 +246,7 @@ impl Workspace {
         }
     }
 
-    /// A message as the API shows it.
+    /// Formats a message as the API does.
     pub(crate) fn json(&self, message: &Message, metadata: bool) -> Value {
         let mut it = json!({
             "type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": self.team,

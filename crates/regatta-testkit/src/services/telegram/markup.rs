@@ -1,4 +1,4 @@
-//! Text as Telegram reads it: what remains when the markup is taken away, or why it cannot be read.
+//! Parses the markup of messages by Telegram's rules.
 
 const TAGS: [&str; 15] = [
     "b",
@@ -18,7 +18,7 @@ const TAGS: [&str; 15] = [
     "blockquote",
 ];
 
-/// The plain text, by the mode's rules.
+/// Returns the text without its markup, or Telegram's error.
 pub(crate) fn plain(text: &str, mode: Option<&str>) -> Result<String, String> {
     match mode.map(str::to_ascii_lowercase).as_deref() {
         None | Some("") => Ok(text.to_owned()),
@@ -52,7 +52,7 @@ fn html(text: &str) -> Result<String, String> {
                     _ => None,
                 },
             };
-            // What is no entity is left as it stands.
+            // An unknown entity stays as it is.
             shown.push(found.unwrap_or('&'));
             rest = if found.is_some() { after } else { &rest[1..] };
             continue;
@@ -92,7 +92,7 @@ fn markdown(text: &str) -> Result<String, String> {
             let after = &rest[fence.len()..];
             let end = unescaped(after, fence).ok_or("Can't find end of the entity starting at a code mark")?;
             let code = after[..end].replace("\\`", "`").replace("\\\\", "\\");
-            // The first word of a block may name its language.
+            // The first line of a block may be the name of its language.
             let cut = if fence.len() == 3 { code.find('\n').map_or(0, |it| it + 1) } else { 0 };
             shown.push_str(&code[cut..]);
             rest = &after[end + fence.len()..];
@@ -136,7 +136,7 @@ fn markdown(text: &str) -> Result<String, String> {
     }
 }
 
-/// Where this stands without a backslash before it.
+/// Returns the position of the first occurrence without a backslash before it.
 fn unescaped(text: &str, what: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = text[from..].find(what).map(|it| it + from) {
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markup_is_taken_away_or_refused() {
+    fn markup_is_removed_or_refused() {
         let good = [
             ("html", "<b>Done</b>: 1 &lt; 2 &amp; <a href=\"x\">link</a> AT&T", "Done: 1 < 2 & link AT&T"),
             ("html", "<pre><code class=\"language-rust\">a</code></pre>", "a"),

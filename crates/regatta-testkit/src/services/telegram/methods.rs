@@ -1,4 +1,4 @@
-//! The Bot API: the long poll, and what bots say and do.
+//! The Bot API: the long poll, and the methods of bots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::markup;
 use super::world::{Message, World};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Over all chats, in any second.
+/// The limit of a bot in all chats, per second.
 pub const PER_SECOND: u32 = 30;
-/// Into one chat one each second, with short bursts of this many.
+/// The burst in one chat. The rate is one message per second.
 pub const BURST: u32 = 3;
-/// Into one group, in any minute.
+/// The limit in one group, per minute.
 pub const PER_MINUTE_IN_GROUP: u32 = 20;
-/// UTF-16 units in a message, when its markup is taken away.
+/// The largest number of UTF-16 units in a message without its markup.
 pub const LENGTH: usize = 4096;
 
 const ACTIONS: [&str; 11] = [
@@ -36,7 +36,7 @@ const ACTIONS: [&str; 11] = [
 ];
 const EMOJI: &str = "👍👎❤🔥🥰👏😁🤔🤯😱🤬😢🎉🤩🤮💩🙏👌🕊🤡🥱🥴😍🐳🌚🌭💯🤣⚡🍌🏆💔🤨😐🍓🍾💋🖕😈😴😭🤓👻👀🎃🙈😇😨🤝✍🤗🫡🎅🎄☃💅🤪🗿🆒💘🙉🦄😘💊🙊😎👾🤷😡";
 
-/// Why a method refuses.
+/// The reason why a method refuses a call.
 struct Slip {
     status: u16,
     description: String,
@@ -65,7 +65,7 @@ impl Arguments {
         found.as_i64().or_else(|| found.as_str()?.parse().ok())
     }
 
-    /// A structured field, which a form has as JSON in text.
+    /// Returns a structured field. A form has such a field as JSON text.
     fn structured(&self, name: &str) -> Result<Value, Slip> {
         match self.0.get(name) {
             Some(Value::String(text)) if text.is_empty() => Ok(Value::Null),
@@ -78,7 +78,7 @@ impl Arguments {
     }
 }
 
-/// Says why a body cannot be read.
+/// Returns the error for a body that cannot be parsed.
 fn malformed(asked: &Asked) -> Option<&'static str> {
     let kind = asked.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"].iter().any(|it| kind.starts_with(it));
@@ -152,7 +152,8 @@ pub(crate) async fn handle(desk: Arc<Desk<World>>, asked: Asked) -> Reply {
     .await
 }
 
-/// Confirms what the offset confirms, then waits for something to tell. Whether a newer poll took over.
+/// Confirms updates below the offset, then waits for updates. Returns whether a newer poll took
+/// over.
 async fn poll(desk: &Desk<World>, at: usize, arguments: &Arguments) -> bool {
     let offset = arguments.number("offset").unwrap_or(0);
     let patience = Duration::from_secs(arguments.number("timeout").unwrap_or(0).clamp(0, 50).unsigned_abs());
@@ -261,7 +262,7 @@ impl Turn<'_> {
         Ok(chat)
     }
 
-    /// The text with and without its markup.
+    /// Returns the text with and without its markup.
     fn text(&self, long: &str) -> Result<(String, String), Slip> {
         let text = self.arguments.text("text").unwrap_or_default();
         let shown = markup::plain(text, self.arguments.text("parse_mode"))
@@ -313,7 +314,7 @@ impl Turn<'_> {
         Ok(self.world.show(chat, &message))
     }
 
-    /// A message of this bot's own.
+    /// Returns a message of this bot.
     fn own(&mut self, chat: usize, verb: &str) -> Result<&mut Message, Slip> {
         let id = self
             .arguments
@@ -334,7 +335,7 @@ impl Turn<'_> {
         let keyboard = self.keyboard()?;
         let now = self.ledger.elapsed();
         let message = self.own(chat, "edit")?;
-        // Without a keyboard the old one goes.
+        // Without a keyboard in the call, the old one is removed.
         if message.text == text && message.keyboard == keyboard {
             return Err(fault(
                 Wrong::State,

@@ -1,4 +1,4 @@
-//! Telegram: bots with the long poll, groups and chats of two, buttons.
+//! A double of Telegram: bots with the long poll, groups and private chats, buttons.
 //!
 //! ```text
 //! let telegram = Telegram::start().await;
@@ -11,17 +11,25 @@
 //! telegram.react("ann", "dev", id, "👍"), telegram.edit("dev", id, "text")
 //!
 //! telegram.messages("dev"), telegram.actions("dev"), telegram.callbacks()    // what people see now
-//! telegram.privacy("claude_bot", true)                                // groups: only what names or answers it
+//! telegram.privacy("claude_bot", true)                                // in groups only mentions
+//! and replies
 //! ```
 //!
-//! And everything that all doubles have (see [`super`]); an operation's name is the method's: `sendMessage`. The API is
-//! `base_url() + "/bot" + token + "/" + method`. A chat of two is called `ann and claude_bot`.
+//! The double also has everything in [`super`]. The name of an operation is the method's name, such
+//! as `sendMessage`. The API is at `base_url() + "/bot" + token + "/" + method`. A private chat is
+//! called `ann and claude_bot`.
 //!
-//! What it holds clients to: one poll at a time (the older is ended with 409), an offset confirms what is before it; 30
-//! calls a second ([`PER_SECOND`]), one a second into a chat with bursts of [`BURST`], 20 a minute into a group
-//! ([`PER_MINUTE_IN_GROUP`]), edits counted like messages, all with 429 and `retry_after`; 4,096 UTF-16 units
-//! ([`LENGTH`]); HTML and MarkdownV2 as they are read there; 64 bytes in a button; own messages only; an edit must
-//! change something. Bots do not see what bots say.
+//! Rules that the double checks:
+//!
+//! - one poll at a time; an older poll ends with 409, and an offset confirms all updates before it;
+//! - 30 calls per second ([`PER_SECOND`]), one per second in a chat with bursts of [`BURST`], and
+//!   20 per minute in a group ([`PER_MINUTE_IN_GROUP`]); edits count like messages, and a refusal
+//!   is 429 with `retry_after`;
+//! - 4,096 UTF-16 units in a message ([`LENGTH`]) and 64 bytes in a button;
+//! - HTML and MarkdownV2 as Telegram parses them;
+//! - a bot changes only its own messages, and an edit must change something.
+//!
+//! Bots do not receive the messages of bots.
 
 mod markup;
 mod methods;
@@ -39,7 +47,7 @@ use super::desk::Desk;
 use super::sign;
 use world::{BotState, Chat};
 
-/// The double. It ends, with all its connections, when it is dropped.
+/// The double. Dropping it closes all its connections.
 pub struct Telegram {
     desk: Arc<Desk<World>>,
 }
@@ -59,13 +67,13 @@ impl Drop for Telegram {
 }
 
 impl Telegram {
-    /// Starts on a free port of loopback.
+    /// Starts the double on a free port of loopback.
     pub async fn start() -> Telegram {
         let world = World { bots: vec![], people: vec![], chats: vec![], callbacks: vec![] };
         Telegram { desk: Desk::open(world, methods::handle).await }
     }
 
-    /// Adds a bot that sees everything in its groups.
+    /// Adds a bot that receives all messages of its groups.
     pub fn bot(&self, username: &str) -> Bot {
         self.change(|world, ledger| {
             let id = 700_000_000 + i64::try_from(ledger.next()).unwrap_or(0);
@@ -83,7 +91,7 @@ impl Telegram {
         })
     }
 
-    /// Whether a bot gets only what names or answers it, in groups.
+    /// Sets whether a bot receives only mentions and replies in groups.
     pub fn privacy(&self, bot: &str, on: bool) {
         self.change(|world, _| {
             let bot = world.bots.iter_mut().find(|it| it.bot.username == bot).expect("there is such a bot");
@@ -91,7 +99,7 @@ impl Telegram {
         });
     }
 
-    /// Adds a person. Returns the id.
+    /// Adds a person. Returns the person's id.
     pub fn person(&self, name: &str) -> i64 {
         self.change(|world, ledger| {
             let id = 400_000 + i64::try_from(ledger.next()).unwrap_or(0);
@@ -111,7 +119,7 @@ impl Telegram {
         })
     }
 
-    /// Begins a chat of two. Returns its id, which is the person's.
+    /// Starts a private chat. Returns its id, which is the person's id.
     pub fn direct(&self, person: &str, bot: &str) -> i64 {
         self.change(|world, _| {
             let id = world.people.iter().find(|it| it.1 == person).expect("there is such a person").0;
@@ -122,7 +130,7 @@ impl Telegram {
         })
     }
 
-    /// A person says something, in reply to a message if one is given. Returns the message's id.
+    /// Posts a message of a person, as a reply if a message is given. Returns the message's id.
     pub fn say(&self, person: &str, chat: &str, text: &str, reply_to: Option<i64>) -> i64 {
         self.change(|world, ledger| {
             let place = world.place(chat);
@@ -134,7 +142,7 @@ impl Telegram {
         })
     }
 
-    /// A person changes their message.
+    /// Changes a person's message.
     pub fn edit(&self, chat: &str, id: i64, text: &str) {
         self.change(|world, ledger| {
             let (place, now) = (world.place(chat), ledger.elapsed());
@@ -148,7 +156,7 @@ impl Telegram {
         });
     }
 
-    /// A person presses a button, by its data. Returns the callback's id.
+    /// Presses a button for a person. The button is found by its data. Returns the callback's id.
     pub fn click(&self, person: &str, chat: &str, id: i64, data: &str) -> String {
         self.change(|world, ledger| {
             let place = world.place(chat);
@@ -167,7 +175,7 @@ impl Telegram {
         })
     }
 
-    /// A person reacts to a message. Bots are told only if they asked for it.
+    /// Adds a person's reaction to a message. Only bots that asked for reactions receive it.
     pub fn react(&self, person: &str, chat: &str, id: i64, emoji: &str) {
         self.change(|world, _| {
             let place = world.place(chat);
@@ -181,23 +189,23 @@ impl Telegram {
             });
             let members = group.members.clone();
             for bot in world.bots.iter_mut().filter(|it| members.contains(&it.bot.username)) {
-                // Nothing is sent unless it is named among the allowed updates.
+                // Reactions are sent only to bots that name them in the allowed updates.
                 bot.update("message_reaction", update.clone());
             }
         });
     }
 
-    /// The messages of a chat.
+    /// Returns the messages of a chat.
     pub fn messages(&self, chat: &str) -> Vec<Message> {
         self.view(|view| view.messages(chat).to_vec())
     }
 
-    /// What bots were seen to do in a chat: who, what, when.
+    /// Returns the visible actions of bots in a chat, such as typing: bot, action, time.
     pub fn actions(&self, chat: &str) -> Vec<(String, String, std::time::Duration)> {
         self.view(|view| view.actions(chat).to_vec())
     }
 
-    /// Every click.
+    /// Returns all button presses.
     pub fn callbacks(&self) -> Vec<Callback> {
         self.view(|view| view.callbacks().to_vec())
     }

@@ -1,4 +1,4 @@
-//! Bots, people, chats, and what was said in them.
+//! Bots, people, and chats with their messages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,51 +9,51 @@ use super::super::desk::{self, Ledger};
 use super::super::limit::in_words;
 use super::super::sign;
 
-/// What a bot needs to know of itself.
+/// The data that a bot needs about itself.
 #[derive(Clone, Debug)]
 pub struct Bot {
     pub id: i64,
-    /// Without the @.
+    /// The name without the @.
     pub username: String,
     pub token: String,
 }
 
 pub(crate) struct BotState {
     pub(crate) bot: Bot,
-    /// Updates that were not confirmed yet.
+    /// Updates that are not confirmed yet.
     pub(crate) updates: Vec<Value>,
-    /// Counts the polls: a newer one ends an older one.
+    /// The number of polls. A newer poll ends an older one.
     pub(crate) poll: u64,
     pub(crate) allowed: Option<Vec<String>>,
-    /// In groups it gets only what names it or answers it.
+    /// Whether the bot receives only mentions and replies in groups.
     pub(crate) private: bool,
     pub(crate) next_update: i64,
 }
 
-/// A message, as it stands now.
+/// The current state of a message.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub id: i64,
-    /// A person's name, or a bot's.
+    /// The name of a person or a bot.
     pub from: String,
-    /// As it was sent, with its markup.
+    /// The text with its markup, as it was sent.
     pub text: String,
-    /// As people see it.
+    /// The text as people see it.
     pub shown: String,
     pub reply_to: Option<i64>,
     pub thread: Option<i64>,
     pub keyboard: Value,
-    /// Emoji and who reacted.
+    /// Emoji with the user who reacted.
     pub reactions: Vec<(String, String)>,
-    /// Since the double began.
+    /// The time since the start of the double.
     pub posted: Duration,
     pub changed: Duration,
-    /// Every text it had, the present one last.
+    /// All versions of the text, the current one last.
     pub versions: Vec<String>,
 }
 
 impl Message {
-    /// Every button: its text and its data.
+    /// Returns all buttons: text and data.
     pub fn buttons(&self) -> Vec<(String, String)> {
         let text = |it: &Value, field: &str| it[field].as_str().unwrap_or_default().to_owned();
         let rows = self.keyboard["inline_keyboard"].as_array().into_iter().flatten();
@@ -65,12 +65,13 @@ impl Message {
 pub(crate) struct Chat {
     pub(crate) id: i64,
     pub(crate) name: String,
-    /// The bot of a chat of two: such a chat has its person's id, whichever the bot is.
+    /// The bot of a private chat. Such a chat has the person's id, so the bot tells chats of one
+    /// person apart.
     pub(crate) only: Option<String>,
-    /// Names of people and bots.
+    /// The names of people and bots.
     pub(crate) members: BTreeSet<String>,
     pub(crate) messages: Vec<Message>,
-    /// What bots are seen to do there: who, what, when.
+    /// The visible actions of bots: bot, action, time.
     pub(crate) actions: Vec<(String, String, Duration)>,
 }
 
@@ -80,20 +81,20 @@ impl Chat {
     }
 }
 
-/// A click on a button.
+/// A press of a button.
 #[derive(Clone, Debug)]
 pub struct Callback {
     pub id: String,
     pub bot: String,
     pub data: String,
-    /// What the bot answered; an empty answer only ends the wait.
+    /// The bot's answer. An empty answer only ends the wait.
     pub answered: Option<String>,
 }
 
-/// Telegram, as far as bots see it.
+/// The state of Telegram, as far as bots see it.
 pub struct World {
     pub(crate) bots: Vec<BotState>,
-    /// Id and name.
+    /// The ids and names of people.
     pub(crate) people: Vec<(i64, String)>,
     pub(crate) chats: Vec<Chat>,
     pub(crate) callbacks: Vec<Callback>,
@@ -112,32 +113,32 @@ impl desk::World for World {
 }
 
 impl World {
-    /// The messages of a chat, by its name or id.
+    /// Returns the messages of a chat, by its name or id.
     pub fn messages(&self, chat: &str) -> &[Message] {
         self.chat(chat).map(|it| it.messages.as_slice()).unwrap_or_default()
     }
 
-    /// One message.
+    /// Returns one message.
     pub fn message(&self, chat: &str, id: i64) -> Option<&Message> {
         self.messages(chat).iter().find(|it| it.id == id)
     }
 
-    /// What bots were seen to do in a chat: who, what, when.
+    /// Returns the visible actions of bots in a chat: bot, action, time.
     pub fn actions(&self, chat: &str) -> &[(String, String, Duration)] {
         self.chat(chat).map(|it| it.actions.as_slice()).unwrap_or_default()
     }
 
-    /// Every click.
+    /// Returns all button presses.
     pub fn callbacks(&self) -> &[Callback] {
         &self.callbacks
     }
 
-    /// How many updates a bot has not confirmed yet.
+    /// Returns the number of updates that a bot has not confirmed.
     pub fn unconfirmed(&self, bot: &str) -> usize {
         self.bots.iter().find(|it| it.bot.username == bot).map_or(0, |it| it.updates.len())
     }
 
-    /// How many polls a bot has begun.
+    /// Returns how many polls a bot has started.
     pub fn polls(&self, bot: &str) -> u64 {
         self.bots.iter().find(|it| it.bot.username == bot).map_or(0, |it| it.poll)
     }
@@ -151,7 +152,7 @@ impl World {
         found.unwrap_or_else(|| panic!("no chat is called {name}"))
     }
 
-    /// The chat of this id that this bot is in.
+    /// Returns the chat with this id that the bot is in.
     pub(crate) fn chat_of(&self, bot: &str, id: i64) -> Option<usize> {
         self.chats.iter().position(|it| it.id == id && it.only.as_ref().is_none_or(|it| it == bot))
     }
@@ -198,7 +199,8 @@ impl World {
         shown
     }
 
-    /// Puts a message into a chat, and tells the bots that may see it: never of what a bot said.
+    /// Adds a message to a chat, and notifies the bots that may see it. Bots do not see messages of
+    /// bots.
     pub(crate) fn put(&mut self, chat: usize, message: Message) {
         let from_bot = self.bots.iter().any(|it| it.bot.username == message.from);
         self.chats[chat].messages.push(message.clone());
@@ -209,7 +211,7 @@ impl World {
         self.tell(chat, &message, "message", &shown);
     }
 
-    /// Tells the bots of a chat about a message of a person.
+    /// Notifies the bots of a chat of a person's message.
     pub(crate) fn tell(&mut self, chat: usize, message: &Message, kind: &str, shown: &Value) {
         let place = &self.chats[chat];
         let replied = message.reply_to.and_then(|id| place.messages.iter().find(|it| it.id == id));
@@ -245,7 +247,7 @@ impl World {
 
 impl BotState {
     pub(crate) fn update(&mut self, kind: &str, what: Value) {
-        // By default everything but a few kinds that must be asked for.
+        // By default a bot receives all kinds except a few.
         let asked = self.allowed.as_ref().filter(|it| !it.is_empty());
         let wanted = asked.map_or(kind != "message_reaction", |it| it.iter().any(|it| it == kind));
         if wanted {
@@ -257,7 +259,7 @@ impl BotState {
     }
 }
 
-/// Mentions and commands, measured in UTF-16 as Telegram does.
+/// Returns mentions and commands, with offsets in UTF-16 units.
 fn entities(text: &str) -> Vec<Value> {
     let mut found = vec![];
     let mut offset = 0;
