@@ -291,7 +291,7 @@ fn page(tables: &str, available: &confine::Report) -> String {
         .map(|it| format!("{}{}", it.mechanism, it.version.as_ref().map(|it| format!(" {it}")).unwrap_or_default()))
         .collect();
     format!(
-        "# What an agent in the sandbox can do
+        "# The sandbox
 
 For people who decide how much to trust an agent. After this page you know what each sandbox level keeps out on a machine like the one tested.
 
