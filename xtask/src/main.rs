@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask bench WORD` runs a measurement; each report is printed and stored in
 //! `target/bench/WORD.txt`. `cargo xtask real-agents` installs real coding agents and runs them;
-//! its table is `docs/real-agents.md`. The checks of style are a normal test (`tests/tidy.rs`), so
+//! its tables are in `docs/real-programs.md`. The checks of style are a normal test (`tests/tidy.rs`), so
 //! that `cargo test` runs them.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]

@@ -81,7 +81,7 @@ const PROBES: &[Probe] = &[
     ("read a process's command line", OpenInLandlock, "tr '\\0' ' ' < /proc/$P/cmdline | grep -q sleep", true),
     ("signal a process", Closed, "kill -0 $P", true),
     ("write the database", Closed, "echo x >> $W/data/regatta.db", true),
-    ("cut the database to nothing", Closed, "truncate -s 0 $W/data/regatta.db", true),
+    ("truncate the database", Closed, "truncate -s 0 $W/data/regatta.db", true),
     ("remove the database", Closed, "rm $W/data/regatta.db", true),
     ("write the vault's objects", Closed, "echo x > $W/data/vaults/shop.git/objects/evil", true),
     ("write another workspace", Closed, "echo x > $W/data/workspaces/shop/A2/evil", true),
@@ -91,11 +91,11 @@ const PROBES: &[Probe] = &[
     ("move its workspace away", Closed, "mv $W/data/workspaces/shop/A1 $W/data/workspaces/shop/A9", false),
     ("write /usr", Closed, "echo x > /usr/regatta-probe", false),
     ("write /etc", Closed, "echo x > /etc/regatta-probe", false),
-    ("write the kernel's settings", Closed, "sh -c ': >> /proc/sys/kernel/core_pattern'", false),
+    ("write kernel settings", Closed, "sh -c ': >> /proc/sys/kernel/core_pattern'", false),
     ("write /sys", Closed, "sh -c ': >> /sys/kernel/mm/transparent_hugepage/enabled'", false),
-    ("mount something", Closed, "mount -t tmpfs none $HOME", false),
+    ("mount a file system", Closed, "mount -t tmpfs none $HOME", false),
     (
-        "uncover what is hidden, in its own namespace",
+        "unmount covered directories, in its own namespace",
         Closed,
         "unshare -Urm sh -c \"umount -l $W/data; umount -l $W/home; cat $W/data/regatta.db\"",
         false,
@@ -106,15 +106,15 @@ const PROBES: &[Probe] = &[
         "unshare -Urm sh -c \"mount -o remount,bind,rw $W/data/vaults/shop.git/objects && echo x > $W/data/vaults/shop.git/objects/evil\"",
         false,
     ),
-    ("get powers from a setuid program", Closed, "grep -q 'NoNewPrivs:.*0' /proc/self/status", true),
+    ("gain privileges through a setuid program", Closed, "grep -q 'NoNewPrivs:.*0' /proc/self/status", true),
     (
-        "keep powers of root",
+        "keep the capabilities of root",
         Closed,
         "! grep -q 'CapBnd:.*0000000000000000' /proc/self/status && test $(id -u) = 0",
         false,
     ),
     ("connect to a socket in the file system", Closed, "$X confine-try unix $W/home/socket", true),
-    ("connect to a socket without a file", Closed, "$X confine-try abstract $A", true),
+    ("connect to an abstract socket", Closed, "$X confine-try abstract $A", true),
     ("make a socket to the hypervisor", Closed, "$X confine-try family 40", false),
     ("make a raw socket", Closed, "$X confine-try family 17", false),
     ("connect to this machine's loopback", ClosedInStrict, "$X confine-try tcp $L", true),
@@ -149,13 +149,13 @@ const LISTED: &[(&str, bool, &str)] = &[
     ("reach Regatta's tools at their address", true, "$X confine-try tcp $K"),
     ("reach a host that is not listed through the proxy", false, "$X confine-try proxy $M"),
     ("reach this machine by a listed name", false, "$X confine-try proxy $N"),
-    ("reach a cloud's own address through the proxy", false, "$X confine-try proxy 169.254.169.254:80"),
+    ("reach a cloud's metadata address through the proxy", false, "$X confine-try proxy 169.254.169.254:80"),
     ("connect to a listed host past the proxy", false, "$X confine-try tcp $L"),
     ("connect to this machine's loopback", false, "$X confine-try tcp $M"),
-    ("connect to the wide world", false, "$X confine-try tcp 192.0.2.1:443"),
+    ("connect to the internet", false, "$X confine-try tcp 192.0.2.1:443"),
     ("send a datagram", false, "$X confine-try udp 192.0.2.1:53"),
     ("make a raw socket", false, "$X confine-try family 17"),
-    ("find the socket over which the proxy came out", false, "test -e $TMPDIR/.regatta-egress"),
+    ("find the socket of the proxy", false, "test -e $TMPDIR/.regatta-egress"),
 ];
 
 /// A sandbox mechanism with the results of its probes.
@@ -291,7 +291,32 @@ fn page(tables: &str, available: &confine::Report) -> String {
         .map(|it| format!("{}{}", it.mechanism, it.version.as_ref().map(|it| format!(" {it}")).unwrap_or_default()))
         .collect();
     format!(
-        "# What a confined agent can do\n\nEvery line was tried by `cargo xtask bench sandbox --write`, as {user}, on Linux {} with {}. A cell says what was seen; where it is not what is expected, the expected stands behind it. The column `off` is the same probe without confinement (`—`: not tried, because it would do harm or needs privileges).\n\nAt `workspace` the network is open, at `strict` it is closed unless the agent's profile says otherwise. Where hosts are listed (`agent add --egress HOST`), the program has no network but its own loopback, and on it a proxy whose other end is in its shim: it resolves names itself, lets through what is listed (an entry without a port is for 443 and 80), and no listed name leads to this machine or its neighbours unless the address is listed too. What is refused is a line in the attempt's log. Regatta's own tools are at their usual address, also without any network. Landlock has no network of a program's own: with it a list of hosts is refused, and without network there are no tools. A proxy that the daemon itself would need is not used.\n{tables}",
+        "# The sandbox
+
+For people who decide how much to trust an agent. After this page you know what each sandbox level keeps out on a machine like the one tested.
+
+```
+$ regatta doctor
+…
+✓ sandbox    own namespaces
+…
+$ regatta agent add claude-1 --preset claude --confine strict --egress api.anthropic.com
+```
+
+| level | files | network |
+|---|---|---|
+| `workspace` | writes the workspace, its own home and temporary files | open |
+| `strict` | also reads only the system's programs and listed paths | closed, unless the agent's profile opens it |
+| `off` | everything that you can do | open |
+
+**Listed hosts** (`--egress HOST`). The program has only its own loopback, with a proxy whose other end is in its shim. The proxy resolves names itself and allows only listed hosts; an entry without a port means 443 and 80. A listed name that resolves to this machine or its network is refused, unless the address itself is listed. Each refusal is a line in the attempt's log. Proxies that are configured for the daemon are not used.
+
+**Regatta's tools** are reached at their usual address, also without a network.
+
+**Landlock** cannot give a program a network of its own. With Landlock a list of hosts is refused, and a program without network has no tools.
+
+The tables below were written by `cargo xtask bench sandbox --write`, as {user}, on Linux {} with {}. A cell shows the result of a probe; if the result was not the expected one, the expected one stands behind it. The column `off` is the same probe without a sandbox; `—` was not tried, because it would do harm or needs privileges.
+{tables}",
         kernel.trim(),
         versions.join(", "),
     )

@@ -3,15 +3,15 @@
 //! Installs pinned versions of the programs from the npm registry into the build directory, and
 //! runs each as an unprivileged user, with a home of its own, without key and network. There are
 //! two layers: `straight` connects a program to its driver with a plain pipe, and `regatta` uses
-//! the real binary. The results are a table in `docs/real-agents.md`. Two more layers have pages of
-//! their own: `team` with mixed teams (`docs/real-teams.md`), and `thread` with two agents in one
-//! Slack thread (`docs/real-threads.md`).
+//! the real binary. Two more layers use the real binary: `team` with mixed teams, and `thread` with
+//! two agents in one Slack thread. Each layer writes its part of `docs/real-programs.md`.
 
 mod account; // the programs' account, and leftover processes
 mod bench; // the environment of the scenarios
 mod cell; // cells and columns of the table
 mod desk; // the real binary on one repository
 mod install; // installation of the programs
+mod page; // `docs/real-programs.md`
 mod pipe; // a program on a plain pipe
 mod programs; // the programs and their settings
 mod straight; // the scenarios on a plain pipe
@@ -93,12 +93,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         }
         tables.push(table);
     }
-    let report = table::report(("Real agents", "real-agents"), &tables, &installed, account.name());
+    let report = table::report((TITLE, "real-agents"), &tables, &installed, account.name());
     println!("{report}");
     // Store only complete tables.
     if wanted.is_none() && args.text("scenarios").is_none() && layer == "all" {
-        let path = crate::report::root().join("docs/real-agents.md");
-        std::fs::write(&path, &report)?;
+        page::write_part(TITLE, &report)?;
     }
     let mut good = tables.iter().all(Table::is_good) && installed.missing.is_empty();
     if layer == "all" && wanted.is_none() {
@@ -113,33 +112,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 /// and the binary, and the selected programs.
 type Make = fn(&Installed, Account, (&Path, &Path), Option<&str>) -> anyhow::Result<Table>;
 
-/// A layer with a page of its own.
+/// The title of the page's part with the layers `regatta` and `straight`.
+const TITLE: &str = "Single agents";
+
+/// A layer with its own part of the page.
 struct Aside {
     name: &'static str,
     title: &'static str,
-    page: &'static str,
     programs: fn() -> Vec<&'static Program>,
     table: Make,
 }
 
 const ASIDE: [Aside; 2] = [
-    Aside {
-        name: "team",
-        title: "Teams of real agents",
-        page: "docs/real-teams.md",
-        programs: teams::programs,
-        table: teams::table,
-    },
-    Aside {
-        name: "thread",
-        title: "Real agents in a thread",
-        page: "docs/real-threads.md",
-        programs: thread::programs,
-        table: thread::table,
-    },
+    Aside { name: "team", title: "Teams", programs: teams::programs, table: teams::table },
+    Aside { name: "thread", title: "A conversation", programs: thread::programs, table: thread::table },
 ];
 
-/// Runs a layer with a page of its own, and stores the page if all programs were selected.
+/// Runs a layer with its own part of the page, and stores the part if all programs were selected.
 fn aside(layer: &Aside, args: &Args, target: &Path) -> anyhow::Result<bool> {
     let installed = install::install(&target.join("real-agents"), &(layer.programs)())?;
     if args.flag("install-only") {
@@ -157,7 +146,7 @@ fn aside(layer: &Aside, args: &Args, target: &Path) -> anyhow::Result<bool> {
     let report = table::report((layer.title, &command), &[table], &installed, account.name());
     println!("{report}");
     if wanted.is_none() {
-        std::fs::write(crate::report::root().join(layer.page), &report)?;
+        page::write_part(layer.title, &report)?;
     }
     Ok(good && installed.missing.is_empty())
 }

@@ -13,8 +13,8 @@ use super::pipe::{Piped, Policy, Stage};
 use super::programs::{Asks, Drive, Row};
 
 /// The text above the table.
-pub(crate) const ABOUT: &str = "The driver alone, without shim and daemon. There is therefore no Regatta whose tools could \
-    be called.";
+pub(crate) const ABOUT: &str = "A driver runs its program without shim and daemon. Without a \
+    daemon there are no Regatta tools to call.";
 
 /// Longer than a turn of any of these programs on a busy machine.
 const TURN: Duration = Duration::from_secs(90);

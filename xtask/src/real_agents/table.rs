@@ -44,7 +44,7 @@ impl Table {
     }
 
     fn markdown(&self) -> String {
-        let mut out = format!("## {}\n\n{}\n\n|", self.title, self.about);
+        let mut out = format!("### {}\n\n{}\n\n|", self.title, self.about);
         for head in &self.heads {
             let _infallible = write!(out, " {head} |");
         }
@@ -68,15 +68,10 @@ impl Table {
     }
 }
 
-/// Returns the complete report, with its title and the command that wrote it. It contains no host
+/// Returns a part of the page, with its title and the command that wrote it. It contains no host
 /// name and no path.
 pub(crate) fn report((title, command): (&str, &str), tables: &[Table], installed: &Installed, account: &str) -> String {
-    let mut out = format!(
-        "# {title}\n\n\
-         Written by `cargo xtask {command}`, which installs these programs from the npm registry and runs them \
-         against the scripted model server of `crates/regatta-testkit` on loopback, without keys and network. \
-         `not possible` marks a feature that the program does not have.\n\n",
-    );
+    let mut out = format!("## {title}\n\nWritten by `cargo xtask {command}`.\n\n");
     let versions: Vec<String> = installed.programs.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
     let _infallible = writeln!(out, "- Programs: {}; Node {}.", versions.join(", "), installed.node);
     for (name, why) in &installed.missing {
@@ -146,7 +141,7 @@ mod tests {
         let missing = [("goose", "could not be installed: no".to_owned())].into();
         let installed = Installed { dir: "/somewhere".into(), programs: ALL.into(), missing, node: "v22".into() };
         let text = report(("Some", "some"), &[table], &installed, "somebody");
-        assert!(text.starts_with("# Some\n\nWritten by `cargo xtask some`"), "{text}");
+        assert!(text.starts_with("## Some\n\nWritten by `cargo xtask some`"), "{text}");
         assert_eq!(text.matches("\n| ").count(), ROWS.len() + 1, "{text}");
         assert!(text.contains("**goose** could not be installed: no."), "{text}");
         assert!(text.contains(&format!("{} passed, 0 failed", ROWS.len() * Scenario::ALL.len())), "{text}");

@@ -26,16 +26,15 @@ const LEAD: &str = "amy";
 const ASIDE: [&str; 2] = ["tom", "bob"];
 
 /// The text above the table.
-const ABOUT: &str = "One lead and two members of OpenCode, each in a sandbox as by default, with a home, a store, \
-    settings and a key of its own. Launch: all three answer their first prompt, each on its own \
-    lane, with the program and version that were found. The lead requests fast mode, and only \
-    its model sees that (Gemini has no fast mode, and the record shows so). A message: a message on \
-    the bus reaches each member's own model. A task each: the three members get one task each, \
-    and all three land. Restart: the daemon is killed with -9, and the same processes continue. \
-    Interrupted: the program of one side lane is killed; only that member is down, and a retry \
-    of its lane brings it back. Relaunch: a new launch from the stored wishes; the earlier \
-    launch is history. Stop: no process of the team is left (P3, P10), and no key is in the data \
-    directory (S4).";
+const ABOUT: &str = "A team has one lead and two members of OpenCode. Each is in the default \
+    sandbox, with its own home, store, settings and key. Launch: all three answer their first \
+    prompt, each on its own lane, with the program and version that were found. The lead asks for \
+    fast mode, and only its model gets it; Gemini has none, and the record shows that. Message: a \
+    message on the bus reaches each member's model. A task each: three tasks are assigned and \
+    land. `kill -9`: the daemon is killed, and the same processes continue. Interrupted: the \
+    program of one side lane is killed; only that member is down, and a retry of its lane brings \
+    it back. Relaunch: the team is launched again from its stored definition. Stop: no process of \
+    the team is left (P3, P10), and no key is in the data directory (S4).";
 
 type Step = fn(&World<'_>) -> anyhow::Result<()>;
 

@@ -35,16 +35,16 @@ const LOOKS: &str = "codex";
 const PAIRS: [(&str, &str); 2] = [("claude-native", "codex-native"), ("opencode", "gemini")];
 
 /// The text above the table.
-const ABOUT: &str = "Ann writes in a channel of a Slack workspace with two agents, each an app of its own. The \
-    workspace is a strict double that records violations. Fix: she asks the first agent; its \
-    work is a commit on a branch of its own, and its answer is one message in the thread. \
-    Review: she asks the second agent in the same thread; it reads that commit in a session of \
-    its own and changes nothing. Nobody: a message that names no agent is ignored, because the \
-    thread has two agents. Kill: the first agent is asked again, and Regatta is killed with -9 \
-    in the middle of the model's answer; the same process continues, its session has the earlier \
-    messages, the model is not called twice, the work is on the same branch, and nothing is \
-    posted twice. End: no process is left (P3), no key is in the data directory (S4), and the \
-    double recorded no violation.";
+const ABOUT: &str = "Two agents are in a Slack workspace, each as an app of its own; the \
+    workspace is a double that counts requests and records violations. Fix: a person asks the \
+    first agent; its work is a commit on its own branch, and its answer is one message in the \
+    thread. Review: the person asks the second agent in the same thread; it reviews that commit \
+    in its own session and leaves no work. No mention: a message that mentions no agent starts \
+    nothing, because two agents are in the thread. `kill -9`: the first agent is asked again, and \
+    Regatta is killed while the model is in the middle of a sentence. The same process continues, \
+    its model still has the session and is not asked twice, the work is on the same branch, and \
+    nothing is posted twice. End: no process is left (P3), no key is in the data directory (S4), \
+    and Slack recorded no violation.";
 
 type Step = fn(&World<'_>) -> anyhow::Result<()>;
 

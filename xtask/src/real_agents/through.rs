@@ -29,12 +29,13 @@ const TASK: &str = "T1";
 const AGENT: &str = "real";
 
 /// The text above the table.
-pub(crate) const ABOUT: &str = "A repository, a real daemon, an agent added with its preset, a task, and the result on the \
-    trunk. Each run also looks for leftover processes (P3) and for the key in the data directory \
-    (S4). \"Call a Regatta tool\": the model calls `progress` of the MCP server that the program \
-    got with the attempt's token, and its text reaches the board. Codex does not list tools of \
-    MCP servers, so there the model searches for the tool first. \"Daemon restart\" is a kill -9 \
-    of the daemon during a turn.";
+pub(crate) const ABOUT: &str = "Each run has a repository, a real daemon, an agent added with its \
+    preset, and a task, and checks what reaches the trunk. It also looks for leftover processes \
+    (P3) and for the key in the data directory (S4). In \"call a Regatta tool\" the model calls \
+    `progress` of the MCP server that the program was given with the attempt's token, and the \
+    progress must be on the board. Codex does not list the tools of servers, so there the model \
+    searches for the tool first. In \"daemon restart mid-turn\" the daemon is killed with `kill \
+    -9`.";
 
 /// Returns the binary to use: the given one, or the newest build.
 pub(crate) fn binary(target: &Path, named: Option<&str>) -> anyhow::Result<PathBuf> {
