@@ -245,7 +245,8 @@ fn q6_a_fixup_changes_only_the_files_that_conflict() {
     let fixup = Work::again(&world);
     assert_eq!(fixup.task, first.task);
     let marked = fixup.read("a.txt");
-    let sides = ["    assert!(
+    let sides = ["<<<<<<< ", "ann's\n=======\nzoe's\n", ">>>>>>> "];
+    assert!(
         sides.iter().all(|it| marked.contains(it))
             && marked.ends_with("two\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"),
         "{marked}"
@@ -342,7 +343,6 @@ fn l6_a_lead_lands_its_workspace_under_its_own_claim() {
     let held = || world.ok(&["why", &other.task]).contains("workspace://shop/default is held by");
     assert!(until(LONG, held), "{}", world.ok(&["why", &other.task]));
     let why = world.ok(&["why", &other.task]);
-<<<<<<< HEAD
     assert!(
         why.contains("regatta claim list") && !why.contains("list only files"),
         "a smaller manifest would not free the trunk: {why}"
