@@ -33,7 +33,7 @@ const OTHER_WORDS: [(&[&str], &str); 8] = [
     (&["agents"], "'regatta agent list'"),
     (&["projects"], "'regatta project list'"),
     (&["missions"], "'regatta status' shows running missions, 'regatta mission list' shows all"),
-    (&["log", "history"], "'regatta logs T5' prints an agent's output, 'regatta events' prints all events"),
+    (&["log", "history"], "'regatta logs T5' prints the output of an agent, 'regatta events' prints all events"),
     (&["start"], "'regatta up' starts the daemon, 'regatta run PLAN' starts a plan"),
 ];
 

@@ -392,7 +392,7 @@ fn events_and_setup_are_read_when_their_page_is_opened() {
     model.setup.found = Some(super::texts::Found { doctor, lists: vec![("Policy", "no rules\n".into())] });
     let screen = shown(&model, 80, 24);
     let at = |text: &str| screen.find(text).unwrap_or_else(|| panic!("{text}: {screen}"));
-    assert!(at("✕ error  disk  full · make room") < at("✓ ok  git"), "worst first: {screen}");
+    assert!(at("✕ error  disk  full · make room") < at("✓ ok     git"), "worst first: {screen}");
     assert!(at("1 of 1 known programs are installed") < at("claude  anthropic  2.3") && at("no rules") > 0);
 }
 
