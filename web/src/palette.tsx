@@ -2,7 +2,7 @@
 
 import { untracked, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { useBack } from './back';
+import { useBack } from './focus-restore';
 import { withDrafts } from './drafts';
 import { plain } from './format';
 import { PAGES, letters, over, pause, setLetters } from './keys';

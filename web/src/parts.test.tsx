@@ -1,9 +1,9 @@
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { filled } from './ask';
+import { filled } from './confirm-dialog';
 import { comment, withDrafts } from './drafts';
 import { forecast } from './format';
-import { price } from './money';
+import { price } from './format-cost';
 import { groups } from './inbox';
 import { fits } from './palette';
 import { outside } from './pages/conversations';
@@ -17,7 +17,7 @@ import { matches } from './pages/tasks';
 import { differs } from './pages/team';
 import { call, enter, key } from './session';
 import { Text, withWords } from './ui';
-import { shown } from './plots/cars';
+import { shown } from './plots/queue-batches';
 import type { Batch, Folder, Item, Landing, PlannedTask, Row, Spot, Sum, Train } from './views';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));

@@ -4,7 +4,7 @@ import { type Signal, batch, computed, effect, signal } from '@preact/signals';
 import { key } from '../session';
 import { scriptUrl } from '../trusted';
 import { type Change, merged } from './frames';
-import type { Ask, Link, Tell } from './line';
+import type { Ask, Link, Tell } from './connection';
 import workerUrl from './worker?sharedworker&url';
 
 export const link = signal<Link>({ state: 'opening' });
@@ -160,7 +160,7 @@ export function connect(): void {
   } else {
     // Where there is none, this tab has a line of its own; one that nobody sees lets go of it.
     const tab = { postMessage: hear };
-    const line = import('./line').then((it) => new it.Line(it.world));
+    const line = import('./connection').then((it) => new it.Line(it.world));
     ask = (it) => void line.then((of) => of.ask(tab, it.ask === 'hidden' && it.hidden ? { ask: 'bye' } : it));
     document.addEventListener('visibilitychange', () => {
       if (!document.hidden) ask({ ask: 'look', topics: looking.peek().split(','), key: key.peek() });

@@ -1,4 +1,4 @@
-import { type Ask, Line, world } from './line';
+import { type Ask, Line, world } from './connection';
 
 const line = new Line(world);
 

@@ -1,8 +1,8 @@
 import { useEffect, useState } from 'preact/hooks';
 import { plain, tokens, usd } from '../format';
-import { price } from '../money';
+import { price } from '../format-cost';
 import { topic } from '../live/client';
-import { colour } from '../plots/drawn';
+import { colour } from '../plots/spend-chart';
 import { SpendLine } from '../plots/spend';
 import { get, set } from '../route';
 import { call } from '../session';

@@ -1,10 +1,10 @@
 import { useSignal } from '@preact/signals';
 import { Inbox } from '../inbox';
-import { later } from '../later';
+import { later } from '../lazy';
 import { topic } from '../live/client';
 import { Lanes } from '../plots/lanes';
 import { SpendLine } from '../plots/spend';
-import { Trains } from '../plots/train';
+import { Trains } from '../plots/queue';
 import { go } from '../route';
 import { Choose, chosen, perform, says, useTopics } from '../ui';
 import type { Action, Head, Plan } from '../views';
@@ -42,7 +42,7 @@ function Composer({ actions }: { actions: Action[] }) {
   );
 }
 
-const First = later(() => import('../first').then((it) => it.First));
+const First = later(() => import('../first-steps').then((it) => it.First));
 
 export function Now() {
   useTopics('head');

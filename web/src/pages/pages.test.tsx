@@ -3,7 +3,7 @@ import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { place } from '../route';
 import { Inbox, chosen, together } from '../inbox';
-import { later } from '../later';
+import { later } from '../lazy';
 import { over, pressed } from '../keys';
 import { Palette } from '../palette';
 import { Agents } from './agents';
@@ -18,7 +18,7 @@ import { Team } from './team';
 import { topic } from '../live/client';
 import { pending, perform, toasts } from '../ui';
 import type { Item, TaskPage } from '../views';
-import { Ask } from '../ask';
+import { Ask } from '../confirm-dialog';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 vi.mock('../live/client', async (load) => ({ ...(await load<typeof import('../live/client')>()), look: () => () => {} }));

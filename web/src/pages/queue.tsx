@@ -1,6 +1,6 @@
 import { age, plain } from '../format';
 import { topic } from '../live/client';
-import { Track } from '../plots/cars';
+import { Track } from '../plots/queue-batches';
 import { Age, Do, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
 import type { Landing, Train } from '../views';
 

@@ -3,14 +3,14 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, clockTime, named, plain } from '../format';
-import { later } from '../later';
+import { later } from '../lazy';
 import { byName, topic } from '../live/client';
 import { get, go, set } from '../route';
 import { Panel, moment, useTopics } from '../ui';
 import { type At, type Bar, type Bars, type Lane, STATES } from '../views';
 
-const Many = later<{ lanes: Lane[] }>(() => import('./many').then((it) => it.Many));
-const AsTable = later<{ lanes: Lane[] }>(() => import('./many').then((it) => it.AsTable));
+const Many = later<{ lanes: Lane[] }>(() => import('./agent-grid').then((it) => it.Many));
+const AsTable = later<{ lanes: Lane[] }>(() => import('./agent-grid').then((it) => it.AsTable));
 
 export const LEGEND: At[] = ['working', 'waiting', 'needs', 'review', 'landing', 'failed', 'idle', 'offline'];
 const WINDOWS: [string, number][] = [

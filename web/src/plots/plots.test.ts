@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import type { Spending } from '../views';
 import { line, named } from './graph';
 import { axis, placed, ticks, windowFor } from './lanes';
-import { stacked } from './many';
-import { area, ends, stepped } from './drawn';
+import { stacked } from './agent-grid';
+import { area, ends, stepped } from './spend-chart';
 
 describe('bars', () => {
   it('that go on grow to now, and are cut at the window', () => {

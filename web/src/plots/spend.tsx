@@ -1,12 +1,12 @@
 // What today cost: a line, as soon as somebody reported a price.
 
 import { forecast } from '../format';
-import { later } from '../later';
+import { later } from '../lazy';
 import { topic } from '../live/client';
 import { Panel, clock, useTopics } from '../ui';
 import type { Spending } from '../views';
 
-const Drawn = later<{ of: Spending; now: number; at: (micro: number) => number; text: string; most: number; height: number }>(() => import('./drawn').then((it) => it.Drawn));
+const Drawn = later<{ of: Spending; now: number; at: (micro: number) => number; text: string; most: number; height: number }>(() => import('./spend-chart').then((it) => it.Drawn));
 
 export function SpendLine({ height = 90 }: { height?: number }) {
   useTopics('spend');

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Line, type Tell, type World } from './line';
+import { Line, type Tell, type World } from './connection';
 
 /** A daemon that says what it is told to, and a clock that goes when it is told to. */
 class Fake implements World {

@@ -2,7 +2,7 @@
 
 import { type Signal, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { useBack } from './back';
+import { useBack } from './focus-restore';
 import { plain } from './format';
 import { pending, perform } from './ui';
 import type { Form } from './views';

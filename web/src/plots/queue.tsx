@@ -2,11 +2,11 @@
 
 import { topic } from '../live/client';
 import { plain } from '../format';
-import { later } from '../later';
+import { later } from '../lazy';
 import { Age, Do, Empty, Panel, useTopics } from '../ui';
 import type { Train } from '../views';
 
-const Track = later<{ of: Train }>(() => import('./cars').then((it) => it.Track));
+const Track = later<{ of: Train }>(() => import('./queue-batches').then((it) => it.Track));
 
 export function Trunk({ of }: { of: Train }) {
   return (

@@ -3,7 +3,7 @@
 import { plain } from '../format';
 import { TaskLink } from '../ui';
 import type { Batch, Landing, Train } from '../views';
-import { Trunk } from './train';
+import { Trunk } from './queue';
 
 const CARS = 6;
 const STACK = 6;
