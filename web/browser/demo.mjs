@@ -6,13 +6,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { World } from './world.mjs';
 
-export class Played extends World {
+export class DemoWorld extends World {
   constructor(binary, dist, size) {
     super(binary, dist);
     this.text = '';
     this.env = { ...this.env, TMPDIR: mkdtempSync(join(tmpdir(), 'regatta-played-')), ...(dist ? { REGATTA_WEB_DIR: dist } : {}) };
     this.child = spawn(binary, ['demo', '--serve', '--size', String(size)], { cwd: this.dir, env: this.env, stdio: ['ignore', 'pipe', 'pipe'] });
-    for (const pipe of [this.child.stdout, this.child.stderr]) pipe.on('data', (it) => (this.text += it));
+    for (const pipe of [this.child.stdout, this.child.stderr]) pipe.on('data', (chunk) => (this.text += chunk));
     this.over = new Promise((done) => this.child.on('exit', done));
   }
 

@@ -3,7 +3,7 @@
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
-import { World, many, small } from './world.mjs';
+import { World, fleetTasks, smallTeam } from './world.mjs';
 
 const [binary, out, size = '3'] = process.argv.slice(2);
 if (!binary || !out) throw new Error('node browser/look.mjs BINARY OUT [SIZE]');
@@ -12,19 +12,19 @@ const world = new World(binary, fileURLToPath(new URL('../dist', import.meta.url
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
 try {
   world.up();
-  await world.set({ agents: Number(size) });
-  await world.start('Add login and rate limits', size === '3' ? small() : many(world.agents));
+  await world.setup({ agents: Number(size) });
+  await world.start('Add login and rate limits', size === '3' ? smallTeam() : fleetTasks(world.agents));
   await world.call('budget.set', { scope: 'day', ceiling: { micro_usd: 4_000_000 } });
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
-  page.on('console', (it) => ['error', 'warning'].includes(it.type()) && console.log('console:', it.text()));
-  page.on('pageerror', (it) => console.log('page:', it.message));
+  page.on('console', (message) => ['error', 'warning'].includes(message.type()) && console.log('console:', message.text()));
+  page.on('pageerror', (error) => console.log('page:', error.message));
   await page.goto(world.open());
   const shoot = async (path, name) => {
     await page.goto(`${world.url}${path}`);
     await page.waitForTimeout(1500);
     for (const theme of ['light', 'dark']) {
-      await page.evaluate((it) => {
-        document.documentElement.dataset.theme = it;
+      await page.evaluate((name) => {
+        document.documentElement.dataset.theme = name;
       }, theme);
       await page.screenshot({ path: `${out}/${name}-${size}-${theme}.png` });
     }

@@ -28,25 +28,25 @@ script = [{ write = { path = "plan/index.md", text = "index\\n" } }]
 `;
 
 /** The steps of a scripted planner that answers with this. */
-const answering = (detail) => [{ say: 'looking around' }, { run: `printf '%s' '${JSON.stringify({ status: 'done', detail })}' > "$REGATTA_RESULT"` }];
+const answerWith = (detail) => [{ say: 'looking around' }, { run: `printf '%s' '${JSON.stringify({ status: 'done', detail })}' > "$REGATTA_RESULT"` }];
 
-export async function planned({ world, page, until, check, has, shoot, accessible }) {
+export async function planScenario({ world, page, until, check, has, shoot, accessible }) {
   await page.goto(`${world.url}/`);
   await until('the composer', async () => (await page.locator('.composer button[type=submit]').innerText()).includes('Plan'));
   // A scripted agent knows only its script, so it is handed one on the way; everything else is as it is.
-  let script = answering('[[task]]\nsubjekt = "x"\n');
+  let script = answerWith('[[task]]\nsubjekt = "x"\n');
   await page.route('**/api/v1/plan.ask', (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), script }) }));
-  const ask = async (words) => {
+  const ask = async (goal) => {
     await page.goto(`${world.url}/`);
     await until('the composer', async () => (await page.locator('#composer').count()) === 1 && (await page.locator('.composer button[type=submit]').isEnabled()));
-    await page.locator('#composer').fill(words);
+    await page.locator('#composer').fill(goal);
     await page.keyboard.press('Enter');
     await until('the plan’s own page', async () => /^\/plan\/T\d+$/.test(new URL(page.url()).pathname));
   };
   await ask('Write about the words');
   await until('what is wrong with it', () => has(page, 'subjekt'));
   check(await has(page, 'There is no plan'), 'a plan that cannot be used is said, with what is wrong');
-  script = answering(PLAN);
+  script = answerWith(PLAN);
   const before = page.url();
   await page.getByRole('button', { name: 'Ask again' }).click();
   await until('the next plan', async () => page.url() !== before);

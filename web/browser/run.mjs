@@ -10,12 +10,12 @@ import { loadavg } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
 import { chromium } from 'playwright-core';
-import { Played } from './demo.mjs';
-import { planned } from './planned.mjs';
+import { DemoWorld } from './demo.mjs';
+import { planScenario } from './planned.mjs';
 import { shrink } from './png.mjs';
-import { pictured } from './terminal.mjs';
-import { walk } from './walk.mjs';
-import { World, hostile, large, outside, small } from './world.mjs';
+import { terminalScenario } from './terminal.mjs';
+import { newcomerWalk } from './walk.mjs';
+import { World, hostileTasks, largeTask, outsideAgents, smallTeam } from './world.mjs';
 
 const argv = process.argv.slice(2);
 const option = (name) => (argv.includes(name) ? argv[argv.indexOf(name) + 1] : undefined);
@@ -24,33 +24,33 @@ if (!binary || binary.startsWith('--')) throw new Error('node browser/run.mjs BI
 const screens = option('--screens');
 const minutes = Number(option('--minutes') ?? 0.5);
 const dist = argv.includes('--built') ? undefined : fileURLToPath(new URL('../dist', import.meta.url));
-const LONG = 240_000;
+const TIMEOUT_MS = 240_000;
 
 let failures = 0;
 const table = [];
 
-function check(good, what, detail = '') {
+function check(good, label, detail = '') {
   if (!good) failures += 1;
-  console.log(`${good ? 'ok  ' : 'FAIL'} ${what}${detail ? `  ${detail}` : ''}`);
+  console.log(`${good ? 'ok  ' : 'FAIL'} ${label}${detail ? `  ${detail}` : ''}`);
 }
 
-function budget(what, value, most, unit) {
-  table.push([what, `${value} ${unit}`.trim(), `${most} ${unit}`.trim(), value <= most ? 'kept' : 'OVER']);
-  if (value > most) failures += 1;
+function budget(label, value, max, unit) {
+  table.push([label, `${value} ${unit}`.trim(), `${max} ${unit}`.trim(), value <= max ? 'kept' : 'OVER']);
+  if (value > max) failures += 1;
 }
 
 /** How many pages axe looked at in how many themes, and what it found. */
-const axes = { looked: 0, found: 0 };
+const axeTotals = { looked: 0, found: 0 };
 /** Times mean something only where nothing else is done: how busy the machine was before we came. */
-const load = loadavg()[0];
+const loadBefore = loadavg()[0];
 
 /** Waits until something is so; says what it was waiting for. */
-async function until(what, ask, ms = LONG) {
+async function until(label, condition, ms = TIMEOUT_MS) {
   const end = Date.now() + ms;
   for (;;) {
-    const it = await ask();
-    if (it) return it;
-    if (Date.now() > end) throw new Error(`waited in vain for ${what}`);
+    const result = await condition();
+    if (result) return result;
+    if (Date.now() > end) throw new Error(`waited in vain for ${label}`);
     await new Promise((done) => setTimeout(done, 50));
   }
 }
@@ -61,15 +61,15 @@ const browser = await chromium.launch({
 });
 
 /** A browser of its own, as patient as the rest where much else is done. */
-async function opened() {
+async function newContext() {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
-  context.setDefaultTimeout(LONG);
+  context.setDefaultTimeout(TIMEOUT_MS);
   return context;
 }
 
-function watched(page, complaints) {
-  page.on('console', (it) => it.type() === 'error' && complaints.push(it.text()));
-  page.on('pageerror', (it) => complaints.push(it.message));
+function collectComplaints(page, complaints) {
+  page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
+  page.on('pageerror', (error) => complaints.push(error.message));
   return page;
 }
 
@@ -77,7 +77,7 @@ async function shoot(page, name) {
   if (!screens) return;
   mkdirSync(screens, { recursive: true });
   for (const theme of argv.includes('--both') || ['now-30', 'task'].includes(name) ? ['light', 'dark'] : ['light']) {
-    await page.evaluate((it) => (document.documentElement.dataset.theme = it), theme);
+    await page.evaluate((name) => (document.documentElement.dataset.theme = name), theme);
     const path = `${screens}/${name}${theme === 'dark' ? '-dark' : ''}.png`;
     await page.screenshot({ path });
     shrink(path);
@@ -87,28 +87,28 @@ async function shoot(page, name) {
 
 async function accessible(page, name) {
   for (const theme of ['light', 'dark']) {
-    await page.evaluate((it) => (document.documentElement.dataset.theme = it), theme);
+    await page.evaluate((name) => (document.documentElement.dataset.theme = name), theme);
     await page.evaluate(axe.source);
-    const found = await page.evaluate(async () => (await globalThis.axe.run(document, { resultTypes: ['violations'] })).violations.map((it) => `${it.id}: ${it.nodes.map((one) => one.target.join(' ')).slice(0, 3)}`));
-    axes.looked += 1;
-    axes.found += found.length;
+    const found = await page.evaluate(async () => (await globalThis.axe.run(document, { resultTypes: ['violations'] })).violations.map((violation) => `${violation.id}: ${violation.nodes.map((node) => node.target.join(' ')).slice(0, 3)}`));
+    axeTotals.looked += 1;
+    axeTotals.found += found.length;
     check(found.length === 0, `axe finds nothing on ${name}, ${theme}`, found.join(' | '));
   }
   await page.evaluate(() => (document.documentElement.dataset.theme = 'light'));
 }
 
-const text = (page, place) => page.locator(place).first().innerText();
-const has = (page, words) => page.evaluate((it) => document.body.innerText.includes(it), words);
+const text = (page, selector) => page.locator(selector).first().innerText();
+const has = (page, expected) => page.evaluate((needle) => document.body.innerText.includes(needle), expected);
 
 async function team() {
   const world = new World(binary, dist);
   const complaints = [];
   try {
     world.up();
-    await world.set({ agents: 3 });
+    await world.setup({ agents: 3 });
     await world.call('budget.set', { scope: 'day', ceiling: { micro_usd: 4_000_000 } });
-    const context = await opened();
-    const page = watched(await context.newPage(), complaints);
+    const context = await newContext();
+    const page = collectComplaints(await context.newPage(), complaints);
 
     await page.goto(`${world.url}/`);
     check(await until('the gate', () => has(page, 'regatta open')), 'a browser that was not let in is told how');
@@ -117,23 +117,23 @@ async function team() {
     await page.goto(url);
     await until('the page', () => has(page, 'Needs you'));
     check(!page.url().includes('#'), 'the code is gone from the address');
-    const second = await opened();
-    const thief = await second.newPage();
-    await thief.goto(url);
-    check(await until('the gate', () => has(thief, 'used already')), 'a code works once');
-    await second.close();
+    const secondContext = await newContext();
+    const secondPage = await secondContext.newPage();
+    await secondPage.goto(url);
+    check(await until('the gate', () => has(secondPage, 'used already')), 'a code works once');
+    await secondContext.close();
 
-    const script = await page.evaluate(() => performance.getEntriesByType('resource').filter((it) => it.name.endsWith('.js')).map((it) => it.decodedBodySize));
+    const script = await page.evaluate(() => performance.getEntriesByType('resource').filter((entry) => entry.name.endsWith('.js')).map((entry) => entry.decodedBodySize));
     const assets = new URL('../dist/assets/', import.meta.url);
-    const worker = readdirSync(assets).filter((it) => it.startsWith('worker-')).map((it) => statSync(new URL(it, assets)).size);
+    const worker = readdirSync(assets).filter((file) => file.startsWith('worker-')).map((file) => statSync(new URL(file, assets)).size);
     budget('eager JavaScript, minified, with the worker', Math.round([...script, ...worker].reduce((a, b) => a + b, 0) / 100) / 10, 60, 'KB');
 
-    await world.start('Add login and rate limits', small());
+    await world.start('Add login and rate limits', smallTeam());
     await until('three who wait', () => has(page, '3 need you'));
     check(true, 'what needs a person comes by itself');
     await shoot(page, 'now-3');
     const watch = screens && `${screens}/watch.png`;
-    await pictured({ world, browser, until, check, path: watch, shows: ['3 need you', 'npm install zod@4'] });
+    await terminalScenario({ world, browser, until, check, path: watch, shows: ['3 need you', 'npm install zod@4'] });
     if (watch) shrink(watch);
     await page.setViewportSize({ width: 390, height: 800 });
     await shoot(page, 'phone');
@@ -161,7 +161,7 @@ async function team() {
     });
     await page.keyboard.press('2');
     await until('its answer', () => has(page, '2 need you'));
-    check(!(await world.call('inbox.list')).some((it) => it.kind === 'question'), 'a question is answered by key');
+    check(!(await world.call('inbox.list')).some((item) => item.kind === 'question'), 'a question is answered by key');
     await until('the work on it to land', async () => (await world.call('show', { id: 'T4' })).word === 'landed');
 
     // By click, and watch it land.
@@ -219,9 +219,9 @@ async function team() {
     const landed = () => page.locator('tbody tr', { hasText: 'landed' }).count();
     await until('all six to have landed', async () => (await landed()) === 6);
     check(true, 'a mission is replayed as it ended');
-    await page.locator('input[type=range]').evaluate((it) => {
-      it.value = String(Number(it.min) + 12);
-      it.dispatchEvent(new Event('input', { bubbles: true }));
+    await page.locator('input[type=range]').evaluate((slider) => {
+      slider.value = String(Number(slider.min) + 12);
+      slider.dispatchEvent(new Event('input', { bubbles: true }));
     });
     await until('an earlier board', async () => (await landed()) < 6);
     check(page.url().includes('at='), 'and as it stood before, by a slider whose moment is in the address');
@@ -242,9 +242,9 @@ async function team() {
     check(await until('Cost', async () => new URL(page.url()).pathname === '/cost'), 'the palette goes to Cost');
 
     await tabs(world, context, complaints);
-    await cut(world, page);
+    await lostConnection(world, page);
     await phone(world, context);
-    const unexpected = complaints.filter((it) => !/Failed to load resource|ERR_CONNECTION|ERR_INCOMPLETE|net::ERR/.test(it));
+    const unexpected = complaints.filter((complaint) => !/Failed to load resource|ERR_CONNECTION|ERR_INCOMPLETE|net::ERR/.test(complaint));
     check(unexpected.length === 0, 'the browser complains of nothing', unexpected.slice(0, 3).join(' | '));
     await context.close();
   } finally {
@@ -257,12 +257,12 @@ async function plan() {
   const world = new World(binary, dist);
   try {
     world.up();
-    await world.set({ agents: 3 });
-    const context = await opened();
+    await world.setup({ agents: 3 });
+    const context = await newContext();
     const page = await context.newPage();
     await page.goto(world.open());
     await until('the page', () => has(page, 'Needs you'));
-    await planned({ world, page, until, check, has, shoot, accessible });
+    await planScenario({ world, page, until, check, has, shoot, accessible });
     await restarted(world, page);
     await context.close();
   } finally {
@@ -276,17 +276,17 @@ async function restarted(world, page) {
   await page.goto(`${world.url}/agents/claude-1`);
   await until('Restart', async () => (await page.getByRole('button', { name: 'Restart' }).count()) === 1);
   await until('when it said something last', async () => /^\d+[smh]/.test(await page.locator('.facts div', { hasText: 'Said last' }).locator('dd').innerText()));
-  const task = (await world.call('task.list', {})).find((it) => it.subject === 'Slow work').id;
-  const tries = async () => (await world.call('show', { id: task })).attempts.length;
-  const sure = async (name) => {
+  const task = (await world.call('task.list', {})).find((entry) => entry.subject === 'Slow work').id;
+  const attemptCount = async () => (await world.call('show', { id: task })).attempts.length;
+  const confirm = async (name) => {
     await page.locator('main .panel > header').getByRole('button', { name }).click();
     await page.locator('dialog').getByRole('button', { name }).click();
   };
-  await sure('Restart');
-  await until('another attempt', async () => (await tries()) === 2);
+  await confirm('Restart');
+  await until('another attempt', async () => (await attemptCount()) === 2);
   check(true, 'an agent’s work is begun anew from its page, after a second thought');
   await until('Stop', async () => (await page.getByRole('button', { name: 'Stop' }).count()) === 1);
-  await sure('Stop');
+  await confirm('Stop');
   await until('nothing to be at work', async () => (await world.call('show', { id: task })).word !== 'working');
   check(true, 'and stopped');
   await world.call('task.cancel', { task });
@@ -299,7 +299,7 @@ async function comments(world, page) {
   check((await page.locator('[data-file="0"] summary').innerText()).includes('auth/verify.rs'), 'files come as the change has them');
   for (const key of ['j', 'j', 'j', 'c']) await page.keyboard.press(key);
   await until('a draft under its line', async () => (await page.locator('tr.draft textarea').count()) === 1);
-  const open = (line) => until('the draft has the keys', () => page.evaluate((it) => document.activeElement?.closest('tr.draft')?.dataset.line === it, line));
+  const open = (line) => until('the draft has the keys', () => page.evaluate((expectedLine) => document.activeElement?.closest('tr.draft')?.dataset.line === expectedLine, line));
   await open('3');
   await page.keyboard.type('compare every character');
   await page.keyboard.press('Escape');
@@ -318,8 +318,8 @@ async function comments(world, page) {
   await until('T2 to go back', async () => (await world.call('show', { id: 'T2' })).attempts?.length === 2);
   const sent = (await world.call('show', { id: 'T2' })).attempts.length;
   // The daemon has them before the page hears so.
-  const gone = await until('the drafts to be gone', async () => (await page.locator('tr.draft').count()) === 0);
-  check(sent === 2 && gone, 'comments go back with Revise, by key');
+  const draftsGone = await until('the drafts to be gone', async () => (await page.locator('tr.draft').count()) === 0);
+  check(sent === 2 && draftsGone, 'comments go back with Revise, by key');
   await until('T2 in review again', async () => (await world.call('show', { id: 'T2' })).word === 'review');
   await until('the button', async () => (await page.locator('.actions button', { hasText: 'Land' }).count()) > 0);
   await page.keyboard.press('i');
@@ -333,82 +333,82 @@ async function comments(world, page) {
 }
 
 async function hostileWork(world, page) {
-  await world.start('Hostile', hostile());
-  const item = await until('the hostile question', async () => (await world.call('inbox.list')).find((it) => it.subject.includes('Hostile')));
+  await world.start('Hostile', hostileTasks());
+  const item = await until('the hostile question', async () => (await world.call('inbox.list')).find((entry) => entry.subject.includes('Hostile')));
   await page.goto(`${world.url}/`);
   await until('its card', () => has(page, '<script>window.hacked=1</script>'));
   await page.goto(`${world.url}/t/${item.task}`);
   await until('its log', async () => (await page.locator('.say').count()) > 3);
   await until('its words in the log', async () => (await text(page, '.say-box')).includes('<script>window.hacked=1</script>'));
-  const inert = async (where) => {
+  const expectInert = async (where) => {
     const found = await page.evaluate(() => ({
       hacked: globalThis.hacked ?? null,
       scripts: document.querySelectorAll('body script').length,
       images: document.querySelectorAll('img').length,
-      links: [...document.querySelectorAll('a')].filter((it) => it.protocol === 'javascript:').length,
-      handlers: [...document.querySelectorAll('*')].filter((it) => [...it.attributes].some((one) => one.name.startsWith('on'))).length,
+      links: [...document.querySelectorAll('a')].filter((link) => link.protocol === 'javascript:').length,
+      handlers: [...document.querySelectorAll('*')].filter((element) => [...element.attributes].some((attribute) => attribute.name.startsWith('on'))).length,
       turned: /[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText),
     }));
     const good = found.hacked === null && found.scripts + found.images + found.links + found.handlers === 0 && !found.turned;
     check(good, `a hostile program's output is inert ${where} (S12)`, good ? '' : JSON.stringify(found));
   };
-  await inert('in the log');
+  await expectInert('in the log');
   await world.call('inbox.answer', { id: item.id, answer: { say: 'text', text: 'no' } });
   await until('its change', () => has(page, '⟨202E⟩'));
   await until('the long line cut', () => has(page, 'more characters'));
-  await inert('in the diff');
+  await expectInert('in the diff');
   await page.goto(`${world.url}/tasks`);
   await until('the row', () => has(page, 'Hostile'));
-  await inert('in the list');
+  await expectInert('in the list');
 }
 
 async function largeChange(world, page) {
-  await world.start('Large', large());
-  const task = await until('the large change', async () => (await world.call('task.list', {})).find((it) => it.subject === 'A large change' && it.word === 'review'));
+  await world.start('Large', largeTask());
+  const task = await until('the large change', async () => (await world.call('task.list', {})).find((entry) => entry.subject === 'A large change' && entry.word === 'review'));
   await page.goto(`${world.url}/tasks`);
   await until('the row', () => has(page, 'A large change'));
-  const line = await page.context().newCDPSession(page);
-  await line.send('Performance.enable', { timeDomain: 'threadTicks' });
-  const cpu = async () => (await line.send('Performance.getMetrics')).metrics.find((it) => it.name === 'ThreadTime').value * 1000;
-  const took = [];
+  const session = await page.context().newCDPSession(page);
+  await session.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const cpu = async () => (await session.send('Performance.getMetrics')).metrics.find((metric) => metric.name === 'ThreadTime').value * 1000;
+  const cpuTimes = [];
   // The least of three: whatever else the machine does makes it more, never less.
-  for (let nth = 0; nth < 3; nth += 1) {
+  for (let index = 0; index < 3; index += 1) {
     await page.goto(`${world.url}/tasks`);
     await until('the row', () => has(page, 'A large change'));
     const before = await cpu();
     await page.locator(`a.id[href="/t/${task.id}"]`).click();
     await page.waitForFunction(() => document.querySelectorAll('.lines:first-of-type tr').length >= 400, null, { polling: 'raf' });
-    took.push(Math.round((await cpu()) - before));
+    cpuTimes.push(Math.round((await cpu()) - before));
   }
-  budget('first file of a 10,000-line diff, main-thread CPU', Math.min(...took), 100, 'ms');
+  budget('first file of a 10,000-line diff, main-thread CPU', Math.min(...cpuTimes), 100, 'ms');
 }
 
 async function tabs(world, context, complaints) {
   const all = [];
-  for (let nth = 0; nth < 12; nth += 1) {
-    const tab = watched(await context.newPage(), complaints);
-    await tab.goto(`${world.url}/${['', 'tasks', 'queue'][nth % 3]}`);
+  for (let index = 0; index < 12; index += 1) {
+    const tab = collectComplaints(await context.newPage(), complaints);
+    await tab.goto(`${world.url}/${['', 'tasks', 'queue'][index % 3]}`);
     all.push(tab);
   }
   const ready = await Promise.all(all.map((tab) => until('a tab', () => has(tab, 'live')).then(() => 1, () => 0)));
-  const many = ready.reduce((a, b) => a + b, 0);
-  table.push(['tabs that load at once', `${many}`, '12', many === 12 ? 'kept' : 'OVER']);
-  check(many === 12, 'twelve tabs load');
-  const figures = await (await fetch(`${world.url}/metrics`, { headers: { authorization: `Bearer ${world.token}` } })).text();
-  const open = Number(/^regatta_connections (\d+)/m.exec(figures)?.[1] ?? 99);
+  const readyCount = ready.reduce((a, b) => a + b, 0);
+  table.push(['tabs that load at once', `${readyCount}`, '12', readyCount === 12 ? 'kept' : 'OVER']);
+  check(readyCount === 12, 'twelve tabs load');
+  const metrics = await (await fetch(`${world.url}/metrics`, { headers: { authorization: `Bearer ${world.token}` } })).text();
+  const open = Number(/^regatta_connections (\d+)/m.exec(metrics)?.[1] ?? 99);
   check(open <= 8, 'they share one line to the daemon', `${open} connections`);
   await Promise.all(all.map((tab) => tab.close()));
 }
 
-async function cut(world, page) {
+async function lostConnection(world, page) {
   await page.goto(`${world.url}/`);
   await until('live', () => has(page, '● live'));
   world.run('down', '--keep-agents');
-  const said = await until('word of the loss', async () => {
-    const it = await text(page, '.link');
-    return /reconnecting, data from \d\d:\d\d:\d\d/.test(it) ? it : null;
+  const label = await until('word of the loss', async () => {
+    const shown = await text(page, '.link');
+    return /reconnecting, data from \d\d:\d\d:\d\d/.test(shown) ? shown : null;
   });
-  check(true, 'a cut line is said', said);
+  check(true, 'a cut line is said', label);
   check(!(await has(page, '● live')), 'no green light over old data');
   await shoot(page, 'cut');
   world.up();
@@ -423,50 +423,50 @@ async function phone(world, context) {
   await page.setViewportSize({ width: 320, height: 700 });
   await page.goto(`${world.url}/`);
   await until('the page', () => has(page, 'Needs you'));
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-  check(wide <= 320, 'a phone scrolls in one direction only', `${wide} px`);
+  const pageWidth = await page.evaluate(() => document.documentElement.scrollWidth);
+  check(pageWidth <= 320, 'a phone scrolls in one direction only', `${pageWidth} px`);
   check(!(await page.locator('.lanes').first().isVisible().catch(() => false)), 'a phone shows the inbox and the status');
   await page.close();
 }
 
 /** The demo as a newcomer starts it, with more agents: its page, while it works. */
 async function demo(size) {
-  const played = new Played(binary, dist, size);
+  const demoWorld = new DemoWorld(binary, dist, size);
   try {
-    const context = await opened();
-    const page = watched(await context.newPage(), []);
-    await page.goto(await played.page());
+    const context = await newContext();
+    const page = collectComplaints(await context.newPage(), []);
+    await page.goto(await demoWorld.page());
     await until('the lanes', () => has(page, `${size} lanes`));
     const landed = async () => Number(/(\d+) of \d+ landed/.exec(await text(page, '.sentence'))?.[1] ?? 0);
     const before = await until('the first to land', landed);
     await until('more to land', async () => (await landed()) > before + 2);
     check(true, `demo --size ${size}: tasks land on the page while one looks`, `${await landed()} so far`);
-    await until('some that ask the same', async () => (await page.locator('.card .many').count()) > 0, 3 * LONG);
+    await until('some that ask the same', async () => (await page.locator('.card .many').count()) > 0, 3 * TIMEOUT_MS);
     await shoot(page, `now-${size}`);
     if (size === 30) {
-      await page.goto(`${played.url}/queue`);
+      await page.goto(`${demoWorld.url}/queue`);
       await until('the line', async () => (await page.locator('tbody tr').count()) > 3);
       await shoot(page, 'queue');
       if (argv.includes('--both')) {
-        await page.goto(`${played.url}/files`);
+        await page.goto(`${demoWorld.url}/files`);
         await until('the files', async () => (await page.locator('main .panel').count()) > 0);
         await shoot(page, 'files');
       }
-      await page.goto(played.url);
+      await page.goto(demoWorld.url);
       await until('those that ask', async () => (await page.locator('.card .many').count()) > 0);
     }
     await accessible(page, `the demo with ${size}`);
     budget(`elements of Now, demo --size ${size}`, await page.evaluate(() => document.querySelectorAll('*').length), 3000, '');
-    const asked = async () => (await played.call('inbox.list')).filter((it) => it.kind === 'permission').length;
-    const many = await asked();
+    const countPermissions = async () => (await demoWorld.call('inbox.list')).filter((item) => item.kind === 'permission').length;
+    const asked = await countPermissions();
     await page.locator('.card', { has: page.locator('.many') }).first().getByRole('button', { name: /Allow for this task ×/ }).click();
-    await until('them to be answered', async () => (await asked()) < many);
-    check(true, `demo --size ${size}: who asks the same is answered at once`, `${many} asked`);
-    const memory = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${played.pid}/status`, 'utf8'))[1]) / 1024;
+    await until('them to be answered', async () => (await countPermissions()) < asked);
+    check(true, `demo --size ${size}: who asks the same is answered at once`, `${asked} asked`);
+    const memory = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${demoWorld.pid}/status`, 'utf8'))[1]) / 1024;
     table.push([`the daemon's memory, demo --size ${size}`, `${memory.toFixed(0)} MB`, '', '']);
     await context.close();
   } finally {
-    await played.end();
+    await demoWorld.end();
   }
 }
 
@@ -474,13 +474,13 @@ async function fleet(size) {
   const world = new World(binary, dist);
   try {
     world.up();
-    await world.set({ agents: size, runtime: 'outside' });
-    const held = await outside(world, size === 30 ? { asks: 4, review: 2 } : {});
-    const context = await opened();
+    await world.setup({ agents: size, runtime: 'outside' });
+    const attempts = await outsideAgents(world, size === 30 ? { asks: 4, review: 2 } : {});
+    const context = await newContext();
     const page = await context.newPage();
     await page.goto(world.open());
     await until('the lanes', () => has(page, `${size} lanes`));
-    if (size === 30) await busy(world, held);
+    if (size === 30) await keepBusy(world, attempts);
     if (size === 300) {
       await until('a cell for each', async () => (await page.locator('.cell').count()) === size);
       await shoot(page, `now-${size}`);
@@ -488,7 +488,7 @@ async function fleet(size) {
     await accessible(page, `Now with ${size}`);
     const elements = await page.evaluate(() => document.querySelectorAll('*').length);
     budget(`elements of Now with ${size} agents`, elements, 3000, '');
-    if (size === 300) await weigh(world, context, page, held);
+    if (size === 300) await measure(world, context, page, attempts);
     await context.close();
   } finally {
     world.down();
@@ -496,41 +496,41 @@ async function fleet(size) {
 }
 
 /** Some ask and are answered, so that the lanes have something to show. */
-async function busy(world, held) {
+async function keepBusy(world, attempts) {
   for (let round = 0; round < 10; round += 1) {
-    const some = held.filter((_, nth) => nth % 5 === round % 5);
-    for (const it of some) await world.call('attempt.ask', { ...it, question: `Go on with step ${round}?`, choices: ['yes', 'no'] });
+    const asking = attempts.filter((_, index) => index % 5 === round % 5);
+    for (const attempt of asking) await world.call('attempt.ask', { ...attempt, question: `Go on with step ${round}?`, choices: ['yes', 'no'] });
     await new Promise((done) => setTimeout(done, 500));
-    const open = (await world.call('inbox.list')).filter((it) => it.subject.startsWith('Go on with step'));
-    for (const it of open) await world.call('inbox.answer', { id: it.id, answer: { say: 'text', text: 'yes' } });
+    const open = (await world.call('inbox.list')).filter((item) => item.subject.startsWith('Go on with step'));
+    for (const item of open) await world.call('inbox.answer', { id: item.id, answer: { say: 'text', text: 'yes' } });
     await new Promise((done) => setTimeout(done, 500));
   }
 }
 
-async function weigh(world, context, page, held) {
+async function measure(world, context, page, attempts) {
   // Ready, on a page that is loaded anew.
-  const fresh = await context.newPage();
-  const line = await context.newCDPSession(fresh);
-  await line.send('Performance.enable', { timeDomain: 'threadTicks' });
-  await fresh.goto(`${world.url}/`);
-  await fresh.waitForFunction(() => document.querySelectorAll('.cell').length === 300, null, { polling: 'raf' });
-  const busy = (await line.send('Performance.getMetrics')).metrics.find((it) => it.name === 'ThreadTime').value * 1000;
+  const freshPage = await context.newPage();
+  const session = await context.newCDPSession(freshPage);
+  await session.send('Performance.enable', { timeDomain: 'threadTicks' });
+  await freshPage.goto(`${world.url}/`);
+  await freshPage.waitForFunction(() => document.querySelectorAll('.cell').length === 300, null, { polling: 'raf' });
+  const busy = (await session.send('Performance.getMetrics')).metrics.find((metric) => metric.name === 'ThreadTime').value * 1000;
   budget('Now with 300 agents ready, main-thread CPU', Math.round(busy), 400, 'ms');
-  await fresh.close();
+  await freshPage.close();
 
   // Fifty updates a second: from commit to what is seen, and what stays behind.
   await page.evaluate(() => {
     globalThis.seen = [];
-    const look = (it) => {
-      const sent = /sent(\d{13})/.exec(it.getAttribute?.('title') ?? '')?.[1];
+    const recordDelay = (node) => {
+      const sent = /sent(\d{13})/.exec(node.getAttribute?.('title') ?? '')?.[1];
       if (sent) requestAnimationFrame(() => globalThis.seen.length < 5000 && globalThis.seen.push(Date.now() - Number(sent)));
     };
     globalThis.frames = 0;
-    const heard = (all) => {
+    const onMutations = (mutations) => {
       globalThis.frames += 1;
-      all.forEach((it) => look(it.target));
+      mutations.forEach((mutation) => recordDelay(mutation.target));
     };
-    new MutationObserver(heard).observe(document.body, { subtree: true, attributes: true, attributeFilter: ['title'] });
+    new MutationObserver(onMutations).observe(document.body, { subtree: true, attributes: true, attributeFilter: ['title'] });
   });
   const cdp = await context.newCDPSession(page);
   await cdp.send('HeapProfiler.enable');
@@ -541,76 +541,76 @@ async function weigh(world, context, page, held) {
   const pid = JSON.parse(readFileSync(`${world.dir}/data/daemon.json`, 'utf8')).pid;
   const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) / 1024;
   let sent = 0;
-  const storm = async (ms) => {
+  const sendUpdates = async (ms) => {
     const end = Date.now() + ms;
     while (Date.now() < end) {
       const next = Date.now() + 100;
       await Promise.all(
         [0, 1, 2, 3, 4].map(() => {
-          const it = held[(sent += 1) % held.length];
-          return world.call('task.progress', { ...it, text: `sent${Date.now()} step ${sent}` }).catch(() => {});
+          const attempt = attempts[(sent += 1) % attempts.length];
+          return world.call('task.progress', { ...attempt, text: `sent${Date.now()} step ${sent}` }).catch(() => {});
         }),
       );
       await new Promise((done) => setTimeout(done, Math.max(0, next - Date.now())));
     }
   };
   await cdp.send('Performance.enable', { timeDomain: 'threadTicks' });
-  const thread = async () => (await cdp.send('Performance.getMetrics')).metrics.find((it) => it.name === 'ThreadTime').value * 1000;
+  const pageCpuMs = async () => (await cdp.send('Performance.getMetrics')).metrics.find((metric) => metric.name === 'ThreadTime').value * 1000;
   // Ticks of a hundredth of a second, in user and kernel mode.
-  const daemon = () => {
+  const daemonCpuMs = () => {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
     return (Number(fields[11]) + Number(fields[12])) * 10;
   };
-  await storm(10_000);
+  await sendUpdates(10_000);
   const [first, server] = [await heap(), memory()];
   await page.evaluate(() => {
     globalThis.seen = [];
     globalThis.frames = 0;
   });
   const before = sent;
-  const [drew, worked, began] = [await thread(), daemon(), Date.now()];
-  await storm(minutes * 60_000);
-  const [drawn, busied, frames] = [(await thread()) - drew, daemon() - worked, await page.evaluate(() => globalThis.frames)];
-  const share = (ms) => `${((100 * ms) / (Date.now() - began)).toFixed(1)} % of a core`;
+  const [pageCpuBefore, daemonCpuBefore, startedAt] = [await pageCpuMs(), daemonCpuMs(), Date.now()];
+  await sendUpdates(minutes * 60_000);
+  const [pageCpu, daemonCpu, frames] = [(await pageCpuMs()) - pageCpuBefore, daemonCpuMs() - daemonCpuBefore, await page.evaluate(() => globalThis.frames)];
+  const share = (ms) => `${((100 * ms) / (Date.now() - startedAt)).toFixed(1)} % of a core`;
   // These say what is slow in itself, also where something else runs.
-  table.push([`the page's main thread meanwhile, ${frames} frames`, share(drawn), '', `${(drawn / Math.max(1, frames)).toFixed(1)} ms a frame`]);
-  table.push(['the daemon meanwhile', share(busied), '', `${(busied / Math.max(1, sent - before)).toFixed(1)} ms an update`]);
+  table.push([`the page's main thread meanwhile, ${frames} frames`, share(pageCpu), '', `${(pageCpu / Math.max(1, frames)).toFixed(1)} ms a frame`]);
+  table.push(['the daemon meanwhile', share(daemonCpu), '', `${(daemonCpu / Math.max(1, sent - before)).toFixed(1)} ms an update`]);
   const [last, after] = [await heap(), memory()];
   const delays = (await page.evaluate(() => globalThis.seen)).sort((a, b) => a - b);
   const rate = ((sent - before) / (minutes * 60)).toFixed(0);
   budget(`heap growth over ${minutes} min at ${rate} updates a second`, Math.round((last - first) * 10) / 10, 5, 'MB');
   budget(`the daemon's growth over that time, from ${server.toFixed(0)} MB`, Math.round((after - server) * 10) / 10, 20, 'MB');
   const p95 = delays[Math.floor(delays.length * 0.95)] ?? Infinity;
-  const idle = load <= 1;
-  const kept = p95 <= 250 ? 'kept' : !idle ? `not idle: load ${load.toFixed(1)}` : 'OVER';
-  table.push(['from the call to the pixels, p95', `${p95} ms`, '250 ms', kept], ['  the one in the middle', `${delays[Math.floor(delays.length / 2)]} ms`, '', `${delays.length} seen`]);
-  if (kept === 'OVER') failures += 1;
+  const idle = loadBefore <= 1;
+  const verdict = p95 <= 250 ? 'kept' : !idle ? `not idle: load ${loadBefore.toFixed(1)}` : 'OVER';
+  table.push(['from the call to the pixels, p95', `${p95} ms`, '250 ms', verdict], ['  the one in the middle', `${delays[Math.floor(delays.length / 2)]} ms`, '', `${delays.length} seen`]);
+  if (verdict === 'OVER') failures += 1;
   await page.close();
 }
 
-const parts = {
+const scenarios = {
   team,
   plan,
-  walk: () => walk({ binary, browser, dist, until, check, say: (it) => console.log(`     ${it}`) }).then((steps) => budget("the newcomer's walk, from the README to the end", steps, 12, 'steps')),
+  walk: () => newcomerWalk({ binary, browser, dist, until, check, log: (line) => console.log(`     ${line}`) }).then((stepCount) => budget("the newcomer's walk, from the README to the end", stepCount, 12, 'steps')),
   demo30: () => demo(30),
   demo300: () => demo(300),
   fleet30: () => fleet(30),
   fleet300: () => fleet(300),
 };
-const only = option('--only')?.split(',');
-for (const [name, part] of Object.entries(parts)) {
-  if (only && !only.includes(name)) continue;
+const selected = option('--only')?.split(',');
+for (const [name, scenario] of Object.entries(scenarios)) {
+  if (selected && !selected.includes(name)) continue;
   try {
-    await part();
+    await scenario();
   } catch (error) {
     failures += 1;
     console.log(`FAIL ${name}: ${error.stack}`);
   }
 }
 await browser.close();
-if (axes.looked > 0) table.push([`axe-core, ${axes.looked} pages and themes`, `${axes.found} violations`, '0 violations', axes.found === 0 ? 'kept' : 'OVER']);
-const widths = [0, 1, 2].map((at) => Math.max(...table.map((it) => it[at].length)));
+if (axeTotals.looked > 0) table.push([`axe-core, ${axeTotals.looked} pages and themes`, `${axeTotals.found} violations`, '0 violations', axeTotals.found === 0 ? 'kept' : 'OVER']);
+const widths = [0, 1, 2].map((column) => Math.max(...table.map((row) => row[column].length)));
 console.log('');
-for (const row of table) console.log(row.map((it, at) => it.padEnd(widths[at] ?? 0)).join('  '));
+for (const row of table) console.log(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  '));
 console.log(failures === 0 ? '\nall good' : `\n${failures} failed`);
 process.exitCode = failures === 0 ? 0 : 1;

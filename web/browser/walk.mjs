@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
-const bare = (text) => text.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, '').replace(/\r/g, '');
+const withoutEscapes = (text) => text.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, '').replace(/\r/g, '');
 
 /** One shell of a newcomer, on a terminal: what is exported stays. */
 class Shell {
@@ -19,7 +19,7 @@ class Shell {
 
   type(line) {
     const all = `cd '${this.dir}' && ${line} && printf '\\n@@ %s %s\\n' "$REGATTA_DATA_DIR" "$PWD"`;
-    const text = bare(execFileSync('script', ['-qec', `stty cols 200; sh -c ${quoted(all)}`, '/dev/null'], { env: this.env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] }));
+    const text = withoutEscapes(execFileSync('script', ['-qec', `stty cols 200; sh -c ${quoted(all)}`, '/dev/null'], { env: this.env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] }));
     const [, data, dir] = /^@@ (\S*) (.+)$/m.exec(text) ?? [];
     if (!dir) throw new Error(`it did not end well: ${line}\n${text}`);
     this.dir = dir;
@@ -31,7 +31,7 @@ class Shell {
 const quoted = (text) => `'${text.replace(/'/g, `'\\''`)}'`;
 
 /** Walks; says each step. Gives how many there were. */
-export async function walk({ binary, browser, dist, until, check, say }) {
+export async function newcomerWalk({ binary, browser, dist, until, check, log }) {
   const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
   const home = mkdtempSync(join(tmpdir(), 'regatta-walk-'));
   // The program is built; what `cargo run --release --` would start is at hand under its name.
@@ -44,40 +44,40 @@ export async function walk({ binary, browser, dist, until, check, say }) {
   context.setDefaultTimeout(240_000);
   try {
     /** What a step does must stand in what the step before showed. */
-    const take = (shape, shown, what) => {
+    const findNext = (shape, shown, what) => {
       const found = shape.exec(shown);
       if (!found) throw new Error(`nothing to ${what} in:\n${shown}`);
       steps += 1;
-      say(`${steps}. ${what}: ${found[1].slice(0, 110)}`);
+      log(`${steps}. ${what}: ${found[1].slice(0, 110)}`);
       return found[1];
     };
-    const next = (text) => text.split('\n').filter((it) => it.startsWith('next: ')).at(-1)?.slice(6).split(' · ').join('\n') ?? '';
+    const nextCommands = (text) => text.split('\n').filter((line) => line.startsWith('next: ')).at(-1)?.slice(6).split(' · ').join('\n') ?? '';
 
-    const start = take(/^cargo run --release -- (demo --serve)/m, readme, 'see it work');
-    const told = shell.type(`regatta ${start}`);
+    const start = findNext(/^cargo run --release -- (demo --serve)/m, readme, 'see it work');
+    const output = shell.type(`regatta ${start}`);
     const page = await context.newPage();
-    await page.goto(take(/^web +(http\S+#\S+)$/m, told.slice(told.lastIndexOf('done ')), 'open the page'));
-    const seen = async () => page.evaluate(() => [...document.querySelectorAll('main button, main a, main code')].filter((it) => it.checkVisibility()).map((it) => it.innerText.replace(/\s+/g, ' ').trim()).join('\n'));
+    await page.goto(findNext(/^web +(http\S+#\S+)$/m, output.slice(output.lastIndexOf('done ')), 'open the page'));
+    const visibleTexts = async () => page.evaluate(() => [...document.querySelectorAll('main button, main a, main code')].filter((element) => element.checkVisibility()).map((element) => element.innerText.replace(/\s+/g, ' ').trim()).join('\n'));
     const press = async (name) => page.locator('main').getByRole('button', { name, exact: false }).first().click();
 
     await until('the question', async () => (await page.locator('.card').count()) > 0);
     const card = (await page.locator('.card .row').first().innerText()).replace(/\s+\d\s*/g, '\n');
-    await press(take(/^(\S[^\n]*)/, card, 'answer it'));
+    await press(findNext(/^(\S[^\n]*)/, card, 'answer it'));
     await until('work to look at', async () => /review/.test(await page.locator('.inbox').innerText()));
-    const task = take(/^(T\d+)$/m, await seen(), 'look at the work');
+    const task = findNext(/^(T\d+)$/m, await visibleTexts(), 'look at the work');
     await page.locator('main').getByRole('link', { name: task, exact: true }).first().click();
     await until('the change', async () => (await page.locator('.diff tr.i').count()) > 0);
-    await press(take(/^(Land) L$/m, await seen(), 'land it'));
+    await press(findNext(/^(Land) L$/m, await visibleTexts(), 'land it'));
     await until('it to land', async () => /landed as/.test(await page.locator('main').innerText()));
-    const why = take(new RegExp(`^(regatta why ${task})$`, 'm'), await seen(), 'ask why');
+    const why = findNext(new RegExp(`^(regatta why ${task})$`, 'm'), await visibleTexts(), 'ask why');
     // The terminal still shows what the demo ended with.
-    const enter = take(/^(export REGATTA_DATA_DIR=.*)$/m, next(told), 'go there in the terminal');
-    shell.type(enter);
+    const exportLine = findNext(/^(export REGATTA_DATA_DIR=.*)$/m, nextCommands(output), 'go there in the terminal');
+    shell.type(exportLine);
     const answered = shell.type(why);
     check(answered.includes(task) && answered.includes('landed'), 'why says how it went');
-    const status = shell.type(take(/^(regatta status)$/m, next(answered), 'see that all is done'));
+    const status = shell.type(findNext(/^(regatta status)$/m, nextCommands(answered), 'see that all is done'));
     check(/7 done/.test(status), 'all seven tasks landed', status.split('\n')[0]);
-    const stop = take(/^(regatta down)$/m, next(status), 'stop');
+    const stop = findNext(/^(regatta down)$/m, nextCommands(status), 'stop');
     shell.type(stop);
     check(steps <= 12, 'a newcomer comes from the README to the end in at most 12 steps, each shown by the one before', `${steps} steps`);
     return steps;

@@ -2,51 +2,51 @@
 
 import { type Signal, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { useBack } from './focus-restore';
+import { useFocusRestore } from './focus-restore';
 import { plain } from './format';
 import { pending, perform } from './ui';
 import type { Form } from './views';
 
 /** What a form's fields say, as the text of a JSON object; fields that nobody filled are left out. */
-export function filled(form: Form, given: Record<string, string>): string {
-  const made: Record<string, unknown> = {};
+export function formJson(form: Form, values: Record<string, string>): string {
+  const result: Record<string, unknown> = {};
   for (const [name, field] of Object.entries(form.properties ?? {})) {
-    const text = given[name] ?? (field.default === undefined ? '' : String(field.default));
-    if (field.type === 'boolean') made[name] = text === 'true';
+    const text = values[name] ?? (field.default === undefined ? '' : String(field.default));
+    if (field.type === 'boolean') result[name] = text === 'true';
     else if (text === '') continue;
-    else made[name] = field.type === 'number' || field.type === 'integer' ? Number(text) : text;
+    else result[name] = field.type === 'number' || field.type === 'integer' ? Number(text) : text;
   }
-  return JSON.stringify(made);
+  return JSON.stringify(result);
 }
 
-function Fields({ form, given }: { form: Form; given: Signal<Record<string, string>> }) {
-  const set = (name: string, text: string) => (given.value = { ...given.peek(), [name]: text });
+function Fields({ form, values }: { form: Form; values: Signal<Record<string, string>> }) {
+  const set = (name: string, text: string) => (values.value = { ...values.peek(), [name]: text });
   return (
     <>
       {Object.entries(form.properties ?? {}).map(([name, field]) => {
-        const value = given.value[name] ?? (field.default === undefined ? '' : String(field.default));
-        const choices = field.enum?.map((it) => ({ const: it, title: it })) ?? field.oneOf;
-        const must = form.required?.includes(name) ?? false;
+        const value = values.value[name] ?? (field.default === undefined ? '' : String(field.default));
+        const choices = field.enum?.map((value) => ({ const: value, title: value })) ?? field.oneOf;
+        const required = form.required?.includes(name) ?? false;
         return (
           <label key={name} class="field">
             {plain(field.title ?? name, 100)}
-            {must && ' *'}
+            {required && ' *'}
             {field.description && <small>{plain(field.description, 300)}</small>}
             {choices ? (
-              <select required={must} value={value} onChange={(it) => set(name, it.currentTarget.value)}>
+              <select required={required} value={value} onChange={(event) => set(name, event.currentTarget.value)}>
                 <option value="" />
-                {choices.map((it) => (
-                  <option key={it.const} value={it.const}>
-                    {plain(it.title ?? it.const, 100)}
+                {choices.map((choice) => (
+                  <option key={choice.const} value={choice.const}>
+                    {plain(choice.title ?? choice.const, 100)}
                   </option>
                 ))}
               </select>
             ) : field.type === 'boolean' ? (
-              <input type="checkbox" checked={value === 'true'} onChange={(it) => set(name, String(it.currentTarget.checked))} />
+              <input type="checkbox" checked={value === 'true'} onChange={(event) => set(name, String(event.currentTarget.checked))} />
             ) : field.type === 'number' || field.type === 'integer' ? (
-              <input type="number" step={field.type === 'integer' ? 1 : 'any'} required={must} value={value} onInput={(it) => set(name, it.currentTarget.value)} />
+              <input type="number" step={field.type === 'integer' ? 1 : 'any'} required={required} value={value} onInput={(event) => set(name, event.currentTarget.value)} />
             ) : (
-              <input type="text" required={must} value={value} onInput={(it) => set(name, it.currentTarget.value)} />
+              <input type="text" required={required} value={value} onInput={(event) => set(name, event.currentTarget.value)} />
             )}
           </label>
         );
@@ -56,48 +56,48 @@ function Fields({ form, given }: { form: Form; given: Signal<Record<string, stri
 }
 
 /** Asks for words, or once more, in a dialog that Esc closes. Nothing is decided by Esc, and nothing by a stray key. */
-export function Ask() {
-  useBack();
-  const it = pending.value;
-  const place = useRef<HTMLDialogElement>(null);
-  const words = useSignal('');
-  const given = useSignal<Record<string, string>>({});
+export function ConfirmDialog() {
+  useFocusRestore();
+  const action = pending.value;
+  const dialog = useRef<HTMLDialogElement>(null);
+  const text = useSignal('');
+  const values = useSignal<Record<string, string>>({});
   useLayoutEffect(() => {
-    words.value = '';
-    given.value = {};
-    if (it && !place.current?.open) place.current?.showModal();
-    if (!it && place.current?.open) place.current.close();
-  }, [it]);
+    text.value = '';
+    values.value = {};
+    if (action && !dialog.current?.open) dialog.current?.showModal();
+    if (!action && dialog.current?.open) dialog.current.close();
+  }, [action]);
   const send = async (event: Event) => {
     event.preventDefault();
     const action = pending.peek();
     if (!action) return;
-    const said = action.form ? filled(action.form, given.peek()) : words.peek().trim();
-    if (action.words !== undefined && !said) return;
+    const answer = action.form ? formJson(action.form, values.peek()) : text.peek().trim();
+    if (action.words !== undefined && !answer) return;
     pending.value = null;
-    await perform(action, said);
+    await perform(action, answer);
   };
   return (
-    <dialog ref={place} class="ask" aria-label={it?.label ?? 'Question'} onClose={() => (pending.value = null)}>
-      {it && (
+    <dialog ref={dialog} class="ask" aria-label={action?.label ?? 'Question'} onClose={() => (pending.value = null)}>
+      {action && (
         <form onSubmit={send}>
-          <h2>{plain(it.label, 80)}</h2>
-          {it.form ? (
-            <Fields form={it.form} given={given} />
-          ) : it.words !== undefined ? (
-            <textarea aria-label="Words" rows={4} value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} autofocus />
+          <h2>{plain(action.label, 80)}</h2>
+          {action.form ? (
+            <Fields form={action.form} values={values} />
+          ) : action.words !== undefined ? (
+            <textarea aria-label="Words" rows={4} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autofocus />
           ) : (
             <p>Is that meant? It cannot be taken back with one click.</p>
           )}
           <p class="cli">
-            same from a shell: <code>{plain(it.cli, 300)}</code>
+            same from a shell: <code>{plain(action.cli, 300)}</code>
           </p>
           <div class="row">
-            <button type="submit" class={`do first ${it.grave ? 'grave' : ''}`}>
-              {plain(it.label.replace('…', ''), 80)}
+            <button type="submit" class={`do first ${action.grave ? 'grave' : ''}`}>
+              {plain(action.label.replace('…', ''), 80)}
             </button>
             {/* What cannot be taken back is not under an Enter that was meant for something else. */}
-            <button type="button" class="do" autofocus={it.grave && it.words === undefined} onClick={() => (pending.value = null)}>
+            <button type="button" class="do" autofocus={action.grave && action.words === undefined} onClick={() => (pending.value = null)}>
               Close <kbd>Esc</kbd>
             </button>
           </div>

@@ -9,14 +9,14 @@ const STEPS: [string, string, string][] = [
   ['Say what should be done', 'regatta run "Add login with rate limits"', 'a plan first; nothing starts before you say so. The same on this page, once there is a repository'],
 ];
 
-export function First() {
+export function FirstSteps() {
   return (
     <Panel title="Nothing is looked after yet">
       <ol class="first-steps">
-        {STEPS.map(([what, line, why]) => (
-          <li key={line}>
-            <b>{what}</b> <code>{line}</code>
-            <small>{why}</small>
+        {STEPS.map(([title, command, explanation]) => (
+          <li key={command}>
+            <b>{title}</b> <code>{command}</code>
+            <small>{explanation}</small>
           </li>
         ))}
       </ol>

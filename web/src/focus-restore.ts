@@ -2,7 +2,7 @@
 
 import { useLayoutEffect } from 'preact/hooks';
 
-export function useBack(): void {
+export function useFocusRestore(): void {
   useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     return () => {

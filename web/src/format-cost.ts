@@ -4,8 +4,8 @@ import { tokens, usd } from './format';
 import type { Sum } from './views';
 
 /** What something cost; what is not known is not called nothing. */
-export function price(of: Sum): string {
-  const { micro_usd, input, cached_input, cache_write, output } = of.spent.usage;
+export function price(sum: Sum): string {
+  const { micro_usd, input, cached_input, cache_write, output } = sum.spent.usage;
   if (micro_usd === undefined || micro_usd === null) return input + cached_input + cache_write + output > 0 ? 'no price reported' : '–';
-  return of.unpriced ? `${usd(micro_usd)} + ${tokens(of.unpriced)} tok unpriced` : usd(micro_usd);
+  return sum.unpriced ? `${usd(micro_usd)} + ${tokens(sum.unpriced)} tok unpriced` : usd(micro_usd);
 }

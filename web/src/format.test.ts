@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { age, clipped, named, plain, tokens, usd } from './format';
+import { age, clipMiddle, shortName, plain, tokens, usd } from './format';
 
 describe('text of others (S12)', () => {
   it('shows what nobody would see', () => {
@@ -26,11 +26,11 @@ describe('figures', () => {
   });
 
   it('long names end as they end, and a sentence keeps its figures', () => {
-    expect(named('shop/lead-amber-reef/worker-frost', 17)).toBe('…eef/worker-frost');
-    expect(named('claude-1')).toBe('claude-1');
-    const made = clipped(`“${'very '.repeat(40)}long” 7 of 12 landed`, 120);
+    expect(shortName('shop/lead-amber-reef/worker-frost', 17)).toBe('…eef/worker-frost');
+    expect(shortName('claude-1')).toBe('claude-1');
+    const made = clipMiddle(`“${'very '.repeat(40)}long” 7 of 12 landed`, 120);
     expect(made.length).toBeLessThanOrEqual(121);
     expect(made.endsWith('long” 7 of 12 landed')).toBe(true);
-    expect(clipped('short', 120)).toBe('short');
+    expect(clipMiddle('short', 120)).toBe('short');
   });
 });

@@ -25,20 +25,20 @@ export function usd(micro: number | null | undefined): string {
 }
 
 /** A long name by its end, which tells it from others: `…amber-reef/worker-frost`. */
-export function named(name: string, most = 24): string {
-  return name.length > most ? `…${name.slice(1 - most)}` : name;
+export function shortName(name: string, maxLength = 24): string {
+  return name.length > maxLength ? `…${name.slice(1 - maxLength)}` : name;
 }
 
 /** Words that must end as they end: cut in the middle. */
-export function clipped(text: string, most: number): string {
-  return text.length > most ? `${text.slice(0, most - 46).trimEnd()}…${text.slice(-45)}` : text;
+export function clipMiddle(text: string, maxLength: number): string {
+  return text.length > maxLength ? `${text.slice(0, maxLength - 46).trimEnd()}…${text.slice(-45)}` : text;
 }
 
 /** When a cap is reached, as the reader's own clock says. */
-export function forecast(it: Forecast): string {
-  if (it.when === 'reached') return 'the cap is reached';
-  if (it.when === 'not_today') return 'the cap is not reached today at this rate';
-  return `cap reached about ${clockTime(it.wall, false)} at this rate`;
+export function forecastText(forecast: Forecast): string {
+  if (forecast.when === 'reached') return 'the cap is reached';
+  if (forecast.when === 'not_today') return 'the cap is not reached today at this rate';
+  return `cap reached about ${clockTime(forecast.wall, false)} at this rate`;
 }
 
 export function tokens(n: number): string {
@@ -48,11 +48,11 @@ export function tokens(n: number): string {
 }
 
 // Characters that turn text around, hide it, or are nothing to see.
-const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|\udb40[\udc00-\udfff]/g;
+const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|\udb40[\udc00-\udfff]/g;
 
 /** Text of others in a line: what nobody would see is seen, and it ends (S12). */
-export function plain(text: string, longest = 2_000): string {
-  const more = longest < 1_000 ? '…' : ` … ${text.length - longest} more characters`;
-  const cut = text.length > longest ? `${text.slice(0, longest).trimEnd()}${more}` : text;
-  return cut.replace(ODD, (it) => `⟨${(it.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+export function plain(text: string, maxLength = 2_000): string {
+  const suffix = maxLength < 1_000 ? '…' : ` … ${text.length - maxLength} more characters`;
+  const cut = text.length > maxLength ? `${text.slice(0, maxLength).trimEnd()}${suffix}` : text;
+  return cut.replace(INVISIBLE, (character) => `⟨${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 }

@@ -5,26 +5,26 @@ import type { FunctionComponent } from 'preact';
 import { useEffect } from 'preact/hooks';
 
 /** A part that is loaded when somebody looks at it. */
-export function later<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
+export function lazy<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
   let page: FunctionComponent<P> | null = null;
   return (props: P) => {
-    const turn = useSignal(0);
+    const version = useSignal(0);
     const failed = useSignal(false);
     useEffect(() => {
       // Another may have brought it since this one was drawn.
       if (page) {
-        turn.value += 1;
+        version.value += 1;
         return;
       }
       load().then(
-        (it) => {
-          page = it;
-          turn.value += 1;
+        (loaded) => {
+          page = loaded;
+          version.value += 1;
         },
         () => (failed.value = true),
       );
     }, []);
-    void turn.value;
+    void version.value;
     if (failed.value) return <p class="error">This part could not be loaded: the daemon may be newer. Load the page again.</p>;
     const Page = page;
     return Page ? <Page {...props} /> : <p class="empty">loading…</p>;

@@ -1,14 +1,14 @@
 import { effect, signal } from '@preact/signals';
 import { render } from 'preact';
 import { App } from './app';
-import { listen } from './keys';
-import { connect, link } from './live/client';
-import { type Problem, enter, forget, key } from './session';
+import { listenForKeys } from './keys';
+import { connect, connection } from './live/client';
+import { type Problem, exchangeCode, clearKey, key } from './session';
 import './style.css';
 
 const problem = signal<Problem | null>(null);
 
-function Gate() {
+function SignInGate() {
   if (key.value) return <App />;
   return (
     <main class="gate">
@@ -21,19 +21,19 @@ function Gate() {
 }
 
 async function start(): Promise<void> {
-  problem.value = await enter().catch(() => null);
+  problem.value = await exchangeCode().catch(() => null);
   connect();
-  listen();
+  listenForKeys();
   // The daemon does not know us any more.
   effect(() => {
-    if (link.value.state === 'shut' && key.peek()) forget();
+    if (connection.value.state === 'shut' && key.peek()) clearKey();
   });
   // A page that is open already is let in by a new code, too.
   addEventListener('hashchange', async () => {
-    problem.value = await enter().catch(() => null);
+    problem.value = await exchangeCode().catch(() => null);
   });
-  const place = document.getElementById('app');
-  if (place) render(<Gate />, place);
+  const root = document.getElementById('app');
+  if (root) render(<SignInGate />, root);
 }
 
 void start();

@@ -5,7 +5,7 @@
 
 import { signal } from '@preact/signals';
 
-const KEPT = 'regatta-key';
+const STORAGE_KEY = 'regatta-key';
 
 /** How a call was refused: what happened, and what to do. */
 export interface Problem {
@@ -15,80 +15,80 @@ export interface Problem {
   hint: string;
 }
 
-export class Refused extends Error {
+export class RequestError extends Error {
   constructor(readonly problem: Problem) {
     super(problem.message);
   }
 }
 
 /** The key's half of the pass; empty when nobody let us in. */
-export const key = signal(stored());
+export const key = signal(storedKey());
 
-function stored(): string {
+function storedKey(): string {
   try {
-    return localStorage.getItem(KEPT) ?? '';
+    return localStorage.getItem(STORAGE_KEY) ?? '';
   } catch {
     return ''; // a browser that keeps nothing forgets us with the tab
   }
 }
 
-function keep(value: string): void {
+function storeKey(value: string): void {
   key.value = value;
   try {
-    if (value) localStorage.setItem(KEPT, value);
-    else localStorage.removeItem(KEPT);
+    if (value) localStorage.setItem(STORAGE_KEY, value);
+    else localStorage.removeItem(STORAGE_KEY);
   } catch {
     // as above
   }
 }
 
 /** Takes the code out of the address, so that it is in no history, and trades it for a pass. */
-export async function enter(place: Location = location): Promise<Problem | null> {
-  const code = place.hash.slice(1);
+export async function exchangeCode(address: Location = location): Promise<Problem | null> {
+  const code = address.hash.slice(1);
   if (!/^[a-z2-9]{16}$/.test(code)) return null;
-  history.replaceState(null, '', place.pathname + place.search);
-  const answer = await fetch('/enter', { method: 'POST', body: JSON.stringify({ code }) });
-  const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) return problem(answer.status, said);
-  keep(String(said.key));
+  history.replaceState(null, '', address.pathname + address.search);
+  const response = await fetch('/enter', { method: 'POST', body: JSON.stringify({ code }) });
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) return toProblem(response.status, body);
+  storeKey(String(body.key));
   return null;
 }
 
 /** The pass opens nothing any more. */
-export function forget(): void {
-  keep('');
+export function clearKey(): void {
+  storeKey('');
 }
 
-function problem(status: number, said: Partial<Problem>): Problem {
+function toProblem(status: number, body: Partial<Problem>): Problem {
   return {
     status,
-    code: String(said.code ?? 'unknown'),
-    message: String(said.message ?? 'the daemon did not say why'),
-    hint: String(said.hint ?? ''),
+    code: String(body.code ?? 'unknown'),
+    message: String(body.message ?? 'the daemon did not say why'),
+    hint: String(body.hint ?? ''),
   };
 }
 
-async function ask(path: string, init: RequestInit): Promise<Response> {
-  let answer: Response;
+async function request(path: string, init: RequestInit): Promise<Response> {
+  let response: Response;
   try {
-    answer = await fetch(path, { ...init, headers: { ...init.headers, 'x-regatta-page': key.value } });
+    response = await fetch(path, { ...init, headers: { ...init.headers, 'x-regatta-page': key.value } });
   } catch {
-    throw new Refused({ status: 0, code: 'unreachable', message: 'the daemon does not answer', hint: 'regatta up' });
+    throw new RequestError({ status: 0, code: 'unreachable', message: 'the daemon does not answer', hint: 'regatta up' });
   }
-  if (answer.ok) return answer;
-  const said = problem(answer.status, await answer.json().catch(() => ({})));
-  if (answer.status === 401) forget();
-  throw new Refused(said);
+  if (response.ok) return response;
+  const failure = toProblem(response.status, await response.json().catch(() => ({})));
+  if (response.status === 401) clearKey();
+  throw new RequestError(failure);
 }
 
 /** Calls a verb. A write carries a key, so that sending it again does nothing twice. */
 export async function call<T = unknown>(verb: string, input: unknown = {}): Promise<T> {
   const headers = { 'content-type': 'application/json', 'idempotency-key': crypto.randomUUID() };
-  const answer = await ask(`/api/v1/${verb}`, { method: 'POST', headers, body: JSON.stringify(input) });
-  return ((await answer.json()) as { data: T }).data;
+  const response = await request(`/api/v1/${verb}`, { method: 'POST', headers, body: JSON.stringify(input) });
+  return ((await response.json()) as { data: T }).data;
 }
 
 /** Fetches what is drawn by the daemon: markup of diffs and logs, or text. */
-export async function read(path: string): Promise<string> {
-  return (await ask(path, { method: 'GET' })).text();
+export async function fetchText(path: string): Promise<string> {
+  return (await request(path, { method: 'GET' })).text();
 }

@@ -17,13 +17,13 @@ const rules = {
 const policy: Policy = factory ? factory.createPolicy('regatta', rules) : rules;
 
 /** Puts markup that the daemon made of an agent's text into an element. The daemon leaves no tag of the text's own. */
-export function put(place: Element, markup: string): void {
-  place.innerHTML = policy.createHTML(markup) as string;
+export function setHtml(element: Element, markup: string): void {
+  element.innerHTML = policy.createHTML(markup) as string;
 }
 
 /** Adds such markup at an element's end. */
-export function add(place: Element, markup: string): void {
-  place.insertAdjacentHTML('beforeend', policy.createHTML(markup) as string);
+export function appendHtml(element: Element, markup: string): void {
+  element.insertAdjacentHTML('beforeend', policy.createHTML(markup) as string);
 }
 
 export function scriptUrl(text: string): URL {

@@ -14,7 +14,7 @@ export interface Action {
   form?: Form;
   choice?: Choice;
   /** What the page does with what was said, when it is done; never sent. */
-  after?: (said: unknown) => void;
+  after?: (result: unknown) => void;
   /** Others for whom the same is said; never sent. */
   also?: Action[];
 }

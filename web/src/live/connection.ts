@@ -1,9 +1,9 @@
 // The one connection of a browser, for all its tabs. It runs in a SharedWorker; where there is none, in the tab itself.
 
-import { type Change, Kept, Reader, merged } from './frames';
+import { type Change, EntityCache, EventReader, mergeChanges } from './frames';
 
 /** How the line to the daemon is. */
-export type Link =
+export type ConnectionState =
   | { state: 'opening' }
   | { state: 'live' }
   /** Nothing came since then, by this browser's clock. */
@@ -12,92 +12,92 @@ export type Link =
   | { state: 'shut' };
 
 /** From a tab. */
-export type Ask =
+export type TabRequest =
   | { ask: 'look'; topics: string[]; key: string }
   | { ask: 'hidden'; hidden: boolean }
   | { ask: 'here' }
   | { ask: 'bye' };
 
 /** To a tab. */
-export type Tell =
+export type TabMessage =
   | { tell: 'frame'; seq: number; at: number; p: Change[] }
   | { tell: 'reset'; topics: string[] }
-  | { tell: 'link'; link: Link };
+  | { tell: 'link'; link: ConnectionState };
 
 export interface Tab {
-  postMessage(tell: Tell): void;
+  postMessage(setState: TabMessage): void;
 }
 
-interface Looking {
+interface TabState {
   topics: Set<string>;
   hidden: boolean;
   /** What a hidden tab missed, the newest version of each. */
   missed: Change[];
   resets: Set<string>;
-  heard: number;
+  lastSeenMs: number;
 }
 
 /** The daemon says that it is there every five seconds. */
-const SILENCE_MS = 12_000;
-const PAUSES_MS = [250, 500, 1_000, 2_000, 3_000];
+const SILENCE_TIMEOUT_MS = 12_000;
+const RETRY_DELAYS_MS = [250, 500, 1_000, 2_000, 3_000];
 /** A tab that says nothing for so long is gone; hidden ones may speak once a minute. */
-const GONE_MS = 180_000;
+const TAB_TIMEOUT_MS = 180_000;
 
-export interface World {
+export interface Environment {
   fetch: typeof fetch;
   now(): number;
   after(ms: number, then: () => void): unknown;
-  cancel(timer: unknown): void;
+  cancel(retryTimer: unknown): void;
 }
 
-export const world: World = {
-  fetch: (...it) => fetch(...it),
+export const browserEnvironment: Environment = {
+  fetch: (...args) => fetch(...args),
   now: () => Date.now(),
   after: (ms, then) => setTimeout(then, ms),
-  cancel: (timer) => clearTimeout(timer as number),
+  cancel: (retryTimer) => clearTimeout(retryTimer as number),
 };
 
-export class Line {
-  private readonly tabs = new Map<Tab, Looking>();
-  private readonly kept = new Kept();
+export class LiveConnection {
+  private readonly tabs = new Map<Tab, TabState>();
+  private readonly cache = new EntityCache();
   private key = '';
-  private following: string[] = [];
-  private stop: AbortController | null = null;
-  private link: Link = { state: 'opening' };
-  private heard = 0;
+  private followedTopics: string[] = [];
+  private controller: AbortController | null = null;
+  private state: ConnectionState = { state: 'opening' };
+  private lastDataMs = 0;
   private failures = 0;
-  private timer: unknown = null;
-  private last = { seq: 0, at: 0 };
+  private retryTimer: unknown = null;
+  private lastFrame = { seq: 0, at: 0 };
 
-  constructor(private readonly world: World) {}
+  constructor(private readonly browserEnvironment: Environment) {}
 
-  ask(tab: Tab, ask: Ask): void {
-    const now = this.world.now();
-    let it = this.tabs.get(tab);
-    if (!it) {
-      it = { topics: new Set(), hidden: false, missed: [], resets: new Set(), heard: now };
-      this.tabs.set(tab, it);
+  request(tab: Tab, request: TabRequest): void {
+    const now = this.browserEnvironment.now();
+    let tabState = this.tabs.get(tab);
+    if (!tabState) {
+      tabState = { topics: new Set(), hidden: false, missed: [], resets: new Set(), lastSeenMs: now };
+      this.tabs.set(tab, tabState);
     }
-    it.heard = now;
-    switch (ask.ask) {
+    tabState.lastSeenMs = now;
+    switch (request.ask) {
       case 'look': {
-        const fresh = ask.topics.filter((topic) => !it.topics.has(topic));
-        it.topics = new Set(ask.topics);
-        if (ask.key !== this.key) {
-          this.key = ask.key;
-          this.following = []; // opens anew, as whoever this is now
+        const added = request.topics.filter((topic) => !tabState.topics.has(topic));
+        tabState.topics = new Set(request.topics);
+        if (request.key !== this.key) {
+          this.key = request.key;
+          this.followedTopics = []; // opens anew, as whoever this is now
         }
-        tab.postMessage({ tell: 'link', link: this.link });
-        const known = fresh.filter((topic) => this.kept.seen.has(topic));
+        tab.postMessage({ tell: 'link', link: this.state });
+        const known = added.filter((topic) => this.cache.revisions.has(topic));
         if (known.length > 0) {
           tab.postMessage({ tell: 'reset', topics: known });
-          tab.postMessage({ tell: 'frame', ...this.last, p: known.flatMap((topic) => this.kept.whole(topic)) });
+          tab.postMessage({ tell: 'frame', ...this.lastFrame, p: known.flatMap((topic) => this.cache.snapshot(topic)) });
         }
         break;
       }
       case 'hidden':
-        it.hidden = ask.hidden;
-        if (!ask.hidden) this.flush(tab, it);
+        tabState.hidden = request.hidden;
+        if (!request.hidden) this.flush(tab, tabState);
         break;
       case 'bye':
         this.tabs.delete(tab);
@@ -105,121 +105,121 @@ export class Line {
       case 'here':
         break;
     }
-    for (const [other, looking] of this.tabs) if (looking.heard + GONE_MS < now) this.tabs.delete(other);
-    this.follow();
+    for (const [other, state] of this.tabs) if (state.lastSeenMs + TAB_TIMEOUT_MS < now) this.tabs.delete(other);
+    this.updateTopics();
   }
 
   /** Opens the connection anew if the tabs look at something else than it carries. */
-  private follow(): void {
-    const wanted = [...new Set([...this.tabs.values()].flatMap((it) => [...it.topics]))].sort();
-    if (wanted.join() === this.following.join() && (this.stop || this.timer)) return;
-    this.following = wanted;
-    for (const topic of [...this.kept.seen.keys()]) if (!wanted.includes(topic)) this.kept.forget(topic);
+  private updateTopics(): void {
+    const wanted = [...new Set([...this.tabs.values()].flatMap((tabState) => [...tabState.topics]))].sort();
+    if (wanted.join() === this.followedTopics.join() && (this.controller || this.retryTimer)) return;
+    this.followedTopics = wanted;
+    for (const topic of [...this.cache.revisions.keys()]) if (!wanted.includes(topic)) this.cache.forget(topic);
     this.close();
     if (wanted.length > 0 && this.key) void this.open();
   }
 
   private close(): void {
-    this.stop?.abort();
-    this.stop = null;
-    this.world.cancel(this.timer);
-    this.timer = null;
+    this.controller?.abort();
+    this.controller = null;
+    this.browserEnvironment.cancel(this.retryTimer);
+    this.retryTimer = null;
   }
 
   private async open(): Promise<void> {
-    const stop = new AbortController();
-    this.stop = stop;
-    const topics = this.following.map((it) => {
-      const seen = this.kept.seen.get(it);
-      return seen === undefined ? it : `${it}@${seen}`;
+    const controller = new AbortController();
+    this.controller = controller;
+    const topics = this.followedTopics.map((topic) => {
+      const seen = this.cache.revisions.get(topic);
+      return seen === undefined ? topic : `${topic}@${seen}`;
     });
     let watchdog: unknown = null;
-    const awake = () => {
-      this.heard = this.world.now();
-      this.world.cancel(watchdog);
-      watchdog = this.world.after(SILENCE_MS, () => stop.abort());
+    const dataArrived = () => {
+      this.lastDataMs = this.browserEnvironment.now();
+      this.browserEnvironment.cancel(watchdog);
+      watchdog = this.browserEnvironment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
     };
     try {
-      watchdog = this.world.after(SILENCE_MS, () => stop.abort());
-      const answer = await this.world.fetch(`/api/v1/live?topics=${encodeURIComponent(topics.join(','))}`, {
+      watchdog = this.browserEnvironment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
+      const response = await this.browserEnvironment.fetch(`/api/v1/live?topics=${encodeURIComponent(topics.join(','))}`, {
         headers: { 'x-regatta-page': this.key },
-        signal: stop.signal,
+        signal: controller.signal,
         cache: 'no-store',
       });
-      if (answer.status === 401 || answer.status === 403) {
-        this.world.cancel(watchdog);
-        if (this.stop === stop) {
-          this.stop = null;
-          this.timer = null;
-          this.tell({ state: 'shut' });
+      if (response.status === 401 || response.status === 403) {
+        this.browserEnvironment.cancel(watchdog);
+        if (this.controller === controller) {
+          this.controller = null;
+          this.retryTimer = null;
+          this.setState({ state: 'shut' });
         }
         return;
       }
-      if (!answer.ok || !answer.body) throw new Error(String(answer.status));
-      const reader = answer.body.getReader();
-      const words = new TextDecoder();
-      const frames = new Reader();
-      awake();
+      if (!response.ok || !response.body) throw new Error(String(response.status));
+      const reader = response.body.getReader();
+      const decoder = new TextDecoder();
+      const frames = new EventReader();
+      dataArrived();
       for (;;) {
         const { done, value } = await reader.read();
-        if (this.stop !== stop) return;
+        if (this.controller !== controller) return;
         if (done) throw new Error('ended');
-        awake();
+        dataArrived();
         this.failures = 0;
-        this.tell({ state: 'live' });
-        for (const said of frames.feed(words.decode(value, { stream: true }))) {
-          if (said.kind === 'reset') {
-            this.kept.reset(said.topics);
-            this.send({ tell: 'reset', topics: said.topics });
+        this.setState({ state: 'live' });
+        for (const event of frames.feed(decoder.decode(value, { stream: true }))) {
+          if (event.kind === 'reset') {
+            this.cache.reset(event.topics);
+            this.send({ tell: 'reset', topics: event.topics });
           } else {
-            this.kept.take(said.frame, this.following);
-            this.last = { seq: said.frame.seq, at: said.frame.at };
-            this.send({ tell: 'frame', ...said.frame });
+            this.cache.apply(event.frame, this.followedTopics);
+            this.lastFrame = { seq: event.frame.seq, at: event.frame.at };
+            this.send({ tell: 'frame', ...event.frame });
           }
         }
       }
     } catch {
-      if (this.stop !== stop) return; // closed by us, for another
-      this.stop = null;
-      this.tell({ state: 'lost', since: this.heard });
-      const pause = PAUSES_MS[Math.min(this.failures, PAUSES_MS.length - 1)] ?? 3_000;
+      if (this.controller !== controller) return; // closed by us, for another
+      this.controller = null;
+      this.setState({ state: 'lost', since: this.lastDataMs });
+      const delay = RETRY_DELAYS_MS[Math.min(this.failures, RETRY_DELAYS_MS.length - 1)] ?? 3_000;
       this.failures += 1;
-      this.timer = this.world.after(pause, () => {
-        this.timer = null;
+      this.retryTimer = this.browserEnvironment.after(delay, () => {
+        this.retryTimer = null;
         void this.open();
       });
     } finally {
-      this.world.cancel(watchdog);
+      this.browserEnvironment.cancel(watchdog);
     }
   }
 
-  private tell(link: Link): void {
-    if (link.state === this.link.state) return;
-    this.link = link;
-    for (const tab of this.tabs.keys()) tab.postMessage({ tell: 'link', link });
+  private setState(state: ConnectionState): void {
+    if (state.state === this.state.state) return;
+    this.state = state;
+    for (const tab of this.tabs.keys()) tab.postMessage({ tell: 'link', link: state });
   }
 
-  private send(tell: Extract<Tell, { tell: 'frame' | 'reset' }>): void {
-    for (const [tab, it] of this.tabs) {
-      if (tell.tell === 'reset') {
-        const topics = tell.topics.filter((topic) => it.topics.has(topic));
+  private send(message: Extract<TabMessage, { tell: 'frame' | 'reset' }>): void {
+    for (const [tab, tabState] of this.tabs) {
+      if (message.tell === 'reset') {
+        const topics = message.topics.filter((topic) => tabState.topics.has(topic));
         if (topics.length === 0) continue;
-        if (it.hidden) {
-          it.missed = it.missed.filter((change) => !topics.includes(change.t));
-          for (const topic of topics) it.resets.add(topic);
+        if (tabState.hidden) {
+          tabState.missed = tabState.missed.filter((change) => !topics.includes(change.t));
+          for (const topic of topics) tabState.resets.add(topic);
         } else tab.postMessage({ tell: 'reset', topics });
       } else {
-        const p = tell.p.filter((change) => it.topics.has(change.t));
-        if (it.hidden) it.missed = merged([...it.missed, ...p]);
-        else tab.postMessage({ ...tell, p });
+        const p = message.p.filter((change) => tabState.topics.has(change.t));
+        if (tabState.hidden) tabState.missed = mergeChanges([...tabState.missed, ...p]);
+        else tab.postMessage({ ...message, p });
       }
     }
   }
 
-  private flush(tab: Tab, it: Looking): void {
-    if (it.resets.size > 0) tab.postMessage({ tell: 'reset', topics: [...it.resets] });
-    tab.postMessage({ tell: 'frame', ...this.last, p: it.missed });
-    it.missed = [];
-    it.resets = new Set();
+  private flush(tab: Tab, tabState: TabState): void {
+    if (tabState.resets.size > 0) tab.postMessage({ tell: 'reset', topics: [...tabState.resets] });
+    tab.postMessage({ tell: 'frame', ...this.lastFrame, p: tabState.missed });
+    tabState.missed = [];
+    tabState.resets = new Set();
   }
 }

@@ -13,25 +13,25 @@ export interface Frame {
   p: Change[];
 }
 
-export type Said = { kind: 'frame'; frame: Frame } | { kind: 'reset'; topics: string[] };
+export type StreamEvent = { kind: 'frame'; frame: Frame } | { kind: 'reset'; topics: string[] };
 
 /** Reads server-sent events out of pieces of text that may be cut anywhere. */
-export class Reader {
-  private rest = '';
+export class EventReader {
+  private buffer = '';
 
-  feed(text: string): Said[] {
-    this.rest += text;
-    const found: Said[] = [];
-    for (let end = this.rest.indexOf('\n\n'); end >= 0; end = this.rest.indexOf('\n\n')) {
-      const said = read(this.rest.slice(0, end));
-      this.rest = this.rest.slice(end + 2);
-      if (said) found.push(said);
+  feed(text: string): StreamEvent[] {
+    this.buffer += text;
+    const found: StreamEvent[] = [];
+    for (let end = this.buffer.indexOf('\n\n'); end >= 0; end = this.buffer.indexOf('\n\n')) {
+      const event = parseEvent(this.buffer.slice(0, end));
+      this.buffer = this.buffer.slice(end + 2);
+      if (event) found.push(event);
     }
     return found;
   }
 }
 
-function read(block: string): Said | null {
+function parseEvent(block: string): StreamEvent | null {
   let event = 'message';
   let data = '';
   for (const line of block.split('\n')) {
@@ -45,39 +45,39 @@ function read(block: string): Said | null {
 }
 
 /** The newest version of every entity of every topic. */
-export class Kept {
+export class EntityCache {
   readonly topics = new Map<string, Map<string, unknown>>();
   /** Up to which revision each topic is known. */
-  readonly seen = new Map<string, number>();
+  readonly revisions = new Map<string, number>();
 
   reset(topics: string[]): void {
-    for (const it of topics) this.topics.set(it, new Map());
+    for (const topic of topics) this.topics.set(topic, new Map());
   }
 
-  take(frame: Frame, following: Iterable<string>): void {
+  apply(frame: Frame, followedTopics: Iterable<string>): void {
     for (const { t, k, v } of frame.p) {
       let topic = this.topics.get(t);
       if (!topic) this.topics.set(t, (topic = new Map()));
       if (v === null) topic.delete(k);
       else topic.set(k, v);
     }
-    for (const it of following) this.seen.set(it, frame.seq);
+    for (const name of followedTopics) this.revisions.set(name, frame.seq);
   }
 
   forget(topic: string): void {
     this.topics.delete(topic);
-    this.seen.delete(topic);
+    this.revisions.delete(topic);
   }
 
   /** What a newcomer to a topic must be told. */
-  whole(topic: string): Change[] {
+  snapshot(topic: string): Change[] {
     return [...(this.topics.get(topic) ?? [])].map(([k, v]) => ({ t: topic, k, v }));
   }
 }
 
 /** Several frames as one: of each entity the last version. */
-export function merged(changes: Change[]): Change[] {
+export function mergeChanges(changes: Change[]): Change[] {
   const last = new Map<string, Change>();
-  for (const it of changes) last.set(`${it.t} ${it.k}`, it);
+  for (const change of changes) last.set(`${change.t} ${change.k}`, change);
   return [...last.values()];
 }

@@ -1,9 +1,9 @@
-import { type Ask, Line, world } from './connection';
+import { type TabRequest, LiveConnection, browserEnvironment } from './connection';
 
-const line = new Line(world);
+const connection = new LiveConnection(browserEnvironment);
 
 (self as unknown as { onconnect: (event: MessageEvent) => void }).onconnect = (event) => {
   const port = event.ports[0];
   if (!port) return;
-  port.onmessage = (it: MessageEvent<Ask>) => line.ask(port, it.data);
+  port.onmessage = (event: MessageEvent<TabRequest>) => connection.request(port, event.data);
 };

@@ -1,10 +1,10 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { plain } from '../format';
-import { brief } from './events';
+import { eventSummary } from './events';
 import { topic } from '../live/client';
 import { call } from '../session';
-import { get, set } from '../route';
+import { queryParam, setQueryParam } from '../route';
 import { Empty, Panel, Table, useTopics } from '../ui';
 import type { Head } from '../views';
 
@@ -14,7 +14,7 @@ function useCall<T>(verb: string): { data: T | null; problem: string } {
   const problem = useSignal('');
   useEffect(() => {
     call<T>(verb).then(
-      (it) => (data.value = it),
+      (result) => (data.value = result),
       (error: Error) => (problem.value = error.message),
     );
   }, [verb]);
@@ -29,7 +29,7 @@ interface Rule {
   [matter: string]: unknown;
 }
 
-interface Standing {
+interface ProjectRule {
   project: string;
   name: string;
   says?: string;
@@ -69,31 +69,31 @@ const EFFECTS: Record<string, [string, string]> = { allow: ['✓', 'good'], deny
 const LEVELS = { ok: ['✓', 'good', 'well'], warn: ['!', 'late', 'look at it'], bad: ['✕', 'bad', 'mend it'] } as const;
 
 /** What the daemon found on its machine, worst first. */
-function Doctors({ it }: { it: { data: Doctor | null; problem: string } }) {
+function DoctorPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
   const rank = (level: Check['level']) => ['bad', 'warn', 'ok'].indexOf(level);
-  const checks = [...(it.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
-  const bad = checks.filter((one) => one.level === 'bad').length;
+  const checks = [...(answer.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
+  const bad = checks.filter((check) => check.level === 'bad').length;
   return (
     <Panel
       title="Doctor"
       aside={
         <span class="aside">
-          {it.data && (bad === 0 ? 'all is well' : `${bad} to mend`)} <code>regatta doctor</code>
+          {answer.data && (bad === 0 ? 'all is well' : `${bad} to mend`)} <code>regatta doctor</code>
         </span>
       }
     >
-      {it.problem && <p class="error">{it.problem}</p>}
-      {!it.data && !it.problem && <p class="empty">looking…</p>}
+      {answer.problem && <p class="error">{answer.problem}</p>}
+      {!answer.data && !answer.problem && <p class="empty">looking…</p>}
       {checks.length > 0 && (
         <Table heads={['State', 'What', 'Found', 'Fix']}>
-          {checks.map((one, nth) => (
-            <tr key={`${one.id}${nth}`} data-row tabIndex={0}>
-              <td class={LEVELS[one.level][1]}>
-                {LEVELS[one.level][0]} {LEVELS[one.level][2]}
+          {checks.map((check, index) => (
+            <tr key={`${check.id}${index}`} data-row tabIndex={0}>
+              <td class={LEVELS[check.level][1]}>
+                {LEVELS[check.level][0]} {LEVELS[check.level][2]}
               </td>
-              <td>{one.id}</td>
-              <td>{plain(one.text, 300)}</td>
-              <td class="mono">{plain(one.fix ?? '', 300)}</td>
+              <td>{check.id}</td>
+              <td>{plain(check.text, 300)}</td>
+              <td class="mono">{plain(check.fix ?? '', 300)}</td>
             </tr>
           ))}
         </Table>
@@ -103,43 +103,43 @@ function Doctors({ it }: { it: { data: Doctor | null; problem: string } }) {
 }
 
 /** The programs that are here; what else is known is folded away. */
-function Providers({ it }: { it: { data: Doctor | null; problem: string } }) {
-  const all = it.data?.providers ?? [];
-  const here = all.filter((one) => one.program !== null);
-  const gone = all.filter((one) => one.program === null);
+function ProviderPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
+  const all = answer.data?.providers ?? [];
+  const installed = all.filter((provider) => provider.program !== null);
+  const missing = all.filter((provider) => provider.program === null);
   return (
     <Panel
       title="Providers"
       aside={
         <span class="aside">
-          {it.data && `${here.length} of ${all.length} known programs are on this machine`} <code>regatta provider</code>
+          {answer.data && `${installed.length} of ${all.length} known programs are on this machine`} <code>regatta provider</code>
         </span>
       }
     >
-      {!it.data && !it.problem && <p class="empty">looking…</p>}
-      {it.data && here.length === 0 && <p class="empty">None of them is on this machine. Install one of those below, or rehearse without any: regatta run … --agents scripted</p>}
-      {here.length > 0 && (
+      {!answer.data && !answer.problem && <p class="empty">looking…</p>}
+      {answer.data && installed.length === 0 && <p class="empty">None of them is on this machine. Install one of those below, or rehearse without any: regatta run … --agents scripted</p>}
+      {installed.length > 0 && (
         <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next']}>
-          {here.map((one) => (
-            <tr key={one.preset} data-row tabIndex={0}>
-              <td>{one.preset}</td>
-              <td>{one.provider}</td>
-              <td>{plain(one.version ?? 'installed', 60)}</td>
-              <td>{one.signed_in}</td>
-              <td class="mono">{plain(one.fix ?? `regatta agent add ${one.preset} --preset ${one.preset}`, 200)}</td>
+          {installed.map((provider) => (
+            <tr key={provider.preset} data-row tabIndex={0}>
+              <td>{provider.preset}</td>
+              <td>{provider.provider}</td>
+              <td>{plain(provider.version ?? 'installed', 60)}</td>
+              <td>{provider.signed_in}</td>
+              <td class="mono">{plain(provider.fix ?? `regatta agent add ${provider.preset} --preset ${provider.preset}`, 200)}</td>
             </tr>
           ))}
         </Table>
       )}
-      {gone.length > 0 && (
-        <details open={get('more') === 'providers'} onToggle={(event) => set('more', event.currentTarget.open ? 'providers' : null)}>
-          <summary>{gone.length} more that are known and not installed</summary>
+      {missing.length > 0 && (
+        <details open={queryParam('more') === 'providers'} onToggle={(event) => setQueryParam('more', event.currentTarget.open ? 'providers' : null)}>
+          <summary>{missing.length} more that are known and not installed</summary>
           <Table heads={['Preset', 'Provider', 'How to install it']}>
-            {gone.map((one) => (
-              <tr key={one.preset} data-row tabIndex={0}>
-                <td>{one.preset}</td>
-                <td>{one.provider}</td>
-                <td class="mono">{plain(one.fix ?? '', 200)}</td>
+            {missing.map((provider) => (
+              <tr key={provider.preset} data-row tabIndex={0}>
+                <td>{provider.preset}</td>
+                <td>{provider.provider}</td>
+                <td class="mono">{plain(provider.fix ?? '', 200)}</td>
               </tr>
             ))}
           </Table>
@@ -168,24 +168,24 @@ interface Bridge {
 }
 
 /** Which agent is at which service, and how it is. */
-function Bridges({ it }: { it: { data: Bridge[] | null; problem: string } }) {
+function BridgePanel({ answer }: { answer: { data: Bridge[] | null; problem: string } }) {
   return (
     <Panel title="Bridges" aside={<code class="aside">regatta bridge list</code>}>
-      {it.problem && <p class="error">{it.problem}</p>}
-      {it.data?.length === 0 && <p class="empty">No agent is at an outside service yet. What each needs: regatta bridge</p>}
-      {it.data && it.data.length > 0 && (
+      {answer.problem && <p class="error">{answer.problem}</p>}
+      {answer.data?.length === 0 && <p class="empty">No agent is at an outside service yet. What each needs: regatta bridge</p>}
+      {answer.data && answer.data.length > 0 && (
         <Table heads={['Bridge', 'Known as', 'State', 'Comes in at', '>Taken', '>Refused', '>Sent', 'What it lacks']}>
-          {it.data.map((one) => (
-            <tr key={one.name} data-row tabIndex={0}>
-              <td>{one.name}</td>
-              <td>{plain(one.known_as ?? '', 60)}</td>
-              <td class={one.off || one.trouble ? 'bad' : one.paused ? 'late' : 'good'}>{one.off ? '✕ off' : one.paused ? '‖ paused' : one.trouble ? '✕ in trouble' : one.connected ? '✓ hears' : '✓ ready'}</td>
-              <td class="mono">{plain(one.route ?? '', 120)}</td>
-              <td class="right">{one.taken}</td>
-              <td class="right">{one.refused}</td>
-              <td class="right">{one.sent}</td>
+          {answer.data.map((bridge) => (
+            <tr key={bridge.name} data-row tabIndex={0}>
+              <td>{bridge.name}</td>
+              <td>{plain(bridge.known_as ?? '', 60)}</td>
+              <td class={bridge.off || bridge.trouble ? 'bad' : bridge.paused ? 'late' : 'good'}>{bridge.off ? '✕ off' : bridge.paused ? '‖ paused' : bridge.trouble ? '✕ in trouble' : bridge.connected ? '✓ hears' : '✓ ready'}</td>
+              <td class="mono">{plain(bridge.route ?? '', 120)}</td>
+              <td class="right">{bridge.taken}</td>
+              <td class="right">{bridge.refused}</td>
+              <td class="right">{bridge.sent}</td>
               <td class="dim">
-                {[one.off, one.trouble, one.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {one.waiting > 0 && `${one.waiting} posts wait`} {one.dead > 0 && `${one.dead} posts were given up`}
+                {[bridge.off, bridge.trouble, bridge.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {bridge.waiting > 0 && `${bridge.waiting} posts wait`} {bridge.dead > 0 && `${bridge.dead} posts were given up`}
               </td>
             </tr>
           ))}
@@ -196,30 +196,30 @@ function Bridges({ it }: { it: { data: Bridge[] | null; problem: string } }) {
 }
 
 /** `agent codex-1`, `command npm install *`: names and values, no braces. */
-const short = (it: unknown) => plain(brief(it), 200);
+const ruleText = (value: unknown) => plain(eventSummary(value), 200);
 
 export function Setup() {
   useTopics('head');
   void topic('head').changed.value;
   const head = topic('head').one<Head>('head');
   const policy = useCall<Rule[]>('policy.list');
-  const rules = useCall<Standing[]>('rule.list');
+  const rules = useCall<ProjectRule[]>('rule.list');
   const tokens = useCall<Token[]>('token.list');
   const doctor = useCall<Doctor>('doctor');
   const bridges = useCall<Bridge[]>('bridge.list');
   return (
     <>
-      <Doctors it={doctor} />
-      <Providers it={doctor} />
-      <Bridges it={bridges} />
+      <DoctorPanel answer={doctor} />
+      <ProviderPanel answer={doctor} />
+      <BridgePanel answer={bridges} />
       <Panel title="Projects" aside={<code class="aside">regatta project list</code>}>
         {head?.projects.length ? (
           <Table heads={['Name', 'Trunk', 'Where']}>
-            {head.projects.map((it) => (
-              <tr key={it.name}>
-                <td>{it.name}</td>
-                <td>{it.trunk}</td>
-                <td class="mono">{plain(it.path, 200)}</td>
+            {head.projects.map((project) => (
+              <tr key={project.name}>
+                <td>{project.name}</td>
+                <td>{project.trunk}</td>
+                <td class="mono">{plain(project.path, 200)}</td>
               </tr>
             ))}
           </Table>
@@ -232,14 +232,14 @@ export function Setup() {
         {policy.data?.length === 0 && <p class="empty">No rule of your own yet: “Always allow” in the inbox makes one.</p>}
         {policy.data && policy.data.length > 0 && (
           <Table heads={['Rule', 'Effect', 'For', 'Matter']}>
-            {policy.data.map((it) => (
-              <tr key={it.id} data-row tabIndex={0}>
-                <td>{it.id}</td>
-                <td class={EFFECTS[it.effect]?.[1]}>
-                  {EFFECTS[it.effect]?.[0]} {it.effect}
+            {policy.data.map((rule) => (
+              <tr key={rule.id} data-row tabIndex={0}>
+                <td>{rule.id}</td>
+                <td class={EFFECTS[rule.effect]?.[1]}>
+                  {EFFECTS[rule.effect]?.[0]} {rule.effect}
                 </td>
-                <td>{short(it.scope)}</td>
-                <td class="mono">{short({ ...it, id: '', scope: '', effect: '' })}</td>
+                <td>{ruleText(rule.scope)}</td>
+                <td class="mono">{ruleText({ ...rule, id: '', scope: '', effect: '' })}</td>
               </tr>
             ))}
           </Table>
@@ -249,9 +249,9 @@ export function Setup() {
         {rules.problem && <p class="error">{rules.problem}</p>}
         {rules.data?.length === 0 && <p class="empty">No project has a standing rule.</p>}
         <ul class="spans">
-          {rules.data?.map((it) => (
-            <li key={`${it.project}${it.name}`}>
-              <b>{it.project}</b> {plain(it.name ?? '', 80)} <b>{short(it.action)}</b> {plain(it.says ?? '', 300)} {(it.files?.length ?? 0) > 0 && <code>{short(it.files)}</code>}
+          {rules.data?.map((rule) => (
+            <li key={`${rule.project}${rule.name}`}>
+              <b>{rule.project}</b> {plain(rule.name ?? '', 80)} <b>{ruleText(rule.action)}</b> {plain(rule.says ?? '', 300)} {(rule.files?.length ?? 0) > 0 && <code>{ruleText(rule.files)}</code>}
             </li>
           ))}
         </ul>
@@ -260,9 +260,9 @@ export function Setup() {
         {tokens.problem && <p class="empty">{tokens.problem}</p>}
         {tokens.data?.length === 0 && <p class="empty">No token was given: only this machine’s owner comes in.</p>}
         <ul class="spans">
-          {tokens.data?.map((it) => (
-            <li key={it.name}>
-              <b>{plain(it.name, 80)}</b> {it.scope} {it.expired ? 'expired' : ''}
+          {tokens.data?.map((token) => (
+            <li key={token.name}>
+              <b>{plain(token.name, 80)}</b> {token.scope} {token.expired ? 'expired' : ''}
             </li>
           ))}
         </ul>

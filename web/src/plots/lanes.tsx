@@ -2,15 +2,15 @@
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { age, clockTime, named, plain } from '../format';
-import { later } from '../lazy';
+import { age, clockTime, shortName, plain } from '../format';
+import { lazy } from '../lazy';
 import { byName, topic } from '../live/client';
-import { get, go, set } from '../route';
-import { Panel, moment, useTopics } from '../ui';
+import { queryParam, navigate, setQueryParam } from '../route';
+import { Panel, daemonNow, useTopics } from '../ui';
 import { type At, type Bar, type Bars, type Lane, STATES } from '../views';
 
-const Many = later<{ lanes: Lane[] }>(() => import('./agent-grid').then((it) => it.Many));
-const AsTable = later<{ lanes: Lane[] }>(() => import('./agent-grid').then((it) => it.AsTable));
+const AgentGrid = lazy<{ lanes: Lane[] }>(() => import('./agent-grid').then((module) => module.AgentGrid));
+const AgentTable = lazy<{ lanes: Lane[] }>(() => import('./agent-grid').then((module) => module.AgentTable));
 
 export const LEGEND: At[] = ['working', 'waiting', 'needs', 'review', 'landing', 'failed', 'idle', 'offline'];
 const WINDOWS: [string, number][] = [
@@ -23,11 +23,11 @@ const WINDOWS: [string, number][] = [
 ];
 
 /** What the window is fitted to where nobody chose one: what there is fills at least half of it. */
-const FITS: [string, number][] = [['5s', 5_000], ['10s', 10_000], ['20s', 20_000], ['30s', 30_000], ['1m', 60_000], ['2m', 120_000], ['5m', 300_000], ['10m', 600_000], ['20m', 1_200_000], ['30m', 1_800_000], ...WINDOWS.slice(3)];
+const AUTO_WINDOWS: [string, number][] = [['5s', 5_000], ['10s', 10_000], ['20s', 20_000], ['30s', 30_000], ['1m', 60_000], ['2m', 120_000], ['5m', 300_000], ['10m', 600_000], ['20m', 1_200_000], ['30m', 1_800_000], ...WINDOWS.slice(3)];
 
 /** The window that shows what there is: an hour, less if there is less, more if all is older. */
-export function windowFor(bars: Bar[][], now: number, asked: string): { ms: number; text: string; widened: boolean } {
-  const chosen = WINDOWS.find((it) => it[0] === asked);
+export function windowFor(bars: Bar[][], now: number, requested: string): { ms: number; text: string; widened: boolean } {
+  const chosen = WINDOWS.find((window) => window[0] === requested);
   let first = now;
   let last = 0;
   for (const lane of bars) {
@@ -39,19 +39,19 @@ export function windowFor(bars: Bar[][], now: number, asked: string): { ms: numb
   if (chosen) {
     // A window that somebody chose stays; that it is empty is said.
     const empty = last <= now - chosen[1];
-    return { ms: chosen[1], text: empty ? `nothing in the last ${asked}${last > 0 ? `; the last was ${age(now - last)} ago` : ''}` : `last ${asked}`, widened: empty };
+    return { ms: chosen[1], text: empty ? `nothing in the last ${requested}${last > 0 ? `; the last was ${age(now - last)} ago` : ''}` : `last ${requested}`, widened: empty };
   }
   const hour = 3_600_000;
-  const quiet = last > 0 && last < now - hour;
-  const span = quiet ? now - last : Math.min(now - first, hour);
-  const fit = FITS.find((it) => it[1] >= span) ?? FITS[FITS.length - 1];
+  const isQuiet = last > 0 && last < now - hour;
+  const span = isQuiet ? now - last : Math.min(now - first, hour);
+  const fit = AUTO_WINDOWS.find((window) => window[1] >= span) ?? AUTO_WINDOWS[AUTO_WINDOWS.length - 1];
   const [name, ms] = fit ?? ['1h', hour];
-  return { ms, text: quiet ? `nothing in the last hour; last ${name}` : `last ${name}`, widened: quiet };
+  return { ms, text: isQuiet ? `nothing in the last hour; last ${name}` : `last ${name}`, widened: isQuiet };
 }
 
 /** How long nobody does anything before that stretch is folded, and how wide a fold is. */
-const FOLD = 600_000;
-const CREASE = 22;
+const FOLD_AFTER_MS = 600_000;
+const FOLD_WIDTH = 22;
 
 /** Time across a width. A long stretch in which no lane did anything takes the place of a fold. */
 export interface Axis {
@@ -62,19 +62,19 @@ export interface Axis {
 export function axis(bars: Bar[][], from: number, now: number, width: number): Axis {
   const folds: Axis['folds'] = [];
   let end = from;
-  const busy = now - from > FOLD ? bars.flat().sort((a, b) => a.from - b.from) : [];
+  const busy = now - from > FOLD_AFTER_MS ? bars.flat().sort((a, b) => a.from - b.from) : [];
   for (const bar of [...busy, ...(busy.length > 0 ? [{ from: now }] : [])] as Bar[]) {
-    if (bar.from - end > FOLD) folds.push({ from: end, to: Math.min(bar.from, now) });
+    if (bar.from - end > FOLD_AFTER_MS) folds.push({ from: end, to: Math.min(bar.from, now) });
     end = Math.max(end, bar.to ?? now);
   }
-  const folded = folds.reduce((sum, it) => sum + it.to - it.from, 0);
+  const folded = folds.reduce((sum, fold) => sum + fold.to - fold.from, 0);
   if (folded >= now - from) folds.length = 0;
-  const scale = (width - folds.length * CREASE) / (now - from - (folds.length && folded));
+  const scale = (width - folds.length * FOLD_WIDTH) / (now - from - (folds.length && folded));
   const x = (wall: number) => {
     let at = (wall - from) * scale;
-    for (const it of folds) {
-      const inside = Math.min(Math.max(wall - it.from, 0), it.to - it.from);
-      at += (inside / (it.to - it.from)) * CREASE - inside * scale;
+    for (const fold of folds) {
+      const inside = Math.min(Math.max(wall - fold.from, 0), fold.to - fold.from);
+      at += (inside / (fold.to - fold.from)) * FOLD_WIDTH - inside * scale;
     }
     return at;
   };
@@ -82,30 +82,30 @@ export function axis(bars: Bar[][], from: number, now: number, width: number): A
 }
 
 /** Where a bar stands in a window, or nothing if it is outside. One that goes on grows to now. */
-export function placed(bar: Bar, from: number, now: number, x: Axis['x']): { x: number; width: number } | null {
+export function barPosition(bar: Bar, from: number, now: number, x: Axis['x']): { x: number; width: number } | null {
   const end = Math.min(bar.to ?? now, now);
   const start = Math.max(bar.from, from);
   if (end <= from || start >= now || end < start) return null;
   return { x: x(start), width: Math.max(1.5, x(end) - x(start) - 1) };
 }
 
-const STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600, 7_200, 14_400].map((it) => it * 1_000);
+const TICK_STEPS_MS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600, 7_200, 14_400].map((seconds) => seconds * 1_000);
 
 /** The moments that are written over a window: round ones, and none upon another. */
-export function ticks(from: number, now: number, x: Axis['x'], apart = 44): { x: number; text: string }[] {
-  const step = STEPS.find((it) => it >= (now - from) / 7) ?? 14_400_000;
-  const made = [{ x: x(now), text: 'now' }];
-  for (let back = step; back <= now - from; back += step) {
-    const at = x(now - back);
-    if ((made[made.length - 1]?.x ?? 0) - at >= apart) made.push({ x: at, text: `-${age(back)}` });
+export function ticks(from: number, now: number, x: Axis['x'], minDistance = 44): { x: number; text: string }[] {
+  const step = TICK_STEPS_MS.find((stepMs) => stepMs >= (now - from) / 7) ?? 14_400_000;
+  const marks = [{ x: x(now), text: 'now' }];
+  for (let agoMs = step; agoMs <= now - from; agoMs += step) {
+    const at = x(now - agoMs);
+    if ((marks[marks.length - 1]?.x ?? 0) - at >= minDistance) marks.push({ x: at, text: `-${age(agoMs)}` });
   }
-  return made;
+  return marks;
 }
 
-export function Legend({ of = LEGEND }: { of?: At[] }) {
+export function Legend({ states = LEGEND }: { states?: At[] }) {
   return (
     <ul class="legend" aria-label="Legend">
-      {of.map((at) => (
+      {states.map((at) => (
         <li key={at}>
           <span class={`swatch at-${at}`} aria-hidden="true" /> {STATES[at].glyph} {STATES[at].word}
         </li>
@@ -114,11 +114,11 @@ export function Legend({ of = LEGEND }: { of?: At[] }) {
   );
 }
 
-function Window() {
+function WindowSelect() {
   return (
     <label class="window">
       <span class="sr">Window</span>
-      <select value={get('window')} onChange={(it) => set('window', it.currentTarget.value, true)}>
+      <select value={queryParam('window')} onChange={(event) => setQueryParam('window', event.currentTarget.value, true)}>
         <option value="">as it fits</option>
         {WINDOWS.map(([name]) => (
           <option key={name} value={name}>
@@ -135,18 +135,18 @@ export function byUrgency(a: Lane, b: Lane): number {
 }
 
 /** The lanes of all, or of one agent. */
-export function Lanes({ size, only }: { size: 'few' | 'some' | 'many'; only?: string }) {
+export function Lanes({ size, onlyAgent }: { size: 'few' | 'some' | 'many'; onlyAgent?: string }) {
   useTopics('lanes', size === 'many' ? 'shares' : 'bars');
   const known = topic('lanes').known.value;
   const lanes = topic('lanes')
     .all<Lane>()
-    .filter((it) => !only || it.agent === only);
-  const table = get('as') === 'table';
+    .filter((lane) => !onlyAgent || lane.agent === onlyAgent);
+  const table = queryParam('as') === 'table';
   const title = `${lanes.length} ${lanes.length === 1 ? 'lane' : 'lanes'}`;
   const aside = (
     <>
-      {size !== 'many' && <Window />}
-      <button type="button" class="plain" aria-pressed={table} onClick={() => set('as', table ? null : 'table', true)}>
+      {size !== 'many' && <WindowSelect />}
+      <button type="button" class="plain" aria-pressed={table} onClick={() => setQueryParam('as', table ? null : 'table', true)}>
         {table ? 'Show as plot' : 'Show as table'}
       </button>
       <Legend />
@@ -157,9 +157,9 @@ export function Lanes({ size, only }: { size: 'few' | 'some' | 'many'; only?: st
       {lanes.length === 0 ? (
         <p class="empty">{known ? 'No agent is registered yet: regatta agent add, or see the demo: regatta demo' : 'asking the daemon…'}</p>
       ) : table ? (
-        <AsTable lanes={lanes} />
+        <AgentTable lanes={lanes} />
       ) : size === 'many' ? (
-        <Many lanes={lanes} />
+        <AgentGrid lanes={lanes} />
       ) : (
         <Rows lanes={lanes} tall={size === 'few'} />
       )}
@@ -168,30 +168,30 @@ export function Lanes({ size, only }: { size: 'few' | 'some' | 'many'; only?: st
 }
 
 /** How much of a text fits, at about this many pixels a letter. */
-function fitted(text: string, width: number): string {
+function fitText(text: string, width: number): string {
   const room = Math.floor(width / 6.4);
   return text.length > room ? `${text.slice(0, Math.max(0, room - 1))}…` : text;
 }
 
 function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
-  const place = useRef<HTMLDivElement>(null);
+  const box = useRef<HTMLDivElement>(null);
   const width = useSignal(900);
   useEffect(() => {
-    const it = place.current;
-    if (!it) return;
-    const watch = new ResizeObserver(([entry]) => {
+    const element = box.current;
+    if (!element) return;
+    const observer = new ResizeObserver(([entry]) => {
       const now = Math.floor(entry?.contentRect.width ?? 0);
       if (now > 0 && Math.abs(now - width.peek()) > 1) width.value = now;
     });
-    watch.observe(it);
-    return () => watch.disconnect();
+    observer.observe(element);
+    return () => observer.disconnect();
   }, []);
   const bars = topic('bars');
   void bars.changed.value;
   const sorted = tall ? lanes : [...lanes].sort(byUrgency);
   const all = sorted.map((lane) => bars.one<Bars>(`bars/${lane.agent}`)?.bars ?? []);
-  const now = moment();
-  const shown = windowFor(all, now, get('window'));
+  const now = daemonNow();
+  const shown = windowFor(all, now, queryParam('window'));
   const from = now - shown.ms;
   const step = tall ? 30 : 17;
   // Thin rows say beside the name why somebody waits; thick ones say it in the bar.
@@ -199,10 +199,10 @@ function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
   const inner = Math.max(100, width.value - label);
   const height = 20 + step * sorted.length;
   const { x, folds } = axis(all, from, now, inner);
-  const counts = LEGEND.map((at) => [at, lanes.filter((it) => it.at === at).length] as const).filter((it) => it[1] > 0);
-  const sentence = `${shown.text}; now ${counts.map(([at, many]) => `${many} ${STATES[at].word}`).join(', ')}`;
+  const counts = LEGEND.map((at) => [at, lanes.filter((lane) => lane.at === at).length] as const).filter((entry) => entry[1] > 0);
+  const sentence = `${shown.text}; now ${counts.map(([at, count]) => `${count} ${STATES[at].word}`).join(', ')}`;
   return (
-    <div ref={place}>
+    <div ref={box}>
       {shown.widened && <p class="empty">{shown.text}</p>}
       <svg class="rows" width={width.value} height={height} role="img" aria-label={`Lanes over time, ${sentence}`}>
         <defs>
@@ -216,21 +216,21 @@ function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
             {shown.text}
           </text>
         )}
-        {ticks(from, now, x).map((it) => (
-          <g key={it.text}>
-            <line class="tick" x1={label + it.x} x2={label + it.x} y1={16} y2={height} />
-            <text class="ticks" x={label + it.x} y={11} text-anchor={it.text === 'now' ? 'end' : it.x < 20 ? 'start' : 'middle'}>
-              {it.text}
+        {ticks(from, now, x).map((tick) => (
+          <g key={tick.text}>
+            <line class="tick" x1={label + tick.x} x2={label + tick.x} y1={16} y2={height} />
+            <text class="ticks" x={label + tick.x} y={11} text-anchor={tick.text === 'now' ? 'end' : tick.x < 20 ? 'start' : 'middle'}>
+              {tick.text}
             </text>
           </g>
         ))}
-        {folds.map((it) => (
-          <g key={it.from}>
-            <rect class="fold" x={label + x(it.from)} width={CREASE} y={16} height={height} />
-            <text class="ticks" x={label + x(it.from) + CREASE / 2} y={height - 4} text-anchor="middle">
+        {folds.map((fold) => (
+          <g key={fold.from}>
+            <rect class="fold" x={label + x(fold.from)} width={FOLD_WIDTH} y={16} height={height} />
+            <text class="ticks" x={label + x(fold.from) + FOLD_WIDTH / 2} y={height - 4} text-anchor="middle">
               ⋯
             </text>
-            <title>{`${age(it.to - it.from)} in which nobody did anything, from ${clockTime(it.from, false)}`}</title>
+            <title>{`${age(fold.to - fold.from)} in which nobody did anything, from ${clockTime(fold.from, false)}`}</title>
           </g>
         ))}
         {sorted.map((lane, row) => (
@@ -245,25 +245,25 @@ function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
 function Row(props: { lane: Lane; bars: Bar[]; y: number; thick: number; from: number; now: number; x: Axis['x']; label: number }) {
   const { lane, bars, y, thick, from, now, x, label } = props;
   const tall = thick > 20;
-  const name = named(lane.agent, 17);
-  const why = label > 200 && lane.at !== 'working' && lane.text ? fitted(` · ${plain(lane.text, 80)}`, label - 24 - name.length * 6) : '';
+  const name = shortName(lane.agent, 17);
+  const why = label > 200 && lane.at !== 'working' && lane.text ? fitText(` · ${plain(lane.text, 80)}`, label - 24 - name.length * 6) : '';
   return (
     <g>
-      <text class="bar" x={0} y={y + thick / 2 + 4} onClick={() => go(`/agents/${lane.agent}`)}>
+      <text class="bar" x={0} y={y + thick / 2 + 4} onClick={() => navigate(`/agents/${lane.agent}`)}>
         <tspan class={`ink-${lane.at}`}>{STATES[lane.at].glyph}</tspan> {name}
         <tspan class="ink-dim">{why}</tspan>
         <title>{`${lane.agent}: ${STATES[lane.at].word} ${plain(lane.text, 200)}`}</title>
       </text>
       {bars.map((bar) => {
-        const at = placed(bar, from, now, x);
+        const at = barPosition(bar, from, now, x);
         if (!at) return null;
         const word = [bar.task, bar.at === 'working' ? '' : plain(bar.text ?? '', 80)].filter(Boolean).join(' · ');
         return (
-          <g key={`${bar.from}${bar.at}`} class="bar" onClick={() => bar.task && go(`/t/${bar.task}`)}>
+          <g key={`${bar.from}${bar.at}`} class="bar" onClick={() => bar.task && navigate(`/t/${bar.task}`)}>
             <rect class={`at-${bar.at}`} x={label + at.x} y={y} width={at.width} height={thick} rx={2.5} />
             {tall && at.width > 26 && (
               <text class={`in-${bar.at}`} x={label + at.x + 6} y={y + thick / 2 + 4}>
-                {fitted(word, at.width - 6)}
+                {fitText(word, at.width - 6)}
               </text>
             )}
             <title>{`${bar.task ?? ''} ${STATES[bar.at].word}, ${age((bar.to ?? now) - bar.from)} from ${clockTime(bar.from)}. ${plain(bar.text ?? '', 200)}`}</title>

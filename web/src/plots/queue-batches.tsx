@@ -3,68 +3,68 @@
 import { plain } from '../format';
 import { TaskLink } from '../ui';
 import type { Batch, Landing, Train } from '../views';
-import { Trunk } from './queue';
+import { TrunkCell } from './queue';
 
-const CARS = 6;
-const STACK = 6;
+const MAX_BATCHES = 6;
+const MAX_BATCH_MEMBERS = 6;
 
-const BUSY = ['testing', 'moving'];
+const BUSY_RIDES = ['testing', 'moving'];
 
 /** Those of the first batches that fit, and how many are left out. */
-export function shown(of: Train, most: number): { batches: [Batch, Landing[]][]; more: number } {
-  const cars = new Map(of.queue.map((it) => [it.landing, it]));
+export function visibleBatches(queue: Train, maxBatches: number): { batches: [Batch, Landing[]][]; more: number } {
+  const landings = new Map(queue.queue.map((landing) => [landing.landing, landing]));
   const batches: [Batch, Landing[]][] = [];
-  let many = 0;
-  for (const batch of of.batches ?? []) {
-    if (batches.length >= most) break;
-    const of = batch.cars.flatMap((id) => cars.get(id) ?? []);
-    many += of.length;
-    batches.push([batch, of]);
+  let shownCount = 0;
+  for (const batch of queue.batches ?? []) {
+    if (batches.length >= maxBatches) break;
+    const members = batch.cars.flatMap((id) => landings.get(id) ?? []);
+    shownCount += members.length;
+    batches.push([batch, members]);
   }
-  return { batches, more: of.queue.length - many };
+  return { batches, more: queue.queue.length - shownCount };
 }
 
-function Car({ it }: { it: Landing }) {
+function BatchMember({ landing }: { landing: Landing }) {
   return (
     <li class="carriage">
-      <TaskLink id={it.task} /> <span>{plain(it.subject, 60)}</span>
-      {it.fixups > 0 && <small>fix-up {it.fixups} of 3</small>}
+      <TaskLink id={landing.task} /> <span>{plain(landing.subject, 60)}</span>
+      {landing.fixups > 0 && <small>fix-up {landing.fixups} of 3</small>}
     </li>
   );
 }
 
-function Stack({ of, cars }: { of: Batch; cars: Landing[] }) {
-  const busy = BUSY.includes(of.ride);
-  const bad = of.ride === 'searching' || of.ride === 'held';
-  const on = of.on ? `on top of ${of.on}` : of.ride === 'testing' || of.ride === 'moving' || of.ride === 'passed' ? 'on the trunk' : '';
-  const one = cars.length === 1 ? cars[0] : undefined;
-  const why = of.failed ? (cars.length > 1 ? 'one of these breaks it: ' : '') + (of.failed.split('\n')[0] ?? '') : one && !busy && of.ride !== 'passed' ? one.detail : '';
+function BatchCell({ batch, members }: { batch: Batch; members: Landing[] }) {
+  const isBusy = BUSY_RIDES.includes(batch.ride);
+  const isBad = batch.ride === 'searching' || batch.ride === 'held';
+  const base = batch.on ? `on top of ${batch.on}` : batch.ride === 'testing' || batch.ride === 'moving' || batch.ride === 'passed' ? 'on the trunk' : '';
+  const single = members.length === 1 ? members[0] : undefined;
+  const why = batch.failed ? (members.length > 1 ? 'one of these breaks it: ' : '') + (batch.failed.split('\n')[0] ?? '') : single && !isBusy && batch.ride !== 'passed' ? single.detail : '';
   return (
-    <li class={`car ${bad ? 'bad' : ''} ${busy ? 'busy' : ''} ${of.failed ? 'parted' : ''} ride-${of.ride}`}>
+    <li class={`car ${isBad ? 'bad' : ''} ${isBusy ? 'busy' : ''} ${batch.failed ? 'parted' : ''} ride-${batch.ride}`}>
       <div>
-        {of.state} {cars.length > 1 && <small class="many-cars">{cars.length} together</small>}
+        {batch.state} {members.length > 1 && <small class="many-cars">{members.length} together</small>}
       </div>
       <ol class="cars-of">
-        {cars.slice(0, STACK).map((it) => (
-          <Car key={it.landing} it={it} />
+        {members.slice(0, MAX_BATCH_MEMBERS).map((landing) => (
+          <BatchMember key={landing.landing} landing={landing} />
         ))}
-        {cars.length > STACK && <li class="carriage dim">{cars.length - STACK} more</li>}
+        {members.length > MAX_BATCH_MEMBERS && <li class="carriage dim">{members.length - MAX_BATCH_MEMBERS} more</li>}
       </ol>
       {why && <small>{plain(why, 90)}</small>}
-      {on && <small class="base">{on}</small>}
-      {busy && <span class="pulse" aria-hidden="true" />}
+      {base && <small class="base">{base}</small>}
+      {isBusy && <span class="pulse" aria-hidden="true" />}
     </li>
   );
 }
 
 /** The trunk, and who lands next behind it. What is tested together on one base stands together. */
-export function Track({ of, most = CARS }: { of: Train; most?: number }) {
-  const { batches, more } = shown(of, most);
+export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: Train; maxBatches?: number }) {
+  const { batches, more } = visibleBatches(queue, maxBatches);
   return (
-    <ol class="train" tabIndex={0} aria-label={`Merge queue of ${of.project}`}>
-      <Trunk of={of} />
-      {batches.map(([batch, cars]) => (
-        <Stack key={batch.cars[0]} of={batch} cars={cars} />
+    <ol class="train" tabIndex={0} aria-label={`Merge queue of ${queue.project}`}>
+      <TrunkCell queue={queue} />
+      {batches.map(([batch, members]) => (
+        <BatchCell key={batch.cars[0]} batch={batch} members={members} />
       ))}
       {more > 0 && <li class="car">{more} more</li>}
     </ol>

@@ -2,25 +2,25 @@
 
 import { topic } from '../live/client';
 import { plain } from '../format';
-import { later } from '../lazy';
-import { Age, Do, Empty, Panel, useTopics } from '../ui';
+import { lazy } from '../lazy';
+import { Age, ActionButton, Empty, Panel, useTopics } from '../ui';
 import type { Train } from '../views';
 
-const Track = later<{ of: Train }>(() => import('./queue-batches').then((it) => it.Track));
+const QueueBatches = lazy<{ queue: Train }>(() => import('./queue-batches').then((module) => module.QueueBatches));
 
-export function Trunk({ of }: { of: Train }) {
+export function TrunkCell({ queue }: { queue: Train }) {
   return (
     <li class="car trunk">
-      <div>{of.trunk}</div>
-      <small class="mono">{of.tip ? of.tip.slice(0, 10) : 'nothing landed yet'}</small>
+      <div>{queue.trunk}</div>
+      <small class="mono">{queue.tip ? queue.tip.slice(0, 10) : 'nothing landed yet'}</small>
     </li>
   );
 }
 
-export function Trains() {
+export function MergeQueues() {
   useTopics('queue');
-  const trains = topic('queue').all<Train>();
-  if (trains.length === 0) {
+  const queues = topic('queue').all<Train>();
+  if (queues.length === 0) {
     return (
       <Panel title="Merge queue">
         <Empty known={topic('queue').known.value}>No project yet.</Empty>
@@ -29,29 +29,29 @@ export function Trains() {
   }
   return (
     <>
-      {trains.map((it) => (
+      {queues.map((queue) => (
         <Panel
-          key={it.project}
+          key={queue.project}
           title={<a href="/queue">Merge queue</a>}
           aside={
             <span class="aside">
-              {trains.length > 1 ? `${it.project} · ` : ''}
-              {it.held ? `held by ${it.held.by}: ${plain(it.held.reason, 100)}` : it.text}
-              {it.queue.length > 0 && (
+              {queues.length > 1 ? `${queue.project} · ` : ''}
+              {queue.held ? `held by ${queue.held.by}: ${plain(queue.held.reason, 100)}` : queue.text}
+              {queue.queue.length > 0 && (
                 <>
                   {' · oldest '}
-                  <Age since={Math.min(...it.queue.map((one) => one.queued_wall))} />
+                  <Age since={Math.min(...queue.queue.map((landing) => landing.queued_wall))} />
                 </>
               )}
-              {it.held && it.actions.map((action) => <Do key={action.label} action={action} />)}
+              {queue.held && queue.actions.map((action) => <ActionButton key={action.label} action={action} />)}
             </span>
           }
         >
-          {it.queue.length > 0 ? (
-            <Track of={it} />
+          {queue.queue.length > 0 ? (
+            <QueueBatches queue={queue} />
           ) : (
             <ol class="train">
-              <Trunk of={it} />
+              <TrunkCell queue={queue} />
             </ol>
           )}
         </Panel>

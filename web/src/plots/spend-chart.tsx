@@ -1,24 +1,24 @@
 // The line of a day's spend, stacked by provider, with its cap and where it goes at this rate; or the same as a table.
 
 import { clockTime, plain, usd } from '../format';
-import { get, set } from '../route';
+import { queryParam, setQueryParam } from '../route';
 import type { Spending } from '../views';
 
 const WIDTH = 800;
 /** Which colour the nth provider has, here and in its share. */
 export const COLOURS = ['working', 'review', 'landing', 'needs', 'waiting', 'landed'];
-export const colour = (nth: number) => COLOURS[nth % COLOURS.length] ?? '';
+export const colour = (index: number) => COLOURS[index % COLOURS.length] ?? '';
 /** The most rows of the table. */
-const MOST_ROWS = 200;
+const MAX_ROWS = 200;
 
 /** Up to when a line is drawn: to now, or as far on as it goes back if its cap is reached later. */
-export function ends(of: Spending, now: number): number {
-  const first = Math.min(of.line[0]?.[0] ?? now, now - 60_000);
-  return of.forecast?.when === 'at' ? Math.max(now, Math.min(of.forecast.wall, now + (now - first))) : now;
+export function chartEnd(spending: Spending, now: number): number {
+  const first = Math.min(spending.line[0]?.[0] ?? now, now - 60_000);
+  return spending.forecast?.when === 'at' ? Math.max(now, Math.min(spending.forecast.wall, now + (now - first))) : now;
 }
 
 /** The line of a day's spend, stepping up at each moment it was known to, from the first to `end`. */
-export function stepped(line: [number, number][], now: number, top: number, height: number, end = now): { known: string; ahead: string } {
+export function stepPath(line: [number, number][], now: number, top: number, height: number, end = now): { known: string; ahead: string } {
   const first = line[0];
   if (!first) return { known: '', ahead: '' };
   const from = Math.min(first[0], now - 60_000);
@@ -31,54 +31,54 @@ export function stepped(line: [number, number][], now: number, top: number, heig
 }
 
 /** What lies between two lines that step at the same moments, up to now. */
-export function area(walls: number[], lower: number[], upper: number[], now: number, top: number, height: number, end = now): string {
+export function areaPath(walls: number[], lower: number[], upper: number[], now: number, top: number, height: number, end = now): string {
   const first = walls[0];
   if (first === undefined) return '';
   const from = Math.min(first, now - 60_000);
   const x = (wall: number) => (((wall - from) / Math.max(1, end - from)) * WIDTH).toFixed(1);
   const y = (micro = 0) => (height - 4 - (micro / Math.max(1, top)) * (height - 12)).toFixed(1);
   let path = `M${x(first)} ${y(upper[0])}`;
-  walls.forEach((wall, nth) => (path += `H${x(wall)}V${y(upper[nth])}`));
+  walls.forEach((wall, index) => (path += `H${x(wall)}V${y(upper[index])}`));
   path += `H${x(now)}V${y(lower[lower.length - 1])}`;
-  for (let nth = walls.length - 1; nth > 0; nth--) path += `H${x(walls[nth] ?? 0)}V${y(lower[nth - 1])}`;
+  for (let index = walls.length - 1; index > 0; index--) path += `H${x(walls[index] ?? 0)}V${y(lower[index - 1])}`;
   return `${path}H${x(first)}Z`;
 }
 
-function Bands({ of, now, most, height, end }: { of: Spending; now: number; most: number; height: number; end: number }) {
-  const walls = of.line.map((it) => it[0]);
+function Bands({ spending, now, top, height, end }: { spending: Spending; now: number; top: number; height: number; end: number }) {
+  const walls = spending.line.map((point) => point[0]);
   let below = walls.map(() => 0);
   return (
     <>
-      {(of.bands ?? []).map((band, nth) => {
+      {(spending.bands ?? []).map((band, index) => {
         const lower = below;
-        below = lower.map((it, at) => it + (band.micro_usd[at] ?? 0));
-        return <path key={band.name} class="band" style={{ fill: `var(--${colour(nth)})` }} d={area(walls, lower, below, now, most, height, end)} />;
+        below = lower.map((sum, index) => sum + (band.micro_usd[index] ?? 0));
+        return <path key={band.name} class="band" style={{ fill: `var(--${colour(index)})` }} d={areaPath(walls, lower, below, now, top, height, end)} />;
       })}
     </>
   );
 }
 
-function AsTable({ of }: { of: Spending }) {
-  const bands = of.bands ?? [];
-  const rows = of.line.map((it, nth) => [it, nth] as const).slice(1).slice(-MOST_ROWS);
+function SpendTable({ spending }: { spending: Spending }) {
+  const bands = spending.bands ?? [];
+  const rows = spending.line.map((point, index) => [point, index] as const).slice(1).slice(-MAX_ROWS);
   return (
     <div class="scroll">
       <table class="list">
         <thead>
           <tr>
             <th>By</th>
-            {bands.map((it) => (
-              <th key={it.name} class="right">{plain(it.name, 40)}</th>
+            {bands.map((band) => (
+              <th key={band.name} class="right">{plain(band.name, 40)}</th>
             ))}
             <th class="right">Together</th>
           </tr>
         </thead>
         <tbody>
-          {rows.reverse().map(([[wall, micro], nth]) => (
+          {rows.reverse().map(([[wall, micro], index]) => (
             <tr key={wall}>
               <td>{clockTime(wall, false)}</td>
-              {bands.map((it) => (
-                <td key={it.name} class="right">{usd(it.micro_usd[nth])}</td>
+              {bands.map((band) => (
+                <td key={band.name} class="right">{usd(band.micro_usd[index])}</td>
               ))}
               <td class="right">{usd(micro)}</td>
             </tr>
@@ -90,52 +90,52 @@ function AsTable({ of }: { of: Spending }) {
 }
 
 /** Who was paid how much, and a switch to the table. */
-function Legend({ of }: { of: Spending }) {
-  const table = get('spend') === 'table';
+function Legend({ spending }: { spending: Spending }) {
+  const table = queryParam('spend') === 'table';
   return (
     <div class="spend-legend">
       <ul class="legend">
-        {(of.bands ?? []).map((it, nth) => (
-          <li key={it.name}>
-            <span class={`swatch at-${colour(nth)}`} aria-hidden="true" /> {plain(it.name, 40)} {usd(it.micro_usd[it.micro_usd.length - 1])}
+        {(spending.bands ?? []).map((band, index) => (
+          <li key={band.name}>
+            <span class={`swatch at-${colour(index)}`} aria-hidden="true" /> {plain(band.name, 40)} {usd(band.micro_usd[band.micro_usd.length - 1])}
           </li>
         ))}
       </ul>
-      <button type="button" class="plain" aria-pressed={table} onClick={() => set('spend', table ? null : 'table', true)}>
+      <button type="button" class="plain" aria-pressed={table} onClick={() => setQueryParam('spend', table ? null : 'table', true)}>
         {table ? 'Show as plot' : 'Show as table'}
       </button>
     </div>
   );
 }
 
-export function Drawn({ of, now, at, text, most, height }: { of: Spending; now: number; at: (micro: number) => number; text: string; most: number; height: number }) {
-  const end = ends(of, now);
-  const path = stepped(of.line, now, most, height, end);
-  const spent = of.line[of.line.length - 1]?.[1] ?? 0;
+export function SpendChart({ spending, now, yAt, text, top, height }: { spending: Spending; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }) {
+  const end = chartEnd(spending, now);
+  const path = stepPath(spending.line, now, top, height, end);
+  const spent = spending.line[spending.line.length - 1]?.[1] ?? 0;
   // Straight on, as far as it is drawn.
-  const whole = of.forecast?.when === 'at' ? of.forecast.wall - now : 0;
-  const far = of.cap && whole > 0 ? spent + ((of.cap - spent) * (end - now)) / whole : spent;
-  if (get('spend') === 'table')
+  const msToCap = spending.forecast?.when === 'at' ? spending.forecast.wall - now : 0;
+  const projected = spending.cap && msToCap > 0 ? spent + ((spending.cap - spent) * (end - now)) / msToCap : spent;
+  if (queryParam('spend') === 'table')
     return (
       <>
-        <Legend of={of} />
-        <AsTable of={of} />
+        <Legend spending={spending} />
+        <SpendTable spending={spending} />
       </>
     );
-  const parts = (of.bands ?? []).map((it) => `${plain(it.name, 40)} ${usd(it.micro_usd[it.micro_usd.length - 1])}`).join(', ');
+  const parts = (spending.bands ?? []).map((band) => `${plain(band.name, 40)} ${usd(band.micro_usd[band.micro_usd.length - 1])}`).join(', ');
   return (
     <>
-      <Legend of={of} />
+      <Legend spending={spending} />
       <div class="spend-box">
-        {of.cap && <small class="cap-label" style={{ top: `${at(of.cap)}px` }}>cap {usd(of.cap)}</small>}
-        <svg class="spend" viewBox={`0 0 ${WIDTH} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`Spend today: ${text}; from ${clockTime(of.line[0]?.[0] ?? now, false)} until now, ${usd(of.today.usage.micro_usd)}${parts && `: ${parts}`}`}>
-          {of.cap && <line class="cap" x1={0} x2={WIDTH} y1={at(of.cap)} y2={at(of.cap)} />}
-          <Bands of={of} now={now} most={most} height={height} end={end} />
+        {spending.cap && <small class="cap-label" style={{ top: `${yAt(spending.cap)}px` }}>cap {usd(spending.cap)}</small>}
+        <svg class="spend" viewBox={`0 0 ${WIDTH} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`Spend today: ${text}; from ${clockTime(spending.line[0]?.[0] ?? now, false)} until now, ${usd(spending.today.usage.micro_usd)}${parts && `: ${parts}`}`}>
+          {spending.cap && <line class="cap" x1={0} x2={WIDTH} y1={yAt(spending.cap)} y2={yAt(spending.cap)} />}
+          <Bands spending={spending} now={now} top={top} height={height} end={end} />
           <path d={path.known} />
-          {path.ahead && <path class="ahead" d={`${path.ahead}L${WIDTH} ${at(far).toFixed(1)}`} />}
+          {path.ahead && <path class="ahead" d={`${path.ahead}L${WIDTH} ${yAt(projected).toFixed(1)}`} />}
         </svg>
         <div class="spend-axis">
-          <span>{of.line[0] ? clockTime(of.line[0][0], false) : ''}</span>
+          <span>{spending.line[0] ? clockTime(spending.line[0][0], false) : ''}</span>
           <span>{end > now ? clockTime(end, false) : 'now'}</span>
         </div>
       </div>
