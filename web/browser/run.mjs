@@ -204,12 +204,12 @@ async function team() {
     for (const [path, name] of [['/queue', 'queue'], ['/files', 'files'], ['/cost', 'cost'], ['/agents', 'agents'], ['/team', 'team'], ['/events', 'events'], ['/setup', 'setup'], ['/inbox', 'inbox'], ['/conversations', 'conversations'], ['/replay?mission=M1', 'replay']]) {
       await page.goto(`${world.url}${path}`);
       if (name === 'team') await until('the team', () => has(page, 'Launches before'));
-      await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'asking the daemon')) && !(await has(page, 'looking…')));
+      await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'loading…')));
       if (['cost', 'team', 'setup'].includes(name) || argv.includes('--both')) await shoot(page, name);
       await accessible(page, name);
       if (name === 'cost') {
         await page.getByRole('button', { name: 'Show as table' }).click();
-        check(await until('the spend as a table', () => has(page, 'Together')), 'the spend is a table, too');
+        check(await until('the spend as a table', () => has(page, 'Total')), 'the spend is a table, too');
         check(page.url().endsWith('?spend=table'), 'and the address says so');
         await accessible(page, 'the spend as a table');
       }

@@ -1,4 +1,4 @@
-// The frame around every page: where one can go, how the fleet is, and whether what is seen is true now.
+// The frame around every page: navigation, the state of the fleet, and the state of the connection.
 
 import { useSignal } from '@preact/signals';
 import { Component, type ComponentChildren } from 'preact';
@@ -62,26 +62,26 @@ function Page({ path }: { path: string }) {
     default:
       return (
         <p class="empty">
-          There is no such page. <a href="/">Go to Now</a>
+          This page does not exist. <a href="/">Go to Now</a>
         </p>
       );
   }
 }
 
-/** Whether what is seen is true now. */
+/** Shows whether the page is live, paused or disconnected. */
 function ConnectionStatus() {
   const current = connection.value;
   if (paused.value) {
     return (
       <button type="button" class="link held" onClick={togglePause}>
-        ‖ held back, {waitingChanges.value} changes wait
+        ‖ paused, {waitingChanges.value} changes waiting
       </button>
     );
   }
   switch (current.state) {
     case 'live':
       return (
-        <button type="button" class="link live" onClick={togglePause} title="Hold back updates: .">
+        <button type="button" class="link live" onClick={togglePause} title="Pause updates: .">
           ● live
         </button>
       );
@@ -98,7 +98,7 @@ function Top({ head }: { head: Head | undefined }) {
   return (
     <header class="top">
       <a class="skip" href="#main">
-        Skip to the page
+        Skip to content
       </a>
       <b class="brand">regatta</b>
       <span class="mono where">{head?.projects.length === 1 ? `${head.projects[0]?.name} · ${head.projects[0]?.trunk}` : head ? `${head.projects.length} projects` : ''}</span>
@@ -121,10 +121,10 @@ function Top({ head }: { head: Head | undefined }) {
         <button type="button" class="key" onClick={() => (overlay.value = 'palette')} aria-label="⌘K: commands, also Ctrl-K">
           ⌘K
         </button>
-        <button type="button" class="key" onClick={() => (overlay.value = 'help')} aria-label="? Keys">
+        <button type="button" class="key" onClick={() => (overlay.value = 'help')} aria-label="? Keyboard shortcuts">
           ?
         </button>
-        <button type="button" class="key" onClick={theme.turn} aria-label="◐ light or dark">
+        <button type="button" class="key" onClick={theme.toggle} aria-label="◐ switch between light and dark">
           ◐
         </button>
         <ConnectionStatus />
@@ -134,7 +134,7 @@ function Top({ head }: { head: Head | undefined }) {
 }
 
 function StatusSentence({ head }: { head: Head | undefined }) {
-  if (!head) return <p class="sentence">asking the daemon…</p>;
+  if (!head) return <p class="sentence">loading…</p>;
   return (
     <p class="sentence">
       {head.sentence.map((part, index) => {
@@ -151,7 +151,7 @@ function StatusSentence({ head }: { head: Head | undefined }) {
   );
 }
 
-/** What goes wrong in one part of the page is said there, not shown as nothing. */
+/** Shows an error of a page in its place, instead of an empty page. */
 class ErrorBoundary extends Component<{ children: ComponentChildren }, { error: string }> {
   override state = { error: '' };
 
@@ -160,14 +160,14 @@ class ErrorBoundary extends Component<{ children: ComponentChildren }, { error: 
   }
 
   render() {
-    return this.state.error ? <p class="error">This page broke: {this.state.error}. Load it again, and please report it.</p> : this.props.children;
+    return this.state.error ? <p class="error">This page failed: {this.state.error}. Reload it, and please report the error.</p> : this.props.children;
   }
 }
 
 export function App() {
   useTopics('head', 'inbox');
   void topic('head').changed.value;
-  const head = topic('head').one<Head>('head');
+  const head = topic('head').get<Head>('head');
   const path = route.value.path;
   useEffect(() => {
     const needs = head?.needs_you ?? 0;
@@ -209,7 +209,7 @@ export function App() {
   );
 }
 
-/** Says it aloud when somebody new waits. */
+/** Announces to screen readers when more items need a person. */
 function Announce({ needs }: { needs: number }) {
   const before = useSignal(needs);
   const text = useSignal('');

@@ -1,4 +1,4 @@
-// What must be said or thought over before something is done: words, a form of an agent's, or a plain second look.
+// The dialog before an action: it asks for text, for the fields of an agent's form, or for a confirmation.
 
 import { type Signal, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
@@ -7,7 +7,7 @@ import { plain } from './format';
 import { pending, perform } from './ui';
 import type { Form } from './views';
 
-/** What a form's fields say, as the text of a JSON object; fields that nobody filled are left out. */
+/** Returns a form's values as a JSON object. Empty fields are left out. */
 export function formJson(form: Form, values: Record<string, string>): string {
   const result: Record<string, unknown> = {};
   for (const [name, field] of Object.entries(form.properties ?? {})) {
@@ -55,7 +55,7 @@ function Fields({ form, values }: { form: Form; values: Signal<Record<string, st
   );
 }
 
-/** Asks for words, or once more, in a dialog that Esc closes. Nothing is decided by Esc, and nothing by a stray key. */
+/** The dialog for the pending action. Esc closes it without performing the action. */
 export function ConfirmDialog() {
   useFocusRestore();
   const action = pending.value;
@@ -85,9 +85,9 @@ export function ConfirmDialog() {
           {action.form ? (
             <Fields form={action.form} values={values} />
           ) : action.words !== undefined ? (
-            <textarea aria-label="Words" rows={4} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autofocus />
+            <textarea aria-label="Text" rows={4} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autofocus />
           ) : (
-            <p>Is that meant? It cannot be taken back with one click.</p>
+            <p>Are you sure? This cannot be undone with one click.</p>
           )}
           <p class="cli">
             same from a shell: <code>{plain(action.cli, 300)}</code>
@@ -96,7 +96,7 @@ export function ConfirmDialog() {
             <button type="submit" class={`do first ${action.grave ? 'grave' : ''}`}>
               {plain(action.label.replace('…', ''), 80)}
             </button>
-            {/* What cannot be taken back is not under an Enter that was meant for something else. */}
+            {/* Focus Close, so that a stray Enter does not confirm an action that cannot be undone. */}
             <button type="button" class="do" autofocus={action.grave && action.words === undefined} onClick={() => (pending.value = null)}>
               Close <kbd>Esc</kbd>
             </button>

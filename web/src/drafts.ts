@@ -1,4 +1,4 @@
-// Comments on a change: drafts until Revise sends them, and they outlive the tab.
+// Comments on a change. They are drafts until Revise sends them, and they are stored in the browser.
 
 import { type Signal, signal } from '@preact/signals';
 import type { Action } from './views';
@@ -10,7 +10,7 @@ export interface Comment {
 }
 
 export interface Drafts {
-  /** What is said of the whole. */
+  /** The comment on the whole change. */
   words: string;
   comments: Comment[];
 }
@@ -23,7 +23,7 @@ function loadDrafts(task: string): Drafts {
     const stored = JSON.parse(localStorage.getItem(storageKey(task)) ?? '{}') as Partial<Drafts>;
     return { words: String(stored.words ?? ''), comments: Array.isArray(stored.comments) ? stored.comments : [] };
   } catch {
-    return { words: '', comments: [] }; // whatever it was, it is no draft of ours
+    return { words: '', comments: [] }; // not a draft that this page wrote
   }
 }
 
@@ -39,14 +39,14 @@ export function saveDrafts(task: string, drafts: Drafts): void {
   else localStorage.removeItem(storageKey(task));
 }
 
-/** Says something of a line; nothing takes it back. */
+/** Sets the comment on a line; `null` removes it. */
 export function setComment(task: string, path: string, line: number, text: string | null): void {
   const { words, comments } = draftsOf(task).peek();
   const others = comments.filter((comment) => comment.path !== path || comment.line !== line);
   saveDrafts(task, { words, comments: text === null ? others : [...others, { path, line, text }] });
 }
 
-/** What would be sent: the words, then a line for each comment. */
+/** Returns the lines that Revise sends: the comment on the whole change, then one line per comment. */
 export function draftLines(drafts: Drafts): string[] {
   const written = drafts.comments.filter((comment) => comment.text.trim());
   const sorted = [...written].sort((a, b) => a.path.localeCompare(b.path) || a.line - b.line);
@@ -55,7 +55,7 @@ export function draftLines(drafts: Drafts): string[] {
 
 const quoted = (text: string) => `'${text.replace(/'/g, `'\\''`)}'`;
 
-/** Revise with what was collected, in place of Revise with words that are asked for. */
+/** Returns the Revise action with the stored drafts as its text. Other actions are returned unchanged. */
 export function withDrafts(action: Action, task: string): Action {
   const drafts = draftsOf(task).value;
   const lines = draftLines(drafts);
@@ -64,7 +64,7 @@ export function withDrafts(action: Action, task: string): Action {
   const shellWords = lines.map((line, index) => (index === 0 && drafts.words.trim() ? quoted(line) : `--comment ${quoted(line)}`));
   return {
     ...action,
-    label: commentCount > 0 ? `Revise with ${commentCount} comment${commentCount === 1 ? '' : 's'}` : 'Revise with your words',
+    label: commentCount > 0 ? `Revise with ${commentCount} comment${commentCount === 1 ? '' : 's'}` : 'Revise with your comment',
     words: undefined,
     input: { ...action.input, text: lines.join('\n') },
     cli: `regatta revise ${task} ${shellWords.join(' ')}`,

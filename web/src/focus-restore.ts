@@ -1,4 +1,4 @@
-// Whoever opened something that lies over the page is back where they were when it closes.
+// Returns the focus to the previous element when an overlay closes.
 
 import { useLayoutEffect } from 'preact/hooks';
 

@@ -1,23 +1,23 @@
-// What needs a person: one card for each, or one for many that ask the same.
+// The inbox: a card for each item that needs a person. Items with the same question share one card.
 
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { shortName, plain } from './format';
 import { topic } from './live/client';
 import { Age, ActionButton, Empty, Panel, TaskLink, press, useTopics } from './ui';
-import type { Action, Item } from './views';
+import type { Action, InboxItem } from './views';
 
-/** The card that the digits speak to. */
+/** The key of the group whose card receives the digit keys. */
 export const chosenGroup = signal<string | null>(null);
 
 export interface Group {
   key: string;
-  items: Item[];
+  items: InboxItem[];
 }
 
-/** Items that ask the same, longest waiting first. */
-export function groupItems(items: Item[]): Group[] {
-  const found = new Map<string, Item[]>();
+/** Groups items that ask the same, longest waiting first. */
+export function groupItems(items: InboxItem[]): Group[] {
+  const found = new Map<string, InboxItem[]>();
   for (const item of [...items].sort((a, b) => a.since_wall - b.since_wall)) {
     const same = found.get(item.group);
     if (same) same.push(item);
@@ -27,13 +27,13 @@ export function groupItems(items: Item[]): Group[] {
 }
 
 function allGroups(): Group[] {
-  return groupItems(topic('inbox').all<Item>());
+  return groupItems(topic('inbox').all<InboxItem>());
 }
 
-/** Where the chosen card stood: when it is answered and gone, the next one stands there. */
+/** The position of the chosen card. After it is answered and removed, the next card has this position. */
 let lastIndex = 0;
 
-/** Moves between the cards. */
+/** Chooses the card `by` positions away. Returns false if there is no card. */
 export function moveChoice(by: number): boolean {
   const list = allGroups();
   if (list.length === 0) return false;
@@ -43,23 +43,23 @@ export function moveChoice(by: number): boolean {
   return true;
 }
 
-/** What may be said to all of a group at once. */
+/** Returns the actions for all items of a group at once. */
 export function groupActions(group: Group): Action[] {
   return (group.items[0]?.actions ?? []).map((action) => groupAction(group, action));
 }
 
-/** What is done about all that ask the same: they are answered in one go, and put off one after the other. */
+/** Returns an action for all items of a group. One call answers all of them; other verbs are called per item. */
 export function groupAction({ items }: Group, action: Action): Action {
   const [first, ...others] = items;
   if (!first || others.length === 0) return action;
   const label = `${action.label} × ${items.length}`;
-  const cli = `${action.cli}, and for ${others.length} more`;
+  const cli = `${action.cli}, and the same for ${others.length} more`;
   if (action.verb === 'inbox.answer') return { ...action, label, cli: first.kind === 'permission' ? `${action.cli} --all` : cli, input: { ...action.input, alike: true } };
   const otherActions = others.flatMap((item) => item.actions.filter((candidate) => candidate.verb === action.verb && candidate.label === action.label));
   return { ...action, label, cli, also: otherActions };
 }
 
-/** Presses an answer of the chosen card. With none chosen the first one is, and nothing is decided yet. */
+/** Presses an action of the chosen card. Without a chosen card, it only chooses the first card. */
 export function pressAction(matches: (action: Action, index: number) => boolean): boolean {
   const group = document.querySelector('.card.active') && allGroups().find((group) => group.key === chosenGroup.peek());
   if (!group) {
@@ -72,8 +72,8 @@ export function pressAction(matches: (action: Action, index: number) => boolean)
   return action !== undefined;
 }
 
-/** Where there is more to see of what it is about. */
-function SubjectLink({ item }: { item: Item }) {
+/** A link to the page of the item's subject. */
+function SubjectLink({ item }: { item: InboxItem }) {
   if (item.task) return <TaskLink id={item.task} />;
   const to = item.kind === 'request' ? '/conversations' : item.kind === 'budget' ? '/cost' : item.id.startsWith('bridge:') ? '/setup' : item.agent ? `/agents/${item.agent}` : '';
   return to ? (
@@ -90,11 +90,11 @@ export function Card({ group, index, openCards }: { group: Group; index: number;
   const card = useRef<HTMLElement>(null);
   const active = chosenGroup.value === group.key;
   useEffect(() => {
-    // Somebody may have gone on meanwhile.
+    // Another card may have been chosen in the meantime.
     if (chosenGroup.peek() === group.key) card.current?.focus();
   }, [active]);
   useEffect(
-    // Whoever was at a card that is gone is still where it stood.
+    // When the focused card is removed, focus the inbox, so that the keyboard position is kept.
     () => () => {
       if (chosenGroup.peek() === group.key && document.activeElement === document.body) (document.getElementById('inbox') ?? document.getElementById('main'))?.focus({ preventScroll: true });
     },
@@ -108,7 +108,7 @@ export function Card({ group, index, openCards }: { group: Group; index: number;
           {shortName(item.agent ?? '')}
         </span>
         {group.items.length > 1 && <b class="many">× {group.items.length}</b>}
-        {item.escalated && <b class="late">waits long</b>}
+        {item.escalated && <b class="late">overdue</b>}
         <Age since={item.since_wall} />
       </header>
       <pre class="what" tabIndex={item.subject.length > 300 ? 0 : undefined}>
@@ -131,7 +131,7 @@ export function Card({ group, index, openCards }: { group: Group; index: number;
   );
 }
 
-/** `3 permission, 1 review`. */
+/** Returns the number of items per kind: `3 permission, 1 review`. */
 function kindCounts(list: Group[]): string {
   const counts = new Map<string, number>();
   for (const { items } of list) for (const item of items) counts.set(item.kind, (counts.get(item.kind) ?? 0) + 1);
@@ -141,7 +141,7 @@ function kindCounts(list: Group[]): string {
 export function Inbox({ maxCards = 20, openCards = 6 }: { maxCards?: number; openCards?: number }) {
   useTopics('inbox');
   const list = allGroups();
-  const items = topic('inbox').all<Item>();
+  const items = topic('inbox').all<InboxItem>();
   return (
     <Panel
       id="inbox"
@@ -158,7 +158,7 @@ export function Inbox({ maxCards = 20, openCards = 6 }: { maxCards?: number; ope
       }
     >
       {list.length === 0 ? (
-        <Empty known={topic('inbox').known.value}>Nobody waits for you.</Empty>
+        <Empty known={topic('inbox').known.value}>Nothing needs you.</Empty>
       ) : (
         list.slice(0, maxCards).map((group, index) => <Card key={group.key} group={group} index={index} openCards={index < openCards} />)
       )}

@@ -1,4 +1,4 @@
-// The keyboard: everything can be done with it, and nothing is decided by a key that was meant for something else.
+// Keyboard control. Everything on the page can be done by key, and a stray key never decides anything.
 
 import { signal } from '@preact/signals';
 import { pressAction, moveChoice } from './inbox';
@@ -19,9 +19,9 @@ export const PAGES: [string, string, string][] = [
   ['s', '/setup', 'Setup'],
 ];
 
-/** What lies over the page. */
+/** The overlay that is open. */
 export const overlay = signal<'help' | 'palette' | null>(null);
-/** Whether single letters do anything (WCAG 2.1.4). */
+/** Whether single-letter keys are on (WCAG 2.1.4). */
 export const letterKeys = signal(localStorage.getItem('regatta-keys') !== 'off');
 
 export function setLetterKeys(on: boolean): void {
@@ -42,7 +42,7 @@ function isTyping(target: EventTarget | null): boolean {
 
 let lastIndex = 0;
 
-/** The row that has the focus moves; with none, the first, or the one that stands where a row has gone. */
+/** Moves the focus between rows. Without a focused row, it focuses the row at the last position. */
 function moveFocus(by: number): boolean {
   const rows = [...document.querySelectorAll<HTMLElement>('[data-row]')];
   if (rows.length === 0) return false;
@@ -54,10 +54,10 @@ function moveFocus(by: number): boolean {
   return true;
 }
 
-/** Keys of the page that is open, for as long as it is. */
+/** The key handler of the open page, if it has one. */
 export const pageKeys: { keys: ((key: string) => boolean) | null } = { keys: null };
 
-/** What one key does; whether it did anything. */
+/** Handles one key. Returns whether the key did anything. */
 export function handleKey(event: KeyboardEvent): boolean {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') {
     overlay.value = overlay.peek() === 'palette' ? null : 'palette';
@@ -69,7 +69,7 @@ export function handleKey(event: KeyboardEvent): boolean {
     overlay.value = null;
     return true;
   }
-  // A row opens what it is about.
+  // Enter on a row follows the row's first link or button.
   if (event.key === 'Enter' && event.target instanceof HTMLTableRowElement && event.target.dataset.row !== undefined) {
     event.target.querySelector<HTMLElement>('a, button')?.click();
     return true;

@@ -1,17 +1,17 @@
-// Parts of the page that come when they are needed: what is there from the first moment stays small.
+// Components that are loaded on first use, which keeps the initial script small.
 
 import { useSignal } from '@preact/signals';
 import type { FunctionComponent } from 'preact';
 import { useEffect } from 'preact/hooks';
 
-/** A part that is loaded when somebody looks at it. */
+/** Returns a component that loads its implementation when it is first rendered. */
 export function lazy<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
   let page: FunctionComponent<P> | null = null;
   return (props: P) => {
     const version = useSignal(0);
     const failed = useSignal(false);
     useEffect(() => {
-      // Another may have brought it since this one was drawn.
+      // Another instance may have loaded it since this one was rendered.
       if (page) {
         version.value += 1;
         return;
@@ -25,7 +25,7 @@ export function lazy<P extends object>(load: () => Promise<FunctionComponent<P>>
       );
     }, []);
     void version.value;
-    if (failed.value) return <p class="error">This part could not be loaded: the daemon may be newer. Load the page again.</p>;
+    if (failed.value) return <p class="error">This part of the page could not be loaded, perhaps because the daemon was updated. Reload the page.</p>;
     const Page = page;
     return Page ? <Page {...props} /> : <p class="empty">loading…</p>;
   };

@@ -12,10 +12,10 @@ function SignInGate() {
   if (key.value) return <App />;
   return (
     <main class="gate">
-      <h1>This browser is not let in</h1>
-      <p>{problem.value ? `${problem.value.message}.` : 'The page opens with a code that works once.'} In a shell on the daemon’s machine:</p>
+      <h1>This browser is not signed in</h1>
+      <p>{problem.value ? `${problem.value.message}.` : 'Signing in needs a one-time code.'} On the daemon’s machine, run:</p>
       <pre>regatta open</pre>
-      <p>prints an address. Open it here.</p>
+      <p>Open the address that it prints in this browser.</p>
     </main>
   );
 }
@@ -24,11 +24,11 @@ async function start(): Promise<void> {
   problem.value = await exchangeCode().catch(() => null);
   connect();
   listenForKeys();
-  // The daemon does not know us any more.
+  // The daemon no longer accepts the key.
   effect(() => {
-    if (connection.value.state === 'shut' && key.peek()) clearKey();
+    if (connection.value.state === 'unauthorized' && key.peek()) clearKey();
   });
-  // A page that is open already is let in by a new code, too.
+  // A new code in the address signs in a page that is already open.
   addEventListener('hashchange', async () => {
     problem.value = await exchangeCode().catch(() => null);
   });

@@ -1,4 +1,4 @@
-// Every verb that applies, found by a few letters, with its line for a shell.
+// The command palette: every action that applies, found by a few letters, with its shell command.
 
 import { untracked, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
@@ -10,7 +10,7 @@ import { topic } from './live/client';
 import { navigate, route } from './route';
 import { theme } from './theme';
 import { press, useTopics } from './ui';
-import { type Head, type Item, type Lane, type Row, STATES, type TaskPage, type Train } from './views';
+import { type Head, type InboxItem, type Lane, type TaskSummary, STATES, type TaskPage, type MergeQueue } from './views';
 
 interface Entry {
   label: string;
@@ -18,7 +18,7 @@ interface Entry {
   run(): void;
 }
 
-/** Whether the letters come in that order, and how far apart. */
+/** Returns how far apart the query's letters are in `text`, or null if they are not there in this order. */
 export function matchDistance(query: string, text: string): number | null {
   let position = -1;
   let distance = 0;
@@ -34,28 +34,28 @@ export function matchDistance(query: string, text: string): number | null {
 function allEntries(): Entry[] {
   const found: Entry[] = [];
   const path = route.peek().path;
-  // Ways come before deeds: an Enter too early goes somewhere and decides nothing.
+  // Navigation comes before actions, so that an early Enter decides nothing.
   for (const [key, to, name] of PAGES) found.push({ label: `Go to ${name}`, hint: `g ${key}`, run: () => navigate(to) });
   if (path.startsWith('/t/')) {
     const id = path.slice(3);
-    for (const action of topic(id).one<TaskPage>(id)?.actions ?? []) found.push({ label: `${action.label} ${id}`, hint: action.cli, run: () => press(withDrafts(action, id)) });
+    for (const action of topic(id).get<TaskPage>(id)?.actions ?? []) found.push({ label: `${action.label} ${id}`, hint: action.cli, run: () => press(withDrafts(action, id)) });
   }
-  for (const item of topic('inbox').all<Item>().slice(0, 50)) {
+  for (const item of topic('inbox').all<InboxItem>().slice(0, 50)) {
     for (const action of item.actions) found.push({ label: `${action.label} · ${item.id} ${item.subject}`, hint: action.cli, run: () => press(action) });
   }
-  for (const row of topic('tasks').all<Row>().slice(0, 500)) found.push({ label: `${row.id} ${row.subject}`, hint: `regatta show ${row.id}`, run: () => navigate(`/t/${row.id}`) });
+  for (const row of topic('tasks').all<TaskSummary>().slice(0, 500)) found.push({ label: `${row.id} ${row.subject}`, hint: `regatta show ${row.id}`, run: () => navigate(`/t/${row.id}`) });
   for (const lane of topic('lanes').all<Lane>()) {
     found.push({ label: `Agent ${lane.agent} ${STATES[lane.at].word}`, hint: `regatta why ${lane.agent}`, run: () => navigate(`/agents/${lane.agent}`) });
     for (const action of lane.actions) found.push({ label: `${action.label} · ${lane.agent}`, hint: action.cli, run: () => press(action) });
   }
-  for (const queue of topic('queue').all<Train>()) for (const action of queue.actions) found.push({ label: `${action.label} · ${queue.project}`, hint: action.cli, run: () => press(action) });
-  for (const mission of topic('head').one<Head>('head')?.missions ?? []) found.push({ label: `Replay ${mission.id} ${mission.title}`, hint: `regatta replay ${mission.id}`, run: () => navigate(`/replay?mission=${mission.id}`) });
+  for (const queue of topic('queue').all<MergeQueue>()) for (const action of queue.actions) found.push({ label: `${action.label} · ${queue.project}`, hint: action.cli, run: () => press(action) });
+  for (const mission of topic('head').get<Head>('head')?.missions ?? []) found.push({ label: `Replay ${mission.id} ${mission.title}`, hint: `regatta replay ${mission.id}`, run: () => navigate(`/replay?mission=${mission.id}`) });
   found.push({ label: 'What needs you', hint: 'regatta inbox', run: () => navigate('/inbox') });
-  found.push({ label: 'Say what the team should do', hint: 'regatta run "…"', run: () => (navigate('/'), setTimeout(() => document.getElementById('composer')?.focus())) });
-  found.push({ label: 'Keys', hint: '?', run: () => (overlay.value = 'help') });
-  found.push({ label: 'Switch between light and dark', hint: '', run: theme.turn });
-  found.push({ label: 'Hold back updates, or let them come', hint: '.', run: togglePause });
-  found.push({ label: letterKeys.peek() ? 'Turn single-letter keys off' : 'Turn single-letter keys on', hint: '', run: () => setLetterKeys(!letterKeys.peek()) });
+  found.push({ label: 'Describe work for the team', hint: 'regatta run "…"', run: () => (navigate('/'), setTimeout(() => document.getElementById('composer')?.focus())) });
+  found.push({ label: 'Keyboard shortcuts', hint: '?', run: () => (overlay.value = 'help') });
+  found.push({ label: 'Switch between light and dark', hint: '', run: theme.toggle });
+  found.push({ label: 'Pause or resume updates', hint: '.', run: togglePause });
+  found.push({ label: letterKeys.peek() ? 'Turn off single-letter shortcuts' : 'Turn on single-letter shortcuts', hint: '', run: () => setLetterKeys(!letterKeys.peek()) });
   return found;
 }
 
@@ -78,7 +78,7 @@ export function Palette() {
   const dialog = useRef<HTMLDialogElement>(null);
   const query = useSignal('');
   const selected = useSignal(0);
-  // What is found stays as it is until somebody types: nothing slips under the Enter that was meant for another.
+  // The list changes only when the query changes, so that Enter runs the entry that the person sees.
   const list = useSignal<Entry[]>([]);
   const search = (text: string) => {
     query.value = text;
@@ -112,8 +112,8 @@ export function Palette() {
         aria-expanded="true"
         aria-controls="found"
         aria-activedescendant={found.length > 0 ? `found-${selected.value}` : undefined}
-        aria-label="What to do"
-        placeholder="What to do"
+        aria-label="Search commands"
+        placeholder="Search commands"
         value={query.value}
         onInput={(event) => search(event.currentTarget.value)}
         onKeyDown={onKey}
@@ -126,29 +126,29 @@ export function Palette() {
           </li>
         ))}
       </ul>
-      {found.length === 0 && <p class="empty">Nothing matches. Every command of the shell: regatta help</p>}
+      {found.length === 0 && <p class="empty">No command matches. For all shell commands, run: regatta help</p>}
     </dialog>
   );
 }
 
 const HELP: [string, string][] = [
   ['?', 'this help'],
-  ['Ctrl-K', 'every command, with its line for a shell'],
+  ['Ctrl-K', 'search all commands'],
   ['/', 'filter'],
   ['j k', 'next and previous'],
   ['Enter', 'open'],
-  ['1–9', 'choose an answer of the chosen item'],
-  ['r', 'reply in your own words'],
-  ['z', 'put it off for an hour'],
+  ['1–9', 'answer the chosen item'],
+  ['r', 'reply with your own text'],
+  ['z', 'snooze the item for an hour'],
   ['g, then n t q f c a m v e s', 'go to Now, Tasks, Queue, Files, Cost, Agents, Team, Conversations, Events, Setup'],
-  ['.', 'hold back updates, or let them come'],
-  ['L R X', 'on a task: land, revise or tell, drop or cancel'],
+  ['.', 'pause or resume updates'],
+  ['L R X', 'on a task: land, revise or instruct, drop or cancel'],
   ['n p', 'on a task: next and previous file'],
-  ['T', 'on a task: how to take over in a terminal'],
-  ['c', 'on a task: comment on the line; it goes with Revise'],
-  ['u s i', 'on a task: split, without spaces, since your last review'],
+  ['T', 'on a task: take over in a terminal'],
+  ['c', 'on a task: comment on the line; Revise sends it'],
+  ['u s i', 'on a task: split view, ignore spaces, changes since your last review'],
   ['f w', 'on a task: follow the log, raw log'],
-  ['Esc', 'closes; it never decides anything'],
+  ['Esc', 'close; it never decides anything'],
 ];
 
 export function Help() {
@@ -160,10 +160,10 @@ export function Help() {
     if (!open && dialog.current?.open) dialog.current.close();
   }, [open]);
   return (
-    <dialog ref={dialog} class="help" aria-label="Keys" onClose={() => overlay.peek() === 'help' && (overlay.value = null)}>
+    <dialog ref={dialog} class="help" aria-label="Keyboard shortcuts" onClose={() => overlay.peek() === 'help' && (overlay.value = null)}>
       {open && (
         <>
-          <h2>Keys</h2>
+          <h2>Keyboard shortcuts</h2>
           <dl>
             {HELP.map(([onKey, query]) => (
               <div key={onKey}>
@@ -175,7 +175,7 @@ export function Help() {
             ))}
           </dl>
           <label>
-            <input type="checkbox" checked={letterKeys.value} onChange={(event) => setLetterKeys(event.currentTarget.checked)} /> single letters are keys
+            <input type="checkbox" checked={letterKeys.value} onChange={(event) => setLetterKeys(event.currentTarget.checked)} /> single-letter shortcuts
           </label>
           <button type="button" class="do" onClick={() => (overlay.value = null)}>
             Close <kbd>Esc</kbd>

@@ -18,7 +18,7 @@ import { differs } from './pages/team';
 import { call, exchangeCode, key } from './session';
 import { Text, withText } from './ui';
 import { visibleBatches } from './plots/queue-batches';
-import type { Batch, Folder, Item, Landing, PlannedTask, Row, Spot, Sum, Train } from './views';
+import type { Batch, Folder, InboxItem, Landing, PlannedTask, TaskSummary, FileEntry, SpendSum, MergeQueue } from './views';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 
@@ -104,7 +104,7 @@ describe('parts', () => {
   });
 
   it('items that ask the same are one group, longest waiting first', () => {
-    const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as Item;
+    const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as InboxItem;
     const made = groupItems([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
     expect(made.map((group) => [group.key, group.items.map((item) => item.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
   });
@@ -116,13 +116,13 @@ describe('parts', () => {
   });
 
   it('tasks are filtered by words, state and mission', () => {
-    const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as Row;
+    const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as TaskSummary;
     expect([matches(row, 'LOGIN ann', '', ''), matches(row, 'x', '', ''), matches(row, '', 'waiting', ''), matches(row, '', 'working', 'M1')]).toEqual([true, false, false, true]);
   });
 
   it('a map shows what matches, opens where two meet, and says until when', () => {
     const spot = (path: string, clash: string[] = [], wanted: string[] = []) => ({ path, held: [], wanted, hot: 0, clash });
-    const folder = (path: string, own: Spot[]): Folder => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
+    const folder = (path: string, own: FileEntry[]): Folder => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
     const all = [folder('', [spot('a.rs')]), folder('src', [spot('src/b.rs', ['T1', 'T2']), spot('src/c.rs', [], ['T3'])])];
     expect(matchingFolders(all, '').length).toBe(2);
     expect(matchingFolders(all, 'src/').map((folder) => [folder.path, folder.own.length, folder.depth])).toEqual([['src', 2, 0]]);
@@ -135,7 +135,7 @@ describe('parts', () => {
   });
 
   it('what is not known is not called nothing', () => {
-    const sum = (input: number, micro_usd?: number, unpriced = 0): Sum => ({ tasks: 1, unpriced, spent: { usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 } });
+    const sum = (input: number, micro_usd?: number, unpriced = 0): SpendSum => ({ tasks: 1, unpriced, spent: { usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 } });
     expect([price(sum(0)), price(sum(9)), price(sum(9, 0)), price(sum(9, 2_840_000)), price(sum(9, 2_840_000, 1_500))]).toEqual(['–', 'no price reported', '$0.00', '$2.84', '$2.84 + 2 k tok unpriced']);
     expect(cached(sum(9))).toBe('n/a');
     expect(forecastText({ when: 'at', wall: 1_760_000_000_000 })).toMatch(/^cap reached about \d\d:\d\d at this rate$/);
@@ -145,7 +145,7 @@ describe('parts', () => {
   it('a train stands as its batches do, and what is left out is counted', () => {
     const car = (n: number): Landing => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0 });
     const batch = (...cars: number[]): Batch => ({ ride: 'testing', state: 'testing', cars: cars.map((n) => `L${n}`) });
-    const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as Train;
+    const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as MergeQueue;
     const made = visibleBatches(train, 2);
     expect(made.batches.map(([, cars]) => cars.map((landing) => landing.task))).toEqual([['T1', 'T2'], ['T3']]);
     expect(made.more).toBe(1);

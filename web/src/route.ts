@@ -1,4 +1,4 @@
-// Where we are: the address is the only state of a page that outlives it, so that it can be pasted anywhere.
+// The page's address. All state of a view that should survive a reload or be shared is in it.
 
 import { signal } from '@preact/signals';
 
@@ -24,8 +24,8 @@ export function navigate(target: string): void {
   scrollTo(0, 0);
 }
 
-/** Sets a part of the query; nothing takes it away. What is typed or dragged replaces the address; another view is a
- * step of its own, and Back leads to the one before. */
+/** Sets one parameter of the query, or removes it when `value` is empty. With `addHistoryEntry`, Back returns to the
+ * address before. Use it for another view, not for text being typed or a slider being dragged. */
 export function setQueryParam(name: string, value: string | null, addHistoryEntry = false): void {
   const query = new URLSearchParams(location.search);
   if (value === null || value === '') query.delete(name);
@@ -41,7 +41,7 @@ export function queryParam(name: string): string {
   return route.value.query.get(name) ?? '';
 }
 
-/** Follows links of our own without loading the page anew. */
+/** Handles a click on a link within the page without loading the page again. */
 export function followLink(event: MouseEvent): void {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
   const link = (event.target as Element | null)?.closest?.('a[href^="/"]');

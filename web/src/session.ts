@@ -1,13 +1,14 @@
-// Who we are to the daemon: a one-time code becomes a pass, and every call shows it.
+// Authentication with the daemon. A one-time code from `regatta open` is exchanged for a browser session, and each
+// request carries that session.
 //
-// The pass has two halves. The cookie is the browser's, kept from scripts; the key is ours, kept with this origin. A
-// cookie alone would go to every port of this machine.
+// The session has two parts. Scripts cannot read the cookie. The key is stored for this origin and sent as a header.
+// The cookie alone is not enough, because the browser sends it to every port of this machine.
 
 import { signal } from '@preact/signals';
 
 const STORAGE_KEY = 'regatta-key';
 
-/** How a call was refused: what happened, and what to do. */
+/** Why a request failed, and what to do next. */
 export interface Problem {
   status: number;
   code: string;
@@ -21,14 +22,14 @@ export class RequestError extends Error {
   }
 }
 
-/** The key's half of the pass; empty when nobody let us in. */
+/** The key of the browser session; empty before sign-in. */
 export const key = signal(storedKey());
 
 function storedKey(): string {
   try {
     return localStorage.getItem(STORAGE_KEY) ?? '';
   } catch {
-    return ''; // a browser that keeps nothing forgets us with the tab
+    return ''; // without storage, the session ends with the tab
   }
 }
 
@@ -38,11 +39,11 @@ function storeKey(value: string): void {
     if (value) localStorage.setItem(STORAGE_KEY, value);
     else localStorage.removeItem(STORAGE_KEY);
   } catch {
-    // as above
+    // without storage, the session ends with the tab
   }
 }
 
-/** Takes the code out of the address, so that it is in no history, and trades it for a pass. */
+/** Removes the code from the address and the history, and exchanges it for a browser session. */
 export async function exchangeCode(address: Location = location): Promise<Problem | null> {
   const code = address.hash.slice(1);
   if (!/^[a-z2-9]{16}$/.test(code)) return null;
@@ -54,7 +55,7 @@ export async function exchangeCode(address: Location = location): Promise<Proble
   return null;
 }
 
-/** The pass opens nothing any more. */
+/** Forgets the key, because the daemon no longer accepts it. */
 export function clearKey(): void {
   storeKey('');
 }
@@ -63,7 +64,7 @@ function toProblem(status: number, body: Partial<Problem>): Problem {
   return {
     status,
     code: String(body.code ?? 'unknown'),
-    message: String(body.message ?? 'the daemon did not say why'),
+    message: String(body.message ?? 'the daemon gave no reason'),
     hint: String(body.hint ?? ''),
   };
 }
@@ -73,7 +74,7 @@ async function request(path: string, init: RequestInit): Promise<Response> {
   try {
     response = await fetch(path, { ...init, headers: { ...init.headers, 'x-regatta-page': key.value } });
   } catch {
-    throw new RequestError({ status: 0, code: 'unreachable', message: 'the daemon does not answer', hint: 'regatta up' });
+    throw new RequestError({ status: 0, code: 'unreachable', message: 'the daemon does not respond', hint: 'regatta up' });
   }
   if (response.ok) return response;
   const failure = toProblem(response.status, await response.json().catch(() => ({})));
@@ -81,14 +82,14 @@ async function request(path: string, init: RequestInit): Promise<Response> {
   throw new RequestError(failure);
 }
 
-/** Calls a verb. A write carries a key, so that sending it again does nothing twice. */
+/** Calls a verb of the API. The idempotency key makes a repeated write harmless. */
 export async function call<T = unknown>(verb: string, input: unknown = {}): Promise<T> {
   const headers = { 'content-type': 'application/json', 'idempotency-key': crypto.randomUUID() };
   const response = await request(`/api/v1/${verb}`, { method: 'POST', headers, body: JSON.stringify(input) });
   return ((await response.json()) as { data: T }).data;
 }
 
-/** Fetches what is drawn by the daemon: markup of diffs and logs, or text. */
+/** Fetches text or HTML that the daemon renders, such as a diff or a log. */
 export async function fetchText(path: string): Promise<string> {
   return (await request(path, { method: 'GET' })).text();
 }

@@ -1,18 +1,18 @@
-// Tables that are sorted by their heads; how is in the address.
+// Tables that people sort by their headings. The order is stored in the address.
 
 import { byName } from './live/client';
 import { queryParam, setQueryParam } from './route';
 
 export interface Column<T> {
-  /** Its name in the address. */
+  /** The column's name in the address. */
   name: string;
   head: string;
-  /** What it is sorted by; nothing where that is unknown. */
+  /** Returns the value to sort by, or nothing if it is unknown. */
   sortKey?: (row: T) => string | number | null | undefined;
   right?: boolean;
 }
 
-/** Rows in the order that was asked for: `cost`, or `-cost` for the other way. What is not known comes last either way. */
+/** Sorts rows by a column: `cost` ascending, `-cost` descending. Rows with unknown values come last either way. */
 export function sortRows<T>(rows: T[], columns: Column<T>[], order: string): T[] {
   const sortKey = columns.find((column) => column.name === order.replace(/^-/, ''))?.sortKey;
   if (!sortKey) return rows;

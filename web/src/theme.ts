@@ -1,4 +1,4 @@
-// Light or dark: as the system says, unless somebody chose.
+// The light or dark theme: the system's, unless a person chose one here.
 
 import { effect, signal } from '@preact/signals';
 
@@ -12,7 +12,7 @@ effect(() => {
 });
 
 export const theme = {
-  turn(): void {
+  toggle(): void {
     const next = document.documentElement.dataset['theme'] === 'dark' ? 'light' : 'dark';
     chosenTheme.value = next;
     localStorage.setItem('regatta-theme', next);

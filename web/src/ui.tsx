@@ -1,4 +1,4 @@
-// Small parts that every page uses.
+// Components and helpers that every page uses.
 
 import { type Signal, signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
@@ -6,22 +6,22 @@ import { useEffect } from 'preact/hooks';
 import { age, clockTime, plain } from './format';
 import { clockOffset, connection, subscribe, paused } from './live/client';
 import { RequestError, call } from './session';
-import { type Action, type At, type Choice, STATES } from './views';
+import { type Action, type DisplayState, type Choice, STATES } from './views';
 
-/** The daemon's time, once a second, while somebody sees it and as long as it is heard. */
+/** The daemon's time, updated once a second by `daemonNow`. */
 export const clock = signal(Date.now());
 setInterval(() => {
   clock.value = daemonNow();
 }, 1_000);
 
-/** The daemon's time now: what has just begun is not later than it. What nobody hears of, or holds back, does not go on:
- * bars end there. */
+/** Returns the daemon's time. It stands still while the tab is hidden, updates are paused or the connection is lost, so
+ * that durations do not grow without data. It never runs backwards. */
 export function daemonNow(): number {
   const frozen = document.hidden || paused.peek() || connection.peek().state === 'lost';
   return frozen ? clock.value : Math.max(clock.value, Date.now() + clockOffset.peek());
 }
 
-/** Looks at topics as long as the part is on the page. */
+/** Subscribes to topics while the component is mounted. */
 export function useTopics(...names: string[]): void {
   useEffect(() => subscribe(names), [names.join()]);
 }
@@ -30,7 +30,7 @@ export function Age({ since }: { since: number }) {
   return <time title={new Date(since).toLocaleString()}>{age(clock.value - since)}</time>;
 }
 
-export function Mark({ at }: { at: At }) {
+export function Mark({ at }: { at: DisplayState }) {
   const state = STATES[at];
   return (
     <span class={`mark at-${at}`}>
@@ -39,7 +39,7 @@ export function Mark({ at }: { at: At }) {
   );
 }
 
-export function Glyph({ at }: { at: At }) {
+export function Glyph({ at }: { at: DisplayState }) {
   return (
     <i class={`glyph at-${at}`} title={STATES[at].word}>
       <span aria-hidden="true">{STATES[at].glyph}</span>
@@ -56,7 +56,7 @@ export function TaskLink({ id, class: name }: { id: string; class?: string }) {
   );
 }
 
-/** Text of others. */
+/** Text from an untrusted source. */
 export function Text({ text, max }: { text: string; max?: number }) {
   return <bdi>{plain(text, max)}</bdi>;
 }
@@ -73,7 +73,7 @@ export function Panel(props: { title: ComponentChildren; aside?: ComponentChildr
   );
 }
 
-/** A table; a head that begins with `>` is over figures. */
+/** A table. A heading that starts with `>` is right-aligned, for numbers. */
 export function Table({ heads, children, class: name }: { heads: string[]; children: ComponentChildren; class?: string }) {
   return (
     <div class="scroll">
@@ -113,10 +113,11 @@ export function reportError(error: unknown): void {
   else toast(false, error instanceof Error ? error.message : String(error));
 }
 
-/** What is under way, so that nothing is sent twice. */
+/** Requests in flight, so that a double click sends only one. */
 const busy = signal<ReadonlySet<string>>(new Set());
 
-/** Carries out what a button stands for, for all that it is for; `words` where it needs some. */
+/** Calls an action's verb, and the verbs of all actions in `also`. `text` fills the field that `words` names. Returns
+ * whether all calls succeeded. */
 export async function perform(action: Action, text?: string): Promise<boolean> {
   const name = action.verb + JSON.stringify(action.input);
   if (busy.peek().has(name)) return false;
@@ -127,7 +128,7 @@ export async function perform(action: Action, text?: string): Promise<boolean> {
   for (const single of all) {
     try {
       const result = await call<{ rules?: unknown; answered?: unknown } | null>(single.verb, single.words === undefined ? single.input : withText(single.input, single.words, text ?? ''));
-      // What was allowed for good is a rule, and is shown.
+      // A permanent answer creates policy rules; the toast shows them.
       if (Array.isArray(result?.rules)) rules = [...rules, ...result.rules.map(String)];
       done += typeof result?.answered === 'number' && single.input.alike === true ? result.answered : 1;
       action.after?.(result);
@@ -144,7 +145,7 @@ export async function perform(action: Action, text?: string): Promise<boolean> {
   return done >= all.length;
 }
 
-/** Puts words where a JSON pointer says. */
+/** Returns a copy of `input` with `text` at a JSON pointer. */
 export function withText(input: Record<string, unknown>, pointer: string, text: string): Record<string, unknown> {
   const copy = structuredClone(input);
   const path = pointer.split('/').slice(1);
@@ -155,19 +156,19 @@ export function withText(input: Record<string, unknown>, pointer: string, text: 
   return copy;
 }
 
-/** An action with what somebody chose for it; as it is where nobody did. */
+/** Returns the action with the chosen option, or unchanged without one. */
 export function withChoice(action: Action, name: string): Action {
   if (!action.choice || !name) return action;
   return { ...action, input: withText(action.input, action.choice.to, name), cli: `${action.cli} ${action.choice.flag} ${name}` };
 }
 
-/** What can be chosen for an action. */
+/** A select for the options of an action. */
 export function ChoiceSelect({ choice, value, set }: { choice: Choice; value: string; set: (name: string) => void }) {
   return (
     <label class="choose">
       <span class="dim">{choice.label}</span>
       <select aria-label={choice.label} value={value} onChange={(event) => set(event.currentTarget.value)}>
-        {!choice.now && <option value="">as the settings say</option>}
+        {!choice.now && <option value="">default</option>}
         {choice.of.map((name) => (
           <option key={name} value={name}>
             {plain(name, 80)}
@@ -178,19 +179,19 @@ export function ChoiceSelect({ choice, value, set }: { choice: Choice; value: st
   );
 }
 
-/** What waits for words or for a second thought. */
+/** The action whose dialog is open. */
 export const pending: Signal<Action | null> = signal(null);
 
-/** Presses a button: at once, or after words or a second thought. */
+/** Performs an action, or first opens the dialog if the action needs text or a confirmation. */
 export function press(action: Action): void {
   if (action.words !== undefined || action.grave) pending.value = action;
   else void perform(action);
 }
 
-/** How what has the focus, or is pointed at, is typed in a shell. */
+/** The shell command for the button under the pointer or with the focus. */
 export const shellHint = signal('');
 
-/** What makes a button say how it is typed. */
+/** Properties that make a button show its shell command. */
 export function shellHintProps(cli: string) {
   const show = () => (shellHint.value = cli);
   const hide = () => shellHint.peek() === cli && (shellHint.value = '');
@@ -210,7 +211,7 @@ export function When({ wall }: { wall: number }) {
   return <time>{clockTime(wall)}</time>;
 }
 
-/** Nothing yet, or nothing known: they are not the same, and are said apart. */
+/** An empty state. Until the daemon has answered, it says so instead of claiming that there is nothing. */
 export function Empty({ known, children }: { known: boolean; children: ComponentChildren }) {
-  return <p class="empty">{known ? children : 'asking the daemon…'}</p>;
+  return <p class="empty">{known ? children : 'loading…'}</p>;
 }

@@ -1,6 +1,6 @@
 // What the daemon sends; the same names as in regatta-api's page.rs. Nothing here is computed.
 
-export type At = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'offline' | 'landed';
+export type DisplayState = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'offline' | 'landed';
 
 export interface Action {
   label: string;
@@ -49,7 +49,7 @@ export interface Head {
   tasks: number;
 }
 
-export interface Item {
+export interface InboxItem {
   id: string;
   kind: string;
   /** Some are about an agent, a budget or a conversation. */
@@ -67,7 +67,7 @@ export interface Item {
 export interface Lane {
   agent: string;
   provider: string;
-  at: At;
+  at: DisplayState;
   text: string;
   task: string | null;
   subject: string;
@@ -80,20 +80,20 @@ export interface Lane {
   actions: Action[];
 }
 
-export interface Bar {
+export interface StateSpan {
   from: number;
   to?: number;
-  at: At;
+  at: DisplayState;
   task?: string;
   text?: string;
 }
 
-export interface Bars {
+export interface LaneHistory {
   agent: string;
-  bars: Bar[];
+  bars: StateSpan[];
 }
 
-export interface Shares {
+export interface ProviderHistory {
   provider: string;
   lanes: number;
   minutes: [number, number[]][];
@@ -124,7 +124,7 @@ export interface Batch {
   failed?: string;
 }
 
-export interface Train {
+export interface MergeQueue {
   project: string;
   trunk: string;
   held: { by: string; reason: string; wall: number } | null;
@@ -160,7 +160,7 @@ export interface Spend {
 /** When a day's cap is reached at this rate. */
 export type Forecast = { when: 'reached' } | { when: 'at'; wall: number } | { when: 'not_today' };
 
-export interface Spending {
+export interface DaySpend {
   today: Spend;
   cap: number | null;
   forecast?: Forecast;
@@ -171,14 +171,14 @@ export interface Spending {
 }
 
 /** What was spent together; `unpriced` tokens have no price that anybody reported. */
-export interface Sum {
+export interface SpendSum {
   tasks: number;
   spent: Spend;
   unpriced?: number;
   rate?: number;
 }
 
-export interface CostRow extends Sum {
+export interface CostRow extends SpendSum {
   name: string;
   about?: string;
 }
@@ -192,13 +192,13 @@ export interface Cost {
   days: number;
   since_wall: number;
   tables: CostTable[];
-  total: Sum;
+  total: SpendSum;
   cap?: number;
   forecast?: Forecast;
   came: {
-    landed: Sum;
+    landed: SpendSum;
     each?: number;
-    wasted: Sum;
+    wasted: SpendSum;
     failed_attempts: number;
     dropped_tasks: number;
     lines?: { tasks: number; lines: number; tokens_each: number };
@@ -206,13 +206,13 @@ export interface Cost {
   budgets?: { scope: unknown; ceiling: Record<string, number>; spent: Spend | null }[];
 }
 
-export interface Row {
+export interface TaskSummary {
   id: string;
   project: string;
   mission: string | null;
   subject: string;
   word: string;
-  at: At;
+  at: DisplayState;
   agent: string | null;
   text: string;
   since_wall: number;
@@ -229,7 +229,7 @@ export interface Graph {
   tasks: number;
   columns: number;
   rows: number;
-  nodes: { column: number; row: number; tasks: string[]; label: string; word: string; at: At; agent?: string; needs?: string[]; critical: boolean }[];
+  nodes: { column: number; row: number; tasks: string[]; label: string; word: string; at: DisplayState; agent?: string; needs?: string[]; critical: boolean }[];
   edges: { from: number; to: number; through: [number, number][]; critical: boolean }[];
   critical: string[];
 }
@@ -240,7 +240,7 @@ export interface TaskPage {
   subject: string;
   description: string;
   word: string;
-  at: At;
+  at: DisplayState;
   waits: { kind: string; text: string }[];
   live?: string;
   agent: string | null;
@@ -258,7 +258,7 @@ export interface TaskPage {
   warnings?: string[];
   updated_wall: number;
   checklist: { good: boolean | null; text: string }[];
-  time: Bar[];
+  time: StateSpan[];
   tries: { id: string; agent: string; started_wall: number; ended: { cause: string; detail: string; wall: number } | null }[];
   log: string | null;
   wanted: string;
@@ -269,7 +269,7 @@ export interface TaskPage {
   actions: Action[];
 }
 
-export interface Held {
+export interface ClaimHolder {
   owner: string;
   task: string | null;
   agent: string | null;
@@ -280,15 +280,15 @@ export interface Held {
 }
 
 /** A path or a pattern; `clash` is who meets there, `hot` how many changes landed today. */
-export interface Spot {
+export interface FileEntry {
   path: string;
-  held: Held[];
+  held: ClaimHolder[];
   wanted: string[];
   hot: number;
   clash: string[];
 }
 
-export interface Share {
+export interface FolderHolder {
   holder: string;
   task: string | null;
   spots: number;
@@ -301,12 +301,12 @@ export interface Folder {
   path: string;
   depth: number;
   spots: number;
-  held: Share[];
+  held: FolderHolder[];
   wanted: number;
   hot: number;
   clashes: number;
   clash: string[];
-  own: Spot[];
+  own: FileEntry[];
 }
 
 export interface Files {
@@ -395,7 +395,7 @@ export interface Plan {
 }
 
 /** How each state is shown: always a glyph, a word and a colour. */
-export const STATES: Record<At, { glyph: string; word: string; rank: number }> = {
+export const STATES: Record<DisplayState, { glyph: string; word: string; rank: number }> = {
   failed: { glyph: '✕', word: 'failed', rank: 0 },
   needs: { glyph: '!', word: 'needs you', rank: 1 },
   waiting: { glyph: '‖', word: 'waiting', rank: 2 },

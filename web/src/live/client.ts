@@ -1,4 +1,4 @@
-// The tab's side of the line: entities as signals, applied once a frame of the screen.
+// The tab's side of the live connection. Each entity is a signal, and changes are applied once per screen frame.
 
 import { type Signal, batch, computed, effect, signal } from '@preact/signals';
 import { key } from '../session';
@@ -8,27 +8,27 @@ import type { TabRequest, ConnectionState, TabMessage } from './connection';
 import workerUrl from './worker?sharedworker&url';
 
 export const connection = signal<ConnectionState>({ state: 'opening' });
-/** The daemon's clock less ours. */
+/** The daemon's clock minus this browser's clock, in milliseconds. */
 export const clockOffset = signal(0);
-/** Where the daemon's log was, as far as this page shows it. */
+/** The revision of the newest change that this page shows. */
 export const revision = signal(0);
-/** Whether what comes is kept back. */
+/** Whether a person paused updates. */
 export const paused = signal(false);
-/** How many changes wait while it is. */
+/** How many changes arrived while updates are paused. */
 export const waitingChanges = signal(0);
 
 export class Topic {
   readonly keys = signal<string[]>([]);
   readonly entities = new Map<string, Signal<unknown>>();
-  /** Whether anything was said of it yet: nothing is not the same as unknown. */
+  /** Whether the daemon has sent anything about this topic. Without it, an empty topic means unknown, not none. */
   readonly known = signal(false);
   readonly changed = signal(0);
 
-  one<T>(key: string): T | undefined {
+  get<T>(key: string): T | undefined {
     return this.entities.get(key)?.value as T | undefined;
   }
 
-  /** Every entity, in the order of their names. Whoever reads this is drawn anew with any of them. */
+  /** Returns all entities, sorted by name. A component that calls this renders again when any of them changes. */
   all<T>(): T[] {
     void this.changed.value;
     return this.keys.value.map((key) => this.entities.get(key)?.peek() as T);
@@ -43,11 +43,11 @@ export function topic(name: string): Topic {
   return found;
 }
 
-// What each part of the page looks at.
+// The topics of each mounted component.
 const subscriptions = signal<Map<object, string[]>>(new Map());
 const subscribedTopics = computed(() => [...new Set([...subscriptions.value.values()].flat())].sort().join());
 
-/** Looks at topics until told otherwise. */
+/** Subscribes to topics. The returned function ends the subscription. */
 export function subscribe(names: string[]): () => void {
   const subscriber = {};
   subscriptions.value = new Map(subscriptions.peek()).set(subscriber, names);
@@ -70,23 +70,23 @@ function schedule(): void {
   });
 }
 
-/** Applies what came, in one go. */
+/** Applies all queued messages in one batch. While updates are paused, it only counts them. */
 export function apply(): void {
   if (paused.peek()) {
-    waitingChanges.value = queue.reduce((sum, message) => sum + (message.tell === 'frame' ? message.p.length : 0), 0);
+    waitingChanges.value = queue.reduce((sum, message) => sum + (message.kind === 'frame' ? message.p.length : 0), 0);
     if (queue.length > 500) queue = compact(queue);
     return;
   }
   const messages = queue;
   queue = [];
-  // A row that moves loses the focus; it gets it back when it is drawn.
+  // A row that moves in the document loses the focus, so restore the focus after rendering.
   const focused = document.activeElement as HTMLElement | null;
   requestAnimationFrame(() => document.activeElement === document.body && focused?.isConnected && focused.focus({ preventScroll: true }));
   batch(() => {
     waitingChanges.value = 0;
     for (const message of messages) {
-      if (message.tell === 'reset') message.topics.forEach(clearTopic);
-      else if (message.tell === 'frame') {
+      if (message.kind === 'reset') message.topics.forEach(clearTopic);
+      else if (message.kind === 'frame') {
         if (message.at) clockOffset.value = message.at - Date.now();
         if (message.seq) revision.value = message.seq;
         applyChanges(message.p);
@@ -96,8 +96,8 @@ export function apply(): void {
 }
 
 function compact(all: TabMessage[]): TabMessage[] {
-  const frames = all.flatMap((message) => (message.tell === 'frame' ? message.p : []));
-  return [...all.filter((message) => message.tell === 'reset'), { tell: 'frame', seq: 0, at: 0, p: mergeChanges(frames) }];
+  const frames = all.flatMap((message) => (message.kind === 'frame' ? message.p : []));
+  return [...all.filter((message) => message.kind === 'reset'), { kind: 'frame', seq: 0, at: 0, p: mergeChanges(frames) }];
 }
 
 function clearTopic(name: string): void {
@@ -135,14 +135,14 @@ function applyChanges(changes: Change[]): void {
 
 const collator = new Intl.Collator('en', { numeric: true });
 
-/** `T10` comes after `T9`. */
+/** Compares names with numbers: `T10` comes after `T9`. */
 export function byName(a: string, b: string): number {
   return collator.compare(a, b);
 }
 
 function onMessage(message: TabMessage): void {
-  if (message.tell === 'link') {
-    connection.value = message.link;
+  if (message.kind === 'state') {
+    connection.value = message.state;
     return;
   }
   queue.push(message);
@@ -150,7 +150,7 @@ function onMessage(message: TabMessage): void {
   else schedule();
 }
 
-/** Connects this tab. */
+/** Connects this tab to the shared live connection. */
 export function connect(): void {
   let send: (request: TabRequest) => void;
   if (typeof SharedWorker === 'function') {
@@ -158,22 +158,22 @@ export function connect(): void {
     port.onmessage = (event: MessageEvent<TabMessage>) => onMessage(event.data);
     send = (request) => port.postMessage(request);
   } else {
-    // Where there is none, this tab has a line of its own; one that nobody sees lets go of it.
+    // Without SharedWorker, this tab has its own connection and closes it while the tab is hidden.
     const tab = { postMessage: onMessage };
     const connecting = import('./connection').then((module) => new module.LiveConnection(module.browserEnvironment));
-    send = (request) => void connecting.then((connection) => connection.request(tab, request.ask === 'hidden' && request.hidden ? { ask: 'bye' } : request));
+    send = (request) => void connecting.then((connection) => connection.handleRequest(tab, request.kind === 'visibility' && request.hidden ? { kind: 'close' } : request));
     document.addEventListener('visibilitychange', () => {
-      if (!document.hidden) send({ ask: 'look', topics: subscribedTopics.peek().split(','), key: key.peek() });
+      if (!document.hidden) send({ kind: 'subscribe', topics: subscribedTopics.peek().split(','), key: key.peek() });
     });
   }
   effect(() => {
     const names = subscribedTopics.value;
-    send({ ask: 'look', topics: names ? names.split(',') : [], key: key.value });
+    send({ kind: 'subscribe', topics: names ? names.split(',') : [], key: key.value });
   });
-  document.addEventListener('visibilitychange', () => send({ ask: 'hidden', hidden: document.hidden }));
-  addEventListener('pagehide', () => send({ ask: 'bye' }));
+  document.addEventListener('visibilitychange', () => send({ kind: 'visibility', hidden: document.hidden }));
+  addEventListener('pagehide', () => send({ kind: 'close' }));
   addEventListener('pageshow', (event) => {
-    if (event.persisted) send({ ask: 'look', topics: subscribedTopics.peek().split(','), key: key.peek() });
+    if (event.persisted) send({ kind: 'subscribe', topics: subscribedTopics.peek().split(','), key: key.peek() });
   });
-  setInterval(() => send({ ask: 'here' }), 30_000);
+  setInterval(() => send({ kind: 'alive' }), 30_000);
 }

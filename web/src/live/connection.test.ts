@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { LiveConnection, type TabMessage, type Environment } from './connection';
 
-/** A daemon that says what it is told to, and a clock that goes when it is told to. */
+/** A daemon whose answers the test sends, and a clock that the test advances. */
 class FakeEnvironment implements Environment {
   time = 1_000;
   urls: string[] = [];
@@ -20,7 +20,7 @@ class FakeEnvironment implements Environment {
           try {
             controller.error(new Error('aborted'));
           } catch {
-            // it has ended
+            // the stream has already ended
           }
         });
       },
@@ -68,24 +68,24 @@ class Tab {
     this.messages.push(message);
   }
   get states(): string[] {
-    return this.messages.flatMap((message) => (message.tell === 'link' ? [message.link.state] : []));
+    return this.messages.flatMap((message) => (message.kind === 'state' ? [message.state.state] : []));
   }
   get entities(): unknown[] {
-    return this.messages.flatMap((message) => (message.tell === 'frame' ? message.p.map((change) => [change.k, change.v]) : []));
+    return this.messages.flatMap((message) => (message.kind === 'frame' ? message.p.map((change) => [change.k, change.v]) : []));
   }
 }
 
 const frame = (seq: number, p: [string, string, unknown][]) => `data: ${JSON.stringify({ seq, at: 5, p: p.map(([t, k, v]) => ({ t, k, v })) })}\n\n`;
-const subscribe = (topics: string[]) => ({ ask: 'look' as const, topics, key: 'k' });
+const subscribe = (topics: string[]) => ({ kind: 'subscribe' as const, topics, key: 'k' });
 
-describe('the line', () => {
-  it('is one connection for all tabs, and a newcomer is told what is known', async () => {
+describe('the live connection', () => {
+  it('is shared by all tabs, and a new tab receives the cached entities', async () => {
     const [fake, first, second] = [new FakeEnvironment(), new Tab(), new Tab()];
     const connection = new LiveConnection(fake);
-    connection.request(first, subscribe(['head']));
+    connection.handleRequest(first, subscribe(['head']));
     await settle();
     await fake.send(`event: reset\ndata: {"topics":["head"]}\n\n${frame(9, [['head', 'head', 1]])}`);
-    connection.request(second, subscribe(['head']));
+    connection.handleRequest(second, subscribe(['head']));
     await settle();
     expect(fake.urls).toEqual(['/api/v1/live?topics=head']);
     expect(second.entities).toEqual([['head', 1]]);
@@ -93,31 +93,31 @@ describe('the line', () => {
     expect([first.entities, second.entities]).toEqual([[['head', 1], ['head', 2]], [['head', 1], ['head', 2]]]);
   });
 
-  it('opens anew for more topics, and goes on from where each is', async () => {
+  it('reconnects for new topics, and resumes each known topic at its revision', async () => {
     const [fake, tab] = [new FakeEnvironment(), new Tab()];
     const connection = new LiveConnection(fake);
-    connection.request(tab, subscribe(['head']));
+    connection.handleRequest(tab, subscribe(['head']));
     await settle();
     await fake.send(frame(9, [['head', 'head', 1]]));
-    connection.request(tab, subscribe(['head', 'T9']));
+    connection.handleRequest(tab, subscribe(['head', 'T9']));
     await settle();
     expect(fake.urls[1]).toBe('/api/v1/live?topics=T9,head@9');
-    connection.request(tab, subscribe(['head', 'T9']));
+    connection.handleRequest(tab, subscribe(['head', 'T9']));
     await settle();
     expect(fake.urls.length).toBe(2);
   });
 
-  it('says when it is lost, since when, and when it is back', async () => {
+  it('reports when it is lost, since when, and when it is back', async () => {
     const [fake, tab] = [new FakeEnvironment(), new Tab()];
     const connection = new LiveConnection(fake);
-    connection.request(tab, subscribe(['head']));
+    connection.handleRequest(tab, subscribe(['head']));
     await settle();
     await fake.send(frame(9, [['head', 'head', 1]]));
     expect(tab.states).toEqual(['opening', 'live']);
     await fake.advance(3_000);
     fake.status = 0;
     await fake.cut();
-    expect(tab.messages.at(-1)).toEqual({ tell: 'link', link: { state: 'lost', since: 1_000 } });
+    expect(tab.messages.at(-1)).toEqual({ kind: 'state', state: { state: 'lost', since: 1_000 } });
     await fake.advance(250);
     fake.status = 200;
     await fake.advance(600);
@@ -126,10 +126,10 @@ describe('the line', () => {
     expect(fake.urls.at(-1)).toBe('/api/v1/live?topics=head@9');
   });
 
-  it('takes silence for a loss', async () => {
+  it('counts as lost when the daemon sends no heartbeat', async () => {
     const [fake, tab] = [new FakeEnvironment(), new Tab()];
     const connection = new LiveConnection(fake);
-    connection.request(tab, subscribe(['head']));
+    connection.handleRequest(tab, subscribe(['head']));
     await settle();
     await fake.send(frame(9, []));
     await fake.advance(11_000);
@@ -140,39 +140,39 @@ describe('the line', () => {
     expect(tab.states.at(-1)).toBe('lost');
   });
 
-  it('gives a hidden tab the newest of each when it is seen again', async () => {
+  it('sends a hidden tab the newest version of each entity when it becomes visible', async () => {
     const [fake, tab] = [new FakeEnvironment(), new Tab()];
     const connection = new LiveConnection(fake);
-    connection.request(tab, subscribe(['head']));
+    connection.handleRequest(tab, subscribe(['head']));
     await settle();
-    connection.request(tab, { ask: 'hidden', hidden: true });
+    connection.handleRequest(tab, { kind: 'visibility', hidden: true });
     for (let index = 0; index < 100; index += 1) await fake.send(frame(index, [['head', 'head', index]]));
     expect(tab.entities).toEqual([]);
-    connection.request(tab, { ask: 'hidden', hidden: false });
+    connection.handleRequest(tab, { kind: 'visibility', hidden: false });
     expect(tab.entities).toEqual([['head', 99]]);
   });
 
-  it('stops when the daemon does not know it any more, and starts with a new key', async () => {
+  it('stops when the daemon rejects its key, and starts again with a new key', async () => {
     const [fake, tab] = [new FakeEnvironment(), new Tab()];
     const connection = new LiveConnection(fake);
     fake.status = 401;
-    connection.request(tab, subscribe(['head']));
+    connection.handleRequest(tab, subscribe(['head']));
     await settle();
-    expect(tab.states.at(-1)).toBe('shut');
+    expect(tab.states.at(-1)).toBe('unauthorized');
     await fake.advance(60_000);
     expect(fake.urls.length).toBe(1);
     fake.status = 200;
-    connection.request(tab, { ...subscribe(['head']), key: 'new' });
+    connection.handleRequest(tab, { ...subscribe(['head']), key: 'new' });
     await settle();
     expect(fake.urls.length).toBe(2);
   });
 
-  it('lets go when the last tab leaves', async () => {
+  it('closes when the last tab leaves', async () => {
     const [fake, tab] = [new FakeEnvironment(), new Tab()];
     const connection = new LiveConnection(fake);
-    connection.request(tab, subscribe(['head']));
+    connection.handleRequest(tab, subscribe(['head']));
     await settle();
-    connection.request(tab, { ask: 'bye' });
+    connection.handleRequest(tab, { kind: 'close' });
     await settle();
     await fake.advance(60_000);
     expect(fake.urls.length).toBe(1);

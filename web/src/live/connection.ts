@@ -1,60 +1,61 @@
-// The one connection of a browser, for all its tabs. It runs in a SharedWorker; where there is none, in the tab itself.
+// The live connection that all tabs of a browser share. It runs in a SharedWorker, or in the tab itself when the browser
+// has no SharedWorker.
 
 import { type Change, EntityCache, EventReader, mergeChanges } from './frames';
 
-/** How the line to the daemon is. */
+/** The state of the connection to the daemon. */
 export type ConnectionState =
   | { state: 'opening' }
   | { state: 'live' }
-  /** Nothing came since then, by this browser's clock. */
+  /** The daemon sent nothing after `since`, which is a time of this browser's clock. */
   | { state: 'lost'; since: number }
-  /** The daemon does not know this browser any more. */
-  | { state: 'shut' };
+  /** The daemon no longer accepts this browser's key. */
+  | { state: 'unauthorized' };
 
-/** From a tab. */
+/** A message from a tab to the connection. */
 export type TabRequest =
-  | { ask: 'look'; topics: string[]; key: string }
-  | { ask: 'hidden'; hidden: boolean }
-  | { ask: 'here' }
-  | { ask: 'bye' };
+  | { kind: 'subscribe'; topics: string[]; key: string }
+  | { kind: 'visibility'; hidden: boolean }
+  | { kind: 'alive' }
+  | { kind: 'close' };
 
-/** To a tab. */
+/** A message from the connection to a tab. */
 export type TabMessage =
-  | { tell: 'frame'; seq: number; at: number; p: Change[] }
-  | { tell: 'reset'; topics: string[] }
-  | { tell: 'link'; link: ConnectionState };
+  | { kind: 'frame'; seq: number; at: number; p: Change[] }
+  | { kind: 'reset'; topics: string[] }
+  | { kind: 'state'; state: ConnectionState };
 
 export interface Tab {
-  postMessage(setState: TabMessage): void;
+  postMessage(message: TabMessage): void;
 }
 
 interface TabState {
   topics: Set<string>;
   hidden: boolean;
-  /** What a hidden tab missed, the newest version of each. */
+  /** Changes that a hidden tab has not received, with only the newest version of each entity. */
   missed: Change[];
   resets: Set<string>;
   lastSeenMs: number;
 }
 
-/** The daemon says that it is there every five seconds. */
+/** The daemon sends a heartbeat every five seconds. */
 const SILENCE_TIMEOUT_MS = 12_000;
 const RETRY_DELAYS_MS = [250, 500, 1_000, 2_000, 3_000];
-/** A tab that says nothing for so long is gone; hidden ones may speak once a minute. */
+/** A tab that sends nothing for this long is gone. Browsers limit timers of hidden tabs to one per minute. */
 const TAB_TIMEOUT_MS = 180_000;
 
 export interface Environment {
   fetch: typeof fetch;
   now(): number;
   after(ms: number, then: () => void): unknown;
-  cancel(retryTimer: unknown): void;
+  cancel(timer: unknown): void;
 }
 
 export const browserEnvironment: Environment = {
   fetch: (...args) => fetch(...args),
   now: () => Date.now(),
   after: (ms, then) => setTimeout(then, ms),
-  cancel: (retryTimer) => clearTimeout(retryTimer as number),
+  cancel: (timer) => clearTimeout(timer as number),
 };
 
 export class LiveConnection {
@@ -69,47 +70,48 @@ export class LiveConnection {
   private retryTimer: unknown = null;
   private lastFrame = { seq: 0, at: 0 };
 
-  constructor(private readonly browserEnvironment: Environment) {}
+  constructor(private readonly environment: Environment) {}
 
-  request(tab: Tab, request: TabRequest): void {
-    const now = this.browserEnvironment.now();
+  /** Handles a request of a tab, and connects or disconnects as needed. */
+  handleRequest(tab: Tab, request: TabRequest): void {
+    const now = this.environment.now();
     let tabState = this.tabs.get(tab);
     if (!tabState) {
       tabState = { topics: new Set(), hidden: false, missed: [], resets: new Set(), lastSeenMs: now };
       this.tabs.set(tab, tabState);
     }
     tabState.lastSeenMs = now;
-    switch (request.ask) {
-      case 'look': {
+    switch (request.kind) {
+      case 'subscribe': {
         const added = request.topics.filter((topic) => !tabState.topics.has(topic));
         tabState.topics = new Set(request.topics);
         if (request.key !== this.key) {
           this.key = request.key;
-          this.followedTopics = []; // opens anew, as whoever this is now
+          this.followedTopics = []; // makes updateTopics reconnect with the new key
         }
-        tab.postMessage({ tell: 'link', link: this.state });
+        tab.postMessage({ kind: 'state', state: this.state });
         const known = added.filter((topic) => this.cache.revisions.has(topic));
         if (known.length > 0) {
-          tab.postMessage({ tell: 'reset', topics: known });
-          tab.postMessage({ tell: 'frame', ...this.lastFrame, p: known.flatMap((topic) => this.cache.snapshot(topic)) });
+          tab.postMessage({ kind: 'reset', topics: known });
+          tab.postMessage({ kind: 'frame', ...this.lastFrame, p: known.flatMap((topic) => this.cache.snapshot(topic)) });
         }
         break;
       }
-      case 'hidden':
+      case 'visibility':
         tabState.hidden = request.hidden;
         if (!request.hidden) this.flush(tab, tabState);
         break;
-      case 'bye':
+      case 'close':
         this.tabs.delete(tab);
         break;
-      case 'here':
+      case 'alive':
         break;
     }
     for (const [other, state] of this.tabs) if (state.lastSeenMs + TAB_TIMEOUT_MS < now) this.tabs.delete(other);
     this.updateTopics();
   }
 
-  /** Opens the connection anew if the tabs look at something else than it carries. */
+  /** Reconnects if the tabs subscribe to other topics than the connection has. */
   private updateTopics(): void {
     const wanted = [...new Set([...this.tabs.values()].flatMap((tabState) => [...tabState.topics]))].sort();
     if (wanted.join() === this.followedTopics.join() && (this.controller || this.retryTimer)) return;
@@ -122,7 +124,7 @@ export class LiveConnection {
   private close(): void {
     this.controller?.abort();
     this.controller = null;
-    this.browserEnvironment.cancel(this.retryTimer);
+    this.environment.cancel(this.retryTimer);
     this.retryTimer = null;
   }
 
@@ -135,23 +137,23 @@ export class LiveConnection {
     });
     let watchdog: unknown = null;
     const dataArrived = () => {
-      this.lastDataMs = this.browserEnvironment.now();
-      this.browserEnvironment.cancel(watchdog);
-      watchdog = this.browserEnvironment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
+      this.lastDataMs = this.environment.now();
+      this.environment.cancel(watchdog);
+      watchdog = this.environment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
     };
     try {
-      watchdog = this.browserEnvironment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
-      const response = await this.browserEnvironment.fetch(`/api/v1/live?topics=${encodeURIComponent(topics.join(','))}`, {
+      watchdog = this.environment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
+      const response = await this.environment.fetch(`/api/v1/live?topics=${encodeURIComponent(topics.join(','))}`, {
         headers: { 'x-regatta-page': this.key },
         signal: controller.signal,
         cache: 'no-store',
       });
       if (response.status === 401 || response.status === 403) {
-        this.browserEnvironment.cancel(watchdog);
+        this.environment.cancel(watchdog);
         if (this.controller === controller) {
           this.controller = null;
           this.retryTimer = null;
-          this.setState({ state: 'shut' });
+          this.setState({ state: 'unauthorized' });
         }
         return;
       }
@@ -170,44 +172,44 @@ export class LiveConnection {
         for (const event of frames.feed(decoder.decode(value, { stream: true }))) {
           if (event.kind === 'reset') {
             this.cache.reset(event.topics);
-            this.send({ tell: 'reset', topics: event.topics });
+            this.send({ kind: 'reset', topics: event.topics });
           } else {
             this.cache.apply(event.frame, this.followedTopics);
             this.lastFrame = { seq: event.frame.seq, at: event.frame.at };
-            this.send({ tell: 'frame', ...event.frame });
+            this.send({ kind: 'frame', ...event.frame });
           }
         }
       }
     } catch {
-      if (this.controller !== controller) return; // closed by us, for another
+      if (this.controller !== controller) return; // another connection replaced this one
       this.controller = null;
       this.setState({ state: 'lost', since: this.lastDataMs });
       const delay = RETRY_DELAYS_MS[Math.min(this.failures, RETRY_DELAYS_MS.length - 1)] ?? 3_000;
       this.failures += 1;
-      this.retryTimer = this.browserEnvironment.after(delay, () => {
+      this.retryTimer = this.environment.after(delay, () => {
         this.retryTimer = null;
         void this.open();
       });
     } finally {
-      this.browserEnvironment.cancel(watchdog);
+      this.environment.cancel(watchdog);
     }
   }
 
   private setState(state: ConnectionState): void {
     if (state.state === this.state.state) return;
     this.state = state;
-    for (const tab of this.tabs.keys()) tab.postMessage({ tell: 'link', link: state });
+    for (const tab of this.tabs.keys()) tab.postMessage({ kind: 'state', state });
   }
 
-  private send(message: Extract<TabMessage, { tell: 'frame' | 'reset' }>): void {
+  private send(message: Extract<TabMessage, { kind: 'frame' | 'reset' }>): void {
     for (const [tab, tabState] of this.tabs) {
-      if (message.tell === 'reset') {
+      if (message.kind === 'reset') {
         const topics = message.topics.filter((topic) => tabState.topics.has(topic));
         if (topics.length === 0) continue;
         if (tabState.hidden) {
           tabState.missed = tabState.missed.filter((change) => !topics.includes(change.t));
           for (const topic of topics) tabState.resets.add(topic);
-        } else tab.postMessage({ tell: 'reset', topics });
+        } else tab.postMessage({ kind: 'reset', topics });
       } else {
         const p = message.p.filter((change) => tabState.topics.has(change.t));
         if (tabState.hidden) tabState.missed = mergeChanges([...tabState.missed, ...p]);
@@ -217,8 +219,8 @@ export class LiveConnection {
   }
 
   private flush(tab: Tab, tabState: TabState): void {
-    if (tabState.resets.size > 0) tab.postMessage({ tell: 'reset', topics: [...tabState.resets] });
-    tab.postMessage({ tell: 'frame', ...this.lastFrame, p: tabState.missed });
+    if (tabState.resets.size > 0) tab.postMessage({ kind: 'reset', topics: [...tabState.resets] });
+    tab.postMessage({ kind: 'frame', ...this.lastFrame, p: tabState.missed });
     tabState.missed = [];
     tabState.resets = new Set();
   }

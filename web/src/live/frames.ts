@@ -1,6 +1,6 @@
-// Frames of the live stream: read from text, and kept as the newest version of each entity.
+// Frames of the live stream: parsing them, and a cache with the newest version of each entity.
 
-/** One entity as it is now; `null` when it is gone. */
+/** A new version of one entity: topic, key and value. The value is `null` when the entity was removed. */
 export interface Change {
   t: string;
   k: string;
@@ -15,19 +15,19 @@ export interface Frame {
 
 export type StreamEvent = { kind: 'frame'; frame: Frame } | { kind: 'reset'; topics: string[] };
 
-/** Reads server-sent events out of pieces of text that may be cut anywhere. */
+/** Parses server-sent events from chunks of text, which may end anywhere. */
 export class EventReader {
   private buffer = '';
 
   feed(text: string): StreamEvent[] {
     this.buffer += text;
-    const found: StreamEvent[] = [];
+    const events: StreamEvent[] = [];
     for (let end = this.buffer.indexOf('\n\n'); end >= 0; end = this.buffer.indexOf('\n\n')) {
       const event = parseEvent(this.buffer.slice(0, end));
       this.buffer = this.buffer.slice(end + 2);
-      if (event) found.push(event);
+      if (event) events.push(event);
     }
-    return found;
+    return events;
   }
 }
 
@@ -47,7 +47,7 @@ function parseEvent(block: string): StreamEvent | null {
 /** The newest version of every entity of every topic. */
 export class EntityCache {
   readonly topics = new Map<string, Map<string, unknown>>();
-  /** Up to which revision each topic is known. */
+  /** The revision up to which each topic is known. */
   readonly revisions = new Map<string, number>();
 
   reset(topics: string[]): void {
@@ -69,13 +69,13 @@ export class EntityCache {
     this.revisions.delete(topic);
   }
 
-  /** What a newcomer to a topic must be told. */
+  /** Returns all entities of a topic, for a tab that subscribes to it. */
   snapshot(topic: string): Change[] {
     return [...(this.topics.get(topic) ?? [])].map(([k, v]) => ({ t: topic, k, v }));
   }
 }
 
-/** Several frames as one: of each entity the last version. */
+/** Merges the changes of several frames: only the last version of each entity remains. */
 export function mergeChanges(changes: Change[]): Change[] {
   const last = new Map<string, Change>();
   for (const change of changes) last.set(`${change.t} ${change.k}`, change);

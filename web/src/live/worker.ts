@@ -1,3 +1,5 @@
+// The SharedWorker that runs the live connection.
+
 import { type TabRequest, LiveConnection, browserEnvironment } from './connection';
 
 const connection = new LiveConnection(browserEnvironment);
@@ -5,5 +7,5 @@ const connection = new LiveConnection(browserEnvironment);
 (self as unknown as { onconnect: (event: MessageEvent) => void }).onconnect = (event) => {
   const port = event.ports[0];
   if (!port) return;
-  port.onmessage = (event: MessageEvent<TabRequest>) => connection.request(port, event.data);
+  port.onmessage = (event: MessageEvent<TabRequest>) => connection.handleRequest(port, event.data);
 };

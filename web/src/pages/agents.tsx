@@ -1,3 +1,5 @@
+// All agents and runners, or one agent in detail.
+
 import { effect, useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
@@ -9,10 +11,10 @@ import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { type Column, Heads, sortRows } from '../table';
 import { Age, ActionButton, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Head, type Item, type Lane, type Row, type Runner, STATES } from '../views';
+import { type Head, type InboxItem, type Lane, type TaskSummary, type Runner, STATES } from '../views';
 
 function Gauge({ percent, showAdvice }: { percent: number; showAdvice?: boolean }) {
-  const advice = percent >= 80 ? '! nearly full: it sums itself up soon, and forgets; better a new task' : percent >= 60 ? '! filling up: keep what comes next short' : '';
+  const advice = percent >= 80 ? '! nearly full: the program will soon compact its context and lose details; prefer a new task' : percent >= 60 ? '! filling up: keep the next instructions short' : '';
   return (
     <span class={`gauge ${percent >= 80 ? 'bad' : percent >= 60 ? 'late' : ''}`} title={`context ${percent} % ${advice}`}>
       <meter min={0} max={100} value={percent} aria-label={`context ${percent} %`} /> {percent} % {showAdvice ? advice : advice && '!'}
@@ -23,15 +25,15 @@ function Gauge({ percent, showAdvice }: { percent: number; showAdvice?: boolean 
 const HEADS: Column<Lane>[] = [
   { name: 'name', head: 'Name', sortKey: (lane) => lane.agent },
   { name: 'at', head: 'State', sortKey: (lane) => STATES[lane.at].rank },
-  { name: 'doing', head: 'Doing' },
+  { name: 'doing', head: 'Activity' },
   { name: 'since', head: 'For', sortKey: (lane) => -lane.since_wall, right: true },
   { name: 'wanted', head: 'Wanted', sortKey: (lane) => `${lane.provider} ${lane.wanted}` },
   { name: 'running', head: 'Running', sortKey: (lane) => lane.running },
   { name: 'slots', head: 'Slots', sortKey: (lane) => lane.capacity.current, right: true },
-  { name: 'said', head: 'Said last', right: true },
+  { name: 'said', head: 'Last output', right: true },
   { name: 'context', head: 'Context', sortKey: (lane) => lane.context },
   { name: 'today', head: 'Today', sortKey: (lane) => lane.micro_usd, right: true },
-  { name: 'do', head: 'Do' },
+  { name: 'do', head: 'Actions' },
 ];
 
 function LaneRow({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
@@ -56,7 +58,7 @@ function LaneRow({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
         <span class="name">{lane.provider}</span> <span class="name">{plain(lane.wanted, 60)}</span>
       </td>
       <td class={differs ? 'bad' : ''}>
-        <span class="name">{plain(lane.running, 60)}</span> {differs && <b>! not what was wanted</b>}
+        <span class="name">{plain(lane.running, 60)}</span> {differs && <b>! differs from wanted</b>}
       </td>
       <td class="right">
         {lane.capacity.current}/{lane.capacity.max}
@@ -75,7 +77,8 @@ function LaneRow({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
   );
 }
 
-/** When each agent's program last said something. Words are no change of the board, so they are asked for. */
+/** Returns when each agent's program last sent output. Output does not change the board, so the live stream does not
+ * contain it, and this hook polls for it. */
 function useLastOutput(): Map<string, number> {
   const lastOutput = useSignal<Map<string, number>>(new Map());
   useEffect(() => {
@@ -83,7 +86,7 @@ function useLastOutput(): Map<string, number> {
       if (document.hidden || connection.peek().state !== 'live') return;
       call<{ name: string; heard_wall?: number }[]>('agent.list').then(
         (all) => (lastOutput.value = new Map(all.flatMap((agent) => (agent.heard_wall === undefined ? [] : [[agent.name, agent.heard_wall]])))),
-        () => {}, // the line says it if the daemon is gone
+        () => {}, // the connection status already shows that the daemon is gone
       );
     };
     const timer = setInterval(refresh, 5_000);
@@ -98,34 +101,34 @@ function useLastOutput(): Map<string, number> {
   return lastOutput.value;
 }
 
-/** One agent: what it is at, what it was at, what it is asked and what became of its tasks. */
+/** One agent: its state, its open requests, its lane and its tasks. */
 function AgentDetail({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
   useTopics('tasks', 'inbox', 'head');
   void topic('head').changed.value;
-  const size = topic('head').one<Head>('head')?.size;
+  const size = topic('head').get<Head>('head')?.size;
   const differs = lane.running !== '' && lane.wanted !== '' && lane.running !== lane.wanted;
   const requests = groupItems(
     topic('inbox')
-      .all<Item>()
+      .all<InboxItem>()
       .filter((item) => item.agent === lane.agent),
   );
   const rows = topic('tasks')
-    .all<Row>()
+    .all<TaskSummary>()
     .filter((row) => row.agent === lane.agent)
     .sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(b.id, a.id));
   const facts: [string, ComponentChildren][] = [
     ['State', <Mark at={lane.at} />],
     ['For', <Age since={lane.since_wall} />],
     [
-      'Doing',
+      'Activity',
       <>
         {lane.task && <TaskLink id={lane.task} />} {plain(lane.text || lane.subject || 'nothing', 300)}
       </>,
     ],
     ['Wanted', `${lane.provider} ${plain(lane.wanted, 80)}`],
-    ['Running', lane.running ? <span class={differs ? 'bad' : ''}>{plain(lane.running, 80)}{differs && ' ! not what was wanted'}</span> : 'no program now'],
+    ['Running', lane.running ? <span class={differs ? 'bad' : ''}>{plain(lane.running, 80)}{differs && ' ! differs from wanted'}</span> : 'no program is running'],
     ['Slots', `${lane.capacity.current} of ${lane.capacity.max}`],
-    ['Said last', lastOutput === undefined ? 'nothing yet' : <Age since={lastOutput} />],
+    ['Last output', lastOutput === undefined ? 'nothing yet' : <Age since={lastOutput} />],
     ['Context', lane.context === undefined ? 'not reported' : <Gauge percent={lane.context} showAdvice />],
     ['Today', lane.micro_usd === undefined ? 'no price reported' : usd(lane.micro_usd)],
   ];
@@ -155,9 +158,9 @@ function AgentDetail({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) 
         <Card key={group.key} group={group} index={index} openCards />
       ))}
       {size !== 'many' && <Lanes size="few" onlyAgent={lane.agent} />}
-      <Panel title={`${rows.length} task${rows.length === 1 ? '' : 's'}`} aside={<a class="aside" href={`/tasks?q=${encodeURIComponent(lane.agent)}`}>all that name it</a>}>
+      <Panel title={`${rows.length} task${rows.length === 1 ? '' : 's'}`} aside={<a class="aside" href={`/tasks?q=${encodeURIComponent(lane.agent)}`}>all tasks that mention it</a>}>
         {rows.length === 0 ? (
-          <Empty known={topic('tasks').known.value}>It has had no task that is still shown.</Empty>
+          <Empty known={topic('tasks').known.value}>This agent has no listed tasks.</Empty>
         ) : (
           <Table heads={['State', 'Task', 'Subject', 'Why', '>Cost', '>For']} class="tasks">
             {rows.slice(0, 50).map((row) => (
@@ -206,7 +209,7 @@ export function Agents({ onlyAgent }: { onlyAgent?: string }) {
         }
       >
         {lanes.length === 0 ? (
-          <Empty known={topic('lanes').known.value}>{onlyAgent ? `There is no agent ${onlyAgent}: regatta agent list` : query ? 'No agent matches.' : 'No agent is registered yet: regatta agent add'}</Empty>
+          <Empty known={topic('lanes').known.value}>{onlyAgent ? `Agent ${onlyAgent} does not exist. To list all agents, run: regatta agent list` : query ? 'No agent matches.' : 'No agents yet. Add one with regatta agent add.'}</Empty>
         ) : (
           <div class="scroll">
             <table class="list tasks">
@@ -223,9 +226,9 @@ export function Agents({ onlyAgent }: { onlyAgent?: string }) {
       {!onlyAgent && (
         <Panel title="Runners" aside={<code class="aside">regatta runner list</code>}>
           {runners.length === 0 ? (
-            <Empty known={topic('runners').known.value}>No other machine has joined: all work runs here.</Empty>
+            <Empty known={topic('runners').known.value}>No other machine has joined, so all work runs on this one.</Empty>
           ) : (
-            <Table heads={['Name', 'State', 'Labels', '>Running', 'Version', '>Seen']}>
+            <Table heads={['Name', 'State', 'Labels', '>Running', 'Version', '>Last seen']}>
               {runners.map((runner) => (
                 <tr key={runner.name} data-row tabIndex={0}>
                   <td>{runner.name}</td>

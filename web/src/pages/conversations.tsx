@@ -1,4 +1,4 @@
-// Threads in outside services, each bound to one agent's session: who asked what, what came of it, what was posted.
+// Conversations: threads in outside services that are bound to one agent's session, with their turns and answers.
 
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
@@ -28,7 +28,7 @@ interface ConversationTurns {
   pull?: { number: number; url: string };
 }
 
-/** An address that a browser may go to; another kind is only text. */
+/** Returns a URL that is safe to link to, or null. Only http and https are allowed. */
 export function safeUrl(url: string | undefined): string | null {
   try {
     const parsed = new URL(url ?? '');
@@ -49,7 +49,7 @@ function ExternalLink({ url, text }: { url: string | undefined; text: string }) 
   );
 }
 
-/** One of them, asked for anew whenever something changed about it. */
+/** One conversation. Its turns are fetched again whenever the conversation changes. */
 function ConversationDetail({ conversation }: { conversation: Conversation }) {
   const details = useSignal<ConversationTurns | null>(null);
   const problem = useSignal('');
@@ -80,10 +80,10 @@ function ConversationDetail({ conversation }: { conversation: Conversation }) {
       {problem.value && <p class="error">{problem.value}</p>}
       {details.value?.held?.map((request) => (
         <p key={request.wall} class="late">
-          ! {plain(request.by.name, 60)} is on no list of who may ask: {plain(request.text, 300)}
+          ! {plain(request.by.name, 60)} is not allowed to ask: {plain(request.text, 300)}
         </p>
       ))}
-      {details.value && details.value.turn_count > turns.length && <p class="empty">{details.value.turn_count - turns.length} turns before these are no longer kept here.</p>}
+      {details.value && details.value.turn_count > turns.length && <p class="empty">{details.value.turn_count - turns.length} earlier turns are no longer stored.</p>}
       <ol class="turns">
         {turns.map((turn) => (
           <li key={turn.n}>
@@ -124,7 +124,7 @@ export function Conversations() {
         }
       >
         {all.length === 0 ? (
-          <Empty known={topic('conversations').known.value}>{query ? 'No conversation matches.' : 'Nobody has spoken to an agent from outside yet: regatta bridge'}</Empty>
+          <Empty known={topic('conversations').known.value}>{query ? 'No conversation matches.' : 'No conversations yet. Connect an agent to a service with regatta bridge.'}</Empty>
         ) : (
           <Table heads={['Conversation', 'Service', 'Agent', 'Thread', 'State', '>Turns', 'Last asked', '>Since']}>
             {all.slice(0, 300).map((conversation) => (
@@ -141,7 +141,7 @@ export function Conversations() {
                   <ExternalLink url={conversation.url} text={plain(conversation.title, 120)} />
                 </td>
                 <td class={conversation.dead > 0 ? 'bad' : conversation.word === 'held' ? 'late' : ''}>
-                  {conversation.word} {conversation.queued > 0 && `${conversation.queued} wait`} {conversation.unshown > 0 && `${conversation.unshown} to be posted`} {conversation.dead > 0 && `${conversation.dead} could not be posted`}
+                  {conversation.word} {conversation.queued > 0 && `${conversation.queued} queued`} {conversation.unshown > 0 && `${conversation.unshown} to be posted`} {conversation.dead > 0 && `${conversation.dead} could not be posted`}
                 </td>
                 <td class="right">{conversation.turns}</td>
                 <td class="dim">{plain(conversation.last, 140)}</td>

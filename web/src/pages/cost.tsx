@@ -1,3 +1,5 @@
+// Costs by provider, mission, agent and model, with their results and budgets.
+
 import { useEffect, useState } from 'preact/hooks';
 import { plain, tokens, usd } from '../format';
 import { price } from '../format-cost';
@@ -7,7 +9,7 @@ import { SpendLine } from '../plots/spend';
 import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { Empty, Panel, reportError, useTopics } from '../ui';
-import type { Cost as View, CostRow, CostTable, Sum } from '../views';
+import type { Cost as View, CostRow, CostTable, SpendSum } from '../views';
 
 const SINCE: [number, string][] = [
   [0, 'today'],
@@ -15,13 +17,13 @@ const SINCE: [number, string][] = [
   [30, '30 days'],
 ];
 
-/** A count of tokens. Programs tell it at the end of a turn, or never: until then it is not known, and not none. */
-function tokenCount(sum: Sum, count: number): string {
+/** Formats a token count. Programs report tokens at the end of a turn or never, so a count of zero means unknown. */
+function tokenCount(sum: SpendSum, count: number): string {
   const { input, cached_input, cache_write, output } = sum.spent.usage;
   return input + cached_input + cache_write + output === 0 ? '–' : tokens(count);
 }
 
-function Cells({ sum }: { sum: Sum }) {
+function Cells({ sum }: { sum: SpendSum }) {
   const usage = sum.spent.usage;
   return (
     <>
@@ -35,14 +37,14 @@ function Cells({ sum }: { sum: Sum }) {
   );
 }
 
-/** How much of what was read came from a cache; nothing where none was spoken of. */
-export function cached(sum: Sum): string {
+/** Returns the share of input tokens that came from a cache, or `n/a` if the program reports no cache tokens. */
+export function cached(sum: SpendSum): string {
   const { input, cached_input, cache_write } = sum.spent.usage;
   if (cached_input + cache_write === 0) return 'n/a';
   return `${Math.floor((100 * cached_input) / (input + cached_input + cache_write))} %`;
 }
 
-/** The money as one bar, a stretch for each provider. */
+/** The total cost as one bar, with a segment per provider. */
 function Shares({ rows }: { rows: CostRow[] }) {
   const shares = rows.flatMap((row) => (row.spent.usage.micro_usd ? [[row.name, row.spent.usage.micro_usd] as const] : []));
   const all = shares.reduce((sum, share) => sum + share[1], 0);
@@ -110,7 +112,7 @@ function CostSection({ table, total, since }: { table: CostTable; total?: View; 
   );
 }
 
-/** What the money brought: what landed, and what came to nothing. */
+/** The results of the cost: landed tasks and wasted attempts. */
 function Outcome({ outcome, since }: { outcome: View['came']; since: string }) {
   const renderFigure = (name: string, value: string, more: string, bad = false) => (
     <div class="figure">
@@ -122,14 +124,14 @@ function Outcome({ outcome, since }: { outcome: View['came']; since: string }) {
   const plural = (n: number, noun: string) => `${n} ${noun}${n === 1 ? '' : 's'}`;
   const lost = [outcome.failed_attempts > 0 && plural(outcome.failed_attempts, 'failed attempt'), outcome.dropped_tasks > 0 && `${plural(outcome.dropped_tasks, 'task')} dropped or failed`].filter(Boolean);
   return (
-    <Panel title="What came of it" aside={<span class="aside">{since}</span>}>
+    <Panel title="Results" aside={<span class="aside">{since}</span>}>
       <dl class="figures">
         {renderFigure('Cost per landed task', outcome.each !== undefined ? usd(outcome.each) : outcome.landed.tasks > 0 ? price(outcome.landed) : '–', outcome.landed.tasks > 0 ? `${plural(outcome.landed.tasks, 'task')} landed` : 'nothing landed yet')}
         {renderFigure('Wasted', lost.length > 0 ? price(outcome.wasted) : 'nothing', lost.length > 0 ? lost.join(', ') : 'no attempt failed, no task was dropped', lost.length > 0)}
         {renderFigure(
           'Tokens per landed line',
           outcome.lines ? tokens(outcome.lines.tokens_each) : '–',
-          outcome.lines ? `${plural(outcome.lines.lines, 'line')}${outcome.lines.tasks < outcome.landed.tasks ? ` of the last ${outcome.lines.tasks} tasks` : ''}` : 'no line that tokens were counted for',
+          outcome.lines ? `${plural(outcome.lines.lines, 'line')}${outcome.lines.tasks < outcome.landed.tasks ? ` of the last ${outcome.lines.tasks} tasks` : ''}` : 'no landed lines with token counts',
         )}
       </dl>
     </Panel>
@@ -144,7 +146,7 @@ export function Cost() {
   useEffect(() => {
     if (days > 0) call<View>('cost', { days }).then((cost) => setAsked({ days, cost }), reportError);
   }, [days]);
-  const today = topic('cost').one<View>('cost');
+  const today = topic('cost').get<View>('cost');
   const cost = days === 0 ? today : fetched?.days === days ? fetched.cost : undefined;
   const since = days === 0 ? 'today' : `since ${cost ? new Date(cost.since_wall).toISOString().slice(0, 10) : `${days} days ago`}`;
   return (
@@ -164,7 +166,7 @@ export function Cost() {
         }
       >
         {!cost || cost.total.tasks === 0 ? (
-          <Empty known={cost !== undefined}>Nobody has used anything {since}.</Empty>
+          <Empty known={cost !== undefined}>No agent has used tokens {since}.</Empty>
         ) : (
           <div class="scroll">
             <Shares rows={cost.tables.find((table) => table.by === 'provider')?.rows ?? []} />
@@ -180,7 +182,7 @@ export function Cost() {
       {today && (
         <Panel title="Budgets" aside={<code class="aside">regatta budget set day --usd 20</code>}>
           {(today.budgets ?? []).length === 0 ? (
-            <p class="empty">No budget is set.</p>
+            <p class="empty">No budgets.</p>
           ) : (
             <ul class="spans">
               {(today.budgets ?? []).map((budget) => (

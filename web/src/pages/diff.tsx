@@ -1,4 +1,4 @@
-// What a task's finished work changes: files outside the manifest first, each drawn by the daemon when it is looked at.
+// The change of a task's finished work. The daemon renders each file when a person opens it or scrolls to it.
 
 import { useSignal } from '@preact/signals';
 import { render } from 'preact';
@@ -27,7 +27,7 @@ interface FileList {
   files: FileLine[];
 }
 
-/** The line a row is about: the new one, or the old one where it is gone. */
+/** Returns the line number of a row: the new one, or the old one for a removed line. */
 export function rowLine(row: Element): number | null {
   if (row.classList.contains('hunk') || row.classList.contains('draft')) return null;
   const cells = [...row.children].map((cell) => cell.textContent?.trim() ?? '');
@@ -36,7 +36,7 @@ export function rowLine(row: Element): number | null {
   return /^\d+$/.test(text) ? Number(text) : null;
 }
 
-/** Which line a click on a line's number means. */
+/** Returns the line that a click on a line number selects, or null for a click elsewhere. */
 export function clickedLine(target: Element): number | null {
   const cell = target.closest('.diff td');
   const row = cell?.parentElement;
@@ -44,7 +44,7 @@ export function clickedLine(target: Element): number | null {
   return rowLine(row);
 }
 
-/** One comment under its line. */
+/** The editor of one draft comment, below its line. */
 function DraftComment({ task, comment }: { task: string; comment: Comment }) {
   const box = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
@@ -54,16 +54,17 @@ function DraftComment({ task, comment }: { task: string; comment: Comment }) {
     <div class="note">
       <textarea ref={box} rows={2} aria-label={`Comment on ${comment.path} line ${comment.line}`} placeholder="What should be different here?" defaultValue={comment.text} onInput={(event) => setComment(task, comment.path, comment.line, event.currentTarget.value)} onBlur={(event) => !event.currentTarget.value.trim() && setComment(task, comment.path, comment.line, null)} />
       <small>
-        draft, goes with Revise{' '}
+        draft; Revise sends it{' '}
         <button type="button" class="plain" onClick={() => setComment(task, comment.path, comment.line, null)}>
-          take away
+          delete
         </button>
       </small>
     </div>
   );
 }
 
-/** Puts the comments under their lines, and leaves those alone that are there. */
+/** Inserts the editors of draft comments below their lines, and removes those of deleted comments. Editors that exist are
+ * kept, because a person may be typing in them. */
 export function placeDrafts(box: Element, task: string, comments: Comment[]): void {
   const missing = new Map(comments.map((comment) => [comment.line, comment]));
   for (const row of box.querySelectorAll<HTMLTableRowElement>('tr.draft')) {
@@ -76,7 +77,7 @@ export function placeDrafts(box: Element, task: string, comments: Comment[]): vo
   if (missing.size === 0) return;
   for (const row of box.querySelectorAll('tr')) {
     const comment = missing.get(rowLine(row) ?? -1);
-    // Of a line that was replaced, the new one is meant.
+    // If a line was replaced, put the editor below the new line, not below the removed one.
     if (!comment || (row.classList.contains('d') && row.nextElementSibling && [...box.querySelectorAll('tr.i')].some((added) => rowLine(added) === comment.line))) continue;
     missing.delete(comment.line);
     const draftRow = document.createElement('tr');
@@ -89,7 +90,7 @@ export function placeDrafts(box: Element, task: string, comments: Comment[]): vo
   }
 }
 
-/** One file of the change, drawn by the daemon when somebody looks at it. */
+/** One file of the change. Its diff is fetched when it becomes visible or is opened. */
 function FileDiff({ task, index, file, query, isViewed, onViewed }: { task: string; index: number; file: FileLine; query: string; isViewed: boolean; onViewed(): void }) {
   const box = useRef<HTMLDivElement>(null);
   const details = useRef<HTMLDetailsElement>(null);
@@ -122,11 +123,11 @@ function FileDiff({ task, index, file, query, isViewed, onViewed }: { task: stri
         failed.value = error instanceof RequestError ? error.problem.message : String(error);
       }
     };
-    // Only what is looked at is fetched.
+    // Fetch the diff only when the file is near the visible area.
     const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && void load(), { rootMargin: '300px' });
     observer.observe(element);
     element.addEventListener('toggle', load);
-    // `c` on the line where the reader is.
+    // The `c` key on a line sends this event.
     const onCommentKey = (event: Event) => startComment(event.target as Element);
     element.addEventListener('regatta-comment', onCommentKey);
     return () => {
@@ -143,7 +144,7 @@ function FileDiff({ task, index, file, query, isViewed, onViewed }: { task: stri
       <summary>
         <b class="mono">{plain(file.path, 300)}</b> {file.was && <span>from {plain(file.was, 300)}</span>} <span class="plus">+{file.added}</span> <span class="minus">−{file.removed}</span> {file.note}
         {file.outside && <b class="bad outside"> outside its manifest</b>}
-        {file.closed && <span class="aside"> large or made by a program: closed</span>}
+        {file.closed && <span class="aside"> large or generated, closed</span>}
         {comments.length > 0 && <span class="late"> {comments.length} draft{comments.length === 1 ? '' : 's'}</span>}
       </summary>
       <label class="viewed">
@@ -156,7 +157,7 @@ function FileDiff({ task, index, file, query, isViewed, onViewed }: { task: stri
   );
 }
 
-/** Which files of a commit were ticked off; another commit begins anew. */
+/** Returns the files that a person marked as viewed. Another commit starts with none. */
 function viewedPaths(task: string, commit: string): string[] {
   try {
     const stored = JSON.parse(localStorage.getItem(`regatta-viewed-${task}`) ?? '{}') as { commit?: string; paths?: string[] };
@@ -208,7 +209,7 @@ export function Diff({ task }: { task: TaskPage }) {
   const aside = commit ? (
     <span class="aside">
       +{sum((file) => file.added)} −{sum((file) => file.removed)} · {since ? 'since your last review' : 'against'} {listed.value?.base.slice(0, 7) ?? ''} ·{' '}
-      {outside === 0 ? `scope clean: ${files.length} of ${files.length} are in the manifest` : <b class="bad">{outside} outside the manifest</b>} · <QueryToggle name="diff" value="split" labelOn="split" labelOff="unified" letter="u" />{' '}
+      {outside === 0 ? `all ${files.length} files are in the manifest` : <b class="bad">{outside} outside the manifest</b>} · <QueryToggle name="diff" value="split" labelOn="split" labelOff="unified" letter="u" />{' '}
       <QueryToggle name="spaces" value="no" labelOn="without spaces" labelOff="with spaces" letter="s" /> {task.reviewed && task.reviewed !== commit && <QueryToggle name="since" value="review" labelOn="since my last review" labelOff="the whole change" letter="i" />}{' '}
       <span class="keys">
         <kbd>n</kbd> <kbd>p</kbd> file · <kbd>j</kbd> <kbd>k</kbd> line · <kbd>c</kbd> comment
@@ -220,10 +221,10 @@ export function Diff({ task }: { task: TaskPage }) {
       {problem.value && <p class="error">{problem.value}</p>}
       {!commit && (
         <div class="brief">
-          <p class="empty">Nothing is finished yet. {plain(task.progress, 300)}</p>
+          <p class="empty">No finished work yet. {plain(task.progress, 300)}</p>
           {task.description && <pre class="what" tabIndex={0}>{plain(task.description, 4_000)}</pre>}
           <details open={task.files.length <= 12}>
-            <summary>{task.files.length === 0 ? 'It names no files: it may touch anything' : `It may touch ${task.files.length} file${task.files.length === 1 ? '' : 's or patterns'}`}</summary>
+            <summary>{task.files.length === 0 ? 'No manifest: the task may change any file' : `The task may change ${task.files.length} file${task.files.length === 1 ? '' : 's or patterns'}`}</summary>
             <ul class="spans">
               {task.files.slice(0, 300).map((file) => (
                 <li key={file}>
@@ -252,7 +253,7 @@ export function Diff({ task }: { task: TaskPage }) {
           </ul>
         </details>
       )}
-      {since && files.length === 0 && listed.value && <p class="empty">Nothing changed since you sent it back.</p>}
+      {since && files.length === 0 && listed.value && <p class="empty">No changes since you sent it back.</p>}
       {files.map((file, index) => (
         <FileDiff key={`${file.path}${query}${commit}`} task={task.id} index={index} file={file} query={query} isViewed={viewed.value.includes(file.path)} onViewed={() => toggleViewed(file.path)} />
       ))}

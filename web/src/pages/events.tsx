@@ -1,3 +1,5 @@
+// The event log and the audit log.
+
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { age, clockTime, plain, usd } from '../format';
@@ -30,14 +32,15 @@ interface Audit {
 
 const MAX_EVENTS = 300;
 
-/** Events out of a stream that has ended. */
+/** Parses the events of a stream that has ended. */
 export function parseEvents(text: string): Event[] {
   return new EventReader().feed(text).flatMap((event) => (event.kind === 'frame' ? [event.frame as unknown as Event] : []));
 }
 
 const local = (time: string) => clockTime(Date.parse(time));
 
-/** Fetches again when something changed, at most once in a while: the head changes with what people see. */
+/** Calls `refresh` after each change of the head, at most once per `intervalMs`. Returns the error text of the last call.
+ * The head changes with everything that people can see, so no second subscription is needed. */
 function useRefresh(refresh: () => Promise<void>, first: boolean, intervalMs: number, ...inputs: unknown[]): string {
   useTopics('head');
   const problem = useSignal('');
@@ -91,24 +94,24 @@ function EventList() {
     <>
       {problem && <p class="error">{problem}</p>}
       {shown.length === 0 ? (
-        !problem && <Empty known={rows.value !== null}>{kind || about ? 'No event matches.' : 'Nothing has happened yet.'}</Empty>
+        !problem && <Empty known={rows.value !== null}>{kind || about ? 'No event matches.' : 'No events yet.'}</Empty>
       ) : (
         <Table heads={['>Revision', 'Time', 'Kind', 'About', 'By', 'Data']}>
           {shown.flatMap((event) => [
             <tr key={event.revision} data-row tabIndex={0}>
               <td class="right">
-                <button type="button" class="plain" aria-expanded={open === event.revision} title="the whole event" onClick={() => setQueryParam('event', open === event.revision ? null : String(event.revision))}>
+                <button type="button" class="plain" aria-expanded={open === event.revision} title="show the whole event" onClick={() => setQueryParam('event', open === event.revision ? null : String(event.revision))}>
                   {event.revision}
                 </button>
               </td>
               <td title={event.time}>{local(event.time)}</td>
               <td>
-                <button type="button" class="plain" title="only this kind" onClick={() => setQueryParam('kind', event.kind, true)}>
+                <button type="button" class="plain" title="show only this kind" onClick={() => setQueryParam('kind', event.kind, true)}>
                   {event.kind}
                 </button>
               </td>
               <td class="about">
-                <button type="button" class="plain" title="only what is about it" onClick={() => setQueryParam('about', event.subject, true)}>
+                <button type="button" class="plain" title="show only events about this" onClick={() => setQueryParam('about', event.subject, true)}>
                   {plain(event.subject, 60)}
                 </button>
                 {/^T\d+$/.test(event.subject) && <a href={`/t/${event.subject}`} aria-label={`Open ${event.subject}`}>→</a>}
@@ -130,19 +133,19 @@ function EventList() {
   );
 }
 
-/** One thing an event says: figures with their unit, long names cut, moments left out (the line has its own). */
+/** Formats one field of an event: numbers with units, hashes shortened, times left out because the row has its own. */
 function fieldText(name: string, value: unknown, about: string, depth: number): string {
   if (value === about || /(^|_)(wall|at|day|n|token)$/.test(name)) return '';
   if (name === 'micro_usd') return typeof value === 'number' && value > 0 ? `cost ${usd(value)}` : '';
   if (name.endsWith('_ms')) return typeof value === 'number' ? `${name.slice(0, -3).replace(/_/g, ' ')} ${age(value)}` : '';
   const text = typeof value === 'string' && /^[0-9a-f]{40}$/.test(value) ? value.slice(0, 10) : eventSummary(value, about, depth + 1);
   if (text === '' || text === '0' || depth > 2) return '';
-  // What is said twice, is said once: `said usage`, not `said said usage`.
+  // Do not repeat the name: `said usage`, not `said said usage`.
   const shown = text.startsWith(`${name} `) ? text : `${name.replace(/_/g, ' ')} ${text}`;
   return shown.length > 160 ? `${shown.slice(0, 159)}…` : shown;
 }
 
-/** What an event tells, in a line: names and values, without what the line says already. */
+/** Summarizes an event's data in one line, without the subject that the row already shows. */
 export function eventSummary(data: unknown, about = '', depth = 0): string {
   if (data === null || data === undefined || data === '' || data === false) return '';
   if (Array.isArray(data)) return data.length > 4 ? `${data.length} of them` : data.map((item) => eventSummary(item, about, depth + 1)).filter(Boolean).join(', ');
@@ -160,9 +163,9 @@ function AuditLog() {
   const problem = useRefresh(async () => void (rows.value = await call<Audit[]>('audit', { limit: 200 })), rows.peek() === null, 2_000);
   if (problem) return <p class="error">{problem}</p>;
   const shown = (rows.value ?? []).filter((entry) => `${entry.verb} ${entry.about ?? ''} ${entry.by}`.toLowerCase().includes(query)).reverse();
-  if (shown.length === 0) return <Empty known={rows.value !== null}>{query ? 'Nothing that was asked matches.' : 'Nobody has asked for anything yet.'}</Empty>;
+  if (shown.length === 0) return <Empty known={rows.value !== null}>{query ? 'No request matches.' : 'No requests yet.'}</Empty>;
   return (
-    <Table heads={['>Line', 'Time', 'Verb', 'About', 'By', 'From', 'What came of it']}>
+    <Table heads={['>Line', 'Time', 'Verb', 'About', 'By', 'From', 'Result']}>
       {shown.map((entry) => (
         <tr key={entry.n} data-row tabIndex={0}>
           <td class="right">{entry.n}</td>
@@ -173,7 +176,7 @@ function AuditLog() {
           <td>{plain(entry.about ?? '', 80)}</td>
           <td>{plain(entry.by, 60)}</td>
           <td class="dim">{plain(entry.from, 60)}</td>
-          <td class={entry.refused ? 'bad' : 'good'}>{entry.refused ? `✕ refused: ${entry.refused}` : entry.revision ? `✓ done at ${entry.revision}` : '· hung up'}</td>
+          <td class={entry.refused ? 'bad' : 'good'}>{entry.refused ? `✕ refused: ${entry.refused}` : entry.revision ? `✓ done at ${entry.revision}` : '· disconnected'}</td>
         </tr>
       ))}
     </Table>
@@ -183,7 +186,7 @@ function AuditLog() {
 export function Events() {
   useTopics('head');
   void topic('head').changed.value;
-  const head = topic('head').one<Head>('head');
+  const head = topic('head').get<Head>('head');
   const tab = queryParam('tab') || 'bus';
   const chosen = ['kind', 'about'].filter((name) => queryParam(name));
   return (
@@ -191,10 +194,10 @@ export function Events() {
       title="Events"
       aside={
         <span class="filters">
-          <span class="tabs" role="group" aria-label="Which">
+          <span class="tabs" role="group" aria-label="Log">
             {['bus', 'audit'].map((name) => (
               <button key={name} type="button" class="chip" aria-pressed={tab === name} onClick={() => setQueryParam('tab', name === 'bus' ? null : name, true)}>
-                {name === 'bus' ? 'what happened' : 'who asked'}
+                {name === 'bus' ? 'events' : 'audit log'}
               </button>
             ))}
           </span>
@@ -213,7 +216,7 @@ export function Events() {
   );
 }
 
-/** How many of each kind came in the minutes that some events span, most first. */
+/** Returns the time span of events in minutes, and the number of events per kind, most frequent first. */
 export function perMinute(events: Pick<Event, 'kind' | 'time'>[]): { minutes: number; kinds: [string, number][] } {
   const walls = events.map((event) => Date.parse(event.time));
   const minutes = Math.max(1, ((walls[walls.length - 1] ?? 0) - (walls[0] ?? 0)) / 60_000);
@@ -222,7 +225,7 @@ export function perMinute(events: Pick<Event, 'kind' | 'time'>[]): { minutes: nu
   return { minutes, kinds: [...counts].sort((a, b) => b[1] - a[1]) };
 }
 
-/** A fleet of this size says too much to be read along: how much of what, and each kind on demand. */
+/** Event counts per kind, shown instead of the list for a large fleet. */
 function EventCounts() {
   const found = useSignal<Event[] | null>(null);
   const problem = useSignal('');
@@ -238,7 +241,7 @@ function EventCounts() {
   return (
     <>
       <p class="empty">
-        A fleet of this size says too much to be read along: this is how much of what it said last. Open one kind, or{' '}
+        This fleet has too many events to list them all. Select a kind below, or{' '}
         <button type="button" class="plain" onClick={() => setQueryParam('all', 'yes', true)}>
           show all
         </button>{' '}

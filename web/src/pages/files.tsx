@@ -1,29 +1,31 @@
+// The files that are claimed, wanted or changed today, as a tree of folders.
+
 import { clockTime, plain } from '../format';
 import { topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { Age, Empty, Panel, TaskLink, useTopics } from '../ui';
-import type { Files as View, Folder, Share, Spot } from '../views';
+import type { Files as View, Folder, FolderHolder, FileEntry } from '../views';
 
-/** How many folders and how many files of one are drawn. */
+/** Most folders that are shown, and most files per folder. */
 const MAX_FOLDERS = 300;
 const MAX_FILES = 60;
 
-/** Until when somebody holds it. */
+/** Returns when a claim ends, as text. */
 export function heldUntil(claim: { until_wall?: number; until?: string }): string {
   return claim.until_wall ? `until ${clockTime(claim.until_wall, false)}` : (claim.until ?? '');
 }
 
-/** The folders with something that matches, and only that in them. */
+/** Returns the folders that contain matching files, with only those files. */
 export function matchingFolders(folders: Folder[], query: string): Folder[] {
   if (!query) return folders;
-  const matches = (spot: Spot) => spot.path.toLowerCase().includes(query) || spot.held.some((holder) => `${holder.agent ?? holder.owner} ${holder.task ?? ''}`.toLowerCase().includes(query)) || spot.wanted.some((task) => task.toLowerCase() === query);
+  const matches = (spot: FileEntry) => spot.path.toLowerCase().includes(query) || spot.held.some((holder) => `${holder.agent ?? holder.owner} ${holder.task ?? ''}`.toLowerCase().includes(query)) || spot.wanted.some((task) => task.toLowerCase() === query);
   return folders.flatMap((folder) => {
     const files = folder.own.filter(matches);
     return files.length > 0 ? [{ ...folder, own: files, depth: 0 }] : [];
   });
 }
 
-/** How hot it is: 0 to 4, twice as much each. */
+/** Returns a level from 0 to 4 for a number of changes. Each level stands for twice as many changes. */
 export function heat(hot: number): number {
   return hot === 0 ? 0 : Math.min(4, 1 + Math.floor(Math.log2(hot)));
 }
@@ -37,7 +39,7 @@ function Heat({ hot }: { hot: number }) {
   );
 }
 
-/** One bar: whose how much of a folder is, what is only waited for, and where two meet. */
+/** A bar for a folder: how many of its files each holder has, and how many are only waited for. */
 function HoldBar({ folder, scale }: { folder: Folder; scale: number }) {
   const heldFiles = folder.held.reduce((sum, share) => sum + share.spots, 0);
   const waited = Math.max(0, Math.min(folder.wanted, folder.spots - heldFiles));
@@ -47,12 +49,12 @@ function HoldBar({ folder, scale }: { folder: Folder; scale: number }) {
       {folder.held.slice(0, 12).map((share, index) => (
         <i key={`${share.holder}${share.task}`} class={`held held-${index % 3}`} style={{ width: widthOf(share.spots) }} title={`${share.holder} ${share.task ?? ''} ${heldUntil(share)}`} />
       ))}
-      {waited > 0 && <i class="waits" style={{ width: widthOf(waited) }} title={`${waited} waited for`} />}
+      {waited > 0 && <i class="waits" style={{ width: widthOf(waited) }} title={`${waited} files waited for`} />}
     </div>
   );
 }
 
-function Holder({ share }: { share: Share }) {
+function Holder({ share }: { share: FolderHolder }) {
   return (
     <span class="holder">
       {share.task ? <TaskLink id={share.task} /> : null}
@@ -61,11 +63,11 @@ function Holder({ share }: { share: Share }) {
   );
 }
 
-/** Where two meet: both, and the way to why. */
+/** Tasks that want the same file without an order between them, with links to the reasons. */
 function Collision({ tasks }: { tasks: string[] }) {
   if (tasks.length === 0) return null;
   return (
-    <span class="meet" title={`${tasks.join(' and ')} want it, and nothing says who goes first`}>
+    <span class="meet" title={`${tasks.join(' and ')} want it, and neither depends on the other`}>
       <b class="bad">✕ </b>
       {tasks.slice(0, 6).map((id, index) => (
         <span key={id}>
@@ -80,7 +82,7 @@ function Collision({ tasks }: { tasks: string[] }) {
   );
 }
 
-function FileRow({ spot, depth }: { spot: Spot; depth: number }) {
+function FileRow({ spot, depth }: { spot: FileEntry; depth: number }) {
   return (
     <tr class={`spot ${spot.clash.length > 0 ? 'clash' : ''}`} data-row tabIndex={0}>
       <td class="mono" style={{ paddingLeft: `${28 + 14 * Math.min(8, depth)}px` }}>
@@ -151,7 +153,8 @@ function FolderRows({ folder, scale, open, toggle }: { folder: Folder; scale: nu
   );
 }
 
-/** Which folders are open: those where two meet by themselves, the others as somebody says. */
+/** Returns whether a folder is open. Folders with a conflict are open by default; `toggled` lists the others to open, and
+ * with `-` the ones to close. */
 export function isOpen(folder: Folder, toggled: string, query: string): boolean {
   const names = toggled.split(',').filter(Boolean);
   if (names.includes(folder.path || '.')) return true;
@@ -167,7 +170,7 @@ export function Files() {
   if (views.length === 0) {
     return (
       <Panel title="Files">
-        <Empty known={topic('files').known.value}>No project yet: regatta init</Empty>
+        <Empty known={topic('files').known.value}>No projects yet. Add one with regatta init.</Empty>
       </Panel>
     );
   }
@@ -198,7 +201,7 @@ export function Files() {
                     <i class="key-held waits" aria-hidden="true" /> waited for
                   </li>
                   <li>
-                    <b class="bad">✕</b> two meet
+                    <b class="bad">✕</b> conflict
                   </li>
                   <li>
                     <i class="heat heat-3" aria-hidden="true" /> changes landed today
@@ -209,7 +212,7 @@ export function Files() {
           >
             {view.radar.collisions.length > 0 && (
               <section class="radar">
-                <h3>Will collide</h3>
+                <h3>Expected conflicts</h3>
                 <ul class="spans">
                   {view.radar.collisions.map((collision) => (
                     <li key={`${collision.one}${collision.other}`} class="bad">
@@ -220,7 +223,7 @@ export function Files() {
               </section>
             )}
             {folders.length === 0 ? (
-              <p class="empty">{query ? 'No file that matches is held, wanted or changed today.' : 'Nobody holds or wants a file, and none changed today.'}</p>
+              <p class="empty">{query ? 'No matching file is held, wanted or changed today.' : 'No file is held, wanted or changed today.'}</p>
             ) : (
               <div class="scroll">
                 <table class="list files">
@@ -228,7 +231,7 @@ export function Files() {
                     <tr>
                       <th>Folder</th>
                       <th>Held by, until</th>
-                      <th>Two meet</th>
+                      <th>Conflict</th>
                       <th class="right">Changes today</th>
                     </tr>
                   </thead>
@@ -236,11 +239,11 @@ export function Files() {
                     <FolderRows key={folder.path} folder={folder} scale={top} open={isOpen(folder, toggled, query)} toggle={() => toggle(folder)} />
                   ))}
                 </table>
-                {folders.length > MAX_FOLDERS && <p class="empty">and {folders.length - MAX_FOLDERS} more folders: filter them</p>}
+                {folders.length > MAX_FOLDERS && <p class="empty">and {folders.length - MAX_FOLDERS} more folders. Use the filter to narrow them down.</p>}
               </div>
             )}
             <p class="aside">
-              The radar warned {view.radar.warned} times: {view.radar.proved} came true, {view.radar.lapsed} did not.
+              Conflicts predicted: {view.radar.warned}. Came true: {view.radar.proved}. Did not happen: {view.radar.lapsed}.
             </p>
           </Panel>
         );

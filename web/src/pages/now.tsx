@@ -1,3 +1,5 @@
+// The first page: the composer, the inbox, the lanes, the merge queues and the cost of today.
+
 import { useSignal } from '@preact/signals';
 import { Inbox } from '../inbox';
 import { lazy } from '../lazy';
@@ -9,7 +11,7 @@ import { navigate } from '../route';
 import { ChoiceSelect, withChoice, perform, shellHintProps, useTopics } from '../ui';
 import type { Action, Head, Plan } from '../views';
 
-/** Words to the whole team: a plan to look at, a mission for a lead, or a task. The daemon says which there are. */
+/** The input for new work. It becomes a plan, a mission or a task, depending on the actions that the daemon offers. */
 function Composer({ actions }: { actions: Action[] }) {
   const text = useSignal('');
   const choice = useSignal('');
@@ -46,7 +48,7 @@ const FirstSteps = lazy(() => import('../first-steps').then((module) => module.F
 
 export function Now() {
   useTopics('head');
-  const head = topic('head').one<Head>('head');
+  const head = topic('head').get<Head>('head');
   void topic('head').changed.value;
   const size = head?.size ?? 'few';
   if (head?.projects.length === 0)

@@ -17,7 +17,7 @@ import { Tasks } from './tasks';
 import { Team } from './team';
 import { topic } from '../live/client';
 import { pending, perform, toasts } from '../ui';
-import type { Item, TaskPage } from '../views';
+import type { InboxItem, TaskPage } from '../views';
 import { ConfirmDialog } from '../confirm-dialog';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
@@ -127,7 +127,7 @@ describe('requests that ask the same', () => {
         { label: 'Always allow', verb: 'inbox.answer', input: say('always'), cli: `regatta allow ${id} --for always`, grave: true },
         { label: 'Later: in 1 h', verb: 'inbox.snooze', input: { id, ms: 3_600_000 }, cli: `regatta inbox snooze ${id} 1h` },
       ];
-      return { id, kind: 'permission', task: 'T1', project: 'shop', agent: 'a1', subject: 'npm install', why: '', since_wall: 1, escalated: false, group: 'permission npm install', actions } as unknown as Item;
+      return { id, kind: 'permission', task: 'T1', project: 'shop', agent: 'a1', subject: 'npm install', why: '', since_wall: 1, escalated: false, group: 'permission npm install', actions } as unknown as InboxItem;
     };
     const group = { key: 'g', items: ['Q1', 'Q2', 'Q3'].map(item) };
     const [once, always, later] = group.items[0]?.actions.map((action) => groupAction(group, action)) ?? [];
@@ -344,7 +344,7 @@ describe('tasks', () => {
     await until(() => box.querySelectorAll('svg a').length === 3);
     const links = [...box.querySelectorAll('svg a')];
     expect(links.map((element) => element.getAttribute('href'))).toEqual(['/tasks?at=landed&mission=M1', '/t/T1', '/t/T2']);
-    expect(links.map((element) => element.querySelector('title')?.textContent)).toEqual(['2 landed', 'T1 waiting: x, on the longest way', 'T2 waiting: Greet <b>, ann, needs T1 T7, on the longest way']);
+    expect(links.map((element) => element.querySelector('title')?.textContent)).toEqual(['2 landed', 'T1 waiting: x; on the critical path', 'T2 waiting: Greet <b>, ann, needs T1 T7; on the critical path']);
     // Those j and k go to, in the order in which they are drawn; what is bold is on top.
     expect(box.querySelectorAll('svg a[data-row]').length).toBe(3);
     expect([...box.querySelectorAll('svg path')].map((element) => element.getAttribute('class'))).toEqual(['', 'bold']);
@@ -478,7 +478,7 @@ describe('the palette', () => {
     await new Promise((done) => setTimeout(done, 30));
     expect(shown()).toEqual(before);
     type('zzzz');
-    await until(() => box.textContent?.includes('Nothing matches') ?? false);
+    await until(() => box.textContent?.includes('No command matches') ?? false);
     expect(requests).toEqual([]);
     overlay.value = null;
     render(null, box);

@@ -1,4 +1,5 @@
-// A plan before it starts: waves, owners, conflicts, an estimate. It can be changed here; the daemon draws it anew.
+// A plan before it starts: tasks, waves, file owners, conflicts and an estimate. People can edit it here, and the daemon
+// recomputes it after each edit.
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
@@ -9,7 +10,7 @@ import { RequestError, call } from '../session';
 import { ChoiceSelect, ActionButton, Panel, Table, TaskLink, Text, withChoice, shellHint, useTopics } from '../ui';
 import type { Action, Plan, PlannedTask, TaskPage } from '../views';
 
-/** A plan in another order: whoever is needed is still the same. */
+/** Returns the plan with one task moved. The blockers of each task stay the same tasks. */
 export function moveTask(tasks: PlannedTask[], from: number, to: number): PlannedTask[] {
   const order = tasks.map((_, index) => index);
   const [task] = order.splice(from, 1);
@@ -18,7 +19,7 @@ export function moveTask(tasks: PlannedTask[], from: number, to: number): Planne
   return reorder(tasks, order);
 }
 
-/** A plan without one of its tasks: whoever needed it needs it no more. */
+/** Returns the plan without one task. Tasks that were blocked by it no longer are. */
 export function removeTask(tasks: PlannedTask[], at: number): PlannedTask[] {
   return reorder(
     tasks,
@@ -34,7 +35,7 @@ function reorder(tasks: PlannedTask[], order: number[]): PlannedTask[] {
   });
 }
 
-/** `1, 3` as places in a plan; what is no other task of it is left out. */
+/** Parses `1, 3` as indexes of a plan's tasks. Numbers that are not another task of the plan are ignored. */
 export function parseBlockers(text: string, ownIndex: number, taskCount: number): number[] {
   const found = [...text.matchAll(/\d+/g)].map((match) => Number(match[0]) - 1).filter((index) => index >= 0 && index < taskCount && index !== ownIndex);
   return [...new Set(found)].sort((a, b) => a - b);
@@ -42,7 +43,7 @@ export function parseBlockers(text: string, ownIndex: number, taskCount: number)
 
 const STORAGE_PREFIX = 'regatta-plan-';
 
-/** What somebody changed in a plan, kept until it starts. */
+/** Returns a person's edits of a plan. The browser stores them until the plan starts. */
 function storedEdits(id: string): PlannedTask[] | null {
   try {
     return JSON.parse(localStorage.getItem(STORAGE_PREFIX + id) ?? 'null') as PlannedTask[] | null;
@@ -80,7 +81,7 @@ function PlanRow(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) =
       <td class="right">{at + 1}</td>
       <td>
         {plan.waves[at]}
-        {clash && <b title="another task of this plan wants the same file"> !</b>}
+        {clash && <b title="another task of this plan changes the same file"> !</b>}
       </td>
       <td>
         <input aria-label={`Subject of ${name}`} value={planned.task.subject} title={plain(planned.task.description ?? '', 600)} onChange={(event) => event.currentTarget.value.trim() && setTask({ subject: event.currentTarget.value.trim() })} />
@@ -89,11 +90,11 @@ function PlanRow(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) =
         <input class="mono" aria-label={`Files of ${name}`} value={(planned.task.files ?? []).join(', ')} onChange={(event) => setTask({ files: event.currentTarget.value.split(',').map((file) => file.trim()).filter(Boolean) })} />
       </td>
       <td>
-        <input class="short" aria-label={`What ${name} needs`} value={planned.after.map((blocker) => blocker + 1).join(', ')} onChange={(event) => setPlanned({ after: parseBlockers(event.currentTarget.value, at, plan.tasks.length) })} />
+        <input class="short" aria-label={`Blockers of ${name}`} value={planned.after.map((blocker) => blocker + 1).join(', ')} onChange={(event) => setPlanned({ after: parseBlockers(event.currentTarget.value, at, plan.tasks.length) })} />
       </td>
       <td>
         <select aria-label={`Agent of ${name}`} value={planned.task.assign ?? ''} onChange={(event) => setTask({ assign: event.currentTarget.value || null })}>
-          <option value="">whoever is free</option>
+          <option value="">any free agent</option>
           {plan.agents.map((agent) => (
             <option key={agent} value={agent}>
               {agent}
@@ -109,7 +110,7 @@ function PlanRow(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) =
           <button type="button" class="do" disabled={at + 1 === plan.tasks.length} aria-label={`Move ${name} down`} onClick={() => edit(moveTask(plan.tasks, at, at + 1))}>
             ↓
           </button>
-          <button type="button" class="do" disabled={plan.tasks.length === 1} aria-label={`Take ${name} out`} onClick={() => edit(removeTask(plan.tasks, at))}>
+          <button type="button" class="do" disabled={plan.tasks.length === 1} aria-label={`Remove ${name}`} onClick={() => edit(removeTask(plan.tasks, at))}>
             ✕
           </button>
         </span>
@@ -118,7 +119,7 @@ function PlanRow(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) =
   );
 }
 
-/** A button, and before it what can be chosen for it. */
+/** A button with a select for its options in front of it. */
 function ActionWithChoice({ action }: { action: Action }) {
   const name = useSignal(action.choice?.now ?? '');
   return (
@@ -132,13 +133,13 @@ function ActionWithChoice({ action }: { action: Action }) {
 export function PlanPage({ id }: { id: string }) {
   useTopics(id);
   void topic(id).changed.value;
-  const task = topic(id).one<TaskPage>(id);
+  const task = topic(id).get<TaskPage>(id);
   const plan = useSignal<Plan | null>(null);
   const problem = useSignal('');
   const edited = useSignal(storedEdits(id) !== null);
   const latestDraw = useRef(0);
 
-  /** Has the daemon draw it; the last one asked for counts. */
+  /** Lets the daemon compute the plan. If calls overlap, only the result of the last one is shown. */
   const draw = async (tasks: PlannedTask[] | null) => {
     const index = (latestDraw.current += 1);
     try {
@@ -184,15 +185,15 @@ export function PlanPage({ id }: { id: string }) {
       </p>
       {current && current.goal && current.goal !== current.title && <p class="goal">{plain(current.goal, 8_000)}</p>}
       {problem.value && <p class="error">{plain(problem.value, 800)}</p>}
-      {!current && !problem.value && <p class="empty">asking the daemon…</p>}
+      {!current && !problem.value && <p class="empty">loading…</p>}
       {current && current.state !== 'ready' && (
-        <Panel title={current.state === 'planning' ? 'A plan is made' : 'There is no plan'} aside={<code class="aside">regatta logs {id}</code>}>
+        <Panel title={current.state === 'planning' ? 'Planning' : 'No usable plan'} aside={<code class="aside">regatta logs {id}</code>}>
           <p class={current.state === 'planning' ? '' : 'error'}>
             {plain(current.text, 1_500)} {current.state === 'planning' && <span class="pulse" aria-hidden="true" />}
           </p>
           {current.state === 'planning' && (
             <p class="dim">
-              It looks around in {current.project} and changes nothing. This page shows the plan when it is there; what it says meanwhile: <TaskLink id={id} />
+              The planner reads {current.project} and changes nothing. The plan appears here when it is ready. Follow the planner’s log: <TaskLink id={id} />
             </p>
           )}
           <div class="row">
@@ -208,7 +209,7 @@ export function PlanPage({ id }: { id: string }) {
             title={`${current.tasks.length} task${current.tasks.length === 1 ? '' : 's'} · ${waves} wave${waves === 1 ? '' : 's'}`}
             aside={
               <span class="aside">
-                {current.text} · {current.conflicts === 0 ? 'no conflicts' : `${current.conflicts} file${current.conflicts === 1 ? '' : 's'} wanted by several`} · estimate {current.estimate}
+                {current.text} · {current.conflicts === 0 ? 'no conflicts' : `${current.conflicts} file${current.conflicts === 1 ? '' : 's'} wanted by several tasks`} · estimate {current.estimate}
               </span>
             }
           >
@@ -217,14 +218,14 @@ export function PlanPage({ id }: { id: string }) {
                 ! {plain(warning, 400)}
               </p>
             ))}
-            <Table class="plan" heads={['>Nr', 'Wave', 'Subject', 'Files', 'Needs', 'Agent', 'Order']}>
+            <Table class="plan" heads={['>No.', 'Wave', 'Subject', 'Files', 'Blockers', 'Agent', 'Order']}>
               {current.tasks.map((_, at) => (
                 <PlanRow key={at} plan={current} at={at} edit={edit} />
               ))}
             </Table>
           </Panel>
-          <Panel title="Who owns which file" aside={<span class="aside">{shared.length > 0 ? 'what several want comes first' : 'nobody is in another’s way'}</span>}>
-            <Table heads={['File', 'Owner', 'Who else wants it']}>
+          <Panel title="File owners" aside={<span class="aside">{shared.length > 0 ? 'conflicts first' : 'no conflicts'}</span>}>
+            <Table heads={['File', 'Owner', 'Other tasks']}>
               {current.owned.map((file) => (
                 <tr key={`${file.file}${file.owner}`} class={file.others.length > 0 ? 'clash' : ''}>
                   <td class="mono">{plain(file.file, 200)}</td>
@@ -245,11 +246,11 @@ export function PlanPage({ id }: { id: string }) {
             ))}
             {edited.value && (
               <button type="button" class="do" onClick={discardEdits}>
-                Take my changes back
+                Discard my edits
               </button>
             )}
             <a class="do" href="/">
-              Leave it
+              Cancel
             </a>
             <span class="cli">
               same from a shell: <code>{plain(shellHint.value || (current.actions[0]?.cli ?? 'regatta agent add'), 200)}</code>

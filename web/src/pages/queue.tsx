@@ -1,10 +1,12 @@
+// The merge queue of each project: the landings in it, and the ones that left it.
+
 import { age, plain } from '../format';
 import { topic } from '../live/client';
 import { QueueBatches } from '../plots/queue-batches';
 import { Age, ActionButton, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
-import type { Landing, Train } from '../views';
+import type { Landing, MergeQueue } from '../views';
 
-function QueueRow({ landing, queue }: { landing: Landing; queue: Train }) {
+function QueueRow({ landing, queue }: { landing: Landing; queue: MergeQueue }) {
   const actions = queue.each.find((entry) => entry[0] === landing.landing)?.[1] ?? [];
   const expected = queue.expected.find((entry) => entry[0] === landing.landing)?.[1];
   return (
@@ -25,7 +27,7 @@ function QueueRow({ landing, queue }: { landing: Landing; queue: Train }) {
       <td class="right">
         <Age since={landing.queued_wall} />
       </td>
-      <td class="right">{expected === undefined ? '–' : expected > clock.value ? `about ${age(expected - clock.value)}` : 'later than usual'}</td>
+      <td class="right">{expected === undefined ? '–' : expected > clock.value ? `about ${age(expected - clock.value)}` : 'overdue'}</td>
       <td>
         <span class="row">
           {actions.map((action) => (
@@ -39,11 +41,11 @@ function QueueRow({ landing, queue }: { landing: Landing; queue: Train }) {
 
 export function Queue() {
   useTopics('queue');
-  const queues = topic('queue').all<Train>();
+  const queues = topic('queue').all<MergeQueue>();
   if (queues.length === 0) {
     return (
       <Panel title="Merge queue">
-        <Empty known={topic('queue').known.value}>No project yet: regatta init</Empty>
+        <Empty known={topic('queue').known.value}>No projects yet. Add one with regatta init.</Empty>
       </Panel>
     );
   }
@@ -65,24 +67,24 @@ export function Queue() {
           {queue.trunk_differs && <p class="error">{plain(queue.trunk_differs, 600)}</p>}
           {queue.unpushed && (
             <p class="error">
-              What landed could not be pushed to {plain(queue.unpushed.remote, 80)}: {plain(queue.unpushed.reason, 300)} <Age since={queue.unpushed.since_wall} />
+              The landed commits could not be pushed to {plain(queue.unpushed.remote, 80)}: {plain(queue.unpushed.reason, 300)} <Age since={queue.unpushed.since_wall} />
             </p>
           )}
           <QueueBatches queue={queue} maxBatches={12} />
           {queue.queue.length === 0 ? (
-            <p class="empty">Nothing waits to land.</p>
+            <p class="empty">No landings in the queue.</p>
           ) : (
-            <Table heads={['>Place', 'Task', 'Subject', 'Agent', 'State', 'Detail', '>For', '>Lands in', 'Do']}>
+            <Table heads={['>Position', 'Task', 'Subject', 'Agent', 'State', 'Detail', '>For', '>Lands in', 'Actions']}>
               {queue.queue.slice(0, 300).map((landing) => (
                 <QueueRow key={landing.landing} landing={landing} queue={queue} />
               ))}
             </Table>
           )}
-          <h3>Out of the queue</h3>
+          <h3>Finished landings</h3>
           {queue.recent.length === 0 ? (
             <p class="empty">Nothing has landed yet.</p>
           ) : (
-            <Table heads={['Task', 'Subject', 'Agent', 'What came of it', 'Commit', '>Queued']}>
+            <Table heads={['Task', 'Subject', 'Agent', 'Result', 'Commit', '>Queued']}>
               {queue.recent.map((landing) => (
                 <tr key={landing.landing} data-row tabIndex={0}>
                   <td>

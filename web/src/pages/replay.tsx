@@ -1,4 +1,4 @@
-// A mission as it stood at any moment: a slider over its history, and two missions side by side.
+// The state of a mission at any point of its history, with a slider. Also a comparison of two missions.
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
@@ -7,7 +7,7 @@ import { byName, topic } from '../live/client';
 import { queryParam, navigate, setQueryParam } from '../route';
 import { call } from '../session';
 import { Empty, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Head, type Landing, type Row, STATES, type Spend } from '../views';
+import { type Head, type Landing, type TaskSummary, STATES, type Spend } from '../views';
 
 interface Replayed {
   mission: string;
@@ -17,7 +17,7 @@ interface Replayed {
   at: number;
   wall: number;
   event: string;
-  tasks: Row[];
+  tasks: TaskSummary[];
   queue: Landing[];
   marks: { revision: number; wall: number; text: string }[];
 }
@@ -36,14 +36,14 @@ interface Figures {
   wall_ms: number;
   work_ms: number;
   spent: Spend;
-  /** Where the time of its tasks went, longest first. */
+  /** How its tasks spent their time, longest first. */
   time: { doing: string | { waiting: string }; times: number; ms: number }[];
 }
 
-/** `working`, `checking`, `waiting: review`. */
+/** Returns an activity as text: `working`, `checking`, `waiting: review`. */
 const activityText = (activity: string | { waiting: string }) => (typeof activity === 'string' ? activity : `waiting: ${activity.waiting.replace(/_/g, ' ')}`);
 
-/** The rows that two missions have together, in the order of the longest. */
+/** Returns one row per activity of any mission, longest first, with a function for the cell of each mission. */
 export function timeRows(all: Pick<Figures, 'time'>[]): [string, (index: number) => string][] {
   const longest = new Map<string, number>();
   for (const { time } of all) for (const span of time) longest.set(activityText(span.doing), Math.max(longest.get(activityText(span.doing)) ?? 0, span.ms));
@@ -54,7 +54,7 @@ export function timeRows(all: Pick<Figures, 'time'>[]): [string, (index: number)
   return [...longest].sort((a, b) => b[1] - a[1]).map(([name]) => [name, cellOf(name)]);
 }
 
-/** The mark at a revision, or the last one before it. */
+/** Returns the index of the mark at a revision, or of the last mark before it. */
 export function markAt(marks: { revision: number }[], at: number): number {
   let found = -1;
   marks.forEach((mark, index) => {
@@ -68,8 +68,8 @@ function ReplayBoard({ replay }: { replay: Replayed }) {
   for (const row of replay.tasks) counts.set(row.word, (counts.get(row.word) ?? 0) + 1);
   return (
     <>
-      <p>{[...counts].map(([word, count]) => `${count} ${word}`).join(' · ') || 'no task yet'}</p>
-      <Table heads={['State then', 'Task', 'Subject', 'Agent', 'Why']} class="tasks">
+      <p>{[...counts].map(([word, count]) => `${count} ${word}`).join(' · ') || 'no tasks yet'}</p>
+      <Table heads={['State', 'Task', 'Subject', 'Agent', 'Why']} class="tasks">
         {replay.tasks.slice(0, 300).map((row) => (
           <tr key={row.id} data-row tabIndex={0}>
             <td class={`mark at-${row.at}`}>
@@ -84,7 +84,7 @@ function ReplayBoard({ replay }: { replay: Replayed }) {
           </tr>
         ))}
       </Table>
-      {replay.queue.length > 0 && <p>In line to land then: {replay.queue.map((landing) => `${landing.task} ${landing.state}`).join(' · ')}</p>}
+      {replay.queue.length > 0 && <p>Merge queue: {replay.queue.map((landing) => `${landing.task} ${landing.state}`).join(' · ')}</p>}
     </>
   );
 }
@@ -100,21 +100,21 @@ function Comparison({ ids }: { ids: string[] }) {
     );
   }, [ids.join()]);
   const rows: [string, (figures: Figures) => string][] = [
-    ['State', (figures) => (figures.running ? '▶ runs' : '✓ over')],
-    ['Took', (figures) => age(figures.wall_ms)],
+    ['State', (figures) => (figures.running ? '▶ running' : '✓ finished')],
+    ['Duration', (figures) => age(figures.wall_ms)],
     ['Landed', (figures) => `${figures.landed} of ${figures.tasks}`],
     ['Failed', (figures) => String(figures.failed)],
     ['Agents', (figures) => String(figures.agents)],
     ['Retries', (figures) => String(figures.retries)],
     ['Conflicts', (figures) => String(figures.conflicts)],
-    ['Mended', (figures) => String(figures.fixups)],
-    ['All attempts together', (figures) => age(figures.work_ms)],
+    ['Fix-ups', (figures) => String(figures.fixups)],
+    ['Total attempt time', (figures) => age(figures.work_ms)],
     ['Cost', (figures) => (figures.spent.usage.micro_usd === undefined ? 'no price reported' : usd(figures.spent.usage.micro_usd))],
   ];
   return (
-    <Panel title="Side by side" aside={<code class="aside">regatta compare {ids.join(' ')}</code>}>
+    <Panel title="Comparison" aside={<code class="aside">regatta compare {ids.join(' ')}</code>}>
       {problem.value && <p class="error">{problem.value}</p>}
-      {!found.value && !problem.value && <p class="empty">asking the daemon…</p>}
+      {!found.value && !problem.value && <p class="empty">loading…</p>}
       {found.value && (
         <div class="scroll">
           <table class="list">
@@ -155,14 +155,14 @@ function Comparison({ ids }: { ids: string[] }) {
   );
 }
 
-/** Missions that run, and those of tasks that are still shown. */
+/** Returns the running missions and the missions of all listed tasks, newest first. */
 function knownMissions(): string[] {
-  const running = topic('head').one<Head>('head')?.missions.map((mission) => mission.id) ?? [];
-  const listed = topic('tasks').all<Row>().flatMap((row) => row.mission ?? []);
+  const running = topic('head').get<Head>('head')?.missions.map((mission) => mission.id) ?? [];
+  const listed = topic('tasks').all<TaskSummary>().flatMap((row) => row.mission ?? []);
   return [...new Set([...running, ...listed])].sort(byName).reverse();
 }
 
-/** Another mission, by its number. */
+/** A select for another mission. */
 function MissionSelect({ label, exclude, onPick }: { label: string; exclude: string; onPick: (id: string) => void }) {
   return (
     <select aria-label={label} value="" onChange={(event) => event.currentTarget.value && onPick(event.currentTarget.value)}>
@@ -178,7 +178,7 @@ function MissionSelect({ label, exclude, onPick }: { label: string; exclude: str
   );
 }
 
-/** What happened, each a way to that moment. */
+/** The events of a mission. A click shows the mission at that event. */
 function Marks({ replay, index }: { replay: Replayed; index: number }) {
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
@@ -186,7 +186,7 @@ function Marks({ replay, index }: { replay: Replayed; index: number }) {
     if (box && row) box.scrollTop = row.offsetTop - box.clientHeight / 2;
   }, [index]);
   return (
-    <ol class="marks" ref={list} aria-label="What happened">
+    <ol class="marks" ref={list} aria-label="Events">
       {replay.marks.map((mark, at) => (
         <li key={mark.revision}>
           <button type="button" class="plain" aria-current={at === index ? 'step' : undefined} onClick={() => setQueryParam('at', String(mark.revision))}>
@@ -208,7 +208,7 @@ export function Replay() {
   useEffect(() => {
     if (!id) return;
     let cancelled = false;
-    // A slider that is dragged asks for where it rests.
+    // Wait until the slider rests before sending a request.
     const timer = setTimeout(() => {
       call<Replayed>('mission.replay', { id, at: requested }).then(
         (replay) => {
@@ -250,16 +250,16 @@ export function Replay() {
         }
       >
         {problem.value && <p class="error">{problem.value}</p>}
-        {!id && <Empty known={topic('tasks').known.value}>No mission has run of late. An older one is shown by its number: /replay?mission=M1, or regatta replay M1</Empty>}
+        {!id && <Empty known={topic('tasks').known.value}>No recent missions. To replay an older one, open /replay?mission=M1 or run: regatta replay M1</Empty>}
         {replay && (
           <>
             <div class="row slider">
               <button type="button" class="do" onClick={() => step(-1)} disabled={index <= 0}>
-                ← before
+                ← previous
               </button>
               <input type="range" aria-label="Moment" aria-valuetext={`revision ${at}, ${clockTime(replay.wall)}`} min={replay.first} max={replay.last} value={at} onInput={(event) => setQueryParam('at', event.currentTarget.value)} />
               <button type="button" class="do" onClick={() => step(1)} disabled={index >= replay.marks.length - 1}>
-                after →
+                next →
               </button>
               <button type="button" class="do" onClick={() => setQueryParam('at', null)} disabled={!requested}>
                 now

@@ -1,3 +1,5 @@
+// The setup: health checks, providers, bridges, projects, policy, rules and tokens.
+
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { plain } from '../format';
@@ -8,7 +10,7 @@ import { queryParam, setQueryParam } from '../route';
 import { Empty, Panel, Table, useTopics } from '../ui';
 import type { Head } from '../views';
 
-/** What a verb says, asked once. */
+/** Calls a verb once and returns its result or its error text. */
 function useCall<T>(verb: string): { data: T | null; problem: string } {
   const data = useSignal<T | null>(null);
   const problem = useSignal('');
@@ -25,7 +27,7 @@ interface Rule {
   id: string;
   scope: unknown;
   effect: string;
-  /** What it is about: a tool, a command, a path. */
+  /** Conditions: a tool, a command or a path. */
   [matter: string]: unknown;
 }
 
@@ -66,9 +68,9 @@ interface Doctor {
 }
 
 const EFFECTS: Record<string, [string, string]> = { allow: ['✓', 'good'], deny: ['✕', 'bad'], ask: ['!', 'late'] };
-const LEVELS = { ok: ['✓', 'good', 'well'], warn: ['!', 'late', 'look at it'], bad: ['✕', 'bad', 'mend it'] } as const;
+const LEVELS = { ok: ['✓', 'good', 'ok'], warn: ['!', 'late', 'warning'], bad: ['✕', 'bad', 'problem'] } as const;
 
-/** What the daemon found on its machine, worst first. */
+/** The results of `regatta doctor` on the daemon's machine, worst first. */
 function DoctorPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
   const rank = (level: Check['level']) => ['bad', 'warn', 'ok'].indexOf(level);
   const checks = [...(answer.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
@@ -78,14 +80,14 @@ function DoctorPanel({ answer }: { answer: { data: Doctor | null; problem: strin
       title="Doctor"
       aside={
         <span class="aside">
-          {answer.data && (bad === 0 ? 'all is well' : `${bad} to mend`)} <code>regatta doctor</code>
+          {answer.data && (bad === 0 ? 'no problems' : `${bad} problem${bad === 1 ? '' : 's'}`)} <code>regatta doctor</code>
         </span>
       }
     >
       {answer.problem && <p class="error">{answer.problem}</p>}
-      {!answer.data && !answer.problem && <p class="empty">looking…</p>}
+      {!answer.data && !answer.problem && <p class="empty">loading…</p>}
       {checks.length > 0 && (
-        <Table heads={['State', 'What', 'Found', 'Fix']}>
+        <Table heads={['State', 'Check', 'Result', 'Fix']}>
           {checks.map((check, index) => (
             <tr key={`${check.id}${index}`} data-row tabIndex={0}>
               <td class={LEVELS[check.level][1]}>
@@ -102,7 +104,7 @@ function DoctorPanel({ answer }: { answer: { data: Doctor | null; problem: strin
   );
 }
 
-/** The programs that are here; what else is known is folded away. */
+/** The installed agent programs. The others are in a closed section. */
 function ProviderPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
   const all = answer.data?.providers ?? [];
   const installed = all.filter((provider) => provider.program !== null);
@@ -116,10 +118,10 @@ function ProviderPanel({ answer }: { answer: { data: Doctor | null; problem: str
         </span>
       }
     >
-      {!answer.data && !answer.problem && <p class="empty">looking…</p>}
-      {answer.data && installed.length === 0 && <p class="empty">None of them is on this machine. Install one of those below, or rehearse without any: regatta run … --agents scripted</p>}
+      {!answer.data && !answer.problem && <p class="empty">loading…</p>}
+      {answer.data && installed.length === 0 && <p class="empty">No known program is installed. Install one from the list below, or try Regatta without one: regatta run … --agents scripted</p>}
       {installed.length > 0 && (
-        <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next']}>
+        <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next step']}>
           {installed.map((provider) => (
             <tr key={provider.preset} data-row tabIndex={0}>
               <td>{provider.preset}</td>
@@ -133,7 +135,7 @@ function ProviderPanel({ answer }: { answer: { data: Doctor | null; problem: str
       )}
       {missing.length > 0 && (
         <details open={queryParam('more') === 'providers'} onToggle={(event) => setQueryParam('more', event.currentTarget.open ? 'providers' : null)}>
-          <summary>{missing.length} more that are known and not installed</summary>
+          <summary>{missing.length} more known programs, not installed</summary>
           <Table heads={['Preset', 'Provider', 'How to install it']}>
             {missing.map((provider) => (
               <tr key={provider.preset} data-row tabIndex={0}>
@@ -167,25 +169,25 @@ interface Bridge {
   waiting: number;
 }
 
-/** Which agent is at which service, and how it is. */
+/** The bridges of agents to outside services, and their health. */
 function BridgePanel({ answer }: { answer: { data: Bridge[] | null; problem: string } }) {
   return (
     <Panel title="Bridges" aside={<code class="aside">regatta bridge list</code>}>
       {answer.problem && <p class="error">{answer.problem}</p>}
-      {answer.data?.length === 0 && <p class="empty">No agent is at an outside service yet. What each needs: regatta bridge</p>}
+      {answer.data?.length === 0 && <p class="empty">No bridges yet. To see what each service needs, run: regatta bridge</p>}
       {answer.data && answer.data.length > 0 && (
-        <Table heads={['Bridge', 'Known as', 'State', 'Comes in at', '>Taken', '>Refused', '>Sent', 'What it lacks']}>
+        <Table heads={['Bridge', 'Known as', 'State', 'Receives at', '>Accepted', '>Refused', '>Sent', 'Problems']}>
           {answer.data.map((bridge) => (
             <tr key={bridge.name} data-row tabIndex={0}>
               <td>{bridge.name}</td>
               <td>{plain(bridge.known_as ?? '', 60)}</td>
-              <td class={bridge.off || bridge.trouble ? 'bad' : bridge.paused ? 'late' : 'good'}>{bridge.off ? '✕ off' : bridge.paused ? '‖ paused' : bridge.trouble ? '✕ in trouble' : bridge.connected ? '✓ hears' : '✓ ready'}</td>
+              <td class={bridge.off || bridge.trouble ? 'bad' : bridge.paused ? 'late' : 'good'}>{bridge.off ? '✕ off' : bridge.paused ? '‖ paused' : bridge.trouble ? '✕ failing' : bridge.connected ? '✓ connected' : '✓ ready'}</td>
               <td class="mono">{plain(bridge.route ?? '', 120)}</td>
               <td class="right">{bridge.taken}</td>
               <td class="right">{bridge.refused}</td>
               <td class="right">{bridge.sent}</td>
               <td class="dim">
-                {[bridge.off, bridge.trouble, bridge.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {bridge.waiting > 0 && `${bridge.waiting} posts wait`} {bridge.dead > 0 && `${bridge.dead} posts were given up`}
+                {[bridge.off, bridge.trouble, bridge.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {bridge.waiting > 0 && `${bridge.waiting} posts waiting`} {bridge.dead > 0 && `${bridge.dead} posts failed`}
               </td>
             </tr>
           ))}
@@ -195,13 +197,13 @@ function BridgePanel({ answer }: { answer: { data: Bridge[] | null; problem: str
   );
 }
 
-/** `agent codex-1`, `command npm install *`: names and values, no braces. */
+/** Formats part of a rule as names and values: `agent codex-1`, `command npm install *`. */
 const ruleText = (value: unknown) => plain(eventSummary(value), 200);
 
 export function Setup() {
   useTopics('head');
   void topic('head').changed.value;
-  const head = topic('head').one<Head>('head');
+  const head = topic('head').get<Head>('head');
   const policy = useCall<Rule[]>('policy.list');
   const rules = useCall<ProjectRule[]>('rule.list');
   const tokens = useCall<Token[]>('token.list');
@@ -214,7 +216,7 @@ export function Setup() {
       <BridgePanel answer={bridges} />
       <Panel title="Projects" aside={<code class="aside">regatta project list</code>}>
         {head?.projects.length ? (
-          <Table heads={['Name', 'Trunk', 'Where']}>
+          <Table heads={['Name', 'Trunk', 'Path']}>
             {head.projects.map((project) => (
               <tr key={project.name}>
                 <td>{project.name}</td>
@@ -224,14 +226,14 @@ export function Setup() {
             ))}
           </Table>
         ) : (
-          <Empty known={head !== undefined}>No repository is under management yet: regatta init</Empty>
+          <Empty known={head !== undefined}>No projects yet. Add one with regatta init.</Empty>
         )}
       </Panel>
-      <Panel title="Policy: what agents may do unasked" aside={<code class="aside">regatta policy list</code>}>
+      <Panel title="Policy: what agents may do without asking" aside={<code class="aside">regatta policy list</code>}>
         {policy.problem && <p class="error">{policy.problem}</p>}
-        {policy.data?.length === 0 && <p class="empty">No rule of your own yet: “Always allow” in the inbox makes one.</p>}
+        {policy.data?.length === 0 && <p class="empty">No rules yet. “Always allow” in the inbox creates one.</p>}
         {policy.data && policy.data.length > 0 && (
-          <Table heads={['Rule', 'Effect', 'For', 'Matter']}>
+          <Table heads={['Rule', 'Effect', 'For', 'Condition']}>
             {policy.data.map((rule) => (
               <tr key={rule.id} data-row tabIndex={0}>
                 <td>{rule.id}</td>
@@ -245,7 +247,7 @@ export function Setup() {
           </Table>
         )}
       </Panel>
-      <Panel title="Standing rules of projects" aside={<code class="aside">regatta rule list</code>}>
+      <Panel title="Standing rules" aside={<code class="aside">regatta rule list</code>}>
         {rules.problem && <p class="error">{rules.problem}</p>}
         {rules.data?.length === 0 && <p class="empty">No project has a standing rule.</p>}
         <ul class="spans">
@@ -258,7 +260,7 @@ export function Setup() {
       </Panel>
       <Panel title="Tokens" aside={<code class="aside">regatta token list</code>}>
         {tokens.problem && <p class="empty">{tokens.problem}</p>}
-        {tokens.data?.length === 0 && <p class="empty">No token was given: only this machine’s owner comes in.</p>}
+        {tokens.data?.length === 0 && <p class="empty">No tokens. Only the owner of this machine has access.</p>}
         <ul class="spans">
           {tokens.data?.map((token) => (
             <li key={token.name}>
@@ -269,7 +271,7 @@ export function Setup() {
       </Panel>
       <Panel title="This machine">
         <p>
-          Regatta {head?.version ?? ''} · settings and where each comes from: <code>regatta config show --origin</code>
+          Regatta {head?.version ?? ''} · show all settings with their origin: <code>regatta config show --origin</code>
         </p>
       </Panel>
     </>

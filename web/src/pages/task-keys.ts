@@ -1,4 +1,4 @@
-// The keys of a task's page.
+// The keyboard shortcuts of a task's page.
 
 import { withDrafts } from '../drafts';
 import { topic } from '../live/client';
@@ -6,7 +6,7 @@ import { queryParam, setQueryParam } from '../route';
 import { press, toast } from '../ui';
 import type { TaskPage } from '../views';
 
-/** The next file of a change. */
+/** Scrolls to the next or previous file of the change. */
 function moveToFile(by: number): void {
   const files = [...document.querySelectorAll<HTMLElement>('[data-file]')];
   const top = files.findIndex((file) => file.getBoundingClientRect().top > 60);
@@ -16,19 +16,19 @@ function moveToFile(by: number): void {
   next?.querySelector('summary')?.focus({ preventScroll: true });
 }
 
-/** Says how to go on in a terminal, and has it at hand to be pasted. */
+/** Shows the command for working in the task's workspace, and copies it to the clipboard. */
 export function takeOver(id: string): void {
   const line = `regatta takeover ${id}`;
-  const notify = (suffix: string) => toast(true, `Work in its workspace yourself, in a terminal${suffix}:`, line);
-  // A browser may keep its clipboard to itself.
+  const notify = (suffix: string) => toast(true, `To work in the task's workspace yourself, run this in a terminal${suffix}:`, line);
+  // A browser may deny access to the clipboard.
   const copying = navigator.clipboard?.writeText(line);
-  if (copying) copying.then(() => notify(' (it can be pasted)'), () => notify(''));
+  if (copying) copying.then(() => notify(' (copied)'), () => notify(''));
   else notify('');
 }
 
 const LINE_SELECTOR = '.lines tr:not(.hunk, .draft)';
 
-/** The line of a change where the reader is. */
+/** Moves the cursor line of the change. Returns false if the change has no lines. */
 function moveToLine(by: number): boolean {
   const rows = [...document.querySelectorAll<HTMLElement>(LINE_SELECTOR)];
   const at = rows.findIndex((row) => row.classList.contains('cur'));
@@ -39,16 +39,16 @@ function moveToLine(by: number): boolean {
   return next !== undefined;
 }
 
-/** Begins a comment where the reader is, else on the first line that changed, else on the whole. */
+/** Starts a comment on the cursor line, else on the first changed line, else on the whole change. */
 function startComment(): void {
   const row = document.querySelector(`${LINE_SELECTOR}.cur`) ?? document.querySelector('.lines tr.i, .lines tr.d') ?? document.querySelector('.lines td.i')?.parentElement;
   if (row) row.dispatchEvent(new CustomEvent('regatta-comment', { bubbles: true }));
   else document.getElementById('comment')?.focus();
 }
 
-/** What a key does on a task's page; whether it did anything. */
+/** Handles a key on a task's page. Returns whether the key did anything. */
 export function handleTaskKey(key: string, id: string): boolean {
-  const task = topic(id).one<TaskPage>(id);
+  const task = topic(id).get<TaskPage>(id);
   const action = task?.actions.find((candidate) => candidate.key === key);
   if (action) {
     press(withDrafts(action, id));

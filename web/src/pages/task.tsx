@@ -1,3 +1,5 @@
+// One task: its change, log, wait reasons, times and actions.
+
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { draftsOf, saveDrafts, withDrafts } from '../drafts';
@@ -9,11 +11,11 @@ import { fetchText } from '../session';
 import { pageKeys } from '../keys';
 import { appendHtml, setHtml } from '../trusted';
 import { Age, ActionButton, Empty, Glyph, Mark, Panel, TaskLink, reportError, shellHint, daemonNow, shellHintProps, useTopics } from '../ui';
-import { type Item, STATES, type TaskPage } from '../views';
+import { type InboxItem, STATES, type TaskPage } from '../views';
 import { Diff } from './diff';
 import { handleTaskKey, takeOver } from './task-keys';
 
-/** Says when something was said, where that is another second than before it. */
+/** Adds the time to log entries. An entry with the same second as the one before gets none. */
 function stampTimes(box: Element): void {
   let last = '';
   for (const entry of box.children) {
@@ -25,13 +27,13 @@ function stampTimes(box: Element): void {
   }
 }
 
-/** Puts the newest state of every tool call in the place of the group that the log already has of it. */
+/** Replaces the entry of a tool call by its newest state. */
 function joinCalls(box: Element, first: Element | null): void {
   const known = new Map<string, Element>();
   let isNew = false;
   for (const row of [...box.children] as HTMLElement[]) {
     isNew ||= row === first;
-    // A program may count its calls anew in every turn.
+    // A program may reuse the ids of calls in every turn.
     if (row.dataset.turn !== undefined) known.clear();
     const call = row.dataset.tool;
     if (call === undefined) continue;
@@ -50,7 +52,7 @@ function joinCalls(box: Element, first: Element | null): void {
   }
 }
 
-/** What its program said, a piece at a time. It follows until somebody scrolls up. */
+/** The output of an attempt's program, fetched in pieces. It scrolls to the end until a person scrolls up. */
 function Log({ attempt, live }: { attempt: string; live: boolean }) {
   const logBox = useRef<HTMLDivElement>(null);
   const unseenCount = useSignal(0);
@@ -60,7 +62,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
     const box = logBox.current;
     if (!box) return;
     setHtml(box, '');
-    // A group that somebody opened or closed stays so when its call goes on.
+    // An entry that a person opened or closed stays so when its call continues.
     const touch = (event: Event) => {
       const group = (event.target as Element).closest('summary')?.parentElement;
       if (group) group.dataset.touched = 'yes';
@@ -80,7 +82,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
           appendHtml(box, piece.html);
           joinCalls(box, last ? last.nextElementSibling : box.firstElementChild);
           stampTimes(box);
-          // What is far above is let go of: it can be fetched again.
+          // Drop entries far above to limit memory. They can be fetched again.
           while (box.childElementCount > 2_000) box.firstElementChild?.remove();
           if (below < 40) box.scrollTop = box.scrollHeight;
           else unseenCount.value += 1;
@@ -90,7 +92,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
         if (piece.more) void step();
         else if (live) timer = window.setTimeout(step, 1_000);
       } catch (error) {
-        if (!cancelled) appendHtml(box, '<div class="say asks">the log cannot be read</div>');
+        if (!cancelled) appendHtml(box, '<div class="say asks">could not load the log</div>');
         reportError(error);
       }
     };
@@ -119,7 +121,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
       }
     >
       <div class="say-box" ref={logBox} tabIndex={0} role="log" aria-label={`Log of ${attempt}`} onScroll={(event) => event.currentTarget.scrollHeight - event.currentTarget.scrollTop - event.currentTarget.clientHeight < 40 && (unseenCount.value = 0)} />
-      {isSilent.value && <p class="empty">{live ? 'It has said nothing yet.' : 'It said nothing.'}</p>}
+      {isSilent.value && <p class="empty">{live ? 'No output yet.' : 'No output.'}</p>}
       {unseenCount.value > 0 && (
         <button type="button" class="plain" onClick={follow}>
           {unseenCount.value} new ↓ <kbd>f</kbd>
@@ -129,7 +131,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
   );
 }
 
-/** What took no time worth naming still took some. */
+/** Formats a duration. Anything shorter than a second is `<1s`, not `0s`. */
 const durationText = (ms: number) => (ms < 1_000 ? '<1s' : age(ms));
 
 function TimePanel({ task }: { task: TaskPage }) {
@@ -138,7 +140,7 @@ function TimePanel({ task }: { task: TaskPage }) {
   const last = task.time.reduce((latest, bar) => Math.max(latest, bar.to ?? now), first + 1);
   const scale = 300 / (last - first);
   return (
-    <Panel title="Where the time went" aside={<span class="aside">{age(last - first)}</span>}>
+    <Panel title="Time spent" aside={<span class="aside">{age(last - first)}</span>}>
       <svg class="time" viewBox="0 0 300 18" preserveAspectRatio="none" height={18} role="img" aria-label={task.time.map((bar) => `${age((bar.to ?? now) - bar.from)} ${STATES[bar.at].word}`).join(', ')}>
         {task.time.map((bar) => (
           <rect key={bar.from} class={`at-${bar.at}`} x={(bar.from - first) * scale} width={Math.max(1, ((bar.to ?? now) - bar.from) * scale - 0.7)} y={0} height={18} rx={1.5}>
@@ -157,11 +159,11 @@ function TimePanel({ task }: { task: TaskPage }) {
   );
 }
 
-/** What was collected, and words about the whole. */
+/** All draft comments, and the comment on the whole change. */
 function DraftPanel({ task }: { task: TaskPage }) {
   const drafts = draftsOf(task.id).value;
   return (
-    <Panel title="Your comments" aside={<span class="aside">drafts until Revise</span>} class="comment">
+    <Panel title="Your comments" aside={<span class="aside">drafts; Revise sends them</span>} class="comment">
       <ul class="spans">
         {drafts.comments.map((comment) => (
           <li key={`${comment.path}:${comment.line}`}>
@@ -172,7 +174,7 @@ function DraftPanel({ task }: { task: TaskPage }) {
           </li>
         ))}
       </ul>
-      <textarea id="comment" rows={2} aria-label="Words about the whole change" placeholder="About the whole change. For a line, click its number, or press c." value={drafts.words} onInput={(event) => saveDrafts(task.id, { ...draftsOf(task.id).peek(), words: event.currentTarget.value })} />
+      <textarea id="comment" rows={2} aria-label="Comment on the whole change" placeholder="Comment on the whole change. To comment on a line, click its number or press c." value={drafts.words} onInput={(event) => saveDrafts(task.id, { ...draftsOf(task.id).peek(), words: event.currentTarget.value })} />
     </Panel>
   );
 }
@@ -185,7 +187,7 @@ export function Task({ id }: { id: string }) {
   }, [id]);
   const known = topic(id).known.value;
   void topic(id).changed.value;
-  const task = topic(id).one<TaskPage>(id);
+  const task = topic(id).get<TaskPage>(id);
   const isKnown = task !== undefined;
   useEffect(() => {
     if (isKnown && location.hash === '#why') document.getElementById('why')?.scrollIntoView({ block: 'center' });
@@ -195,7 +197,7 @@ export function Task({ id }: { id: string }) {
       <>
         <h1>{id}</h1>
         <Empty known={known}>
-          There is no task {id}. <a href="/tasks">See all tasks</a>
+          Task {id} does not exist. <a href="/tasks">See all tasks</a>
         </Empty>
       </>
     );
@@ -205,7 +207,7 @@ export function Task({ id }: { id: string }) {
   const actions = task.actions.map((action) => withDrafts(action, id));
   const requests = groupItems(
     topic('inbox')
-      .all<Item>()
+      .all<InboxItem>()
       .filter((item) => item.task === id && item.kind !== 'review'),
   );
   const log = attempt && <Log key={attempt} attempt={attempt} live={!task.tries.find((entry) => entry.id === attempt)?.ended} />;
@@ -222,7 +224,7 @@ export function Task({ id }: { id: string }) {
       {task.warnings && task.warnings.length > 0 && <p class="error">{task.warnings.map((warning) => plain(warning, 300)).join(' · ')}</p>}
       {task.plan && (
         <p>
-          What it reports is a plan: <a href={`/plan/${task.id}`}>see it, change it, start it</a>
+          This task produced a plan. <a href={`/plan/${task.id}`}>Review, edit and start the plan</a>
         </p>
       )}
       <div class="task">
@@ -245,7 +247,7 @@ export function Task({ id }: { id: string }) {
           </Panel>
           <Panel title="Why" id="why" aside={<code class="aside">regatta why {task.id}</code>}>
             {task.waits.length === 0 ? (
-              <p class="empty">{requests.length > 0 ? 'It waits for your answer.' : `${STATES[task.at].word}: it waits for nothing.`}</p>
+              <p class="empty">{requests.length > 0 ? 'Waiting for your answer.' : `${STATES[task.at].word}; not waiting for anything.`}</p>
             ) : (
               <ul class="spans">
                 {task.waits.map((reason) => (
@@ -258,13 +260,13 @@ export function Task({ id }: { id: string }) {
             <p>
               {task.blocked_by.length > 0 && (
                 <>
-                  comes after{' '}
+                  blocked by{' '}
                   {task.blocked_by.map((blocker) => (
                     <TaskLink key={blocker} id={blocker} />
                   ))}{' '}
                 </>
               )}
-              <a href={`/tasks?view=graph&around=${task.id}`}>what is around it</a>
+              <a href={`/tasks?view=graph&around=${task.id}`}>show related tasks</a>
             </p>
           </Panel>
           <TimePanel task={task} />
@@ -277,7 +279,7 @@ export function Task({ id }: { id: string }) {
                     <button type="button" class="plain" onClick={() => setQueryParam('attempt', entry.id, true)}>
                       {entry.id}
                     </button>{' '}
-                    {entry.agent} {entry.ended ? plain(entry.ended.detail || entry.ended.cause, 160) : 'at work'} <Age since={entry.started_wall} />
+                    {entry.agent} {entry.ended ? plain(entry.ended.detail || entry.ended.cause, 160) : 'running'} <Age since={entry.started_wall} />
                   </li>
                 ))}
               </ul>

@@ -1,16 +1,18 @@
+// All tasks, as a list, a board or a graph.
+
 import { shortName, plain, usd } from '../format';
 import { byName, topic } from '../live/client';
 import { Graph } from '../plots/graph';
 import { queryParam, setQueryParam } from '../route';
 import { type Column, Heads, sortRows } from '../table';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
-import { type At, type Head, type Row, STATES } from '../views';
+import { type DisplayState, type Head, type TaskSummary, STATES } from '../views';
 
-const COLUMNS: At[] = ['waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
+const COLUMNS: DisplayState[] = ['waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
 const MAX_BOARD_TASKS = 150;
 const LIST_PAGE_SIZE = 200;
 
-export function matches(row: Row, query: string, at: string, mission: string): boolean {
+export function matches(row: TaskSummary, query: string, at: string, mission: string): boolean {
   if (at && row.at !== at) return false;
   if (mission && row.mission !== mission) return false;
   const text = `${row.id} ${row.subject} ${row.agent ?? ''} ${row.text}`.toLowerCase();
@@ -20,7 +22,7 @@ export function matches(row: Row, query: string, at: string, mission: string): b
     .every((word) => text.includes(word));
 }
 
-function TaskRow({ row }: { row: Row }) {
+function TaskRow({ row }: { row: TaskSummary }) {
   return (
     <tr data-row tabIndex={0}>
       <td class={`mark at-${row.at}`}>
@@ -46,7 +48,7 @@ function TaskRow({ row }: { row: Row }) {
   );
 }
 
-const HEADS: Column<Row>[] = [
+const HEADS: Column<TaskSummary>[] = [
   { name: 'at', head: 'State', sortKey: (row) => STATES[row.at].rank },
   { name: 'id', head: 'Task', sortKey: (row) => row.id },
   { name: 'subject', head: 'Subject', sortKey: (row) => row.subject },
@@ -56,7 +58,7 @@ const HEADS: Column<Row>[] = [
   { name: 'since', head: 'For', sortKey: (row) => -row.since_wall, right: true },
 ];
 
-/** A button that shows more of something; how much is in the address. */
+/** A button that shows more entries. The number of entries is stored in the address. */
 function MoreButton({ name, value, text }: { name: string; value: string; text: string }) {
   return (
     <button type="button" class="do" onClick={() => setQueryParam(name, value)}>
@@ -65,9 +67,9 @@ function MoreButton({ name, value, text }: { name: string; value: string; text: 
   );
 }
 
-function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }) {
+function List({ rows, missions }: { rows: TaskSummary[]; missions: Map<string, string> }) {
   const limit = Math.max(LIST_PAGE_SIZE, Number(queryParam('most')) || 0);
-  const groups = new Map<string, Row[]>();
+  const groups = new Map<string, TaskSummary[]>();
   for (const row of rows.slice(0, limit)) groups.set(row.mission ?? '', [...(groups.get(row.mission ?? '') ?? []), row]);
   return (
     <div class="scroll">
@@ -97,7 +99,7 @@ function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }
       </table>
       {rows.length > limit && (
         <p class="row">
-          <MoreButton name="most" value={String(limit + LIST_PAGE_SIZE)} text={`Show ${Math.min(LIST_PAGE_SIZE, rows.length - limit)} more`} /> <span class="dim">{rows.length - limit} are not shown; a filter narrows them down</span>
+          <MoreButton name="most" value={String(limit + LIST_PAGE_SIZE)} text={`Show ${Math.min(LIST_PAGE_SIZE, rows.length - limit)} more`} /> <span class="dim">{rows.length - limit} are not shown. Use the filter to narrow them down.</span>
         </p>
       )}
     </div>
@@ -106,7 +108,7 @@ function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }
 
 const COLUMN_PAGE_SIZE = 50;
 
-function Board({ rows }: { rows: Row[] }) {
+function Board({ rows }: { rows: TaskSummary[] }) {
   return (
     <div class="board">
       {COLUMNS.map((at) => {
@@ -136,15 +138,15 @@ function Board({ rows }: { rows: Row[] }) {
 
 export function Tasks() {
   useTopics('tasks', 'head');
-  const head = topic('head').one<Head>('head');
+  const head = topic('head').get<Head>('head');
   const missions = new Map(head?.missions.map((mission) => [mission.id, mission.title]) ?? []);
-  const all = topic('tasks').all<Row>();
+  const all = topic('tasks').all<TaskSummary>();
   const [query, at, mission] = [queryParam('q'), queryParam('at'), queryParam('mission')];
   const matching = all.filter((row) => matches(row, query, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(a.id, b.id));
   const rows = sortRows(matching, HEADS, queryParam('sort'));
   const requestedView = queryParam('view');
   const view = requestedView === 'board' && rows.length > MAX_BOARD_TASKS ? 'list' : requestedView || 'list';
-  // The daemon sends the open tasks and the latest that ended.
+  // The daemon sends all open tasks, but only the newest of the finished ones.
   const older = Math.max(0, (head?.tasks ?? 0) - all.length);
   const counts = COLUMNS.map((state) => [state, all.filter((row) => row.at === state && (!mission || row.mission === mission)).length] as const);
   return (
@@ -173,12 +175,12 @@ export function Tasks() {
         </span>
       }
     >
-      {older > 0 && <p class="dim">{older} older tasks are not listed: regatta task list --all</p>}
-      {requestedView === 'board' && view === 'list' && <p class="empty">A board shows up to {MAX_BOARD_TASKS} tasks; this is the list.</p>}
+      {older > 0 && <p class="dim">{older} older tasks are not listed. To list them, run: regatta task list --all</p>}
+      {requestedView === 'board' && view === 'list' && <p class="empty">The board shows at most {MAX_BOARD_TASKS} tasks, so this is the list.</p>}
       {view === 'graph' ? (
         <Graph scope={queryParam('around') || mission} matchesFilter={query || at ? (id) => rows.some((row) => row.id === id) : null} />
       ) : rows.length === 0 ? (
-        <Empty known={topic('tasks').known.value}>{all.length === 0 ? 'There is no task yet: regatta add "…", or regatta demo' : older > 0 ? 'None of the tasks listed here matches.' : 'No task matches.'}</Empty>
+        <Empty known={topic('tasks').known.value}>{all.length === 0 ? 'No tasks yet. Add one with regatta add "…", or try regatta demo.' : older > 0 ? 'No listed task matches.' : 'No task matches.'}</Empty>
       ) : view === 'board' ? (
         <Board rows={rows} />
       ) : (

@@ -1,3 +1,5 @@
+// All teams: the members as specified, as resolved and as they run now.
+
 import { plain } from '../format';
 import { topic } from '../live/client';
 import { Age, ActionButton, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
@@ -7,12 +9,12 @@ function identityText(identity: Identity | undefined): string {
   return [identity?.provider, identity?.backend, identity?.model, identity?.effort].filter(Boolean).join(' ');
 }
 
-/** Whether something that was asked for is not what was got. What nobody asked for may be anything. */
+/** Returns whether a member got something else than was specified. Fields without a specified value are ignored. */
 export function differs(wanted: Identity | undefined, actual: Identity | undefined): boolean {
   return (['provider', 'backend', 'model', 'effort'] as const).some((field) => wanted?.[field] && actual?.[field] && wanted[field] !== actual[field]);
 }
 
-/** How a member's start, or its life, is marked: a glyph, the word, a colour. */
+/** The glyph and the colour of each state of a member. */
 const STATE_SIGNS: Record<string, [string, string]> = {
   'failed to start': ['✕', 'bad'],
   dead: ['✕', 'bad'],
@@ -45,7 +47,7 @@ function StateSign({ word }: { word: string }) {
 function Members({ team }: { team: View }) {
   const wanted = [team.desired.lead, ...team.desired.members];
   return (
-    <Table heads={['Member', 'Wanted', 'Lane', 'Resolved', 'Live', 'In words', 'Do']}>
+    <Table heads={['Member', 'Wanted', 'Lane', 'Resolved', 'Live', 'Details', 'Actions']}>
       {team.summary.members.map((line) => {
         const spec = wanted.find((candidate) => candidate.name === line.name);
         const entry = team.resolved?.members.find((candidate) => candidate.name === line.name);
@@ -62,7 +64,7 @@ function Members({ team }: { team: View }) {
             <td>{plain(identityText(spec) || line.provider, 80)}</td>
             <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
             <td>
-              <StateSign word={state} /> <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! not what was wanted</b>}
+              <StateSign word={state} /> <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
             </td>
             <td>
               <StateSign word={live?.live ?? ''} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
@@ -102,7 +104,7 @@ export function Team() {
   if (teams.length === 0) {
     return (
       <Panel title="Teams">
-        <Empty known={topic('teams').known.value}>There is no team yet: regatta team create</Empty>
+        <Empty known={topic('teams').known.value}>No teams yet. Create one with regatta team create.</Empty>
       </Panel>
     );
   }
@@ -132,11 +134,11 @@ export function Team() {
           )}
           {team.history && team.history.length > 0 && (
             <>
-              <h3>Launches before</h3>
+              <h3>Earlier launches</h3>
               <ul class="spans">
                 {team.history.map((launch) => (
                   <li key={launch.id}>
-                    <b>{launch.id}</b> began <Age since={launch.begun_wall} /> ago:{' '}
+                    <b>{launch.id}</b> started <Age since={launch.begun_wall} /> ago:{' '}
                     {launch.members.map((member) => (
                       <span key={member.name}>
                         {member.name} <StateSign word={member.state.replace(/_/g, ' ')} />{' '}

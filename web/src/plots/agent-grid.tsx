@@ -1,16 +1,16 @@
-// A large fleet: one cell for each agent, and the share of each state by provider; and any fleet as a table.
+// A large fleet: one cell per agent, and the states per provider over the last hour. Also the table of any fleet.
 
 import { Component } from 'preact';
 import { age, plain } from '../format';
 import { topic } from '../live/client';
 import { navigate } from '../route';
 import { Age, Glyph, Mark, Table, TaskLink, clock } from '../ui';
-import { type At, type Lane, STATES, type Shares } from '../views';
+import { type DisplayState, type Lane, STATES, type ProviderHistory } from '../views';
 import { LEGEND, byUrgency } from './lanes';
 
 export function AgentTable({ lanes }: { lanes: Lane[] }) {
   return (
-    <Table heads={['Agent', 'State', 'Task', 'Doing', 'For']}>
+    <Table heads={['Agent', 'State', 'Task', 'Activity', 'For']}>
       {[...lanes].sort(byUrgency).map((lane) => (
         <tr key={lane.agent} data-row tabIndex={0}>
           <td>
@@ -30,8 +30,8 @@ export function AgentTable({ lanes }: { lanes: Lane[] }) {
   );
 }
 
-/** A lane's cell. An entity is replaced, never changed, so of 300 only those of new ones are drawn and compared. What was
- * drawn is not kept beside the tree: a node that is used again holds on to every tree it was in. */
+/** The cell of one agent. Entities are replaced, never mutated, so a cell renders again only if its entity is another
+ * object. Rendered nodes are not cached, because a reused node keeps every tree it was part of in memory. */
 class Cell extends Component<{ lane: Lane }> {
   shouldComponentUpdate(next: { lane: Lane }) {
     return next.lane !== this.props.lane;
@@ -50,7 +50,7 @@ export function AgentGrid({ lanes }: { lanes: Lane[] }) {
   const sorted = [...lanes].sort(byUrgency);
   const counts = LEGEND.map((at) => [at, lanes.filter((lane) => lane.at === at).length] as const).filter((entry) => entry[1] > 0);
   const urgent = sorted.filter((lane) => lane.at === 'failed' || lane.at === 'needs').slice(0, 12);
-  const shares = topic('shares').all<Shares>();
+  const shares = topic('shares').all<ProviderHistory>();
   const slots = minutesFor(shares, clock.value);
   return (
     <>
@@ -84,12 +84,12 @@ export function AgentGrid({ lanes }: { lanes: Lane[] }) {
   );
 }
 
-const STATE_ORDER: At[] = ['failed', 'needs', 'waiting', 'landing', 'review', 'working', 'idle', 'offline', 'landed'];
-const STACK_ORDER: At[] = ['working', 'review', 'landing', 'waiting', 'needs', 'failed'];
+const STATE_ORDER: DisplayState[] = ['failed', 'needs', 'waiting', 'landing', 'review', 'working', 'idle', 'offline', 'landed'];
+const STACK_ORDER: DisplayState[] = ['working', 'review', 'landing', 'waiting', 'needs', 'failed'];
 
-/** One path for each state, so that an hour of a fleet is a handful of elements. */
-export function stackedPaths(minutes: [number, number[]][], lanes: number, now: number, width: number, height: number, slots = 60): Map<At, string> {
-  const paths = new Map<At, string>();
+/** Returns one SVG path per state, so that an hour of a fleet needs only a few elements. */
+export function stackedPaths(minutes: [number, number[]][], lanes: number, now: number, width: number, height: number, slots = 60): Map<DisplayState, string> {
+  const paths = new Map<DisplayState, string>();
   const slot = width / slots;
   const first = Math.floor(now / 60_000) - slots + 1;
   for (const [wall, counts] of minutes) {
@@ -106,14 +106,14 @@ export function stackedPaths(minutes: [number, number[]][], lanes: number, now: 
   return paths;
 }
 
-/** How many minutes are shown: what there is fills at least half of them. */
-export function minutesFor(shares: Shares[], now: number): number {
+/** Returns how many minutes to show, so that the data fills most of them. */
+export function minutesFor(shares: ProviderHistory[], now: number): number {
   const first = Math.min(now, ...shares.flatMap((shares) => shares.minutes[0]?.[0] ?? []));
   const past = Math.floor(now / 60_000) - Math.floor(first / 60_000) + 1;
   return [5, 10, 20, 30].find((minutes) => minutes >= past) ?? 60;
 }
 
-function ProviderShare({ shares, slots }: { shares: Shares; slots: number }) {
+function ProviderShare({ shares, slots }: { shares: ProviderHistory; slots: number }) {
   const height = 44;
   const width = 800;
   const last = shares.minutes[shares.minutes.length - 1]?.[1] ?? [];

@@ -1,10 +1,9 @@
-// Tasks as a graph, drawn as the daemon lays it out: which box is where, what is folded and which way is the longest is
-// its to say.
+// The task graph. The daemon computes the layout, the folding and the critical path; this file only draws them.
 
 import { plain } from '../format';
 import { topic } from '../live/client';
 import { Empty, useTopics } from '../ui';
-import { type At, type Graph as View, STATES } from '../views';
+import { type DisplayState, type Graph as View, STATES } from '../views';
 import { Legend } from './lanes';
 
 const BOX = { width: 176, height: 40, across: 226, down: 50, top: 26 };
@@ -12,7 +11,7 @@ const BOX = { width: 176, height: 40, across: 226, down: 50, top: 26 };
 const left = (column: number) => column * BOX.across + 2;
 const middle = (row: number) => BOX.top + row * BOX.down + BOX.height / 2;
 
-/** A line through cells: bent from one column to the next, straight where it passes one. */
+/** Returns the SVG path of an edge through cells: curved between columns, straight through a cell. */
 export function edgePath(through: [number, number][]): string {
   return through
     .map(([column, row], index) => {
@@ -24,7 +23,7 @@ export function edgePath(through: [number, number][]): string {
     .join('');
 }
 
-/** What a graph is of, as its topic is called: a mission, a task with what is around it, or everything. */
+/** Returns the topic of a graph: of all tasks, of a mission, or of the tasks around one task. Null if `scope` is invalid. */
 export function topicName(scope: string): string | null {
   return scope === '' ? 'graph' : /^[MT][1-9]\d{0,14}$/.test(scope) ? `graph.${scope}` : null;
 }
@@ -33,8 +32,8 @@ function Node({ node, faint, mission }: { node: View['nodes'][number]; faint: bo
   const [x, y, id] = [left(node.column), BOX.top + node.row * BOX.down, node.tasks.length === 1 ? node.tasks[0] : ''];
   const { glyph } = STATES[node.at];
   const needs = node.needs?.length ? `, needs ${node.needs.join(' ')}` : '';
-  const description = `${id ? `${id} ${node.word}: ` : ''}${plain(node.label, 200)}${node.agent ? `, ${node.agent}` : ''}${needs}${node.critical ? ', on the longest way' : ''}`;
-  // Its title is what it is called, to who hears it and to who points at it.
+  const description = `${id ? `${id} ${node.word}: ` : ''}${plain(node.label, 200)}${node.agent ? `, ${node.agent}` : ''}${needs}${node.critical ? '; on the critical path' : ''}`;
+  // The title is both the tooltip and the name for screen readers.
   return (
     <a data-row class={faint ? 'faint' : ''} href={id ? `/t/${id}` : `/tasks?at=${node.at}${mission ? `&mission=${mission}` : ''}`}>
       <title>{description}</title>
@@ -45,31 +44,31 @@ function Node({ node, faint, mission }: { node: View['nodes'][number]; faint: bo
         {glyph} {id ? `${id} ${node.word}` : plain(node.label, 24)}
       </text>
       <text class="dim" x={x + 13} y={y + 33}>
-        {id ? plain(node.label, 25) : 'folded into one'}
+        {id ? plain(node.label, 25) : 'several tasks'}
       </text>
     </a>
   );
 }
 
-/** The graph of a mission, of a task with what is around it, or of all; `fits` says which tasks a filter is after. */
+/** The graph of all tasks, of a mission, or around one task. Tasks that `matchesFilter` rejects are dimmed. */
 export function Graph({ scope, matchesFilter }: { scope: string; matchesFilter: ((task: string) => boolean) | null }) {
   const name = topicName(scope);
   useTopics(...(name ? [name] : []));
-  const graph = name ? topic(name).one<View>('graph') : undefined;
-  if (!graph) return <Empty known={!name || topic(name).known.value}>There is no {scope} to draw. regatta graph M1, or regatta graph T1</Empty>;
-  if (graph.nodes.length === 0) return <p class="empty">There is no task to draw yet.</p>;
-  const seen = new Set<At>(graph.nodes.map((node) => node.at));
+  const graph = name ? topic(name).get<View>('graph') : undefined;
+  if (!graph) return <Empty known={!name || topic(name).known.value}>{scope} does not exist. Show the graph of a mission or a task, such as regatta graph M1 or regatta graph T1</Empty>;
+  if (graph.nodes.length === 0) return <p class="empty">No tasks yet.</p>;
+  const seen = new Set<DisplayState>(graph.nodes.map((node) => node.at));
   const mission = scope.startsWith('M') ? scope : '';
-  // What is bold is drawn last, on top.
+  // Critical edges are drawn last, so that they are on top.
   const edges = [...graph.edges].sort((a, b) => Number(a.critical) - Number(b.critical));
   return (
     <>
       <div class="row">
         <p class="empty">
           <b>{plain(graph.title, 120)}</b> · {graph.text}
-          {graph.critical.length > 0 && '; the longest way through what is left is bold'} · <code>regatta graph{scope && ` ${scope}`}</code> {scope && <a href="/tasks?view=graph">show all</a>}
+          {graph.critical.length > 0 && '; the critical path of the remaining tasks is bold'} · <code>regatta graph{scope && ` ${scope}`}</code> {scope && <a href="/tasks?view=graph">show all</a>}
         </p>
-        <Legend states={(Object.keys(STATES) as At[]).filter((at) => seen.has(at))} />
+        <Legend states={(Object.keys(STATES) as DisplayState[]).filter((at) => seen.has(at))} />
       </div>
       <div class="scroll">
         <svg class="graph" width={left(graph.columns) - BOX.across + BOX.width + 8} height={BOX.top + graph.rows * BOX.down} role="group" aria-label={`${plain(graph.title, 120)}: ${graph.text}`}>

@@ -1,8 +1,8 @@
-// The cars of a merge queue: what is tried together stands on one base; where a train failed, the track is parted.
+// The batches of a merge queue. Landings that are tested together share one cell; a failed batch is set apart.
 
 import { plain } from '../format';
 import { TaskLink } from '../ui';
-import type { Batch, Landing, Train } from '../views';
+import type { Batch, Landing, MergeQueue } from '../views';
 import { TrunkCell } from './queue';
 
 const MAX_BATCHES = 6;
@@ -10,8 +10,8 @@ const MAX_BATCH_MEMBERS = 6;
 
 const BUSY_RIDES = ['testing', 'moving'];
 
-/** Those of the first batches that fit, and how many are left out. */
-export function visibleBatches(queue: Train, maxBatches: number): { batches: [Batch, Landing[]][]; more: number } {
+/** Returns the first `maxBatches` batches with their landings, and the number of landings in the other batches. */
+export function visibleBatches(queue: MergeQueue, maxBatches: number): { batches: [Batch, Landing[]][]; more: number } {
   const landings = new Map(queue.queue.map((landing) => [landing.landing, landing]));
   const batches: [Batch, Landing[]][] = [];
   let shownCount = 0;
@@ -38,7 +38,7 @@ function BatchCell({ batch, members }: { batch: Batch; members: Landing[] }) {
   const isBad = batch.ride === 'searching' || batch.ride === 'held';
   const base = batch.on ? `on top of ${batch.on}` : batch.ride === 'testing' || batch.ride === 'moving' || batch.ride === 'passed' ? 'on the trunk' : '';
   const single = members.length === 1 ? members[0] : undefined;
-  const why = batch.failed ? (members.length > 1 ? 'one of these breaks it: ' : '') + (batch.failed.split('\n')[0] ?? '') : single && !isBusy && batch.ride !== 'passed' ? single.detail : '';
+  const why = batch.failed ? (members.length > 1 ? 'one of these fails: ' : '') + (batch.failed.split('\n')[0] ?? '') : single && !isBusy && batch.ride !== 'passed' ? single.detail : '';
   return (
     <li class={`car ${isBad ? 'bad' : ''} ${isBusy ? 'busy' : ''} ${batch.failed ? 'parted' : ''} ride-${batch.ride}`}>
       <div>
@@ -57,8 +57,8 @@ function BatchCell({ batch, members }: { batch: Batch; members: Landing[] }) {
   );
 }
 
-/** The trunk, and who lands next behind it. What is tested together on one base stands together. */
-export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: Train; maxBatches?: number }) {
+/** The trunk, followed by the batches in merge order. */
+export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: MergeQueue; maxBatches?: number }) {
   const { batches, more } = visibleBatches(queue, maxBatches);
   return (
     <ol class="train" tabIndex={0} aria-label={`Merge queue of ${queue.project}`}>

@@ -1,14 +1,14 @@
-// The merge queue: the trunk in front, who lands next behind it. Cars come when there are some.
+// The merge queues of all projects. The batches are loaded when a queue has landings.
 
 import { topic } from '../live/client';
 import { plain } from '../format';
 import { lazy } from '../lazy';
 import { Age, ActionButton, Empty, Panel, useTopics } from '../ui';
-import type { Train } from '../views';
+import type { MergeQueue } from '../views';
 
-const QueueBatches = lazy<{ queue: Train }>(() => import('./queue-batches').then((module) => module.QueueBatches));
+const QueueBatches = lazy<{ queue: MergeQueue }>(() => import('./queue-batches').then((module) => module.QueueBatches));
 
-export function TrunkCell({ queue }: { queue: Train }) {
+export function TrunkCell({ queue }: { queue: MergeQueue }) {
   return (
     <li class="car trunk">
       <div>{queue.trunk}</div>
@@ -19,11 +19,11 @@ export function TrunkCell({ queue }: { queue: Train }) {
 
 export function MergeQueues() {
   useTopics('queue');
-  const queues = topic('queue').all<Train>();
+  const queues = topic('queue').all<MergeQueue>();
   if (queues.length === 0) {
     return (
       <Panel title="Merge queue">
-        <Empty known={topic('queue').known.value}>No project yet.</Empty>
+        <Empty known={topic('queue').known.value}>No projects yet.</Empty>
       </Panel>
     );
   }

@@ -1,23 +1,22 @@
-// The line of a day's spend, stacked by provider, with its cap and where it goes at this rate; or the same as a table.
+// The chart of a day's cost by provider, with the cap and the forecast. The same data is available as a table.
 
 import { clockTime, plain, usd } from '../format';
 import { queryParam, setQueryParam } from '../route';
-import type { Spending } from '../views';
+import type { DaySpend } from '../views';
 
 const WIDTH = 800;
-/** Which colour the nth provider has, here and in its share. */
-export const COLOURS = ['working', 'review', 'landing', 'needs', 'waiting', 'landed'];
+/** The colours of providers, in the chart and in the cost table. */
+const COLOURS = ['working', 'review', 'landing', 'needs', 'waiting', 'landed'];
 export const colour = (index: number) => COLOURS[index % COLOURS.length] ?? '';
-/** The most rows of the table. */
 const MAX_ROWS = 200;
 
-/** Up to when a line is drawn: to now, or as far on as it goes back if its cap is reached later. */
-export function chartEnd(spending: Spending, now: number): number {
+/** Returns the end of the chart: now, or the time at which the cap is reached. The forecast takes at most half the chart. */
+export function chartEnd(spending: DaySpend, now: number): number {
   const first = Math.min(spending.line[0]?.[0] ?? now, now - 60_000);
   return spending.forecast?.when === 'at' ? Math.max(now, Math.min(spending.forecast.wall, now + (now - first))) : now;
 }
 
-/** The line of a day's spend, stepping up at each moment it was known to, from the first to `end`. */
+/** Returns the SVG path of the total cost as steps, and the start of the forecast after it. */
 export function stepPath(line: [number, number][], now: number, top: number, height: number, end = now): { known: string; ahead: string } {
   const first = line[0];
   if (!first) return { known: '', ahead: '' };
@@ -30,7 +29,7 @@ export function stepPath(line: [number, number][], now: number, top: number, hei
   return { known: `${known}H${x(now)}`, ahead: end > now ? `M${x(now)} ${y(last)}` : '' };
 }
 
-/** What lies between two lines that step at the same moments, up to now. */
+/** Returns the SVG path of the area between two step lines with the same times, up to now. */
 export function areaPath(walls: number[], lower: number[], upper: number[], now: number, top: number, height: number, end = now): string {
   const first = walls[0];
   if (first === undefined) return '';
@@ -44,21 +43,21 @@ export function areaPath(walls: number[], lower: number[], upper: number[], now:
   return `${path}H${x(first)}Z`;
 }
 
-function Bands({ spending, now, top, height, end }: { spending: Spending; now: number; top: number; height: number; end: number }) {
+function Bands({ spending, now, top, height, end }: { spending: DaySpend; now: number; top: number; height: number; end: number }) {
   const walls = spending.line.map((point) => point[0]);
   let below = walls.map(() => 0);
   return (
     <>
       {(spending.bands ?? []).map((band, index) => {
         const lower = below;
-        below = lower.map((sum, index) => sum + (band.micro_usd[index] ?? 0));
+        below = lower.map((sum, point) => sum + (band.micro_usd[point] ?? 0));
         return <path key={band.name} class="band" style={{ fill: `var(--${colour(index)})` }} d={areaPath(walls, lower, below, now, top, height, end)} />;
       })}
     </>
   );
 }
 
-function SpendTable({ spending }: { spending: Spending }) {
+function SpendTable({ spending }: { spending: DaySpend }) {
   const bands = spending.bands ?? [];
   const rows = spending.line.map((point, index) => [point, index] as const).slice(1).slice(-MAX_ROWS);
   return (
@@ -66,11 +65,11 @@ function SpendTable({ spending }: { spending: Spending }) {
       <table class="list">
         <thead>
           <tr>
-            <th>By</th>
+            <th>Until</th>
             {bands.map((band) => (
               <th key={band.name} class="right">{plain(band.name, 40)}</th>
             ))}
-            <th class="right">Together</th>
+            <th class="right">Total</th>
           </tr>
         </thead>
         <tbody>
@@ -89,8 +88,8 @@ function SpendTable({ spending }: { spending: Spending }) {
   );
 }
 
-/** Who was paid how much, and a switch to the table. */
-function Legend({ spending }: { spending: Spending }) {
+/** The cost per provider, and the switch between chart and table. */
+function Legend({ spending }: { spending: DaySpend }) {
   const table = queryParam('spend') === 'table';
   return (
     <div class="spend-legend">
@@ -108,11 +107,11 @@ function Legend({ spending }: { spending: Spending }) {
   );
 }
 
-export function SpendChart({ spending, now, yAt, text, top, height }: { spending: Spending; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }) {
+export function SpendChart({ spending, now, yAt, text, top, height }: { spending: DaySpend; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }) {
   const end = chartEnd(spending, now);
   const path = stepPath(spending.line, now, top, height, end);
   const spent = spending.line[spending.line.length - 1]?.[1] ?? 0;
-  // Straight on, as far as it is drawn.
+  // The forecast is a straight line from the current cost towards the cap, up to the end of the chart.
   const msToCap = spending.forecast?.when === 'at' ? spending.forecast.wall - now : 0;
   const projected = spending.cap && msToCap > 0 ? spent + ((spending.cap - spent) * (end - now)) / msToCap : spent;
   if (queryParam('spend') === 'table')

@@ -1,16 +1,16 @@
-// What today cost: a line, as soon as somebody reported a price.
+// The cost of today. The chart is loaded when an agent has reported a price.
 
 import { forecastText } from '../format';
 import { lazy } from '../lazy';
 import { topic } from '../live/client';
 import { Panel, clock, useTopics } from '../ui';
-import type { Spending } from '../views';
+import type { DaySpend } from '../views';
 
-const SpendChart = lazy<{ spending: Spending; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }>(() => import('./spend-chart').then((module) => module.SpendChart));
+const SpendChart = lazy<{ spending: DaySpend; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }>(() => import('./spend-chart').then((module) => module.SpendChart));
 
 export function SpendLine({ height = 90 }: { height?: number }) {
   useTopics('spend');
-  const spending = topic('spend').one<Spending>('spend');
+  const spending = topic('spend').get<DaySpend>('spend');
   void topic('spend').changed.value;
   const now = clock.value;
   const top = spending ? Math.max(spending.cap ?? 0, ...spending.line.map((point) => point[1])) : 0;
@@ -18,7 +18,7 @@ export function SpendLine({ height = 90 }: { height?: number }) {
   const text = spending ? `${spending.text}${spending.forecast ? ` · ${forecastText(spending.forecast)}` : ''}` : '';
   return (
     <Panel title={<a href="/cost">Spend today</a>} aside={<span class={`aside ${spending?.forecast?.when === 'reached' ? 'bad' : ''}`}>{text}</span>}>
-      {spending?.line.some((point) => point[1] > 0) ? <SpendChart spending={spending} now={now} yAt={yAt} text={text} top={top} height={height} /> : <p class="empty">{spending ? 'No agent reported a price today.' : 'asking the daemon…'}</p>}
+      {spending?.line.some((point) => point[1] > 0) ? <SpendChart spending={spending} now={now} yAt={yAt} text={text} top={top} height={height} /> : <p class="empty">{spending ? 'No agent has reported a price today.' : 'loading…'}</p>}
     </Panel>
   );
 }
