@@ -45,7 +45,7 @@ export async function planScenario({ world, page, until, check, has, shoot, acce
   };
   await ask('Write about the words');
   await until('what is wrong with it', () => has(page, 'subjekt'));
-  check(await has(page, 'There is no plan'), 'a plan that cannot be used is said, with what is wrong');
+  check(await has(page, 'No usable plan'), 'a plan that cannot be used is said, with what is wrong');
   script = answerWith(PLAN);
   const before = page.url();
   await page.getByRole('button', { name: 'Ask again' }).click();
@@ -62,7 +62,7 @@ export async function planScenario({ world, page, until, check, has, shoot, acce
   await page.getByLabel('Agent of task 2').selectOption({ index: 1 });
   await page.getByLabel('Move task 3 up').click();
   await until('the other order', async () => (await page.getByLabel('Subject of task 2').inputValue()) === 'Write an index');
-  check((await page.getByLabel('What task 3 needs').inputValue()) === '1', 'a plan is changed, and who needs whom stays');
+  check((await page.getByLabel('Blockers of task 3').inputValue()) === '1', 'a plan is changed, and who needs whom stays');
   await page.reload();
   await until('what was changed', async () => (await page.locator('.plan tbody tr').count()) === 3 && (await page.getByLabel('Subject of task 2').inputValue()) === 'Write an index');
   check(true, 'what was changed outlives the tab');

@@ -140,7 +140,7 @@ async function team() {
     await page.setViewportSize({ width: 1440, height: 900 });
     await page.goto(`${world.url}/agents`);
     await until('the agents', async () => (await page.locator('tbody tr').count()) === 3);
-    check(!(await has(page, 'not what was wanted')), 'the model that is wanted is the one that runs');
+    check(!(await has(page, 'differs from wanted')), 'the model that is wanted is the one that runs');
     await shoot(page, 'agents');
     await page.goto(world.url);
     await until('the cards again', async () => (await page.locator('.card').count()) === 3);
@@ -203,7 +203,7 @@ async function team() {
 
     for (const [path, name] of [['/queue', 'queue'], ['/files', 'files'], ['/cost', 'cost'], ['/agents', 'agents'], ['/team', 'team'], ['/events', 'events'], ['/setup', 'setup'], ['/inbox', 'inbox'], ['/conversations', 'conversations'], ['/replay?mission=M1', 'replay']]) {
       await page.goto(`${world.url}${path}`);
-      if (name === 'team') await until('the team', () => has(page, 'Launches before'));
+      if (name === 'team') await until('the team', () => has(page, 'Earlier launches'));
       await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'loading…')));
       if (['cost', 'team', 'setup'].includes(name) || argv.includes('--both')) await shoot(page, name);
       await accessible(page, name);
@@ -275,7 +275,7 @@ async function restarted(world, page) {
   await world.start('Slow', [{ subject: 'Slow work', files: ['slow.md'], agent: 'claude-1', script: [{ say: 'I take my time' }, { sleep: 600 }] }]);
   await page.goto(`${world.url}/agents/claude-1`);
   await until('Restart', async () => (await page.getByRole('button', { name: 'Restart' }).count()) === 1);
-  await until('when it said something last', async () => /^\d+[smh]/.test(await page.locator('.facts div', { hasText: 'Said last' }).locator('dd').innerText()));
+  await until('when it said something last', async () => /^\d+[smh]/.test(await page.locator('.facts div', { hasText: 'Last output' }).locator('dd').innerText()));
   const task = (await world.call('task.list', {})).find((entry) => entry.subject === 'Slow work').id;
   const attemptCount = async () => (await world.call('show', { id: task })).attempts.length;
   const confirm = async (name) => {
@@ -325,7 +325,7 @@ async function comments(world, page) {
   await page.keyboard.press('i');
   await until('since the last review', () => has(page, 'since your last review'));
   check(page.url().includes('since=review'), 'what changed since my last review can be seen, and is in the address');
-  await until('that nothing changed', () => has(page, 'Nothing changed since you sent it back'));
+  await until('that nothing changed', () => has(page, 'No changes since you sent it back'));
   await page.keyboard.press('i');
   await until('the whole change', () => has(page, 'pub fn verify'));
   await page.getByRole('button', { name: 'Take over' }).click();

@@ -24,8 +24,8 @@ vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' 
 
 afterEach(() => vi.unstubAllGlobals());
 
-describe('the way in', () => {
-  it('takes the code out of the address and keeps the key', async () => {
+describe('sign-in', () => {
+  it('removes the code from the address and stores the key', async () => {
     const requests: unknown[] = [];
     vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
       requests.push([url, init.method, init.body, (init.headers as Record<string, string> | undefined)?.['x-regatta-page']]);
@@ -43,7 +43,7 @@ describe('the way in', () => {
     ]);
   });
 
-  it('forgets the key when it opens nothing', async () => {
+  it('forgets a key that the daemon rejects', async () => {
     key.value = 'old';
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ code: 'pass_over', message: 'over', hint: 'regatta open' }), { status: 401 }));
     await expect(call('status')).rejects.toMatchObject({ problem: { code: 'pass_over' } });
@@ -52,7 +52,7 @@ describe('the way in', () => {
 });
 
 describe('hostile text (S12)', () => {
-  it('is text', () => {
+  it('is shown as text', () => {
     const box = document.createElement('div');
     render(<Text text={'<img src=x onerror=alert(1)>\u202e[x](javascript:alert(1))'} />, box);
     expect(box.querySelector('img, a, script')).toBeNull();
@@ -60,21 +60,21 @@ describe('hostile text (S12)', () => {
   });
 });
 
-describe('parts', () => {
-  it('words go where the daemon says', () => {
+describe('helpers', () => {
+  it('text is put where the JSON pointer points', () => {
     const input = { id: 'Q7', answer: { say: 'text', text: '' } };
     expect(withText(input, '/answer/text', 'hi')).toEqual({ id: 'Q7', answer: { say: 'text', text: 'hi' } });
     expect(input.answer.text).toBe('');
   });
 
-  it('a click on a number means its line', () => {
+  it('a click on a line number selects its line', () => {
     const box = document.createElement('div');
     box.innerHTML = '<table class="diff"><tr class="hunk"><td colspan="4">@@ -1 +1 @@</td></tr><tr class="d"><td>42</td><td></td><td>-</td><td>7</td></tr><tr><td>43</td><td>44</td><td></td><td>x</td></tr></table>';
     const cells = [...box.querySelectorAll('td')];
     expect(cells.map((cell) => clickedLine(cell))).toEqual([null, 42, null, null, null, 44, 44, null, null]);
   });
 
-  it('comments stand under their lines, and go with Revise', () => {
+  it('comments appear below their lines, and Revise sends them', () => {
     localStorage.clear();
     setComment('T2', 'b.rs', 3, 'shorter');
     setComment('T2', 'a.rs', 44, 'use `verify`, it\'s there');
@@ -98,7 +98,7 @@ describe('parts', () => {
     expect(withDrafts({ ...revise, verb: 'land' }, 'T2').label).toBe('Revise…');
   });
 
-  it('a form becomes the object its agent asked for', () => {
+  it('a form becomes the JSON object that the agent asked for', () => {
     const form = { properties: { name: { type: 'string' }, count: { type: 'integer', default: 3 }, sure: { type: 'boolean' }, note: {} }, required: ['name'] };
     expect(JSON.parse(formJson(form, { name: 'x', sure: 'true' }))).toEqual({ name: 'x', count: 3, sure: true });
   });
@@ -115,12 +115,12 @@ describe('parts', () => {
     expect(matchDistance('', 'x')).toBe(0);
   });
 
-  it('tasks are filtered by words, state and mission', () => {
+  it('tasks are filtered by text, state and mission', () => {
     const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as TaskSummary;
     expect([matches(row, 'LOGIN ann', '', ''), matches(row, 'x', '', ''), matches(row, '', 'waiting', ''), matches(row, '', 'working', 'M1')]).toEqual([true, false, false, true]);
   });
 
-  it('a map shows what matches, opens where two meet, and says until when', () => {
+  it('the file tree is filtered, opens folders with conflicts, and shows when claims end', () => {
     const spot = (path: string, clash: string[] = [], wanted: string[] = []) => ({ path, held: [], wanted, hot: 0, clash });
     const folder = (path: string, own: FileEntry[]): Folder => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
     const all = [folder('', [spot('a.rs')]), folder('src', [spot('src/b.rs', ['T1', 'T2']), spot('src/c.rs', [], ['T3'])])];
@@ -134,7 +134,7 @@ describe('parts', () => {
     expect([0, 1, 2, 3, 4, 9, 400].map(heat)).toEqual([0, 1, 2, 2, 3, 4, 4]);
   });
 
-  it('what is not known is not called nothing', () => {
+  it('unknown costs are not shown as zero', () => {
     const sum = (input: number, micro_usd?: number, unpriced = 0): SpendSum => ({ tasks: 1, unpriced, spent: { usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 } });
     expect([price(sum(0)), price(sum(9)), price(sum(9, 0)), price(sum(9, 2_840_000)), price(sum(9, 2_840_000, 1_500))]).toEqual(['–', 'no price reported', '$0.00', '$2.84', '$2.84 + 2 k tok unpriced']);
     expect(cached(sum(9))).toBe('n/a');
@@ -142,7 +142,7 @@ describe('parts', () => {
     expect(forecastText({ when: 'reached' })).toBe('the cap is reached');
   });
 
-  it('a train stands as its batches do, and what is left out is counted', () => {
+  it('a queue is shown in batches, and the landings that are left out are counted', () => {
     const car = (n: number): Landing => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0 });
     const batch = (...cars: number[]): Batch => ({ ride: 'testing', state: 'testing', cars: cars.map((n) => `L${n}`) });
     const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as MergeQueue;
@@ -151,7 +151,7 @@ describe('parts', () => {
     expect(made.more).toBe(1);
   });
 
-  it('a plan in another order needs the same, and without a task nobody needs it', () => {
+  it('moving a task keeps all blockers, and removing a task removes it as a blocker', () => {
     const task = (subject: string, after: number[]): PlannedTask => ({ task: { subject }, after });
     const plan = [task('a', []), task('b', [0]), task('c', [0, 1])];
     const describePlan = (plan: PlannedTask[]) => plan.map((task) => `${task.task.subject}<${task.after.map((blocker) => plan[blocker]?.task.subject).join('')}`);
@@ -162,30 +162,30 @@ describe('parts', () => {
     expect(parseBlockers('1, 3 3 x 9 2', 1, 3)).toEqual([0, 2]);
   });
 
-  it('an event is told in a line', () => {
+  it('an event is summarized in one line', () => {
     expect(eventSummary({ attempt: 'A4', cause: 'submitted', detail: '', spend: { turns: 0, usage: { input: 22000 } } }, 'A4')).toBe('cause submitted · spend usage input 22000');
     expect(eventSummary({ files: ['a', 'b'], many: [1, 2, 3, 4, 5], no: null })).toBe('files a, b · many 5 of them');
     const turn = { n: 12, said: { said: 'usage', usage: { input: 22000, micro_usd: 210000 }, session: 'x' }, wall_ms: 61_000, asked_wall: 1794839147597, base: '4b508f8b5b479d65d08eb68655ec0c0cee1b9113' };
     expect(eventSummary(turn, 'A4')).toBe('said usage, usage input 22000, cost $0.21, session x · wall 1m · base 4b508f8b5b');
   });
 
-  it('a member is other than wanted only where something was wanted', () => {
+  it('a member differs only in fields that were specified', () => {
     expect(differs({ provider: 'codex' }, { provider: 'codex', model: 'small' })).toBe(false);
     expect(differs({ provider: 'codex', model: 'big' }, { provider: 'codex', model: 'small' })).toBe(true);
     expect(differs({ model: 'big' }, undefined)).toBe(false);
   });
 
-  it('only addresses of pages are followed', () => {
+  it('only http and https URLs are links', () => {
     expect(safeUrl('https://example.com/a')).toBe('https://example.com/a');
     expect([safeUrl('javascript:alert(1)'), safeUrl('data:text/html,x'), safeUrl(''), safeUrl(undefined)]).toEqual([null, null, null, null]);
   });
 
-  it('missions side by side have the same rows of where the time went, longest first', () => {
+  it('compared missions have the same activity rows, longest first', () => {
     const all = [{ time: [{ doing: 'working', times: 2, ms: 5_000 }] }, { time: [{ doing: { waiting: 'rate_limit' }, times: 1, ms: 60_000 }, { doing: 'working', times: 1, ms: 1_000 }] }];
     expect(timeRows(all).map(([name, cellOf]) => [name, cellOf(0), cellOf(1)])).toEqual([['waiting: rate limit', '–', '1m, 1 time'], ['working', '5s, 2 times', '1s, 1 time']]);
   });
 
-  it('a moment belongs to the mark before it', () => {
+  it('a revision belongs to the mark before it', () => {
     const marks = [{ revision: 3 }, { revision: 7 }];
     expect([2, 3, 6, 7, 99].map((revision) => markAt(marks, revision))).toEqual([-1, 0, 0, 1, 1]);
   });
@@ -196,7 +196,7 @@ describe('parts', () => {
     expect(perMinute([])).toEqual({ minutes: 1, kinds: [] });
   });
 
-  it('events are read from a stream that ended', () => {
+  it('events are parsed from a stream that has ended', () => {
     expect(parseEvents('id: 1\nevent: task.added\ndata: {"revision":1}\n\n: x\n\n')).toEqual([{ revision: 1 }]);
   });
 });

@@ -38,7 +38,7 @@ async function until(holds: () => boolean): Promise<void> {
 const ROW = { id: 'T1', project: 'shop', mission: 'M1', subject: 'First <b>', word: 'working', at: 'working', agent: 'ann', text: 'editing', since_wall: 1, blocked_by: [], wave: 0, priority: 2 };
 
 describe('replay', () => {
-  it('shows a mission at the moment in the address, and asks for another', async () => {
+  it('shows a mission at the revision in the address, and fetches another revision', async () => {
     const requests: unknown[] = [];
     vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
       requests.push([url, JSON.parse(String(init.body))]);
@@ -53,7 +53,7 @@ describe('replay', () => {
     expect(box.textContent).toContain('T1 is started');
     expect(box.textContent).toContain('First <b>');
     expect(box.textContent).toContain('regatta replay M1 --at 12');
-    [...box.querySelectorAll('button')].find((button) => button.textContent?.includes('before'))?.click();
+    [...box.querySelectorAll('button')].find((button) => button.textContent?.includes('previous'))?.click();
     expect(location.search).toContain('at=3');
     await until(() => requests.length === 2);
     expect(requests[1]).toEqual(['/api/v1/mission.replay', { id: 'M1', at: 3 }]);
@@ -62,7 +62,7 @@ describe('replay', () => {
 });
 
 describe('conversations', () => {
-  it('shows who asked what, and what may be done; text of others is text', async () => {
+  it('shows turns and actions, and escapes untrusted text', async () => {
     const line = { id: 'V1', service: 'slack', agent: 'ann', project: 'shop', title: '#dev <i>', url: 'javascript:alert(1)', task: 'T1', word: 'held', turns: 1, queued: 0, last: 'Eve: <script>', unshown: 0, dead: 0, updated_wall: 5, actions: [{ label: 'Accept', verb: 'conversation.accept', input: { conversation: 'V1' }, cli: 'regatta bridge accept V1', first: true }] };
     topic('conversations').entities.set('conversation/V1', signal(line));
     topic('conversations').keys.value = ['conversation/V1'];
@@ -72,15 +72,15 @@ describe('conversations', () => {
     render(<Conversations />, box);
     await until(() => box.textContent?.includes('fix it') ?? false);
     expect(box.querySelector('img, script, a[href^="javascript"]')).toBeNull();
-    expect(box.textContent).toContain('2 turns before these');
-    expect(box.textContent).toContain('Eve is on no list');
+    expect(box.textContent).toContain('2 earlier turns are no longer stored');
+    expect(box.textContent).toContain('Eve is not allowed to ask');
     expect(box.textContent).toContain('Accept');
     render(null, box);
   });
 });
 
 describe('the inbox', () => {
-  it('draws what is about no task, and kinds that nobody foresaw, with their choices and their line', () => {
+  it('shows items without a task and of unknown kinds, with their actions and shell command', () => {
     const item = (id: string, kind: string, more: object) => ({ id, kind, task: null, project: null, agent: null, subject: `${kind} <b>`, why: 'because', since_wall: 1, escalated: false, group: id, actions: [{ label: `Do ${id}`, verb: 'x', input: {}, cli: `regatta x ${id}`, first: true }], ...more });
     const all = [item('budget:day', 'budget', {}), item('agent:ann', 'credential', { agent: 'ann' }), item('bridge:slack:ann', 'credential', { agent: 'ann' }), item('V7', 'request', {}), item('Z1', 'unheard_of', {}), item('T9', 'failed', { task: 'T9', actions: [] })];
     for (const item of all) topic('inbox').entities.set(`item/${item.id}`, signal(item));
@@ -98,8 +98,8 @@ describe('the inbox', () => {
   });
 });
 
-describe('a part that comes later', () => {
-  it('is there for everybody, also for who was drawn just before it came', async () => {
+describe('a lazy component', () => {
+  it('appears in all instances, also in one that was rendered while it loaded', async () => {
     let resolveImport: ((part: () => preact.JSX.Element) => void) | undefined;
     const Part = lazy(() => new Promise<() => preact.JSX.Element>((done) => (resolveImport = done)));
     const [first, second] = [document.createElement('div'), document.createElement('div')];
@@ -114,7 +114,7 @@ describe('a part that comes later', () => {
 });
 
 describe('requests that ask the same', () => {
-  it('are answered in one call, also for good, and put off each by itself', async () => {
+  it('are answered in one call, and snoozed one by one', async () => {
     const requests: [string, Record<string, unknown>][] = [];
     vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
       requests.push([url, JSON.parse(String(init.body)) as Record<string, unknown>]);
@@ -145,7 +145,7 @@ describe('requests that ask the same', () => {
 });
 
 describe('a plan', () => {
-  it('is shown with what collides, changed, drawn anew by the daemon, and started as it was drawn last', async () => {
+  it('shows conflicts, is recomputed by the daemon after an edit, and starts with the edits', async () => {
     const requests: [string, Record<string, unknown>][] = [];
     const task = (subject: string, files: string[]) => ({ task: { subject, files, assign: null }, after: [] as number[] });
     const drawn = (tasks: unknown[]) => ({ project: 'shop', title: 'Add login', task: 'T31', planner: 'ann', state: 'ready', text: 'each starts when it is ready', tasks, waves: tasks.map((_, index) => `1.${index + 1}`), owned: tasks.length > 1 ? [{ file: 'a.rs', owner: 0, others: [1], text: '2 after 1' }] : [], conflicts: tasks.length - 1, warnings: ['2 names no files'], agents: ['ann', 'bob'], estimate: '$1.00-$2.00', actions: [{ label: 'Start', verb: 'mission.start', input: { tasks }, cli: "regatta run 'Add login'", first: true }] });
@@ -166,7 +166,7 @@ describe('a plan', () => {
     expect(box.textContent).toContain('2 names no files');
     expect(box.querySelectorAll('.plan tr.clash').length).toBe(2);
     expect(box.querySelector('i')).toBeNull();
-    (box.querySelector('[aria-label="Take task 1 out"]') as HTMLButtonElement).click();
+    (box.querySelector('[aria-label="Remove task 1"]') as HTMLButtonElement).click();
     await until(() => box.textContent?.includes('1 task · 1 wave') ?? false);
     expect(requests.at(-1)).toMatchObject(['/api/v1/plan.draw', { project: 'shop', title: 'Add login', tasks: [{ task: { subject: 'Second' } }] }]);
     expect(localStorage.getItem('regatta-plan-T31')).toContain('Second');
@@ -179,7 +179,7 @@ describe('a plan', () => {
 });
 
 describe('a plan that cannot be used', () => {
-  it('is asked for again with the whole goal, and by whom one chooses', async () => {
+  it('is requested again with the whole goal and the chosen planner', async () => {
     const requests: [string, Record<string, unknown>][] = [];
     const goal = 'Add login\n\nWith rate limits <b>';
     const again = { label: 'Ask again', verb: 'plan.ask', input: { goal, planner: 'ann' }, cli: "regatta run 'Add login…'", choice: { label: 'Who plans', to: '/planner', flag: '--planner', of: ['ann', 'bob'], now: 'ann' } };
@@ -207,7 +207,7 @@ describe('a plan that cannot be used', () => {
 });
 
 describe('many lanes', () => {
-  it('are cells: a new version of one is drawn, the others are left, and they come back after a table', async () => {
+  it('are cells: only a changed cell renders again, and all return after the table', async () => {
     const lane = (index: number, text: string) => ({ agent: `a-${index}`, provider: 'p', at: 'working', text, task: null, subject: '', since_wall: 1, capacity: { current: 1, max: 1 }, wanted: '', running: '', actions: [] });
     const keys = Array.from({ length: 40 }, (_, index) => `lane/a-${index}`);
     keys.forEach((key, index) => topic('lanes').entities.set(key, signal(lane(index, 'first'))));
@@ -233,7 +233,7 @@ describe('many lanes', () => {
   });
 });
 
-describe('the inbox by key', () => {
+describe('inbox keys', () => {
   const asks = (id: string, group: string, since_wall: number) => ({ id, kind: 'permission', task: id, agent: 'ann', subject: 'cargo test', why: '', since_wall, escalated: false, group, actions: [{ label: 'Allow once', verb: 'inbox.answer', input: { id }, cli: `regatta allow ${id}`, first: true }, { label: 'Reply…', verb: 'inbox.answer', input: { id, text: '' }, cli: `regatta answer ${id} …`, words: '/text' }] });
   const press = (key: string, target?: Element) => {
     const event = new KeyboardEvent('keydown', { key });
@@ -248,7 +248,7 @@ describe('the inbox by key', () => {
     inbox.changed.value += 1;
   };
 
-  it('a digit first goes to a card and decides only then, for all that ask the same; whoever was there stays there', async () => {
+  it('the first digit chooses a card, the second answers the whole group, and the position is kept', async () => {
     const requests: unknown[] = [];
     vi.stubGlobal('fetch', async (_: string, init: RequestInit) => {
       const input = JSON.parse(String(init.body)) as { id: string; alike?: boolean };
@@ -271,7 +271,7 @@ describe('the inbox by key', () => {
     await until(() => requests.length === 1);
     expect(requests).toEqual([['Q1', true]]);
     await until(() => toasts.value.some((toast) => toast.text === 'Allow once × 2: 2 done'));
-    // It is gone: a digit that was meant for it decides nothing else, and j goes on from there.
+    // The card is gone. A digit for it must not answer another card, and j continues from its position.
     show([asks('Q3', 'other', 3), asks('Q4', 'third', 4)]);
     await until(() => box.querySelectorAll('.card').length === 2);
     await until(() => document.activeElement?.id === 'inbox');
@@ -289,7 +289,7 @@ describe('the inbox by key', () => {
     show([]);
   });
 
-  it('Enter opens the row that has the focus, and decides nothing elsewhere', () => {
+  it('Enter opens the focused row, and does nothing elsewhere', () => {
     const table = document.createElement('table');
     table.innerHTML = '<tr data-row tabindex="0"><td><a href="#x">T1</a></td></tr>';
     let clicked = 0;
@@ -311,7 +311,7 @@ describe('tasks', () => {
   };
   const ids = (box: Element) => [...box.querySelectorAll('tr[data-row] a.id')].map((element) => element.textContent?.trim());
 
-  it('are sorted by a head, with the order in the address, and what is unknown last; another view is a step back leads from', async () => {
+  it('are sorted by a heading, with the order in the address and unknown values last; Back leaves another view', async () => {
     fill(4);
     visit('/tasks?sort=-cost');
     const box = document.createElement('div');
@@ -331,7 +331,7 @@ describe('tasks', () => {
     render(null, box);
   });
 
-  it('are a graph as the daemon laid it out, and a filter makes the others faint', async () => {
+  it('are drawn as a graph in the layout of the daemon, and a filter dims the others', async () => {
     fill(3);
     const node = (column: number, row: number, tasks: string[], more: object) => ({ column, row, tasks, label: 'x', word: 'waiting', at: 'waiting', critical: false, ...more });
     const nodes = [node(0, 0, ['T7', 'T8'], { label: '2 landed', word: 'landed', at: 'landed' }), node(0, 1, ['T1'], { critical: true }), node(1, 0, ['T2'], { label: 'Greet <b>', agent: 'ann', needs: ['T1', 'T7'], critical: true })];
@@ -345,7 +345,7 @@ describe('tasks', () => {
     const links = [...box.querySelectorAll('svg a')];
     expect(links.map((element) => element.getAttribute('href'))).toEqual(['/tasks?at=landed&mission=M1', '/t/T1', '/t/T2']);
     expect(links.map((element) => element.querySelector('title')?.textContent)).toEqual(['2 landed', 'T1 waiting: x; on the critical path', 'T2 waiting: Greet <b>, ann, needs T1 T7; on the critical path']);
-    // Those j and k go to, in the order in which they are drawn; what is bold is on top.
+    // All nodes can be reached with j and k, in drawing order. Bold edges are on top.
     expect(box.querySelectorAll('svg a[data-row]').length).toBe(3);
     expect([...box.querySelectorAll('svg path')].map((element) => element.getAttribute('class'))).toEqual(['', 'bold']);
     expect(box.textContent).toContain('regatta graph M1');
@@ -359,7 +359,7 @@ describe('tasks', () => {
     fill(0);
   });
 
-  it('come in parts that are asked for', async () => {
+  it('are shown in parts, with a button for more', async () => {
     fill(230);
     visit('/tasks');
     const box = document.createElement('div');
@@ -380,7 +380,7 @@ describe('tasks', () => {
 });
 
 describe('one agent', () => {
-  it('is shown with what it does, what it is asked and its tasks; an unknown one is said to be none', async () => {
+  it('shows its activity, requests and tasks, or that it does not exist', async () => {
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: [{ name: 'ann', heard_wall: 1 }] })));
     const lane = { agent: 'ann', provider: 'claude', at: 'needs', text: 'Q1 cargo test', task: 'T1', subject: '', since_wall: 1, capacity: { current: 1, max: 2 }, wanted: 'big', running: 'small', context: 85, actions: [{ label: 'Stop', verb: 'agent.stop', input: {}, cli: 'regatta stop ann', grave: true }] };
     const put = (name: string, key: string, value: unknown) => {
@@ -397,11 +397,11 @@ describe('one agent', () => {
     const box = document.createElement('div');
     render(<Agents onlyAgent="ann" />, box);
     const text = box.textContent ?? '';
-    for (const expected of ['Agent ann', 'needs you', 'Q1 cargo test', 'small ! not what was wanted', '1 of 2', '85 % ! nearly full', '1 task', 'First <b>', '$0.42', 'Stop', 'regatta why ann', '1 lane']) expect(text).toContain(expected);
+    for (const expected of ['Agent ann', 'needs you', 'Q1 cargo test', 'small ! differs from wanted', '1 of 2', '85 % ! nearly full', '1 task', 'First <b>', '$0.42', 'Stop', 'regatta why ann', '1 lane']) expect(text).toContain(expected);
     expect(box.querySelectorAll('.card').length).toBe(1);
     render(null, box);
     render(<Agents onlyAgent="bob" />, box);
-    expect(box.textContent).toContain('There is no agent bob');
+    expect(box.textContent).toContain('Agent bob does not exist');
     render(null, box);
     for (const name of ['lanes', 'tasks', 'inbox', 'head']) {
       topic(name).entities.clear();
@@ -411,7 +411,7 @@ describe('one agent', () => {
 });
 
 describe('all agents', () => {
-  it('stand in the order of their numbers, and no name is torn at its hyphen', async () => {
+  it('are sorted by number, and names do not wrap at the hyphen', async () => {
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: [] })));
     const lane = (agent: string) => ({ agent, provider: 'claude', at: 'idle', text: '', task: null, subject: '', since_wall: 1, capacity: { current: 0, max: 1 }, wanted: 'opus-5', running: 'opus-5', actions: [] });
     for (const name of ['claude-10', 'claude-2', 'claude-1']) topic('lanes').entities.set(`lane/${name}`, signal(lane(name)));
@@ -429,7 +429,7 @@ describe('all agents', () => {
 });
 
 describe('a team', () => {
-  it('marks each state with a glyph, its word and a colour, and leads to its members', () => {
+  it('shows each state as glyph, word and colour, and links to its members', () => {
     const member = (name: string, state: string, got = {}) => ({ name, state, asked: { model: 'big' }, got });
     const team = { summary: { said: '1 of 2 alive', members: [{ name: 'amy', lead: true, provider: 'codex', said: 'alive' }, { name: 'bob', provider: 'opencode', said: 'did not start' }] }, desired: { name: 'harbour', lead: { name: 'amy' }, members: [{ name: 'bob' }] }, resolved: { id: 'N2', lanes: [], members: [member('amy', 'alive', { model: 'small' }), member('bob', 'failed_to_start')], begun_wall: 1 }, live: [{ name: 'amy', live: 'idle' }, { name: 'bob', live: 'absent' }], actions: [], each: [] };
     topic('teams').entities.set('team/harbour', signal(team));
@@ -437,7 +437,7 @@ describe('a team', () => {
     const box = document.createElement('div');
     render(<Team />, box);
     const cells = [...box.querySelectorAll('tbody tr')].map((row) => [...row.children].map((element) => element.textContent?.trim()));
-    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! not what was wanted', '· idle', '']);
+    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! differs from wanted', '· idle', '']);
     expect(cells[1]?.slice(3, 6)).toEqual(['✕ failed to start', '○ absent', 'did not start']);
     expect(box.querySelector('b.bad')).not.toBeNull();
     expect(box.querySelector('a[href="/agents/harbour/amy"]')).not.toBeNull();
@@ -447,7 +447,7 @@ describe('a team', () => {
 });
 
 describe('the palette', () => {
-  it('goes somewhere before it decides anything, finds agents and their verbs, and does not change under the keys', async () => {
+  it('lists navigation before actions, finds agents and their actions, and changes only when the query changes', async () => {
     const requests: string[] = [];
     vi.stubGlobal('fetch', async (url: string) => (requests.push(url), new Response(JSON.stringify({ data: null }))));
     const act = (label: string, cli: string) => ({ label, verb: label.toLowerCase(), input: {}, cli });
@@ -490,8 +490,8 @@ describe('the palette', () => {
   });
 });
 
-describe('what lies over the page', () => {
-  it('does not put what cannot be taken back under an Enter, and gives the focus back', async () => {
+describe('dialogs', () => {
+  it('do not focus the button of an irreversible action, and restore the focus', async () => {
     const box = document.createElement('div');
     const button = document.createElement('button');
     document.body.append(button, box);
@@ -511,11 +511,11 @@ describe('what lies over the page', () => {
 });
 
 describe('setup', () => {
-  it('shows a rule of yours in words, and says it where a part cannot be read', async () => {
+  it('shows rules as text, and an error where a part fails', async () => {
     vi.stubGlobal('fetch', async (url: string) => {
       if (url.endsWith('policy.list')) return new Response(JSON.stringify({ data: [{ id: 'R1', scope: { agent: 'codex-1' }, effect: 'allow', tool: 'execute', command: 'npm install *' }] }));
       if (url.endsWith('doctor')) return new Response(JSON.stringify({ data: { checks: [], providers: [{ preset: 'codex', provider: 'codex', program: null, version: null, signed_in: '', fix: 'npm i -g codex' }] } }));
-      if (url.endsWith('bridge.list')) return new Response(JSON.stringify({ code: 'x', message: 'bridges are asleep', hint: '' }), { status: 500 });
+      if (url.endsWith('bridge.list')) return new Response(JSON.stringify({ code: 'x', message: 'bridges failed', hint: '' }), { status: 500 });
       return new Response(JSON.stringify({ data: [] }));
     });
     visit('/setup');
@@ -524,20 +524,20 @@ describe('setup', () => {
     await until(() => box.textContent?.includes('R1') ?? false);
     const rule = [...box.querySelectorAll('tr')].find((row) => row.textContent?.startsWith('R1'));
     expect([...(rule?.children ?? [])].map((element) => element.textContent)).toEqual(['R1', '✓ allow', 'agent codex-1', 'tool execute · command npm install *']);
-    await until(() => box.textContent?.includes('None of them is on this machine') ?? false);
-    expect(box.querySelector('.error')?.textContent).toBe('bridges are asleep');
+    await until(() => box.textContent?.includes('No known program is installed') ?? false);
+    expect(box.querySelector('.error')?.textContent).toBe('bridges failed');
     render(null, box);
   });
 });
 
-describe('a task before its change', () => {
-  it('says what it may touch, however much or little that is', () => {
+describe('a task without finished work', () => {
+  it('shows its manifest, or that it has none', () => {
     const box = document.createElement('div');
     const task = (files: string[]) => ({ id: 'T1', description: '', progress: '', submission: null, files }) as unknown as TaskPage;
     render(<Diff task={task([])} />, box);
-    expect(box.querySelector('summary')?.textContent).toBe('It names no files: it may touch anything');
+    expect(box.querySelector('summary')?.textContent).toBe('No manifest: the task may change any file');
     render(<Diff task={task(Array.from({ length: 30 }, (_, index) => `src/${index}.rs`))} />, box);
-    expect([box.querySelector('summary')?.textContent, box.querySelector('details')?.open, box.querySelectorAll('li').length]).toEqual(['It may touch 30 files or patterns', false, 30]);
+    expect([box.querySelector('summary')?.textContent, box.querySelector('details')?.open, box.querySelectorAll('li').length]).toEqual(['The task may change 30 files or patterns', false, 30]);
     render(null, box);
   });
 });
