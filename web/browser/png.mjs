@@ -1,11 +1,11 @@
-// Pictures made small: a page has few colours, so 256 are enough, and packing takes its time.
+// Shrinks screenshots. Pages have few colours, so a palette of 256 is enough, with the best compression.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { deflateSync, inflateSync } from 'node:zlib';
 
 const SIGNATURE = Buffer.from([137, 80, 78, 71, 13, 10, 26, 10]);
 
-// Node has one of its own, but not the oldest that builds the page.
+// node:zlib has crc32 only in newer versions than the oldest one that can build the page.
 const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
   let remainder = byte;
   for (let bit = 0; bit < 8; bit++) remainder = remainder & 1 ? (remainder >>> 1) ^ 0xedb88320 : remainder >>> 1;
@@ -27,7 +27,7 @@ function chunk(kind, data) {
   return made;
 }
 
-/** The pixels of a picture as browsers write it: eight bits, RGB or RGBA. */
+/** Decodes a PNG as browsers write it: eight bits per channel, RGB or RGBA. */
 export function pixels(file) {
   let [width, height, bytesPerPixel] = [0, 0, 3];
   const parts = [];
@@ -58,17 +58,18 @@ export function pixels(file) {
   return { width, height, rgb };
 }
 
-/** How far apart two colours are. */
+/** Returns the squared distance of two colours. */
 const colourDistance = (a, b) => ((a >> 16) - (b >> 16)) ** 2 + (((a >> 8) & 255) - ((b >> 8) & 255)) ** 2 + ((a & 255) - (b & 255)) ** 2;
 
-/** A picture of at most 256 colours: those that are used most and those that are most unlike them; each of the others becomes the nearest of them. */
+/** Encodes a PNG with at most 256 colours. Each pixel gets the nearest colour of the palette. */
 export function quantize(file) {
   const { width, height, rgb } = pixels(file);
   const used = new Map();
   for (const colour of rgb) used.set(colour, (used.get(colour) ?? 0) + 1);
   const sorted = [...used].sort((a, b) => b[1] - a[1]).map((entry) => entry[0]);
   const palette = sorted.slice(0, 128);
-  // The other half: whatever is least like what is there already, so that a small swatch keeps its colour.
+  // Half of the palette are the most frequent colours. The other half are the colours that differ most from them, so that
+  // small areas keep their colour.
   const others = sorted.slice(128).map((colour) => ({ colour, distance: Math.min(...palette.map((chosen) => colourDistance(chosen, colour))) }));
   while (palette.length < 256 && others.length > 0) {
     const weight = (entry) => entry.distance * Math.sqrt(used.get(entry.colour));

@@ -1,4 +1,4 @@
-// A daemon of its own with a repository, scripted agents and work for them, for the browser to look at.
+// A test world: a daemon with a repository, agents and tasks. Also the tasks of the scenarios.
 
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -45,14 +45,14 @@ export class World {
     return this.runExpecting(0, ...args);
   }
 
-  /** Runs it to the end that is expected; what it said is told where it ends otherwise. */
+  /** Runs a command and returns its output. Throws if it ends with another exit code than `code`. */
   runExpecting(code, ...args) {
     const done = spawnSync(this.binary, args, { cwd: this.repo ?? this.dir, env: this.env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
     if (done.status !== code) throw new Error(`regatta ${args.join(' ')} ended with ${done.status}: ${done.error ?? ''}${done.stdout}${done.stderr}`);
     return done.stdout;
   }
 
-  /** Where the daemon was, it comes up again. */
+  /** Starts the daemon, on the same port as before if it was started before. */
   up() {
     const listen = this.port ? `127.0.0.1:${this.port}` : '127.0.0.1:0';
     this.run('up', '--listen', listen, ...(this.dist ? ['--web-dir', this.dist] : []));
@@ -67,7 +67,7 @@ export class World {
     writeFileSync(join(this.repo, path), text);
   }
 
-  /** `outside` agents have no process: whoever drives the test speaks for them. */
+  /** Creates the repository and the agents. `outside` agents have no process, so the test calls the API for them. */
   async setup({ agents, runtime = 'scripted' }) {
     this.repo = join(this.dir, 'webapp');
     mkdirSync(this.repo);
@@ -117,7 +117,7 @@ export class World {
     return this.call('mission.start', { title, agents: this.agents, max_workers: this.agents.length, tasks: planned });
   }
 
-  /** A mixed team: launched, stopped, and launched again. One member's program is not there, so a launch that is waited for fails. */
+  /** A mixed team that is launched, stopped and launched again. One member's program does not exist, so each launch fails. */
   async team() {
     writeFileSync(join(this.dir, 'team.toml'), TEAM);
     this.run('team', 'create', '--file', join(this.dir, 'team.toml'));
@@ -141,7 +141,7 @@ export class World {
 
 const edit = (path, text) => ({ write: { path, text } });
 
-/** A small team: one works, one asks, one wants a permission, one waits, one is in review, some land. */
+/** Tasks for a small team: a question, a permission request, a review, blocked tasks and landings. */
 export function smallTeam() {
   return [
     { subject: 'Add a user model', files: ['src/model.rs'], agent: 'claude-1', script: [{ say: 'reading the code' }, { usage: { input: 52000, output: 4100, cached: 31000, cost: 0.42, used: 130000, size: 200000 } }, edit('src/model.rs', 'pub struct User;\n'), { run: 'echo checking && sh ./test.sh' }] },
@@ -171,7 +171,7 @@ export function largeTask() {
   return [{ subject: 'A large change', files, agent: 'codex-1', script: files.map((path) => edit(path, `${lines}\n`)) }];
 }
 
-/** What a hostile program would say and leave. */
+/** Tasks whose program outputs and writes hostile content. */
 export function hostileTasks() {
   return [
     {
@@ -194,7 +194,7 @@ export function hostileTasks() {
   ];
 }
 
-/** Work for a team of programs: long, short, broken, and some that ask the same. */
+/** Tasks for a fleet of scripted agents: long, short, failing, and some with equal requests. */
 export function fleetTasks(agents, { seconds = 600 } = {}) {
   const tasks = [];
   agents.forEach((agent, index) => {
@@ -207,13 +207,13 @@ export function fleetTasks(agents, { seconds = 600 } = {}) {
   return tasks;
 }
 
-/** Work for agents that are somebody else: each takes its task, and some ask. Gives what speaks for each. */
+/** Starts tasks for outside agents. Most take their task, and some ask. Returns the attempts that did not ask. */
 export async function outsideAgents(world, { asks = 45, review = 20 } = {}) {
   const tasks = world.agents.map((agent, index) => ({ subject: `Work ${index}`, files: [`notes/${index}.md`], agent }));
   await world.start('Add login and rate limits', tasks);
   const attempts = [];
   for (const [index, agent] of world.agents.entries()) {
-    if (index % 10 === 9) continue; // some wait
+    if (index % 10 === 9) continue; // some stay idle
     const grant = await world.call('task.poll', { agent, lease_ms: 3_600_000 });
     if (!grant) continue;
     const attempt = { task: grant.task.id, attempt: grant.attempt, token: grant.token };

@@ -1,4 +1,4 @@
-// `regatta watch` as a picture: a real terminal (tmux), its colours as a page draws them.
+// `regatta watch` in a real terminal (tmux), and a screenshot of it, rendered as HTML.
 
 import { execFileSync } from 'node:child_process';
 
@@ -12,7 +12,7 @@ function indexed(n) {
   return `rgb(${[Math.floor((n - 16) / 36), Math.floor((n - 16) / 6) % 6, (n - 16) % 6].map(part).join()})`;
 }
 
-/** Spans of what a pane shows, from its SGR sequences. */
+/** Converts text with SGR escape sequences to HTML. */
 export function toHtml(text) {
   let [fg, bg, bold, dim, isInverse] = ['', '', false, false, false];
   let html = '';
@@ -48,17 +48,17 @@ export function toHtml(text) {
   return html;
 }
 
-/** Watches a world in a terminal, and takes the picture when it shows what is awaited. */
+/** Runs `regatta watch`, waits for the expected texts, and takes a screenshot if `path` is set. */
 export async function terminalScenario({ world, browser, until, check, path, shows }) {
   const name = `regatta-watch-${process.pid}`;
   const tmux = (...args) => execFileSync('tmux', ['-L', name, ...args], { encoding: 'utf8', env: { ...world.env, NO_COLOR: undefined, TERM: 'xterm-256color', LANG: 'C.UTF-8', COLORTERM: 'truecolor' }, cwd: world.repo });
   tmux('-f', '/dev/null', 'new-session', '-d', '-s', 'w', '-x', '132', '-y', '38', `env -u NO_COLOR TERM=screen-256color '${world.binary}' watch`);
   try {
     await until('the terminal', () => shows.every((expected) => tmux('capture-pane', '-p', '-t', 'w').includes(expected)));
-    // Down to the first item, whose answers are then shown.
+    // Select the first item, so that its answers are shown.
     tmux('send-keys', '-t', 'w', 'j');
-    await until('its answers', () => /1 \S+.* 2 \S+/.test(tmux('capture-pane', '-p', '-t', 'w')));
-    check(true, '`regatta watch` shows the same in a terminal');
+    await until('the answers of the item', () => /1 \S+.* 2 \S+/.test(tmux('capture-pane', '-p', '-t', 'w')));
+    check(true, '`regatta watch` shows the same inbox in a terminal');
     if (!path) return;
     const page = await browser.newPage({ viewport: { width: 1160, height: 700 } });
     const html = toHtml(tmux('capture-pane', '-e', '-p', '-t', 'w').trimEnd());

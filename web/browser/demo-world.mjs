@@ -1,4 +1,4 @@
-// The newcomer's own command: `regatta demo --serve`, as it runs, with its page.
+// A running `regatta demo --serve`, the first command of the README, with its page.
 
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -16,7 +16,7 @@ export class DemoWorld extends World {
     this.over = new Promise((done) => this.child.on('exit', done));
   }
 
-  /** The first thing of this shape that it printed. */
+  /** Waits until the demo prints text that matches `shape`, and returns the first group. */
   async printed(shape, ms = 60_000) {
     const end = Date.now() + ms;
     for (;;) {
@@ -27,7 +27,7 @@ export class DemoWorld extends World {
     }
   }
 
-  /** Its page, with a code; from then on it can be called. */
+  /** Returns the address of the page with its sign-in code. After this, `call` works. */
   async page() {
     const url = await this.printed(/^web +(http\S+)/m);
     this.repo = await this.printed(/^repo +(\S+)/m);
@@ -44,7 +44,7 @@ export class DemoWorld extends World {
     } finally {
       this.child.kill();
       await this.over;
-      // A check that ran when its daemon ended is ended by its own shim a moment later.
+      // A check that ran when the daemon ended is stopped by its shim a moment later, so retry the removal.
       rmSync(this.env.TMPDIR, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
       rmSync(this.dir, { recursive: true, force: true });
     }

@@ -1,4 +1,4 @@
-// Pictures of the pages, for a person to look at: node browser/look.mjs BINARY OUT [SIZE]
+// Takes screenshots of the pages: node browser/screenshots.mjs BINARY OUT [SIZE]
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -6,7 +6,7 @@ import { chromium } from 'playwright-core';
 import { World, fleetTasks, smallTeam } from './world.mjs';
 
 const [binary, out, size = '3'] = process.argv.slice(2);
-if (!binary || !out) throw new Error('node browser/look.mjs BINARY OUT [SIZE]');
+if (!binary || !out) throw new Error('node browser/screenshots.mjs BINARY OUT [SIZE]');
 mkdirSync(out, { recursive: true });
 const world = new World(binary, fileURLToPath(new URL('../dist', import.meta.url)));
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
