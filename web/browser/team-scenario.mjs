@@ -79,10 +79,10 @@ export async function team() {
     await until('rows', () => has(page, 'Describe the login'));
     await shoot(page, 'tasks');
     await accessible(page, 'Tasks');
-    await page.getByRole('button', { name: 'board' }).click();
+    await page.getByRole('button', { name: 'board', exact: true }).click();
     await accessible(page, 'the board');
     await shoot(page, 'board');
-    await page.getByRole('button', { name: 'graph' }).click();
+    await page.getByRole('button', { name: 'graph', exact: true }).click();
     await accessible(page, 'the graph');
     check(page.url().endsWith('?view=graph'), 'the view is in the address');
 

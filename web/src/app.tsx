@@ -124,7 +124,7 @@ function Top({ head }: { head: Head | undefined }) {
         <button type="button" class="key" onClick={() => (overlay.value = 'help')} aria-label="? Keyboard shortcuts">
           ?
         </button>
-        <button type="button" class="key" onClick={theme.toggle} aria-label="◐ switch between light and dark">
+        <button type="button" class="key" onClick={theme.toggle} aria-label="◐ light or dark">
           ◐
         </button>
         <ConnectionStatus />
@@ -160,7 +160,7 @@ class ErrorBoundary extends Component<{ children: ComponentChildren }, { error: 
   }
 
   render() {
-    return this.state.error ? <p class="error">This page failed: {this.state.error}. Reload it, and please report the error.</p> : this.props.children;
+    return this.state.error ? <p class="error">This page failed: {this.state.error}. Reload it and report the error.</p> : this.props.children;
   }
 }
 

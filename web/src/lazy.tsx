@@ -25,7 +25,7 @@ export function lazy<P extends object>(load: () => Promise<FunctionComponent<P>>
       );
     }, []);
     void version.value;
-    if (failed.value) return <p class="error">This part of the page could not be loaded, perhaps because the daemon was updated. Reload the page.</p>;
+    if (failed.value) return <p class="error">Could not load this part of the page. Reload the page.</p>;
     const Page = page;
     return Page ? <Page {...props} /> : <p class="empty">loading…</p>;
   };

@@ -10,7 +10,7 @@ const rules = {
   createHTML: (text: string) => text,
   createScriptURL: (text: string) => {
     const url = new URL(text, location.href);
-    if (url.origin !== location.origin || !url.pathname.startsWith('/assets/')) throw new Error(`script URL is not one of this page's assets: ${text}`);
+    if (url.origin !== location.origin || !url.pathname.startsWith('/assets/')) throw new Error(`not a script of this page: ${text}`);
     return text;
   },
 };

@@ -1,4 +1,5 @@
-// What the daemon sends; the same names as in regatta-api's page.rs. Nothing here is computed.
+// The types of the entities that the daemon sends. The field names are those of regatta-api's page views. The page shows
+// these values and computes no state itself.
 
 export type DisplayState = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'offline' | 'landed';
 
@@ -13,13 +14,13 @@ export interface Action {
   words?: string;
   form?: Form;
   choice?: Choice;
-  /** What the page does with what was said, when it is done; never sent. */
+  /** Called with the result after the call succeeded. Exists only in the page. */
   after?: (result: unknown) => void;
-  /** Others for whom the same is said; never sent. */
+  /** The same action for the other items of a group. Exists only in the page. */
   also?: Action[];
 }
 
-/** One of several can be chosen for an action. */
+/** Options of an action; `to` is the JSON pointer and `flag` the command-line flag for the chosen one. */
 export interface Choice {
   label: string;
   to: string;
@@ -44,7 +45,7 @@ export interface Head {
   projects: { name: string; trunk: string; path: string }[];
   missions: { id: string; title: string; landed: number; tasks: number }[];
   version: string;
-  /** What may become of words to the whole team; the first is meant most often. */
+  /** The actions for new work, such as a plan, a mission or a task. The first one is the default. */
   composers: Action[];
   tasks: number;
 }
@@ -52,7 +53,7 @@ export interface Head {
 export interface InboxItem {
   id: string;
   kind: string;
-  /** Some are about an agent, a budget or a conversation. */
+  /** Empty for items about an agent, a budget or a conversation. */
   task?: string | null;
   project?: string | null;
   agent: string | null;
@@ -115,7 +116,7 @@ export interface Landing {
   fixups: number;
 }
 
-/** Landings that are tried together, one on top of the other. */
+/** Landings that are tested together in one trial. `cars` has their ids in merge order. */
 export interface Batch {
   ride: 'moving' | 'passed' | 'testing' | 'searching' | 'queued' | 'behind' | 'held';
   state: string;
@@ -138,7 +139,7 @@ export interface MergeQueue {
   text: string;
   actions: Action[];
   each: [string, Action[]][];
-  /** When each would have landed if it took as long as others did. */
+  /** The expected landing time of each landing, from the durations of earlier ones. */
   expected: [string, number][];
 }
 
@@ -157,7 +158,7 @@ export interface Spend {
   wall_ms: number;
 }
 
-/** When a day's cap is reached at this rate. */
+/** When the cap of the day is reached at the current rate. */
 export type Forecast = { when: 'reached' } | { when: 'at'; wall: number } | { when: 'not_today' };
 
 export interface DaySpend {
@@ -165,12 +166,12 @@ export interface DaySpend {
   cap: number | null;
   forecast?: Forecast;
   line: [number, number][];
-  /** The same by provider, the dearest first: a sum for each point of the line. */
+  /** The cost per provider, most expensive first, with one sum per point of the line. */
   bands?: { name: string; micro_usd: number[] }[];
   text: string;
 }
 
-/** What was spent together; `unpriced` tokens have no price that anybody reported. */
+/** A total cost. `unpriced` is the number of tokens for which no program reported a price. */
 export interface SpendSum {
   tasks: number;
   spent: Spend;
@@ -222,7 +223,8 @@ export interface TaskSummary {
   micro_usd?: number;
 }
 
-/** Tasks laid out: waves as columns. An edge's ends are places in the list of nodes, what it goes through are cells. */
+/** The layout of the task graph, with waves as columns. Edges refer to nodes by index; `through` lists the cells of an
+ * edge as column and row. */
 export interface Graph {
   title: string;
   text: string;
@@ -251,7 +253,7 @@ export interface TaskPage {
   spent?: Spend;
   mission: string | null;
   submission: { commit: string; base: string; changed: string[] } | null;
-  /** The work that was looked at last and sent back. */
+  /** The commit that a person reviewed last and sent back. */
   reviewed?: string;
   landed: string | null;
   gates?: { gate: string; says: string; reason: string }[];
@@ -264,7 +266,7 @@ export interface TaskPage {
   wanted: string;
   running: string;
   branch: string;
-  /** What it reports is a plan. */
+  /** Whether the task's report is a plan. */
   plan?: boolean;
   actions: Action[];
 }
@@ -279,7 +281,7 @@ export interface ClaimHolder {
   memo: string;
 }
 
-/** A path or a pattern; `clash` is who meets there, `hot` how many changes landed today. */
+/** A path or a pattern. `clash` lists tasks that conflict there, and `hot` is the number of changes that landed today. */
 export interface FileEntry {
   path: string;
   held: ClaimHolder[];
@@ -296,7 +298,7 @@ export interface FolderHolder {
   until?: string;
 }
 
-/** A folder with all below it; `own` are those in no folder below. */
+/** A folder with totals of everything below it. `own` are the files directly in it. */
 export interface Folder {
   path: string;
   depth: number;
@@ -372,7 +374,7 @@ export interface Runner {
 
 export interface PlannedTask {
   task: { subject: string; description?: string; files?: string[]; assign?: string | null; [other: string]: unknown };
-  /** Places in the plan, counting from 0. */
+  /** Indexes of the blockers in the plan, starting at 0. */
   after: number[];
 }
 
@@ -394,7 +396,7 @@ export interface Plan {
   actions: Action[];
 }
 
-/** How each state is shown: always a glyph, a word and a colour. */
+/** How each state is shown. There is always a glyph and a word next to the colour. */
 export const STATES: Record<DisplayState, { glyph: string; word: string; rank: number }> = {
   failed: { glyph: '✕', word: 'failed', rank: 0 },
   needs: { glyph: '!', word: 'needs you', rank: 1 },

@@ -59,101 +59,104 @@ export const browserEnvironment: Environment = {
 };
 
 export class LiveConnection {
-  private readonly tabs = new Map<Tab, TabState>();
-  private readonly cache = new EntityCache();
-  private key = '';
-  private followedTopics: string[] = [];
-  private controller: AbortController | null = null;
-  private state: ConnectionState = { state: 'opening' };
-  private lastDataMs = 0;
-  private failures = 0;
-  private retryTimer: unknown = null;
-  private lastFrame = { seq: 0, at: 0 };
+  readonly #tabs = new Map<Tab, TabState>();
+  readonly #cache = new EntityCache();
+  #key = '';
+  #followedTopics: string[] = [];
+  #controller: AbortController | null = null;
+  #state: ConnectionState = { state: 'opening' };
+  #lastDataMs = 0;
+  #failures = 0;
+  #retryTimer: unknown = null;
+  #lastFrame = { seq: 0, at: 0 };
+  readonly #environment: Environment;
 
-  constructor(private readonly environment: Environment) {}
+  constructor(environment: Environment) {
+    this.#environment = environment;
+  }
 
   /** Handles a request of a tab, and connects or disconnects as needed. */
   handleRequest(tab: Tab, request: TabRequest): void {
-    const now = this.environment.now();
-    let tabState = this.tabs.get(tab);
+    const now = this.#environment.now();
+    let tabState = this.#tabs.get(tab);
     if (!tabState) {
       tabState = { topics: new Set(), hidden: false, missed: [], resets: new Set(), lastSeenMs: now };
-      this.tabs.set(tab, tabState);
+      this.#tabs.set(tab, tabState);
     }
     tabState.lastSeenMs = now;
     switch (request.kind) {
       case 'subscribe': {
         const added = request.topics.filter((topic) => !tabState.topics.has(topic));
         tabState.topics = new Set(request.topics);
-        if (request.key !== this.key) {
-          this.key = request.key;
-          this.followedTopics = []; // makes updateTopics reconnect with the new key
+        if (request.key !== this.#key) {
+          this.#key = request.key;
+          this.#followedTopics = []; // makes updateTopics reconnect with the new key
         }
-        tab.postMessage({ kind: 'state', state: this.state });
-        const known = added.filter((topic) => this.cache.revisions.has(topic));
+        tab.postMessage({ kind: 'state', state: this.#state });
+        const known = added.filter((topic) => this.#cache.revisions.has(topic));
         if (known.length > 0) {
           tab.postMessage({ kind: 'reset', topics: known });
-          tab.postMessage({ kind: 'frame', ...this.lastFrame, p: known.flatMap((topic) => this.cache.snapshot(topic)) });
+          tab.postMessage({ kind: 'frame', ...this.#lastFrame, p: known.flatMap((topic) => this.#cache.snapshot(topic)) });
         }
         break;
       }
       case 'visibility':
         tabState.hidden = request.hidden;
-        if (!request.hidden) this.flush(tab, tabState);
+        if (!request.hidden) this.#flush(tab, tabState);
         break;
       case 'close':
-        this.tabs.delete(tab);
+        this.#tabs.delete(tab);
         break;
       case 'alive':
         break;
     }
-    for (const [other, state] of this.tabs) if (state.lastSeenMs + TAB_TIMEOUT_MS < now) this.tabs.delete(other);
-    this.updateTopics();
+    for (const [other, state] of this.#tabs) if (state.lastSeenMs + TAB_TIMEOUT_MS < now) this.#tabs.delete(other);
+    this.#updateTopics();
   }
 
   /** Reconnects if the tabs subscribe to other topics than the connection has. */
-  private updateTopics(): void {
-    const wanted = [...new Set([...this.tabs.values()].flatMap((tabState) => [...tabState.topics]))].sort();
-    if (wanted.join() === this.followedTopics.join() && (this.controller || this.retryTimer)) return;
-    this.followedTopics = wanted;
-    for (const topic of [...this.cache.revisions.keys()]) if (!wanted.includes(topic)) this.cache.forget(topic);
-    this.close();
-    if (wanted.length > 0 && this.key) void this.open();
+  #updateTopics(): void {
+    const wanted = [...new Set([...this.#tabs.values()].flatMap((tabState) => [...tabState.topics]))].sort();
+    if (wanted.join() === this.#followedTopics.join() && (this.#controller || this.#retryTimer)) return;
+    this.#followedTopics = wanted;
+    for (const topic of [...this.#cache.revisions.keys()]) if (!wanted.includes(topic)) this.#cache.forget(topic);
+    this.#close();
+    if (wanted.length > 0 && this.#key) void this.#open();
   }
 
-  private close(): void {
-    this.controller?.abort();
-    this.controller = null;
-    this.environment.cancel(this.retryTimer);
-    this.retryTimer = null;
+  #close(): void {
+    this.#controller?.abort();
+    this.#controller = null;
+    this.#environment.cancel(this.#retryTimer);
+    this.#retryTimer = null;
   }
 
-  private async open(): Promise<void> {
+  async #open(): Promise<void> {
     const controller = new AbortController();
-    this.controller = controller;
-    const topics = this.followedTopics.map((topic) => {
-      const seen = this.cache.revisions.get(topic);
+    this.#controller = controller;
+    const topics = this.#followedTopics.map((topic) => {
+      const seen = this.#cache.revisions.get(topic);
       return seen === undefined ? topic : `${topic}@${seen}`;
     });
     let watchdog: unknown = null;
     const dataArrived = () => {
-      this.lastDataMs = this.environment.now();
-      this.environment.cancel(watchdog);
-      watchdog = this.environment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
+      this.#lastDataMs = this.#environment.now();
+      this.#environment.cancel(watchdog);
+      watchdog = this.#environment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
     };
     try {
-      watchdog = this.environment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
-      const response = await this.environment.fetch(`/api/v1/live?topics=${encodeURIComponent(topics.join(','))}`, {
-        headers: { 'x-regatta-page': this.key },
+      watchdog = this.#environment.after(SILENCE_TIMEOUT_MS, () => controller.abort());
+      const response = await this.#environment.fetch(`/api/v1/live?topics=${encodeURIComponent(topics.join(','))}`, {
+        headers: { 'x-regatta-page': this.#key },
         signal: controller.signal,
         cache: 'no-store',
       });
       if (response.status === 401 || response.status === 403) {
-        this.environment.cancel(watchdog);
-        if (this.controller === controller) {
-          this.controller = null;
-          this.retryTimer = null;
-          this.setState({ state: 'unauthorized' });
+        this.#environment.cancel(watchdog);
+        if (this.#controller === controller) {
+          this.#controller = null;
+          this.#retryTimer = null;
+          this.#setState({ state: 'unauthorized' });
         }
         return;
       }
@@ -164,45 +167,45 @@ export class LiveConnection {
       dataArrived();
       for (;;) {
         const { done, value } = await reader.read();
-        if (this.controller !== controller) return;
+        if (this.#controller !== controller) return;
         if (done) throw new Error('ended');
         dataArrived();
-        this.failures = 0;
-        this.setState({ state: 'live' });
+        this.#failures = 0;
+        this.#setState({ state: 'live' });
         for (const event of frames.feed(decoder.decode(value, { stream: true }))) {
           if (event.kind === 'reset') {
-            this.cache.reset(event.topics);
-            this.send({ kind: 'reset', topics: event.topics });
+            this.#cache.reset(event.topics);
+            this.#send({ kind: 'reset', topics: event.topics });
           } else {
-            this.cache.apply(event.frame, this.followedTopics);
-            this.lastFrame = { seq: event.frame.seq, at: event.frame.at };
-            this.send({ kind: 'frame', ...event.frame });
+            this.#cache.apply(event.frame, this.#followedTopics);
+            this.#lastFrame = { seq: event.frame.seq, at: event.frame.at };
+            this.#send({ kind: 'frame', ...event.frame });
           }
         }
       }
     } catch {
-      if (this.controller !== controller) return; // another connection replaced this one
-      this.controller = null;
-      this.setState({ state: 'lost', since: this.lastDataMs });
-      const delay = RETRY_DELAYS_MS[Math.min(this.failures, RETRY_DELAYS_MS.length - 1)] ?? 3_000;
-      this.failures += 1;
-      this.retryTimer = this.environment.after(delay, () => {
-        this.retryTimer = null;
-        void this.open();
+      if (this.#controller !== controller) return; // another connection replaced this one
+      this.#controller = null;
+      this.#setState({ state: 'lost', since: this.#lastDataMs });
+      const delay = RETRY_DELAYS_MS[Math.min(this.#failures, RETRY_DELAYS_MS.length - 1)] ?? 3_000;
+      this.#failures += 1;
+      this.#retryTimer = this.#environment.after(delay, () => {
+        this.#retryTimer = null;
+        void this.#open();
       });
     } finally {
-      this.environment.cancel(watchdog);
+      this.#environment.cancel(watchdog);
     }
   }
 
-  private setState(state: ConnectionState): void {
-    if (state.state === this.state.state) return;
-    this.state = state;
-    for (const tab of this.tabs.keys()) tab.postMessage({ kind: 'state', state });
+  #setState(state: ConnectionState): void {
+    if (state.state === this.#state.state) return;
+    this.#state = state;
+    for (const tab of this.#tabs.keys()) tab.postMessage({ kind: 'state', state });
   }
 
-  private send(message: Extract<TabMessage, { kind: 'frame' | 'reset' }>): void {
-    for (const [tab, tabState] of this.tabs) {
+  #send(message: Extract<TabMessage, { kind: 'frame' | 'reset' }>): void {
+    for (const [tab, tabState] of this.#tabs) {
       if (message.kind === 'reset') {
         const topics = message.topics.filter((topic) => tabState.topics.has(topic));
         if (topics.length === 0) continue;
@@ -218,9 +221,9 @@ export class LiveConnection {
     }
   }
 
-  private flush(tab: Tab, tabState: TabState): void {
+  #flush(tab: Tab, tabState: TabState): void {
     if (tabState.resets.size > 0) tab.postMessage({ kind: 'reset', topics: [...tabState.resets] });
-    tab.postMessage({ kind: 'frame', ...this.lastFrame, p: tabState.missed });
+    tab.postMessage({ kind: 'frame', ...this.#lastFrame, p: tabState.missed });
     tabState.missed = [];
     tabState.resets = new Set();
   }

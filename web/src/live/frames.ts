@@ -17,14 +17,14 @@ export type StreamEvent = { kind: 'frame'; frame: Frame } | { kind: 'reset'; top
 
 /** Parses server-sent events from chunks of text, which may end anywhere. */
 export class EventReader {
-  private buffer = '';
+  #buffer = '';
 
   feed(text: string): StreamEvent[] {
-    this.buffer += text;
+    this.#buffer += text;
     const events: StreamEvent[] = [];
-    for (let end = this.buffer.indexOf('\n\n'); end >= 0; end = this.buffer.indexOf('\n\n')) {
-      const event = parseEvent(this.buffer.slice(0, end));
-      this.buffer = this.buffer.slice(end + 2);
+    for (let end = this.#buffer.indexOf('\n\n'); end >= 0; end = this.#buffer.indexOf('\n\n')) {
+      const event = parseEvent(this.#buffer.slice(0, end));
+      this.#buffer = this.#buffer.slice(end + 2);
       if (event) events.push(event);
     }
     return events;
@@ -46,18 +46,18 @@ function parseEvent(block: string): StreamEvent | null {
 
 /** The newest version of every entity of every topic. */
 export class EntityCache {
-  readonly topics = new Map<string, Map<string, unknown>>();
+  readonly #topics = new Map<string, Map<string, unknown>>();
   /** The revision up to which each topic is known. */
   readonly revisions = new Map<string, number>();
 
   reset(topics: string[]): void {
-    for (const topic of topics) this.topics.set(topic, new Map());
+    for (const topic of topics) this.#topics.set(topic, new Map());
   }
 
   apply(frame: Frame, followedTopics: Iterable<string>): void {
     for (const { t, k, v } of frame.p) {
-      let topic = this.topics.get(t);
-      if (!topic) this.topics.set(t, (topic = new Map()));
+      let topic = this.#topics.get(t);
+      if (!topic) this.#topics.set(t, (topic = new Map()));
       if (v === null) topic.delete(k);
       else topic.set(k, v);
     }
@@ -65,13 +65,13 @@ export class EntityCache {
   }
 
   forget(topic: string): void {
-    this.topics.delete(topic);
+    this.#topics.delete(topic);
     this.revisions.delete(topic);
   }
 
   /** Returns all entities of a topic, for a tab that subscribes to it. */
   snapshot(topic: string): Change[] {
-    return [...(this.topics.get(topic) ?? [])].map(([k, v]) => ({ t: topic, k, v }));
+    return [...(this.#topics.get(topic) ?? [])].map(([k, v]) => ({ t: topic, k, v }));
   }
 }
 

@@ -21,7 +21,7 @@ import type { InboxItem, TaskPage } from '../views';
 import { ConfirmDialog } from '../confirm-dialog';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
-vi.mock('../live/client', async (load) => ({ ...(await load<typeof import('../live/client')>()), look: () => () => {} }));
+vi.mock('../live/client', async (load) => ({ ...(await load<typeof import('../live/client')>()), subscribe: () => () => {} }));
 
 afterEach(() => vi.unstubAllGlobals());
 
