@@ -10,7 +10,6 @@ const PROVIDERS = ['claude', 'codex', 'gemini', 'opencode'];
 export const HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1"> \u001b[31mred\u001b[0m\u001b]0;title\u0007 \u202eevil\u202c [click](javascript:window.hacked=1)';
 
 const TEAM = `name = "harbour"
-motto = "many crews, separate lanes"
 
 [lead]
 name = "amy"
