@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 import { DemoWorld } from './demo-world.mjs';
-import { TIMEOUT_MS, accessible, binary, budget, check, collectComplaints, dist, has, loadBefore, minutes, newContext, shoot, table, takesBothThemes, text, totals, until } from './harness.mjs';
+import { TIMEOUT_MS, accessible, binary, budget, check, collectComplaints, dist, hasText, loadBefore, minutes, newContext, shoot, table, takesBothThemes, text, totals, until } from './harness.mjs';
 import { World, outsideAgents } from './world.mjs';
 
 /** Runs the demo with `size` agents and checks its page while they work. */
@@ -12,7 +12,7 @@ export async function demo(size) {
     const context = await newContext();
     const page = collectComplaints(await context.newPage(), []);
     await page.goto(await demoWorld.page());
-    await until('the lanes', () => has(page, `${size} lanes`));
+    await until('the lanes', () => hasText(page, `${size} lanes`));
     const landed = async () => Number(/(\d+) of \d+ landed/.exec(await text(page, '.sentence'))?.[1] ?? 0);
     const before = await until('the first to land', landed);
     await until('more to land', async () => (await landed()) > before + 2);
@@ -34,10 +34,10 @@ export async function demo(size) {
     await accessible(page, `the demo with ${size} agents`);
     budget(`elements of Now, demo --size ${size}`, await page.evaluate(() => document.querySelectorAll('*').length), 3000, '');
     const countPermissions = async () => (await demoWorld.call('inbox.list')).filter((item) => item.kind === 'permission').length;
-    const asked = await countPermissions();
+    const requestCount = await countPermissions();
     await page.locator('.card', { has: page.locator('.many') }).first().getByRole('button', { name: /Allow for this task ×/ }).click();
-    await until('the group to be answered', async () => (await countPermissions()) < asked);
-    check(true, `demo --size ${size}: a group is answered at once`, `${asked} requests`);
+    await until('the group to be answered', async () => (await countPermissions()) < requestCount);
+    check(true, `demo --size ${size}: a group is answered at once`, `${requestCount} requests`);
     const memory = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${demoWorld.pid}/status`, 'utf8'))[1]) / 1024;
     table.push([`the daemon's memory, demo --size ${size}`, `${memory.toFixed(0)} MB`, '', '']);
     await context.close();
@@ -55,7 +55,7 @@ export async function fleet(size) {
     const context = await newContext();
     const page = await context.newPage();
     await page.goto(world.open());
-    await until('the lanes', () => has(page, `${size} lanes`));
+    await until('the lanes', () => hasText(page, `${size} lanes`));
     if (size === 30) await keepBusy(world, attempts);
     if (size === 300) {
       await until('a cell per agent', async () => (await page.locator('.cell').count()) === size);

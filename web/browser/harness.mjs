@@ -92,4 +92,4 @@ export async function accessible(page, name) {
 }
 
 export const text = (page, selector) => page.locator(selector).first().innerText();
-export const has = (page, expected) => page.evaluate((needle) => document.body.innerText.includes(needle), expected);
+export const hasText = (page, expected) => page.evaluate((needle) => document.body.innerText.includes(needle), expected);

@@ -1,6 +1,6 @@
 // Plans: an agent makes one from a prompt, a person edits and starts it. Also stopping and restarting an agent's work.
 
-import { accessible, binary, check, dist, has, newContext, shoot, until } from './harness.mjs';
+import { accessible, binary, check, dist, hasText, newContext, shoot, until } from './harness.mjs';
 import { World } from './world.mjs';
 
 const PLAN = `Here it is.
@@ -47,21 +47,21 @@ async function planFromPrompt(world, page) {
     await until('the page of the plan', async () => /^\/plan\/T\d+$/.test(new URL(page.url()).pathname));
   };
   await ask('Write about the words');
-  await until('the error of the plan', () => has(page, 'subjekt'));
-  check(await has(page, 'No usable plan'), 'an unusable plan is shown with its error');
+  await until('the error of the plan', () => hasText(page, 'subjekt'));
+  check(await hasText(page, 'No usable plan'), 'an unusable plan is shown with its error');
   script = answerWith(PLAN);
   const before = page.url();
   await page.getByRole('button', { name: 'Ask again' }).click();
   await until('the next plan', async () => page.url() !== before);
   await until('the plan', async () => (await page.locator('.plan tbody tr').count()) === 3);
-  check((await page.locator('.plan tr.clash').count()) === 2 && (await has(page, '3 after 1')), 'a prompt becomes a plan with waves, owners and conflicts');
+  check((await page.locator('.plan tr.clash').count()) === 2 && (await hasText(page, '3 after 1')), 'a prompt becomes a plan with waves, owners and conflicts');
   await shoot(page, 'plan');
   await accessible(page, 'a plan');
   // Edit the plan: remove the conflicting file, assign the second task to another agent, and reorder.
   const files = page.getByLabel('Files of task 3');
   await files.fill('plan/index.md');
   await files.press('Tab');
-  await until('no conflict', () => has(page, 'no conflicts'));
+  await until('no conflict', () => hasText(page, 'no conflicts'));
   await page.getByLabel('Agent of task 2').selectOption({ index: 1 });
   await page.getByLabel('Move task 3 up').click();
   await until('the new order', async () => (await page.getByLabel('Subject of task 2').inputValue()) === 'Write an index');
@@ -70,7 +70,7 @@ async function planFromPrompt(world, page) {
   await until('the stored edits', async () => (await page.locator('.plan tbody tr').count()) === 3 && (await page.getByLabel('Subject of task 2').inputValue()) === 'Write an index');
   check(true, 'edits survive a reload');
   await page.getByRole('button', { name: 'Start' }).click();
-  await until('the tasks to land', async () => new URL(page.url()).pathname === '/tasks' && (await has(page, 'Make a table of them')) && (await has(page, 'landed 3')));
+  await until('the tasks to land', async () => new URL(page.url()).pathname === '/tasks' && (await hasText(page, 'Make a table of them')) && (await hasText(page, 'landed 3')));
   check(true, 'a plan starts with one click, and its tasks land');
   await page.unroute('**/api/v1/plan.ask');
 }
@@ -84,7 +84,7 @@ export async function plan() {
     const context = await newContext();
     const page = await context.newPage();
     await page.goto(world.open());
-    await until('the page', () => has(page, 'Needs you'));
+    await until('the page', () => hasText(page, 'Needs you'));
     await planFromPrompt(world, page);
     await restarted(world, page);
     await context.close();

@@ -20,11 +20,11 @@ function crc32(bytes) {
 
 function chunk(kind, data) {
   const body = Buffer.concat([Buffer.from(kind, 'latin1'), data]);
-  const made = Buffer.alloc(body.length + 8);
-  made.writeUInt32BE(data.length);
-  body.copy(made, 4);
-  made.writeUInt32BE(crc32(body), body.length + 4);
-  return made;
+  const bytes = Buffer.alloc(body.length + 8);
+  bytes.writeUInt32BE(data.length);
+  body.copy(bytes, 4);
+  bytes.writeUInt32BE(crc32(body), body.length + 4);
+  return bytes;
 }
 
 /** Decodes a PNG as browsers write it: eight bits per channel, RGB or RGBA. */

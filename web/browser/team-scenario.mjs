@@ -1,7 +1,7 @@
 // A small team of scripted agents: sign-in, inbox, tasks, review, landing, every page, replay, lost connection, phone.
 
 import { readdirSync, statSync } from 'node:fs';
-import { accessible, binary, browser, budget, check, collectComplaints, dist, has, newContext, screens, shoot, table, takesBothThemes, text, until } from './harness.mjs';
+import { accessible, binary, browser, budget, check, collectComplaints, dist, hasText, newContext, screens, shoot, table, takesBothThemes, text, until } from './harness.mjs';
 import { shrink } from './png.mjs';
 import { terminalScenario } from './terminal-scenario.mjs';
 import { World, hostileTasks, largeTask, smallTeam } from './world.mjs';
@@ -17,16 +17,16 @@ export async function team() {
     const page = collectComplaints(await context.newPage(), complaints);
 
     await page.goto(`${world.url}/`);
-    check(await until('the sign-in page', () => has(page, 'regatta open')), 'a browser without a session sees how to sign in');
+    check(await until('the sign-in page', () => hasText(page, 'regatta open')), 'a browser without a session sees how to sign in');
     const url = world.open();
     await page.goto('about:blank');
     await page.goto(url);
-    await until('the page', () => has(page, 'Needs you'));
+    await until('the page', () => hasText(page, 'Needs you'));
     check(!page.url().includes('#'), 'the code is removed from the address');
     const secondContext = await newContext();
     const secondPage = await secondContext.newPage();
     await secondPage.goto(url);
-    check(await until('the sign-in page', () => has(secondPage, 'already used')), 'a code works once');
+    check(await until('the sign-in page', () => hasText(secondPage, 'already used')), 'a code works once');
     await secondContext.close();
 
     const script = await page.evaluate(() => performance.getEntriesByType('resource').filter((entry) => entry.name.endsWith('.js')).map((entry) => entry.decodedBodySize));
@@ -35,7 +35,7 @@ export async function team() {
     budget('initial JavaScript, minified, with the worker', Math.round([...script, ...worker].reduce((a, b) => a + b, 0) / 100) / 10, 60, 'KB');
 
     await world.start('Add login and rate limits', smallTeam());
-    await until('three items in the inbox', () => has(page, '3 need you'));
+    await until('three items in the inbox', () => hasText(page, '3 need you'));
     check(true, 'new inbox items appear without a reload');
     await shoot(page, 'now-3');
     const watch = screens && `${screens}/watch.png`;
@@ -46,7 +46,7 @@ export async function team() {
     await page.setViewportSize({ width: 1440, height: 900 });
     await page.goto(`${world.url}/agents`);
     await until('the agents', async () => (await page.locator('tbody tr').count()) === 3);
-    check(!(await has(page, 'differs from wanted')), 'each agent runs the wanted model');
+    check(!(await hasText(page, 'differs from wanted')), 'each agent runs the wanted model');
     await shoot(page, 'agents');
     await page.goto(world.url);
     await until('the cards again', async () => (await page.locator('.card').count()) === 3);
@@ -66,7 +66,7 @@ export async function team() {
       return false;
     });
     await page.keyboard.press('2');
-    await until('the answered question to leave the inbox', () => has(page, '2 need you'));
+    await until('the answered question to leave the inbox', () => hasText(page, '2 need you'));
     check(!(await world.call('inbox.list')).some((item) => item.kind === 'question'), 'a question can be answered by key');
     await until('T4 to land', async () => (await world.call('show', { id: 'T4' })).word === 'landed');
 
@@ -76,7 +76,7 @@ export async function team() {
     await until('T3 to land on the page', async () => (await text(page, 'tbody')).includes('landed'));
     check(true, 'a landing appears live');
     await page.goto(`${world.url}/tasks`);
-    await until('rows', () => has(page, 'Describe the login'));
+    await until('rows', () => hasText(page, 'Describe the login'));
     await shoot(page, 'tasks');
     await accessible(page, 'Tasks');
     await page.getByRole('button', { name: 'board', exact: true }).click();
@@ -88,7 +88,7 @@ export async function team() {
 
     // The task in review: comment, revise, then land it by key.
     await page.goto(`${world.url}/t/T2`);
-    await until('the change', () => has(page, 'pub fn verify'));
+    await until('the change', () => hasText(page, 'pub fn verify'));
     check(await page.locator('.diff ins').count() > 0, 'changed words are highlighted');
     await shoot(page, 'task');
     await accessible(page, 'Task');
@@ -97,10 +97,10 @@ export async function team() {
     check(page.url().includes('diff=split'), 'the split view is in the address');
     await page.goBack();
     await page.goForward();
-    check(await until('the task after back and forward', () => has(page, 'Ready to land?')), 'back and forward work');
+    check(await until('the task after back and forward', () => hasText(page, 'Ready to land?')), 'back and forward work');
     await comments(world, page);
     await page.keyboard.press('L');
-    await until('T2 to land', () => has(page, 'landed as'));
+    await until('T2 to land', () => hasText(page, 'landed as'));
     check(true, 'a change can be landed by key, and the page shows the landing');
 
     await world.team();
@@ -109,13 +109,13 @@ export async function team() {
 
     for (const [path, name] of [['/queue', 'queue'], ['/files', 'files'], ['/cost', 'cost'], ['/agents', 'agents'], ['/team', 'team'], ['/events', 'events'], ['/setup', 'setup'], ['/inbox', 'inbox'], ['/conversations', 'conversations'], ['/replay?mission=M1', 'replay']]) {
       await page.goto(`${world.url}${path}`);
-      if (name === 'team') await until('the team', () => has(page, 'Earlier launches'));
-      await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'loading…')));
+      if (name === 'team') await until('the team', () => hasText(page, 'Earlier launches'));
+      await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await hasText(page, 'loading…')));
       if (['cost', 'team', 'setup'].includes(name) || takesBothThemes) await shoot(page, name);
       await accessible(page, name);
       if (name === 'cost') {
         await page.getByRole('button', { name: 'Show as table' }).click();
-        check(await until('the spend as a table', () => has(page, 'Total')), 'the cost chart is also available as a table');
+        check(await until('the spend as a table', () => hasText(page, 'Total')), 'the cost chart is also available as a table');
         check(page.url().endsWith('?spend=table'), 'the table view is in the address');
         await accessible(page, 'the spend as a table');
       }
@@ -138,7 +138,7 @@ export async function team() {
     await page.keyboard.press('n');
     check(await until('the Now page', async () => new URL(page.url()).pathname === '/'), 'g n opens Now');
     await page.keyboard.press('?');
-    await until('help', () => has(page, 'it never decides anything'));
+    await until('help', () => hasText(page, 'it never decides anything'));
     await accessible(page, 'help');
     await page.keyboard.press('Escape');
     await page.keyboard.press('Control+k');
@@ -189,20 +189,20 @@ async function comments(world, page) {
   await until('T2 in review again', async () => (await world.call('show', { id: 'T2' })).word === 'review');
   await until('the Land button', async () => (await page.locator('.actions button', { hasText: 'Land' }).count()) > 0);
   await page.keyboard.press('i');
-  await until('the changes since the last review', () => has(page, 'since your last review'));
+  await until('the changes since the last review', () => hasText(page, 'since your last review'));
   check(page.url().includes('since=review'), 'the changes since the last review can be shown, and the view is in the address');
-  await until('the note that nothing changed', () => has(page, 'No changes since you sent it back'));
+  await until('the note that nothing changed', () => hasText(page, 'No changes since you sent it back'));
   await page.keyboard.press('i');
-  await until('the whole change', () => has(page, 'pub fn verify'));
+  await until('the whole change', () => hasText(page, 'pub fn verify'));
   await page.getByRole('button', { name: 'Take over' }).click();
-  check(await until('the takeover command', () => has(page, 'regatta takeover T2')), 'Take over shows the command');
+  check(await until('the takeover command', () => hasText(page, 'regatta takeover T2')), 'Take over shows the command');
 }
 
 async function hostileWork(world, page) {
   await world.start('Hostile', hostileTasks());
   const item = await until('the hostile question', async () => (await world.call('inbox.list')).find((entry) => entry.subject.includes('Hostile')));
   await page.goto(`${world.url}/`);
-  await until('the card', () => has(page, '<script>window.hacked=1</script>'));
+  await until('the card', () => hasText(page, '<script>window.hacked=1</script>'));
   await page.goto(`${world.url}/t/${item.task}`);
   await until('the log', async () => (await page.locator('.say').count()) > 3);
   await until('the output in the log', async () => (await text(page, '.say-box')).includes('<script>window.hacked=1</script>'));
@@ -220,11 +220,11 @@ async function hostileWork(world, page) {
   };
   await expectInert('in the log');
   await world.call('inbox.answer', { id: item.id, answer: { say: 'text', text: 'no' } });
-  await until('the change', () => has(page, '⟨202E⟩'));
-  await until('the long line to be cut', () => has(page, 'more characters'));
+  await until('the change', () => hasText(page, '⟨202E⟩'));
+  await until('the long line to be cut', () => hasText(page, 'more characters'));
   await expectInert('in the diff');
   await page.goto(`${world.url}/tasks`);
-  await until('the row', () => has(page, 'Hostile'));
+  await until('the row', () => hasText(page, 'Hostile'));
   await expectInert('in the list');
 }
 
@@ -232,7 +232,7 @@ async function largeChange(world, page) {
   await world.start('Large', largeTask());
   const task = await until('the large change', async () => (await world.call('task.list', {})).find((entry) => entry.subject === 'A large change' && entry.word === 'review'));
   await page.goto(`${world.url}/tasks`);
-  await until('the row', () => has(page, 'A large change'));
+  await until('the row', () => hasText(page, 'A large change'));
   const session = await page.context().newCDPSession(page);
   await session.send('Performance.enable', { timeDomain: 'threadTicks' });
   const cpu = async () => (await session.send('Performance.getMetrics')).metrics.find((metric) => metric.name === 'ThreadTime').value * 1000;
@@ -240,7 +240,7 @@ async function largeChange(world, page) {
   // Take the minimum of three runs, because other load on the machine only adds time.
   for (let index = 0; index < 3; index += 1) {
     await page.goto(`${world.url}/tasks`);
-    await until('the row', () => has(page, 'A large change'));
+    await until('the row', () => hasText(page, 'A large change'));
     const before = await cpu();
     await page.locator(`a.id[href="/t/${task.id}"]`).click();
     await page.waitForFunction(() => document.querySelectorAll('.lines:first-of-type tr').length >= 400, null, { polling: 'raf' });
@@ -256,7 +256,7 @@ async function tabs(world, context, complaints) {
     await tab.goto(`${world.url}/${['', 'tasks', 'queue'][index % 3]}`);
     all.push(tab);
   }
-  const ready = await Promise.all(all.map((tab) => until('a tab', () => has(tab, 'live')).then(() => 1, () => 0)));
+  const ready = await Promise.all(all.map((tab) => until('a tab', () => hasText(tab, 'live')).then(() => 1, () => 0)));
   const readyCount = ready.reduce((a, b) => a + b, 0);
   table.push(['tabs that load at once', `${readyCount}`, '12', readyCount === 12 ? 'ok' : 'OVER']);
   check(readyCount === 12, 'twelve tabs load at once');
@@ -268,27 +268,27 @@ async function tabs(world, context, complaints) {
 
 async function lostConnection(world, page) {
   await page.goto(`${world.url}/`);
-  await until('live', () => has(page, '● live'));
+  await until('live', () => hasText(page, '● live'));
   world.run('down', '--keep-agents');
   const label = await until('the lost connection to be shown', async () => {
     const shown = await text(page, '.link');
     return /reconnecting, data from \d\d:\d\d:\d\d/.test(shown) ? shown : null;
   });
   check(true, 'a lost connection is shown', label);
-  check(!(await has(page, '● live')), 'stale data is not shown as live');
+  check(!(await hasText(page, '● live')), 'stale data is not shown as live');
   await shoot(page, 'cut');
   world.up();
-  await until('live again', () => has(page, '● live'));
+  await until('live again', () => hasText(page, '● live'));
   await world.call('task.add', { subject: 'After the cut', backlog: true });
   await page.goto(`${world.url}/tasks`);
-  check(await until('the task added after the reconnect', () => has(page, 'After the cut')), 'the page reconnects by itself');
+  check(await until('the task added after the reconnect', () => hasText(page, 'After the cut')), 'the page reconnects by itself');
 }
 
 async function phone(world, context) {
   const page = await context.newPage();
   await page.setViewportSize({ width: 320, height: 700 });
   await page.goto(`${world.url}/`);
-  await until('the page', () => has(page, 'Needs you'));
+  await until('the page', () => hasText(page, 'Needs you'));
   const pageWidth = await page.evaluate(() => document.documentElement.scrollWidth);
   check(pageWidth <= 320, 'a phone scrolls only vertically', `${pageWidth} px`);
   check(!(await page.locator('.lanes').first().isVisible().catch(() => false)), 'a phone shows the inbox and the status');

@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 const escaped = (text) => text.replace(/[&<>]/g, (character) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;' })[character]);
 const BASE = ['#3b3f46', '#f87171', '#4ade80', '#facc15', '#60a5fa', '#c084fc', '#22d3ee', '#d4d4d8', '#8b8f98', '#fca5a5', '#86efac', '#fde047', '#93c5fd', '#d8b4fe', '#67e8f9', '#ffffff'];
 
-function indexed(n) {
+function paletteColour(n) {
   if (n < 16) return BASE[n];
   if (n > 231) return `rgb(${[0, 0, 0].map(() => 8 + 10 * (n - 232)).join()})`;
   const part = (level) => (level === 0 ? 0 : 55 + 40 * level);
@@ -35,7 +35,7 @@ export function toHtml(text) {
       else if (code === 39) fg = '';
       else if (code === 49) bg = '';
       else if (code === 38 || code === 48) {
-        const colour = codes[at + 1] === 5 ? indexed(codes[at + 2]) : `rgb(${codes.slice(at + 2, at + 5).join()})`;
+        const colour = codes[at + 1] === 5 ? paletteColour(codes[at + 2]) : `rgb(${codes.slice(at + 2, at + 5).join()})`;
         at += codes[at + 1] === 5 ? 2 : 4;
         if (code === 38) fg = colour;
         else bg = colour;

@@ -92,7 +92,7 @@ function ConnectionStatus() {
   }
 }
 
-function Top({ head }: { head: Head | undefined }) {
+function Header({ head }: { head: Head | undefined }) {
   const path = route.value.path;
   const needs = head?.needs_you ?? 0;
   return (
@@ -176,7 +176,7 @@ export function App() {
   }, [path, head?.needs_you]);
   return (
     <div onClick={followLink}>
-      <Top head={head} />
+      <Header head={head} />
       <main id="main" tabIndex={-1} class={connection.value.state === 'lost' ? 'stale' : ''}>
         {!path.startsWith('/t/') && (
           <>

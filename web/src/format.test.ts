@@ -9,9 +9,9 @@ describe('untrusted text (S12)', () => {
   });
 
   it('is cut', () => {
-    const made = plain('x'.repeat(10_000_000));
-    expect(made.length).toBeLessThan(2_100);
-    expect(made).toContain('9998000 more characters');
+    const text = plain('x'.repeat(10_000_000));
+    expect(text.length).toBeLessThan(2_100);
+    expect(text).toContain('9998000 more characters');
   });
 });
 
@@ -28,9 +28,9 @@ describe('formats', () => {
   it('shortened names keep their end, and shortened sentences keep their numbers', () => {
     expect(shortName('shop/lead-amber-reef/worker-frost', 17)).toBe('…eef/worker-frost');
     expect(shortName('claude-1')).toBe('claude-1');
-    const made = clipMiddle(`“${'very '.repeat(40)}long” 7 of 12 landed`, 120);
-    expect(made.length).toBeLessThanOrEqual(121);
-    expect(made.endsWith('long” 7 of 12 landed')).toBe(true);
+    const shortened = clipMiddle(`“${'very '.repeat(40)}long” 7 of 12 landed`, 120);
+    expect(shortened.length).toBeLessThanOrEqual(121);
+    expect(shortened.endsWith('long” 7 of 12 landed')).toBe(true);
     expect(clipMiddle('short', 120)).toBe('short');
   });
 });

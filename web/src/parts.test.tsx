@@ -80,11 +80,11 @@ describe('helpers', () => {
     setComment('T2', 'a.rs', 44, 'use `verify`, it\'s there');
     setComment('T2', 'b.rs', 9, '  ');
     const revise = { label: 'Revise…', verb: 'revise', input: { id: 'T2', text: '' }, cli: 'regatta revise T2 …', words: '/text' };
-    const made = withDrafts(revise, 'T2');
-    expect(made.label).toBe('Revise with 2 comments');
-    expect(made.words).toBeUndefined();
-    expect(made.input).toEqual({ id: 'T2', text: "a.rs:44: use `verify`, it's there\nb.rs:3: shorter" });
-    expect(made.cli).toBe("regatta revise T2 --comment 'a.rs:44: use `verify`, it'\\''s there' --comment 'b.rs:3: shorter'");
+    const action = withDrafts(revise, 'T2');
+    expect(action.label).toBe('Revise with 2 comments');
+    expect(action.words).toBeUndefined();
+    expect(action.input).toEqual({ id: 'T2', text: "a.rs:44: use `verify`, it's there\nb.rs:3: shorter" });
+    expect(action.cli).toBe("regatta revise T2 --comment 'a.rs:44: use `verify`, it'\\''s there' --comment 'b.rs:3: shorter'");
     const box = document.createElement('div');
     box.innerHTML = '<table class="diff"><tr class="d"><td>44</td><td></td><td>-</td><td>old</td></tr><tr class="i"><td></td><td>44</td><td>+</td><td>new</td></tr></table>';
     placeDrafts(box, 'T2', [{ path: 'a.rs', line: 44, text: 'x' }]);
@@ -92,7 +92,7 @@ describe('helpers', () => {
     expect(box.querySelector('textarea')?.value).toBe('x');
     placeDrafts(box, 'T2', []);
     expect(box.querySelectorAll('.draft').length).toBe(0);
-    made.after?.(null);
+    action.after?.(null);
     expect(withDrafts(revise, 'T2')).toBe(revise);
     expect(localStorage.getItem('regatta-drafts-T2')).toBeNull();
     expect(withDrafts({ ...revise, verb: 'land' }, 'T2').label).toBe('Revise…');
@@ -105,8 +105,8 @@ describe('helpers', () => {
 
   it('items that ask the same are one group, longest waiting first', () => {
     const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as InboxItem;
-    const made = groupItems([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
-    expect(made.map((group) => [group.key, group.items.map((item) => item.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
+    const grouped = groupItems([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
+    expect(grouped.map((group) => [group.key, group.items.map((item) => item.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
   });
 
   it('the palette finds letters in their order', () => {
@@ -146,9 +146,9 @@ describe('helpers', () => {
     const car = (n: number): Landing => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0 });
     const batch = (...cars: number[]): Batch => ({ ride: 'testing', state: 'testing', cars: cars.map((n) => `L${n}`) });
     const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as MergeQueue;
-    const made = visibleBatches(train, 2);
-    expect(made.batches.map(([, cars]) => cars.map((landing) => landing.task))).toEqual([['T1', 'T2'], ['T3']]);
-    expect(made.more).toBe(1);
+    const visible = visibleBatches(train, 2);
+    expect(visible.batches.map(([, cars]) => cars.map((landing) => landing.task))).toEqual([['T1', 'T2'], ['T3']]);
+    expect(visible.more).toBe(1);
   });
 
   it('moving a task keeps all blockers, and removing a task removes it as a blocker', () => {

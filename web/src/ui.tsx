@@ -3,7 +3,7 @@
 import { type Signal, signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { age, clockTime, plain } from './format';
+import { age, plain } from './format';
 import { clockOffset, connection, subscribe, paused } from './live/client';
 import { RequestError, call } from './session';
 import { type Action, type DisplayState, type Choice, STATES } from './views';
@@ -205,10 +205,6 @@ export function ActionButton({ action, index }: { action: Action; index?: number
       {action.key && <kbd>{action.key}</kbd>}
     </button>
   );
-}
-
-export function When({ wall }: { wall: number }) {
-  return <time>{clockTime(wall)}</time>;
 }
 
 /** An empty state. Until the daemon has answered, it says so instead of claiming that there is nothing. */

@@ -5,7 +5,7 @@ import { LiveConnection, type TabMessage, type Environment } from './connection'
 class FakeEnvironment implements Environment {
   time = 1_000;
   urls: string[] = [];
-  timers: { at: number; then: () => void }[] = [];
+  timers: { at: number; callback: () => void }[] = [];
   streams: ReadableStreamDefaultController<Uint8Array>[] = [];
   status = 200;
 
@@ -28,8 +28,8 @@ class FakeEnvironment implements Environment {
     return new Response(body);
   }) as unknown as typeof fetch;
   now = () => this.time;
-  after = (ms: number, then: () => void) => {
-    const timer = { at: this.time + ms, then };
+  after = (ms: number, callback: () => void) => {
+    const timer = { at: this.time + ms, callback };
     this.timers.push(timer);
     return timer;
   };
@@ -41,7 +41,7 @@ class FakeEnvironment implements Environment {
     this.time += ms;
     for (const timer of this.timers.filter((candidate) => candidate.at <= this.time)) {
       this.cancel(timer);
-      timer.then();
+      timer.callback();
     }
     await settle();
   }

@@ -47,14 +47,14 @@ const TAB_TIMEOUT_MS = 180_000;
 export interface Environment {
   fetch: typeof fetch;
   now(): number;
-  after(ms: number, then: () => void): unknown;
+  after(ms: number, callback: () => void): unknown;
   cancel(timer: unknown): void;
 }
 
 export const browserEnvironment: Environment = {
   fetch: (...args) => fetch(...args),
   now: () => Date.now(),
-  after: (ms, then) => setTimeout(then, ms),
+  after: (ms, callback) => setTimeout(callback, ms),
   cancel: (timer) => clearTimeout(timer as number),
 };
 

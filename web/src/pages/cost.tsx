@@ -23,7 +23,7 @@ function tokenCount(sum: SpendSum, count: number): string {
   return input + cached_input + cache_write + output === 0 ? '–' : tokens(count);
 }
 
-function Cells({ sum }: { sum: SpendSum }) {
+function SumCells({ sum }: { sum: SpendSum }) {
   const usage = sum.spent.usage;
   return (
     <>
@@ -45,7 +45,7 @@ export function cached(sum: SpendSum): string {
 }
 
 /** The total cost as one bar, with a segment per provider. */
-function Shares({ rows }: { rows: CostRow[] }) {
+function ProviderShares({ rows }: { rows: CostRow[] }) {
   const shares = rows.flatMap((row) => (row.spent.usage.micro_usd ? [[row.name, row.spent.usage.micro_usd] as const] : []));
   const all = shares.reduce((sum, share) => sum + share[1], 0);
   if (all === 0) return null;
@@ -98,13 +98,13 @@ function CostSection({ table, total, since }: { table: CostTable; total?: View; 
         {table.rows.slice(0, 300).map((row) => (
           <tr key={row.name} data-row>
             <Name by={table.by} row={row} />
-            <Cells sum={row} />
+            <SumCells sum={row} />
           </tr>
         ))}
         {total && (
           <tr class="sum">
             <th scope="row">total {since}</th>
-            <Cells sum={total.total} />
+            <SumCells sum={total.total} />
           </tr>
         )}
       </tbody>
@@ -114,10 +114,10 @@ function CostSection({ table, total, since }: { table: CostTable; total?: View; 
 
 /** The results of the cost: landed tasks and wasted attempts. */
 function Outcome({ outcome, since }: { outcome: View['came']; since: string }) {
-  const renderFigure = (name: string, value: string, more: string, bad = false) => (
+  const renderFigure = (name: string, value: string, more: string, isBad = false) => (
     <div class="figure">
       <dt>{name}</dt>
-      <dd class={bad ? 'bad' : ''}>{value}</dd>
+      <dd class={isBad ? 'bad' : ''}>{value}</dd>
       <dd class="more">{more}</dd>
     </div>
   );
@@ -169,7 +169,7 @@ export function Cost() {
           <Empty known={cost !== undefined}>No agent has used tokens {since}.</Empty>
         ) : (
           <div class="scroll">
-            <Shares rows={cost.tables.find((table) => table.by === 'provider')?.rows ?? []} />
+            <ProviderShares rows={cost.tables.find((table) => table.by === 'provider')?.rows ?? []} />
             <table class="list">
               {cost.tables.map((table, index) => (
                 <CostSection key={table.by} table={table} total={index === 0 ? cost : undefined} since={since} />

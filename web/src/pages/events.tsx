@@ -37,7 +37,7 @@ export function parseEvents(text: string): Event[] {
   return new EventReader().feed(text).flatMap((event) => (event.kind === 'frame' ? [event.frame as unknown as Event] : []));
 }
 
-const local = (time: string) => clockTime(Date.parse(time));
+const localTime = (time: string) => clockTime(Date.parse(time));
 
 /** Calls `refresh` after each change of the head, at most once per `intervalMs`. Returns the error text of the last call.
  * The head changes with everything that people can see, so no second subscription is needed. */
@@ -104,7 +104,7 @@ function EventList() {
                   {event.revision}
                 </button>
               </td>
-              <td title={event.time}>{local(event.time)}</td>
+              <td title={event.time}>{localTime(event.time)}</td>
               <td>
                 <button type="button" class="plain" title="show only this kind" onClick={() => setQueryParam('kind', event.kind, true)}>
                   {event.kind}
@@ -170,7 +170,7 @@ function AuditLog() {
         <tr key={entry.n} data-row tabIndex={0}>
           <td class="right">{entry.n}</td>
           <td title={entry.time}>
-            {new Date(entry.time).toLocaleDateString('en-CA')} {local(entry.time)}
+            {new Date(entry.time).toLocaleDateString('en-CA')} {localTime(entry.time)}
           </td>
           <td>{entry.verb}</td>
           <td>{plain(entry.about ?? '', 80)}</td>

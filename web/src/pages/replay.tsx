@@ -9,7 +9,7 @@ import { call } from '../session';
 import { Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import { type Head, type Landing, type TaskSummary, STATES, type Spend } from '../views';
 
-interface Replayed {
+interface ReplayState {
   mission: string;
   title: string;
   first: number;
@@ -63,12 +63,12 @@ export function markAt(marks: { revision: number }[], at: number): number {
   return found;
 }
 
-function ReplayBoard({ replay }: { replay: Replayed }) {
+function ReplayBoard({ replay }: { replay: ReplayState }) {
   const counts = new Map<string, number>();
   for (const row of replay.tasks) counts.set(row.word, (counts.get(row.word) ?? 0) + 1);
   return (
     <>
-      <p>{[...counts].map(([word, count]) => `${count} ${word}`).join(' · ') || 'no tasks yet'}</p>
+      <p>{[...counts].map(([state, count]) => `${count} ${state}`).join(' · ') || 'no tasks yet'}</p>
       <Table heads={['State', 'Task', 'Subject', 'Agent', 'Why']} class="tasks">
         {replay.tasks.slice(0, 300).map((row) => (
           <tr key={row.id} data-row tabIndex={0}>
@@ -179,7 +179,7 @@ function MissionSelect({ label, exclude, onPick }: { label: string; exclude: str
 }
 
 /** The events of a mission. A click shows the mission at that event. */
-function Marks({ replay, index }: { replay: Replayed; index: number }) {
+function Marks({ replay, index }: { replay: ReplayState; index: number }) {
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
     const [box, row] = [list.current, list.current?.children[index] as HTMLElement | undefined];
@@ -203,14 +203,14 @@ export function Replay() {
   void topic('head').changed.value;
   const id = queryParam('mission') || knownMissions()[0] || '';
   const requested = Number(queryParam('at')) || null;
-  const found = useSignal<Replayed | null>(null);
+  const found = useSignal<ReplayState | null>(null);
   const problem = useSignal('');
   useEffect(() => {
     if (!id) return;
     let cancelled = false;
     // Wait until the slider rests before sending a request.
     const timer = setTimeout(() => {
-      call<Replayed>('mission.replay', { id, at: requested }).then(
+      call<ReplayState>('mission.replay', { id, at: requested }).then(
         (replay) => {
           if (!cancelled) [found.value, problem.value] = [replay, ''];
         },

@@ -74,13 +74,13 @@ const LEVELS = { ok: ['✓', 'good', 'ok'], warn: ['!', 'late', 'warning'], bad:
 function DoctorPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
   const rank = (level: Check['level']) => ['bad', 'warn', 'ok'].indexOf(level);
   const checks = [...(answer.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
-  const bad = checks.filter((check) => check.level === 'bad').length;
+  const problemCount = checks.filter((check) => check.level === 'bad').length;
   return (
     <Panel
       title="Doctor"
       aside={
         <span class="aside">
-          {answer.data && (bad === 0 ? 'no problems' : `${bad} problem${bad === 1 ? '' : 's'}`)} <code>regatta doctor</code>
+          {answer.data && (problemCount === 0 ? 'no problems' : `${problemCount} problem${problemCount === 1 ? '' : 's'}`)} <code>regatta doctor</code>
         </span>
       }
     >

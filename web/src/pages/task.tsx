@@ -260,7 +260,7 @@ export function Task({ id }: { id: string }) {
             <p>
               {task.blocked_by.length > 0 && (
                 <>
-                  blocked by{' '}
+                  blockers:{' '}
                   {task.blocked_by.map((blocker) => (
                     <TaskLink key={blocker} id={blocker} />
                   ))}{' '}

@@ -19,7 +19,7 @@ export function matches(row: TaskSummary, query: string, at: string, mission: st
   return query
     .toLowerCase()
     .split(/\s+/)
-    .every((word) => text.includes(word));
+    .every((term) => text.includes(term));
 }
 
 function TaskRow({ row }: { row: TaskSummary }) {

@@ -35,11 +35,11 @@ const STATE_SIGNS: Record<string, [string, string]> = {
   stopped: ['○', 'dim'],
 };
 
-function StateSign({ word }: { word: string }) {
-  const [glyph, name] = STATE_SIGNS[word] ?? ['', ''];
-  return word ? (
+function StateSign({ state }: { state: string }) {
+  const [glyph, name] = STATE_SIGNS[state] ?? ['', ''];
+  return state ? (
     <b class={name}>
-      <span aria-hidden="true">{glyph}</span> {word}
+      <span aria-hidden="true">{glyph}</span> {state}
     </b>
   ) : null;
 }
@@ -64,10 +64,10 @@ function Members({ team }: { team: View }) {
             <td>{plain(identityText(spec) || line.provider, 80)}</td>
             <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
             <td>
-              <StateSign word={state} /> <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
+              <StateSign state={state} /> <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
             </td>
             <td>
-              <StateSign word={live?.live ?? ''} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
+              <StateSign state={live?.live ?? ''} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
             </td>
             <td class="dim">
               {line.said === state ? '' : plain(line.said, 160)} {entry?.notes?.map((note) => plain(note, 160)).join(' · ')}
@@ -141,7 +141,7 @@ export function Team() {
                     <b>{launch.id}</b> started <Age since={launch.begun_wall} /> ago:{' '}
                     {launch.members.map((member) => (
                       <span key={member.name}>
-                        {member.name} <StateSign word={member.state.replace(/_/g, ' ')} />{' '}
+                        {member.name} <StateSign state={member.state.replace(/_/g, ' ')} />{' '}
                       </span>
                     ))}
                   </li>

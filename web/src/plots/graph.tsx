@@ -8,17 +8,17 @@ import { Legend } from './lanes';
 
 const BOX = { width: 176, height: 40, across: 226, down: 50, top: 26 };
 
-const left = (column: number) => column * BOX.across + 2;
-const middle = (row: number) => BOX.top + row * BOX.down + BOX.height / 2;
+const leftOf = (column: number) => column * BOX.across + 2;
+const middleOf = (row: number) => BOX.top + row * BOX.down + BOX.height / 2;
 
 /** Returns the SVG path of an edge through cells: curved between columns, straight through a cell. */
 export function edgePath(through: [number, number][]): string {
   return through
     .map(([column, row], index) => {
-      const [x, y, last] = [left(column), middle(row), index === through.length - 1];
+      const [x, y, last] = [leftOf(column), middleOf(row), index === through.length - 1];
       if (index === 0) return `M${x + BOX.width} ${y}`;
       const [[lastColumn, lastRow], bend] = [through[index - 1] ?? ([0, 0] as const), (BOX.across - BOX.width) / 2] as const;
-      return `C${left(lastColumn) + BOX.width + bend} ${middle(lastRow)} ${x - bend} ${y} ${x} ${y}${last ? '' : `H${x + BOX.width}`}`;
+      return `C${leftOf(lastColumn) + BOX.width + bend} ${middleOf(lastRow)} ${x - bend} ${y} ${x} ${y}${last ? '' : `H${x + BOX.width}`}`;
     })
     .join('');
 }
@@ -29,7 +29,7 @@ export function topicName(scope: string): string | null {
 }
 
 function Node({ node, faint, mission }: { node: View['nodes'][number]; faint: boolean; mission: string }) {
-  const [x, y, id] = [left(node.column), BOX.top + node.row * BOX.down, node.tasks.length === 1 ? node.tasks[0] : ''];
+  const [x, y, id] = [leftOf(node.column), BOX.top + node.row * BOX.down, node.tasks.length === 1 ? node.tasks[0] : ''];
   const { glyph } = STATES[node.at];
   const needs = node.needs?.length ? `, needs ${node.needs.join(' ')}` : '';
   const description = `${id ? `${id} ${node.word}: ` : ''}${plain(node.label, 200)}${node.agent ? `, ${node.agent}` : ''}${needs}${node.critical ? '; on the critical path' : ''}`;
@@ -71,9 +71,9 @@ export function Graph({ scope, matchesFilter }: { scope: string; matchesFilter: 
         <Legend states={(Object.keys(STATES) as DisplayState[]).filter((at) => seen.has(at))} />
       </div>
       <div class="scroll">
-        <svg class="graph" width={left(graph.columns) - BOX.across + BOX.width + 8} height={BOX.top + graph.rows * BOX.down} role="group" aria-label={`${plain(graph.title, 120)}: ${graph.text}`}>
+        <svg class="graph" width={leftOf(graph.columns) - BOX.across + BOX.width + 8} height={BOX.top + graph.rows * BOX.down} role="group" aria-label={`${plain(graph.title, 120)}: ${graph.text}`}>
           {Array.from({ length: graph.columns }, (_, index) => (
-            <text key={index} class="dim" x={left(index)} y={14} aria-hidden="true">
+            <text key={index} class="dim" x={leftOf(index)} y={14} aria-hidden="true">
               wave {index + 1}
             </text>
           ))}

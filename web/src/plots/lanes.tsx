@@ -259,13 +259,13 @@ function LaneBars(props: { lane: Lane; bars: StateSpan[]; y: number; thickness: 
       {bars.map((bar) => {
         const at = barPosition(bar, from, now, x);
         if (!at) return null;
-        const word = [bar.task, bar.at === 'working' ? '' : plain(bar.text ?? '', 80)].filter(Boolean).join(' · ');
+        const label = [bar.task, bar.at === 'working' ? '' : plain(bar.text ?? '', 80)].filter(Boolean).join(' · ');
         return (
           <g key={`${bar.from}${bar.at}`} class="bar" onClick={() => bar.task && navigate(`/t/${bar.task}`)}>
             <rect class={`at-${bar.at}`} x={labelWidth + at.x} y={y} width={at.width} height={thickness} rx={2.5} />
             {isTall && at.width > 26 && (
               <text class={`in-${bar.at}`} x={labelWidth + at.x + 6} y={y + thickness / 2 + 4}>
-                {fitText(word, at.width - 6)}
+                {fitText(label, at.width - 6)}
               </text>
             )}
             <title>{`${bar.task ?? ''} ${STATES[bar.at].word}, ${age((bar.to ?? now) - bar.from)} from ${clockTime(bar.from)}. ${plain(bar.text ?? '', 200)}`}</title>

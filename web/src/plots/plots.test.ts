@@ -18,13 +18,13 @@ describe('bars', () => {
   it('are folded where nothing happened for more than ten minutes', () => {
     const minute = 60_000;
     const bars = [[{ from: 5 * minute, to: 10 * minute, at: 'working' as const }], [{ from: 50 * minute, at: 'waiting' as const }]];
-    const made = axis(bars, 0, 60 * minute, 222);
-    expect(made.folds).toEqual([{ from: 10 * minute, to: 50 * minute }]);
+    const timeAxis = axis(bars, 0, 60 * minute, 222);
+    expect(timeAxis.folds).toEqual([{ from: 10 * minute, to: 50 * minute }]);
     // Of sixty minutes, twenty remain unfolded. They share the 200 pixels next to the fold.
-    expect([0, 10, 50, 60].map((minutes) => Math.round(made.x(minutes * minute)))).toEqual([0, 100, 122, 222]);
+    expect([0, 10, 50, 60].map((minutes) => Math.round(timeAxis.x(minutes * minute)))).toEqual([0, 100, 122, 222]);
     expect(axis([[{ from: 0, to: 1, at: 'working' }]], 20 * minute, 60 * minute, 200)).toMatchObject({ folds: [] });
     expect(axis([[{ from: 9 * minute, at: 'working' }]], 0, 20 * minute, 200).folds).toEqual([]);
-    expect(ticks(0, 60 * minute, made.x, 20).map((tick) => tick.text)).toEqual(['now', '-10m', '-50m', '-1h']);
+    expect(ticks(0, 60 * minute, timeAxis.x, 20).map((tick) => tick.text)).toEqual(['now', '-10m', '-50m', '-1h']);
   });
 
   it('get a time window that fits them', () => {
