@@ -11,7 +11,7 @@ import { connection, paused, topic, waitingChanges } from './live/client';
 import { Now } from './pages/now';
 import { followLink, route } from './route';
 import { theme } from './theme';
-import { shellHint, pending, toasts, useTopics } from './ui';
+import { pending, shellHint, toasts, useTopics } from './ui';
 import type { Head } from './views';
 
 const Task = lazy<{ id: string }>(() => import('./pages/task').then((module) => module.Task));

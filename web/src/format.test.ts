@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { age, clipMiddle, shortName, plain, tokens, usd } from './format';
+import { age, clipMiddle, plain, shortName, tokens, usd } from './format';
 
 describe('untrusted text (S12)', () => {
   it('shows invisible characters as code points', () => {

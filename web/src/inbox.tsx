@@ -2,9 +2,9 @@
 
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { shortName, plain } from './format';
+import { plain, shortName } from './format';
 import { topic } from './live/client';
-import { Age, ActionButton, Empty, Panel, TaskLink, press, useTopics } from './ui';
+import { ActionButton, Age, Empty, Panel, TaskLink, press, useTopics } from './ui';
 import type { Action, InboxItem } from './views';
 
 /** The key of the group whose card receives the digit keys. */
@@ -85,7 +85,7 @@ function SubjectLink({ item }: { item: InboxItem }) {
   );
 }
 
-export function Card({ group, index, openCards }: { group: Group; index: number; openCards: boolean }) {
+export function Card({ group, index, isOpen }: { group: Group; index: number; isOpen: boolean }) {
   const item = group.items[0];
   const card = useRef<HTMLElement>(null);
   const active = chosenGroup.value === group.key;
@@ -102,7 +102,7 @@ export function Card({ group, index, openCards }: { group: Group; index: number;
   );
   if (!item) return null;
   return (
-    <article ref={card} class={`card ${active ? 'active' : openCards ? '' : 'shut'}`} tabIndex={0} aria-label={`${item.kind} ${item.task ?? item.id}`} onFocus={() => ((chosenGroup.value = group.key), (lastIndex = index))}>
+    <article ref={card} class={`card ${active ? 'active' : isOpen ? '' : 'shut'}`} tabIndex={0} aria-label={`${item.kind} ${item.task ?? item.id}`} onFocus={() => ((chosenGroup.value = group.key), (lastIndex = index))}>
       <header>
         <span class="kind">{item.kind}</span> <SubjectLink item={item} /> <span class="agent" title={item.agent ?? ''}>
           {shortName(item.agent ?? '')}
@@ -114,8 +114,8 @@ export function Card({ group, index, openCards }: { group: Group; index: number;
       <pre class="what" tabIndex={item.subject.length > 300 ? 0 : undefined}>
         {plain(item.subject)}
       </pre>
-      {openCards && item.why && <p class="why">{plain(item.why, 300)}</p>}
-      {(openCards || active) && (
+      {isOpen && item.why && <p class="why">{plain(item.why, 300)}</p>}
+      {(isOpen || active) && (
         <div class="row">
           {groupActions(group).map((action, at) => (
             <ActionButton key={action.label} action={action} index={at + 1} />
@@ -160,7 +160,7 @@ export function Inbox({ maxCards = 20, openCards = 6 }: { maxCards?: number; ope
       {list.length === 0 ? (
         <Empty known={topic('inbox').known.value}>Nothing needs you.</Empty>
       ) : (
-        list.slice(0, maxCards).map((group, index) => <Card key={group.key} group={group} index={index} openCards={index < openCards} />)
+        list.slice(0, maxCards).map((group, index) => <Card key={group.key} group={group} index={index} isOpen={index < openCards} />)
       )}
       {list.length > maxCards && (
         <p class="empty">

@@ -1,7 +1,7 @@
 // Keyboard control. Everything on the page can be done by key, and a stray key never decides anything.
 
 import { signal } from '@preact/signals';
-import { pressAction, moveChoice } from './inbox';
+import { moveChoice, pressAction } from './inbox';
 import { apply, paused } from './live/client';
 import { navigate, route } from './route';
 import { pending } from './ui';

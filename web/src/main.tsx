@@ -3,7 +3,7 @@ import { render } from 'preact';
 import { App } from './app';
 import { listenForKeys } from './keys';
 import { connect, connection } from './live/client';
-import { type Problem, exchangeCode, clearKey, key } from './session';
+import { type Problem, clearKey, exchangeCode, key } from './session';
 import './style.css';
 
 const problem = signal<Problem | null>(null);

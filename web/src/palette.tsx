@@ -5,12 +5,12 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { useFocusRestore } from './focus-restore';
 import { withDrafts } from './drafts';
 import { plain } from './format';
-import { PAGES, letterKeys, overlay, togglePause, setLetterKeys } from './keys';
+import { PAGES, letterKeys, overlay, setLetterKeys, togglePause } from './keys';
 import { topic } from './live/client';
 import { navigate, route } from './route';
 import { theme } from './theme';
 import { press, useTopics } from './ui';
-import { type Head, type InboxItem, type Lane, type TaskSummary, STATES, type TaskPage, type MergeQueue } from './views';
+import { type Head, type InboxItem, type Lane, type MergeQueue, STATES, type TaskPage, type TaskSummary } from './views';
 
 interface Entry {
   label: string;

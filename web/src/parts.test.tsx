@@ -9,7 +9,7 @@ import { matchDistance } from './palette';
 import { safeUrl } from './pages/conversations';
 import { cached } from './pages/cost';
 import { eventSummary, parseEvents, perMinute } from './pages/events';
-import { heat, isOpen, matchingFolders, heldUntil } from './pages/files';
+import { heat, heldUntil, isOpen, matchingFolders } from './pages/files';
 import { clickedLine, placeDrafts } from './pages/diff';
 import { markAt, timeRows } from './pages/replay';
 import { moveTask, parseBlockers, removeTask } from './pages/plan';
@@ -18,7 +18,7 @@ import { differs } from './pages/team';
 import { call, exchangeCode, key } from './session';
 import { Text, withText } from './ui';
 import { visibleBatches } from './plots/queue-batches';
-import type { Batch, Folder, InboxItem, Landing, PlannedTask, TaskSummary, FileEntry, SpendSum, MergeQueue } from './views';
+import type { Batch, FileEntry, Folder, InboxItem, Landing, MergeQueue, PlannedTask, SpendSum, TaskSummary } from './views';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 
@@ -121,12 +121,12 @@ describe('helpers', () => {
   });
 
   it('the file tree is filtered, opens folders with conflicts, and shows when claims end', () => {
-    const spot = (path: string, clash: string[] = [], wanted: string[] = []) => ({ path, held: [], wanted, hot: 0, clash });
+    const file = (path: string, clash: string[] = [], wanted: string[] = []) => ({ path, held: [], wanted, hot: 0, clash });
     const folder = (path: string, own: FileEntry[]): Folder => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
-    const all = [folder('', [spot('a.rs')]), folder('src', [spot('src/b.rs', ['T1', 'T2']), spot('src/c.rs', [], ['T3'])])];
+    const all = [folder('', [file('a.rs')]), folder('src', [file('src/b.rs', ['T1', 'T2']), file('src/c.rs', [], ['T3'])])];
     expect(matchingFolders(all, '').length).toBe(2);
     expect(matchingFolders(all, 'src/').map((folder) => [folder.path, folder.own.length, folder.depth])).toEqual([['src', 2, 0]]);
-    expect(matchingFolders(all, 't3').map((folder) => folder.own.map((spot) => spot.path))).toEqual([['src/c.rs']]);
+    expect(matchingFolders(all, 't3').map((folder) => folder.own.map((file) => file.path))).toEqual([['src/c.rs']]);
     expect(all.map((folder) => isOpen(folder, '', ''))).toEqual([false, true]);
     expect(all.map((folder) => isOpen(folder, '.,-src', ''))).toEqual([true, false]);
     expect(heldUntil({ until: 'until T1 has landed' })).toBe('until T1 has landed');

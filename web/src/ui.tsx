@@ -4,9 +4,9 @@ import { type Signal, signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { age, plain } from './format';
-import { clockOffset, connection, subscribe, paused } from './live/client';
+import { clockOffset, connection, paused, subscribe } from './live/client';
 import { RequestError, call } from './session';
-import { type Action, type DisplayState, type Choice, STATES } from './views';
+import { type Action, type Choice, type DisplayState, STATES } from './views';
 
 /** The daemon's time, updated once a second by `daemonNow`. */
 export const clock = signal(Date.now());

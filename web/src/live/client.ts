@@ -4,7 +4,7 @@ import { type Signal, batch, computed, effect, signal } from '@preact/signals';
 import { key } from '../session';
 import { scriptUrl } from '../trusted';
 import { type Change, mergeChanges } from './frames';
-import type { TabRequest, ConnectionState, TabMessage } from './connection';
+import type { ConnectionState, TabMessage, TabRequest } from './connection';
 import workerUrl from './worker?sharedworker&url';
 
 export const connection = signal<ConnectionState>({ state: 'opening' });

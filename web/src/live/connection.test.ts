@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { LiveConnection, type TabMessage, type Environment } from './connection';
+import { type Environment, LiveConnection, type TabMessage } from './connection';
 
 /** A daemon whose answers the test sends, and a clock that the test advances. */
 class FakeEnvironment implements Environment {

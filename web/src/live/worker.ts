@@ -1,6 +1,6 @@
 // The SharedWorker that runs the live connection.
 
-import { type TabRequest, LiveConnection, browserEnvironment } from './connection';
+import { LiveConnection, type TabRequest, browserEnvironment } from './connection';
 
 const connection = new LiveConnection(browserEnvironment);
 

@@ -3,18 +3,25 @@
 import { effect, useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { shortName, plain, usd } from '../format';
+import { plain, shortName, usd } from '../format';
 import { Card, groupItems } from '../inbox';
 import { byName, connection, topic } from '../live/client';
 import { Lanes, byUrgency } from '../plots/lanes';
 import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { type Column, Heads, sortRows } from '../table';
-import { Age, ActionButton, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Head, type InboxItem, type Lane, type TaskSummary, type Runner, STATES } from '../views';
+import { ActionButton, Age, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
+import { type Head, type InboxItem, type Lane, type Runner, STATES, type TaskSummary } from '../views';
+
+/** Returns what to do about a context that is nearly full. */
+function contextAdvice(percent: number): string {
+  if (percent >= 80) return '! nearly full: the program will soon compact its context and lose details; prefer a new task';
+  if (percent >= 60) return '! filling up: keep the next instructions short';
+  return '';
+}
 
 function Gauge({ percent, showAdvice }: { percent: number; showAdvice?: boolean }) {
-  const advice = percent >= 80 ? '! nearly full: the program will soon compact its context and lose details; prefer a new task' : percent >= 60 ? '! filling up: keep the next instructions short' : '';
+  const advice = contextAdvice(percent);
   return (
     <span class={`gauge ${percent >= 80 ? 'bad' : percent >= 60 ? 'late' : ''}`} title={`context ${percent} % ${advice}`}>
       <meter min={0} max={100} value={percent} aria-label={`context ${percent} %`} /> {percent} % {showAdvice ? advice : advice && '!'}
@@ -155,7 +162,7 @@ function AgentDetail({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) 
         </dl>
       </Panel>
       {requests.map((group, index) => (
-        <Card key={group.key} group={group} index={index} openCards />
+        <Card key={group.key} group={group} index={index} isOpen />
       ))}
       {size !== 'many' && <Lanes size="few" onlyAgent={lane.agent} />}
       <Panel title={`${rows.length} task${rows.length === 1 ? '' : 's'}`} aside={<a class="aside" href={`/tasks?q=${encodeURIComponent(lane.agent)}`}>all tasks that mention it</a>}>
@@ -197,6 +204,9 @@ export function Agents({ onlyAgent }: { onlyAgent?: string }) {
     .filter((lane) => (onlyAgent ? lane.agent === onlyAgent : `${lane.agent} ${lane.provider} ${lane.at} ${lane.task}`.toLowerCase().includes(query)))
     .sort(byUrgency);
   const runners = topic('runners').all<Runner>();
+  let emptyText = 'No agents yet. Add one with regatta agent add.';
+  if (onlyAgent) emptyText = `Agent ${onlyAgent} does not exist. To list all agents, run: regatta agent list`;
+  else if (query) emptyText = 'No agent matches.';
   return (
     <>
       <Panel
@@ -209,7 +219,7 @@ export function Agents({ onlyAgent }: { onlyAgent?: string }) {
         }
       >
         {lanes.length === 0 ? (
-          <Empty known={topic('lanes').known.value}>{onlyAgent ? `Agent ${onlyAgent} does not exist. To list all agents, run: regatta agent list` : query ? 'No agent matches.' : 'No agents yet. Add one with regatta agent add.'}</Empty>
+          <Empty known={topic('lanes').known.value}>{emptyText}</Empty>
         ) : (
           <div class="scroll">
             <table class="list tasks">

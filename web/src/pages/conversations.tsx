@@ -6,7 +6,7 @@ import { plain, usd } from '../format';
 import { topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
-import { Age, ActionButton, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
+import { ActionButton, Age, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import type { Conversation } from '../views';
 
 interface Turn {

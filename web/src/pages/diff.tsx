@@ -3,7 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { type Comment, setComment, draftsOf } from '../drafts';
+import { type Comment, draftsOf, setComment } from '../drafts';
 import { plain } from '../format';
 import { queryParam, setQueryParam } from '../route';
 import { RequestError, fetchText } from '../session';

@@ -4,7 +4,7 @@ import { clockTime, plain } from '../format';
 import { topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { Age, Empty, Panel, TaskLink, useTopics } from '../ui';
-import type { Files as View, Folder, FolderHolder, FileEntry } from '../views';
+import type { ClaimHolder, FileEntry, Files as View, Folder, FolderHolder } from '../views';
 
 /** Most folders that are shown, and most files per folder. */
 const MAX_FOLDERS = 300;
@@ -18,7 +18,9 @@ export function heldUntil(claim: { until_wall?: number; until?: string }): strin
 /** Returns the folders that contain matching files, with only those files. */
 export function matchingFolders(folders: Folder[], query: string): Folder[] {
   if (!query) return folders;
-  const matches = (spot: FileEntry) => spot.path.toLowerCase().includes(query) || spot.held.some((holder) => `${holder.agent ?? holder.owner} ${holder.task ?? ''}`.toLowerCase().includes(query)) || spot.wanted.some((task) => task.toLowerCase() === query);
+  const isHolder = (holder: ClaimHolder) => `${holder.agent ?? holder.owner} ${holder.task ?? ''}`.toLowerCase().includes(query);
+  const matches = (file: FileEntry) =>
+    file.path.toLowerCase().includes(query) || file.held.some(isHolder) || file.wanted.some((task) => task.toLowerCase() === query);
   return folders.flatMap((folder) => {
     const files = folder.own.filter(matches);
     return files.length > 0 ? [{ ...folder, own: files, depth: 0 }] : [];
@@ -82,34 +84,34 @@ function Collision({ tasks }: { tasks: string[] }) {
   );
 }
 
-function FileRow({ spot, depth }: { spot: FileEntry; depth: number }) {
+function FileRow({ file, depth }: { file: FileEntry; depth: number }) {
   return (
-    <tr class={`spot ${spot.clash.length > 0 ? 'clash' : ''}`} data-row tabIndex={0}>
+    <tr class={`spot ${file.clash.length > 0 ? 'clash' : ''}`} data-row tabIndex={0}>
       <td class="mono" style={{ paddingLeft: `${28 + 14 * Math.min(8, depth)}px` }}>
-        {plain(spot.path, 200)}
+        {plain(file.path, 200)}
       </td>
       <td>
-        {spot.held.map((holder) => (
+        {file.held.map((holder) => (
           <span key={holder.owner} class="holder">
             {holder.task && <TaskLink id={holder.task} />}
             {plain(holder.agent ?? holder.owner, 40)} <span class="dim">{heldUntil(holder)}</span> <Age since={holder.since_wall} /> {plain(holder.memo, 80)}
           </span>
         ))}
-        {spot.wanted.length > 0 && (
+        {file.wanted.length > 0 && (
           <span class="holder dim">
             wanted by{' '}
-            {spot.wanted.slice(0, 6).map((task) => (
+            {file.wanted.slice(0, 6).map((task) => (
               <TaskLink key={task} id={task} />
             ))}
-            {spot.wanted.length > 6 && `and ${spot.wanted.length - 6} more`}
+            {file.wanted.length > 6 && `and ${file.wanted.length - 6} more`}
           </span>
         )}
       </td>
       <td>
-        <Collision tasks={spot.clash} />
+        <Collision tasks={file.clash} />
       </td>
       <td class="right">
-        <Heat hot={spot.hot} />
+        <Heat hot={file.hot} />
       </td>
     </tr>
   );
@@ -141,7 +143,7 @@ function FolderRows({ folder, scale, open, toggle }: { folder: Folder; scale: nu
           <Heat hot={folder.hot} />
         </td>
       </tr>
-      {open && folder.own.slice(0, MAX_FILES).map((spot) => <FileRow key={spot.path} spot={spot} depth={folder.depth} />)}
+      {open && folder.own.slice(0, MAX_FILES).map((file) => <FileRow key={file.path} file={file} depth={folder.depth} />)}
       {open && folder.own.length > MAX_FILES && (
         <tr>
           <td colSpan={4} class="dim">
@@ -159,7 +161,7 @@ export function isOpen(folder: Folder, toggled: string, query: string): boolean 
   const names = toggled.split(',').filter(Boolean);
   if (names.includes(folder.path || '.')) return true;
   if (names.includes(`-${folder.path || '.'}`)) return false;
-  return query !== '' || folder.own.some((spot) => spot.clash.length > 0);
+  return query !== '' || folder.own.some((file) => file.clash.length > 0);
 }
 
 export function Files() {

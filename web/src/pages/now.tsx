@@ -8,7 +8,7 @@ import { Lanes } from '../plots/lanes';
 import { SpendLine } from '../plots/spend';
 import { MergeQueues } from '../plots/queue';
 import { navigate } from '../route';
-import { ChoiceSelect, withChoice, perform, shellHintProps, useTopics } from '../ui';
+import { ChoiceSelect, perform, shellHintProps, useTopics, withChoice } from '../ui';
 import type { Action, Head, Plan } from '../views';
 
 /** The input for new work. It becomes a plan, a mission or a task, depending on the actions that the daemon offers. */

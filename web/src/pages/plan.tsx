@@ -7,7 +7,7 @@ import { plain } from '../format';
 import { topic } from '../live/client';
 import { navigate } from '../route';
 import { RequestError, call } from '../session';
-import { ChoiceSelect, ActionButton, Panel, Table, TaskLink, Text, withChoice, shellHint, useTopics } from '../ui';
+import { ActionButton, ChoiceSelect, Panel, Table, TaskLink, Text, shellHint, useTopics, withChoice } from '../ui';
 import type { Action, Plan, PlannedTask, TaskPage } from '../views';
 
 /** Returns the plan with one task moved. The blockers of each task stay the same tasks. */

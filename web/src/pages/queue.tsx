@@ -3,7 +3,7 @@
 import { age, plain } from '../format';
 import { topic } from '../live/client';
 import { QueueBatches } from '../plots/queue-batches';
-import { Age, ActionButton, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
+import { ActionButton, Age, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
 import type { Landing, MergeQueue } from '../views';
 
 function QueueRow({ landing, queue }: { landing: Landing; queue: MergeQueue }) {

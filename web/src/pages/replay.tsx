@@ -4,10 +4,10 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, clockTime, plain, usd } from '../format';
 import { byName, topic } from '../live/client';
-import { queryParam, navigate, setQueryParam } from '../route';
+import { navigate, queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { Empty, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Head, type Landing, type TaskSummary, STATES, type Spend } from '../views';
+import { type Head, type Landing, STATES, type Spend, type TaskSummary } from '../views';
 
 interface ReplayState {
   mission: string;

@@ -169,6 +169,18 @@ interface Bridge {
   waiting: number;
 }
 
+function bridgeColour(bridge: Bridge): string {
+  if (bridge.off || bridge.trouble) return 'bad';
+  return bridge.paused ? 'late' : 'good';
+}
+
+function bridgeState(bridge: Bridge): string {
+  if (bridge.off) return '✕ off';
+  if (bridge.paused) return '‖ paused';
+  if (bridge.trouble) return '✕ failing';
+  return bridge.connected ? '✓ connected' : '✓ ready';
+}
+
 /** The bridges of agents to outside services, and their health. */
 function BridgePanel({ answer }: { answer: { data: Bridge[] | null; problem: string } }) {
   return (
@@ -181,7 +193,7 @@ function BridgePanel({ answer }: { answer: { data: Bridge[] | null; problem: str
             <tr key={bridge.name} data-row tabIndex={0}>
               <td>{bridge.name}</td>
               <td>{plain(bridge.known_as ?? '', 60)}</td>
-              <td class={bridge.off || bridge.trouble ? 'bad' : bridge.paused ? 'late' : 'good'}>{bridge.off ? '✕ off' : bridge.paused ? '‖ paused' : bridge.trouble ? '✕ failing' : bridge.connected ? '✓ connected' : '✓ ready'}</td>
+              <td class={bridgeColour(bridge)}>{bridgeState(bridge)}</td>
               <td class="mono">{plain(bridge.route ?? '', 120)}</td>
               <td class="right">{bridge.taken}</td>
               <td class="right">{bridge.refused}</td>

@@ -10,7 +10,7 @@ import { queryParam, setQueryParam } from '../route';
 import { fetchText } from '../session';
 import { pageKeys } from '../keys';
 import { appendHtml, setHtml } from '../trusted';
-import { Age, ActionButton, Empty, Glyph, Mark, Panel, TaskLink, reportError, shellHint, daemonNow, shellHintProps, useTopics } from '../ui';
+import { ActionButton, Age, Empty, Glyph, Mark, Panel, TaskLink, daemonNow, reportError, shellHint, shellHintProps, useTopics } from '../ui';
 import { type InboxItem, STATES, type TaskPage } from '../views';
 import { Diff } from './diff';
 import { handleTaskKey, takeOver } from './task-keys';
@@ -179,6 +179,12 @@ function DraftPanel({ task }: { task: TaskPage }) {
   );
 }
 
+/** Returns the model that runs, and the wanted model if it is another one. */
+function modelText(task: TaskPage): string {
+  if (task.running && task.running !== task.wanted) return `wanted ${task.wanted || 'any'}, got ${task.running}`;
+  return task.wanted || task.running;
+}
+
 export function Task({ id }: { id: string }) {
   useTopics(id, 'head', 'inbox');
   useEffect(() => {
@@ -202,7 +208,7 @@ export function Task({ id }: { id: string }) {
       </>
     );
   }
-  const models = task.wanted || task.running ? ` (${task.running && task.running !== task.wanted ? `wanted ${task.wanted || 'any'}, got ${task.running}` : task.wanted || task.running})` : '';
+  const models = modelText(task);
   const attempt = queryParam('attempt') || task.log;
   const actions = task.actions.map((action) => withDrafts(action, id));
   const requests = groupItems(
@@ -216,7 +222,7 @@ export function Task({ id }: { id: string }) {
       <h1 class="crumbs">
         <a href="/">Now</a> / <b>{task.id}</b> <bdi>{plain(task.subject, 200)}</bdi> <Mark at={task.at} />
         <span class="aside">
-          {task.agent ? ` · ${task.agent}${plain(models, 120)}` : ''} · <code>{task.branch}</code>
+          {task.agent ? ` · ${task.agent}${models && plain(` (${models})`, 120)}` : ''} · <code>{task.branch}</code>
           {task.spent?.usage.micro_usd === undefined ? '' : ` · ${usd(task.spent.usage.micro_usd)}`}
           {task.live ? ` · ${task.live}` : ''}
         </span>
@@ -230,7 +236,7 @@ export function Task({ id }: { id: string }) {
       <div class="task">
         <div class="main">
           {requests.map((group, index) => (
-            <Card key={group.key} group={group} index={index} openCards />
+            <Card key={group.key} group={group} index={index} isOpen />
           ))}
           <Diff task={task} />
           {!task.submission && log}

@@ -1,12 +1,12 @@
 // All tasks, as a list, a board or a graph.
 
-import { shortName, plain, usd } from '../format';
+import { plain, shortName, usd } from '../format';
 import { byName, topic } from '../live/client';
 import { Graph } from '../plots/graph';
 import { queryParam, setQueryParam } from '../route';
 import { type Column, Heads, sortRows } from '../table';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
-import { type DisplayState, type Head, type TaskSummary, STATES } from '../views';
+import { type DisplayState, type Head, STATES, type TaskSummary } from '../views';
 
 const COLUMNS: DisplayState[] = ['waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
 const MAX_BOARD_TASKS = 150;
@@ -149,6 +149,8 @@ export function Tasks() {
   // The daemon sends all open tasks, but only the newest of the finished ones.
   const older = Math.max(0, (head?.tasks ?? 0) - all.length);
   const counts = COLUMNS.map((state) => [state, all.filter((row) => row.at === state && (!mission || row.mission === mission)).length] as const);
+  let emptyText = older > 0 ? 'No listed task matches.' : 'No task matches.';
+  if (all.length === 0) emptyText = 'No tasks yet. Add one with regatta add "…", or try regatta demo.';
   return (
     <Panel
       title={older > 0 ? `${rows.length} of ${all.length + older} tasks` : `${rows.length} task${rows.length === 1 ? '' : 's'}`}
@@ -180,7 +182,7 @@ export function Tasks() {
       {view === 'graph' ? (
         <Graph scope={queryParam('around') || mission} matchesFilter={query || at ? (id) => rows.some((row) => row.id === id) : null} />
       ) : rows.length === 0 ? (
-        <Empty known={topic('tasks').known.value}>{all.length === 0 ? 'No tasks yet. Add one with regatta add "…", or try regatta demo.' : older > 0 ? 'No listed task matches.' : 'No task matches.'}</Empty>
+        <Empty known={topic('tasks').known.value}>{emptyText}</Empty>
       ) : view === 'board' ? (
         <Board rows={rows} />
       ) : (

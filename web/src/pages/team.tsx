@@ -2,7 +2,7 @@
 
 import { plain } from '../format';
 import { topic } from '../live/client';
-import { Age, ActionButton, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
+import { ActionButton, Age, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import type { Identity, Launch, Team as View } from '../views';
 
 function identityText(identity: Identity | undefined): string {

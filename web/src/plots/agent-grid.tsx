@@ -5,7 +5,7 @@ import { age, plain } from '../format';
 import { topic } from '../live/client';
 import { navigate } from '../route';
 import { Age, Glyph, Mark, Table, TaskLink, clock } from '../ui';
-import { type DisplayState, type Lane, STATES, type ProviderHistory } from '../views';
+import { type DisplayState, type Lane, type ProviderHistory, STATES } from '../views';
 import { LEGEND, byUrgency } from './lanes';
 
 export function AgentTable({ lanes }: { lanes: Lane[] }) {

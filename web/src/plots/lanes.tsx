@@ -2,12 +2,12 @@
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { age, clockTime, shortName, plain } from '../format';
+import { age, clockTime, plain, shortName } from '../format';
 import { lazy } from '../lazy';
 import { byName, topic } from '../live/client';
-import { queryParam, navigate, setQueryParam } from '../route';
+import { navigate, queryParam, setQueryParam } from '../route';
 import { Panel, daemonNow, useTopics } from '../ui';
-import { type DisplayState, type StateSpan, type LaneHistory, type Lane, STATES } from '../views';
+import { type DisplayState, type Lane, type LaneHistory, STATES, type StateSpan } from '../views';
 
 const AgentGrid = lazy<{ lanes: Lane[] }>(() => import('./agent-grid').then((module) => module.AgentGrid));
 const AgentTable = lazy<{ lanes: Lane[] }>(() => import('./agent-grid').then((module) => module.AgentTable));

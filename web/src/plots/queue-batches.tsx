@@ -33,12 +33,27 @@ function BatchMember({ landing }: { landing: Landing }) {
   );
 }
 
+/** Returns the base on which a batch is tested, as text. */
+function baseText(batch: Batch): string {
+  if (batch.on) return `on top of ${batch.on}`;
+  return ['testing', 'moving', 'passed'].includes(batch.ride) ? 'on the trunk' : '';
+}
+
+/** Returns why a batch failed, or why its only landing waits. */
+function reasonText(batch: Batch, members: Landing[]): string {
+  if (batch.failed) {
+    const firstLine = batch.failed.split('\n')[0] ?? '';
+    return members.length > 1 ? `one of these fails: ${firstLine}` : firstLine;
+  }
+  const isRunning = BUSY_RIDES.includes(batch.ride) || batch.ride === 'passed';
+  return members.length === 1 && !isRunning ? (members[0]?.detail ?? '') : '';
+}
+
 function BatchCell({ batch, members }: { batch: Batch; members: Landing[] }) {
   const isBusy = BUSY_RIDES.includes(batch.ride);
   const isBad = batch.ride === 'searching' || batch.ride === 'held';
-  const base = batch.on ? `on top of ${batch.on}` : batch.ride === 'testing' || batch.ride === 'moving' || batch.ride === 'passed' ? 'on the trunk' : '';
-  const single = members.length === 1 ? members[0] : undefined;
-  const why = batch.failed ? (members.length > 1 ? 'one of these fails: ' : '') + (batch.failed.split('\n')[0] ?? '') : single && !isBusy && batch.ride !== 'passed' ? single.detail : '';
+  const base = baseText(batch);
+  const why = reasonText(batch, members);
   return (
     <li class={`car ${isBad ? 'bad' : ''} ${isBusy ? 'busy' : ''} ${batch.failed ? 'parted' : ''} ride-${batch.ride}`}>
       <div>

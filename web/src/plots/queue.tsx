@@ -3,7 +3,7 @@
 import { topic } from '../live/client';
 import { plain } from '../format';
 import { lazy } from '../lazy';
-import { Age, ActionButton, Empty, Panel, useTopics } from '../ui';
+import { ActionButton, Age, Empty, Panel, useTopics } from '../ui';
 import type { MergeQueue } from '../views';
 
 const QueueBatches = lazy<{ queue: MergeQueue }>(() => import('./queue-batches').then((module) => module.QueueBatches));
