@@ -72,12 +72,20 @@ export function pressAction(matches: (action: Action, index: number) => boolean)
   return action !== undefined;
 }
 
+/** Returns the page of an item without a task, or nothing if there is none. */
+function subjectPath(item: InboxItem): string {
+  if (item.kind === 'request') return '/conversations';
+  if (item.kind === 'budget') return '/cost';
+  if (item.id.startsWith('bridge:')) return '/setup';
+  return item.agent ? `/agents/${item.agent}` : '';
+}
+
 /** A link to the page of the item's subject. */
 function SubjectLink({ item }: { item: InboxItem }) {
   if (item.task) return <TaskLink id={item.task} />;
-  const to = item.kind === 'request' ? '/conversations' : item.kind === 'budget' ? '/cost' : item.id.startsWith('bridge:') ? '/setup' : item.agent ? `/agents/${item.agent}` : '';
-  return to ? (
-    <a class="id" href={to}>
+  const path = subjectPath(item);
+  return path ? (
+    <a class="id" href={path}>
       {item.id}
     </a>
   ) : (

@@ -50,7 +50,7 @@ function allEntries(): Entry[] {
   }
   for (const queue of topic('queue').all<MergeQueue>()) for (const action of queue.actions) found.push({ label: `${action.label} · ${queue.project}`, hint: action.cli, run: () => press(action) });
   for (const mission of topic('head').get<Head>('head')?.missions ?? []) found.push({ label: `Replay ${mission.id} ${mission.title}`, hint: `regatta replay ${mission.id}`, run: () => navigate(`/replay?mission=${mission.id}`) });
-  found.push({ label: 'What needs you', hint: 'regatta inbox', run: () => navigate('/inbox') });
+  found.push({ label: 'Open the inbox', hint: 'regatta inbox', run: () => navigate('/inbox') });
   found.push({ label: 'Describe work for the team', hint: 'regatta run "…"', run: () => (navigate('/'), setTimeout(() => document.getElementById('composer')?.focus())) });
   found.push({ label: 'Keyboard shortcuts', hint: '?', run: () => (overlay.value = 'help') });
   found.push({ label: 'Switch between light and dark', hint: '', run: theme.toggle });

@@ -3,7 +3,7 @@
 import { type Signal, batch, computed, effect, signal } from '@preact/signals';
 import { key } from '../session';
 import { scriptUrl } from '../trusted';
-import { type Change, mergeChanges } from './frames';
+import { type Change, mergeChanges } from './changes';
 import type { ConnectionState, TabMessage, TabRequest } from './connection';
 import workerUrl from './worker?sharedworker&url';
 

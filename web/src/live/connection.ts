@@ -1,7 +1,8 @@
 // The live connection that all tabs of a browser share. It runs in a SharedWorker, or in the tab itself when the browser
 // has no SharedWorker.
 
-import { type Change, EntityCache, EventReader, mergeChanges } from './frames';
+import { type Change, mergeChanges } from './changes';
+import { EntityCache, EventReader } from './frames';
 
 /** The state of the connection to the daemon. */
 export type ConnectionState =

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { EntityCache, EventReader, mergeChanges } from './frames';
+import { mergeChanges } from './changes';
+import { EntityCache, EventReader } from './frames';
 
 describe('EventReader', () => {
   it('parses events wherever the text is split', () => {

@@ -1,11 +1,6 @@
 // Frames of the live stream: parsing them, and a cache with the newest version of each entity.
 
-/** A new version of one entity: topic, key and value. The value is `null` when the entity was removed. */
-export interface Change {
-  t: string;
-  k: string;
-  v: unknown;
-}
+import type { Change } from './changes';
 
 export interface Frame {
   seq: number;
@@ -73,11 +68,4 @@ export class EntityCache {
   snapshot(topic: string): Change[] {
     return [...(this.#topics.get(topic) ?? [])].map(([k, v]) => ({ t: topic, k, v }));
   }
-}
-
-/** Merges the changes of several frames: only the last version of each entity remains. */
-export function mergeChanges(changes: Change[]): Change[] {
-  const last = new Map<string, Change>();
-  for (const change of changes) last.set(`${change.t} ${change.k}`, change);
-  return [...last.values()];
 }

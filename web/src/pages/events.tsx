@@ -251,7 +251,7 @@ function EventCounts() {
       </p>
       {problem.value && <p class="error">{problem.value}</p>}
       {!found.value && !problem.value && <Empty known={false}>…</Empty>}
-      <Table heads={['Kind', '>Of the last 1,000', '>A minute']}>
+      <Table heads={['Kind', '>In the last 1,000 events', '>Per minute']}>
         {kinds.map(([kind, count]) => (
           <tr key={kind} data-row tabIndex={0}>
             <td>

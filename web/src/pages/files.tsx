@@ -69,7 +69,7 @@ function Holder({ share }: { share: FolderHolder }) {
 function Collision({ tasks }: { tasks: string[] }) {
   if (tasks.length === 0) return null;
   return (
-    <span class="meet" title={`${tasks.join(' and ')} want it, and neither depends on the other`}>
+    <span class="meet" title={`${tasks.join(' and ')} want it, but no dependency orders them`}>
       <b class="bad">✕ </b>
       {tasks.slice(0, 6).map((id, index) => (
         <span key={id}>

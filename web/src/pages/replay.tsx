@@ -257,7 +257,7 @@ export function Replay() {
               <button type="button" class="do" onClick={() => step(-1)} disabled={index <= 0}>
                 ← previous
               </button>
-              <input type="range" aria-label="Moment" aria-valuetext={`revision ${at}, ${clockTime(replay.wall)}`} min={replay.first} max={replay.last} value={at} onInput={(event) => setQueryParam('at', event.currentTarget.value)} />
+              <input type="range" aria-label="Revision" aria-valuetext={`revision ${at}, ${clockTime(replay.wall)}`} min={replay.first} max={replay.last} value={at} onInput={(event) => setQueryParam('at', event.currentTarget.value)} />
               <button type="button" class="do" onClick={() => step(1)} disabled={index >= replay.marks.length - 1}>
                 next →
               </button>

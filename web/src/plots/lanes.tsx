@@ -40,7 +40,7 @@ export function windowFor(bars: StateSpan[][], now: number, requested: string): 
   if (chosen) {
     // A requested window is kept even if it is empty, and the text says so.
     const empty = last <= now - chosen[1];
-    return { ms: chosen[1], text: empty ? `nothing in the last ${requested}${last > 0 ? `; the last was ${age(now - last)} ago` : ''}` : `last ${requested}`, widened: empty };
+    return { ms: chosen[1], text: empty ? `nothing in the last ${requested}${last > 0 ? `; last activity ${age(now - last)} ago` : ''}` : `last ${requested}`, widened: empty };
   }
   const hour = 3_600_000;
   const isQuiet = last > 0 && last < now - hour;

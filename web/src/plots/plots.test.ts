@@ -35,7 +35,7 @@ describe('bars', () => {
     const old = windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '');
     expect(old).toMatchObject({ ms: 6 * 3_600_000, widened: true });
     expect(windowFor([], now, '24h').ms).toBe(24 * 3_600_000);
-    expect(windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '5m')).toMatchObject({ ms: 300_000, text: 'nothing in the last 5m; the last was 2h ago' });
+    expect(windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '5m')).toMatchObject({ ms: 300_000, text: 'nothing in the last 5m; last activity 2h ago' });
     expect(windowFor([[{ from: now - 8e6, at: 'working' }]], now, '5m').text).toBe('last 5m');
   });
 
