@@ -37,7 +37,7 @@ fn read_only_commands_do_not_start_a_daemon_after_down() {
     assert!(world.processes().is_empty(), "nothing was started: {:?}", world.processes());
 
     let doctor = world.ok(&["doctor"]);
-    assert!(doctor.contains("not running") && doctor.contains("whole"), "{doctor}");
+    assert!(doctor.contains("not running") && doctor.contains("intact"), "{doctor}");
     assert!(world.processes().is_empty(), "doctor starts nothing: {:?}", world.processes());
 
     world.ok(&["up"]);

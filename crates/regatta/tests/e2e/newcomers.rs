@@ -195,7 +195,7 @@ fn why_does_not_offer_to_land_a_task_without_changes() {
         assert!(why.contains(&format!("try    {way} ")), "{why}");
     }
     let diff = world.ok(&["diff", "T1"]);
-    assert!(diff.contains("left; T1 needs you\n"), "{diff}");
+    assert!(diff.contains("changes of A1; T1 needs you\n"), "{diff}");
     let logs = world.ok(&["logs", "T1"]);
     assert!(logs.ends_with("done\n"), "{logs:?}");
     let refused = world.refused(&["tell", "T99", "hello"], 1);

@@ -48,7 +48,7 @@ fn d9_a_manifest_with_percent_signs_survives_a_kill_a_backup_and_a_restore() {
     world.ok(&["restore", text(&copy)]);
     world.ok(&["up"]);
     let doctor = world.run(&["doctor"]);
-    assert!(doctor.out.contains("store") && doctor.out.contains("whole"), "{doctor:?}");
+    assert!(doctor.out.contains("store") && doctor.out.contains("intact"), "{doctor:?}");
     assert!(world.events().len() >= recorded.len());
 }
 

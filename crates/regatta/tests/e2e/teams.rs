@@ -229,7 +229,7 @@ fn a_team_can_use_the_common_names_of_providers() {
     assert!(lanes.contains("member tom goes to secondary lane opencode:tom"), "{lanes}");
     world.write("quay.toml", &TEAM.replacen("harbour", "quay", 1));
     let made = world.ok(&["team", "create", "./quay.toml"]);
-    assert!(made.starts_with("made quay: "), "a file may be named without --file: {made}");
+    assert!(made.starts_with("created quay: "), "a file may be named without --file: {made}");
     let error = world.refused(&["team", "create", "a b"], 2);
     assert!(error["hint"].as_str().unwrap().contains("--file FILE"), "{error}");
     let error = world.refused(&["team", "create", "pier", "--lead", "amy=cluade"], 2);
