@@ -31,8 +31,7 @@ use regatta_core::task::{Add, Edit, Expects, How, IssueType};
 
 use crate::world::{Held, World, agent, commit, files, registers, shop, uri, work};
 
-#[path = "random_leads.rs"]
-mod leading;
+mod leads;
 
 const AGENTS: [&str; 3] = ["ada", "bob", "eve"];
 const MANIFESTS: [&[&str]; 6] = [&["src/**"], &["src/a.rs"], &["src/b.rs", "docs/x.md"], &["docs/**"], &["web/*"], &[]];
